@@ -16,9 +16,9 @@ FILE = ROOT / "examples" / "agent.py"
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_the_example_mends_a_copy_and_applies_what_is_agreed_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                agrees: bool,
-                                                                capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_mends_a_copy_and_applies_the_approved_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                   agrees: bool,
+                                                                   capsys: pytest.CaptureFixture[str]) -> None:
     agent = runpy.run_path(str(FILE))
     project = tmp_path / "project"
     project.mkdir()

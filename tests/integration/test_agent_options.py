@@ -151,10 +151,10 @@ ASK = ("from leeward.approvals import Agent; print(Agent().request_permission('n
 
 
 @pytest.mark.needs("extra-web")
-def test_a_person_decides_what_leaves(home: AgentHome) -> None:
+def test_a_person_approves_each_change_of_the_host(home: AgentHome) -> None:
     """
-    The agent works on a copy in its own home, and can ask; what it has changed becomes requests, and is on the host
-    once one is approved. Without the service there is no agent.
+    The agent works on a copy in its own home, and can ask; its changes become requests, and are on the host once one
+    is approved. Without the service no agent starts.
     """
     (home.project / "old").write_text("old")
     (home.project / ".env").write_text("SECRET")

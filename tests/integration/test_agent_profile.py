@@ -61,7 +61,7 @@ def test_home_name_and_project_are_the_callers(daemon: LiveDaemon, home: Path) -
 
 
 @pytest.mark.parametrize("overlay", [False, True])
-def test_what_is_hidden_and_what_is_protected(daemon: LiveDaemon, home: Path, overlay: bool) -> None:
+def test_the_profile_hides_secrets_and_protects_settings(daemon: LiveDaemon, home: Path, overlay: bool) -> None:
     project = str(home / "project")
     (home / "project/.git/hooks").mkdir(parents=True)
     (home / "project/link").symlink_to("/etc")

@@ -55,7 +55,7 @@ def test_output_input_and_exit_status_pass(home: AgentHome) -> None:
     assert [] == home.left()
 
 
-def test_what_follows_two_hyphens_is_the_agents_without_a_path_as_well(home: AgentHome) -> None:
+def test_arguments_after_two_hyphens_are_the_agents_without_a_path_as_well(home: AgentHome) -> None:
     got = home.run("start", "sh", "--", "-c", "pwd; echo $0", "--debug")
     assert (0, f"{home.project}\n--debug\n") == (got.returncode, got.stdout), got.stderr
 
@@ -73,7 +73,7 @@ def test_a_project_of_many_files_is_looked_at_as_well(home: AgentHome) -> None:
     assert "Permission denied" in got.stderr
 
 
-def test_nothing_of_the_home_but_what_the_definition_says(home: AgentHome) -> None:
+def test_an_agent_sees_only_the_files_of_home_that_its_definition_names(home: AgentHome) -> None:
     """
     A state folder is the host's, a staged file a copy; variables are those that are named.
     """
@@ -153,7 +153,7 @@ def test_ctrl_c_is_the_agents_and_then_ours(home: AgentHome) -> None:
     assert 130 == process.returncode
 
 
-def test_several_at_once_and_what_is_told_of_them(home: AgentHome) -> None:
+def test_several_agents_run_at_once_and_each_is_listed(home: AgentHome) -> None:
     """
     Two of one project, each with a name; list, attach, stop by the name.
     """
@@ -188,7 +188,7 @@ def test_names_of_projects(home: AgentHome, name: str) -> None:
     assert "1\n" == (project / "made").read_text()
 
 
-def test_what_is_refused(home: AgentHome) -> None:
+def test_a_wrong_start_is_refused_with_its_reason(home: AgentHome) -> None:
     for argv, why in ((("sh", str(home.path)), "your home folder"), (("sh", str(home.path / "none")), "is no folder"),
                       (("shh", "."), "shh"), (("sh", ".", "--library", "/proc"), "never shown")):
         got = home.run("start", *argv)
@@ -341,9 +341,9 @@ def _line(pid: int) -> str:
         return ""
 
 
-def test_what_programs_outside_obey_is_told(home: AgentHome) -> None:
+def test_new_files_that_host_programs_obey_are_reported(home: AgentHome) -> None:
     """
-    Hooks of git that are there can't be written; what is new is told at the end.
+    Hooks of git that are there can't be written; a new one is reported at the end.
     """
     (home.project / ".git/hooks").mkdir(parents=True)
     got = home.run("start", "sh", ".", "--", "-c",
@@ -353,7 +353,7 @@ def test_what_programs_outside_obey_is_told(home: AgentHome) -> None:
     assert ".git/hooks'" not in got.stderr.splitlines()[-1]
 
 
-def test_what_did_not_stay_hidden_is_told(home: AgentHome) -> None:
+def test_a_file_that_did_not_stay_hidden_is_reported(home: AgentHome) -> None:
     """
     A hidden file that the host replaces, and one that appears; not one that stays, nor one that goes.
     """
@@ -384,9 +384,10 @@ done; echo over"""
 
 
 @pytest.mark.parametrize("overlay", [False, True])
-def test_what_comes_later_is_hidden_as_well(home: AgentHome, overlay: bool) -> None:
+def test_a_hidden_file_that_appears_later_is_hidden_as_well(home: AgentHome, overlay: bool) -> None:
     """
-    A hidden file that the host replaces, names that come at any depth, and a folder; a link's target, too. It is told.
+    A hidden file that the host replaces, names that come at any depth, and a folder; a link's target, too. It is
+    reported.
     """
     (home.project / ".env").write_text("FIRST-SECRET")
     (home.project / "deep").mkdir()

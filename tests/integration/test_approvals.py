@@ -94,8 +94,8 @@ def test_the_host_changes_by_approval_alone(daemon: LiveDaemon, folder: Path, pr
     assert 0o755 == after["script"][0]
 
 
-def test_what_the_host_has_changed_meanwhile_is_shown_or_stale(daemon: LiveDaemon, folder: Path, project: Project,
-                                                               queue: ApprovalQueue) -> None:
+def test_a_file_that_the_host_has_changed_meanwhile_is_shown_or_stale(daemon: LiveDaemon, folder: Path,
+                                                                      project: Project, queue: ApprovalQueue) -> None:
     with leeward.Sandbox(socket=daemon.socket, workdir=folder, overlay=True) as box:
         assert 0 == box.shell("echo new >file; echo new >sub/one; echo new >script").exit_code
         (folder / "file").write_text("mine\n")  # before it is asked for
@@ -113,10 +113,10 @@ def test_what_the_host_has_changed_meanwhile_is_shown_or_stale(daemon: LiveDaemo
 
 
 @pytest.mark.parametrize("line", ["ln -s /etc/passwd out", "ln -s ../../x out", "mkfifo out", "truncate -s 17M out"])
-def test_c299_cannot_ask_for_what_leads_out(daemon: LiveDaemon, folder: Path, project: Project, queue: ApprovalQueue,
-                                            line: str) -> None:
+def test_c299_cannot_request_a_file_that_leads_out(daemon: LiveDaemon, folder: Path, project: Project,
+                                                   queue: ApprovalQueue, line: str) -> None:
     """
-    A link out, a FIFO, a file without end. The control: what is none of these is taken.
+    A link out, a FIFO, a file without end. The control: an ordinary file is taken.
     """
     with leeward.Sandbox(socket=daemon.socket, workdir=folder, overlay=True) as box:
         assert 0 == box.shell("echo new >file").exit_code

@@ -160,7 +160,8 @@ def test_a_change_is_shown_and_approved_by_mouse(window: Window, served: ServedP
     page.get_by_text("Nothing waits for you.").wait_for()
 
 
-def test_some_changes_of_a_file_and_a_whole_category(window: Window, served: ServedPage, project: Path) -> None:
+def test_some_hunks_of_a_file_and_a_whole_category_can_be_approved(window: Window, served: ServedPage,
+                                                                   project: Path) -> None:
     file = project / "a"
     file.write_text("".join(f"{number}\n" for number in range(30)))
     request = served.service.write("a", "first\n" + "".join(f"{number}\n" for number in range(1, 29)) + "last\n")
@@ -195,7 +196,7 @@ def test_output_of_a_command_is_shown_as_it_comes(window: Window, served: Served
     page.wait_for_function("() => document.querySelector('#detail .output')?.textContent.includes('it is ESC[31mred')")
 
 
-def test_everything_goes_by_keys(window: Window, served: ServedPage, project: Path) -> None:
+def test_the_page_can_be_used_by_keys_alone(window: Window, served: ServedPage, project: Path) -> None:
     numbers = [push(served, name).id for name in "abcd"]
     changed = served.service.write("src/settings.py", AFTER)
     page = window()
@@ -233,7 +234,7 @@ def test_everything_goes_by_keys(window: Window, served: ServedPage, project: Pa
     page.wait_for_url("**/queue")
 
 
-def test_always_allow_decides_what_is_like_it(window: Window, served: ServedPage) -> None:
+def test_always_allow_decides_similar_requests(window: Window, served: ServedPage) -> None:
     for name in ("a.example.co.uk", "b.example.co.uk", "other.org", "example.co.uk"):
         served.service.queue.submit(NewRequest(endpoint(name, 443), "connect", sandbox="box"))
     page = window()
@@ -351,7 +352,7 @@ def test_c329_a_login_link_works_once(chrome: Browser, served: ServedPage) -> No
         assert (True, "Strict") == (cookie["httpOnly"], cookie["sameSite"])
 
 
-def test_c327_c328_another_page_of_the_browser_gets_nothing(window: Window, served: ServedPage) -> None:
+def test_c327_c328_another_page_of_the_browser_gets_no_data(window: Window, served: ServedPage) -> None:
     """
     One on another port of the same host, to which the browser sends the cookie as well, and one whose name has come to
     be this address.
@@ -436,9 +437,9 @@ def test_ten_thousand_requests_stay_usable(window: Window, served: ServedPage) -
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_what_it_looks_like(window: Window, served: ServedPage, project: Path, width: int, height: int) -> None:
+def test_the_page_fits_the_window(window: Window, served: ServedPage, project: Path, width: int, height: int) -> None:
     """
-    It fits the window in width, whatever is shown, in both schemes.
+    It fits in width, whatever is shown, in both schemes.
     """
     from kit.approvals_browser import shot
 

@@ -95,9 +95,10 @@ def by_websocket(live: Any, number: int) -> str:
             found = str(told["detail"])
 
 
-def test_of_those_who_decide_at_once_one_wins_and_the_others_hear_who(daemon: LiveDaemon, tmp_path: Path) -> None:
+def test_of_simultaneous_decisions_one_counts_and_the_others_are_told_whose(daemon: LiveDaemon, tmp_path: Path) -> None:
     """
-    The command line, REST and a WebSocket: while the service is stopped each says something, and none hears the others.
+    The command line, REST and a WebSocket: each sends its decision while the service is stopped, and none hears the
+    others.
     """
     from websockets.sync.client import connect
 

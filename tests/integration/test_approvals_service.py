@@ -151,7 +151,8 @@ def test_a_person_takes_some_pieces_of_a_change(service: ServedApprovals, box: S
     assert "two" not in (project / "file").read_text()
 
 
-def test_what_the_host_has_changed_meanwhile_is_stale(service: ServedApprovals, box: Sandbox, project: Path) -> None:
+def test_a_request_for_a_file_that_the_host_has_changed_is_stale(service: ServedApprovals, box: Sandbox,
+                                                                 project: Path) -> None:
     number = python(box, 'found = agent.request_permission("filesystem", action="edit", path="file", old="2\\n3\\n", '
                          'new="x\\n", wait=False)["id"]')
     (project / "file").write_text("mine\n")
@@ -252,9 +253,9 @@ def _branches(repository: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_watch_shows_what_comes_and_decides_by_a_key(service: ServedApprovals) -> None:
+def test_watch_shows_new_requests_and_decides_by_a_key(service: ServedApprovals) -> None:
     """
-    On a terminal; what comes while it looks on is shown by the service's event.
+    On a terminal; a request that comes while it waits is shown by the service's event.
     """
     ours, theirs = pty.openpty()
     watching = subprocess.Popen(command("approvals", "watch"), env={**service.env, "TERM": "xterm"}, stdin=theirs,
@@ -307,8 +308,8 @@ def test_the_record_has_decisions_sandboxes_and_denied_calls(service: ServedAppr
     assert 0 == verified.returncode, verified.stdout
 
 
-def test_sigterm_denies_what_is_pending_and_ends_its_sandboxes(daemon: LiveDaemon, project: Path,
-                                                               tmp_path: Path) -> None:
+def test_sigterm_denies_pending_requests_and_ends_the_services_sandboxes(daemon: LiveDaemon, project: Path,
+                                                                         tmp_path: Path) -> None:
     with ServedApprovals(daemon, tmp_path) as service:
         box = service.open(project)
         asks = started(box, 'agent.request_permission("network", host="example.org")')
@@ -356,7 +357,7 @@ def test_a_killed_service_carries_out_at_its_next_start(daemon: LiveDaemon, proj
         assert "late\n" == (project / "file").read_text()
 
 
-def test_nobody_else_gets_the_socket_or_the_folder(service: ServedApprovals, daemon: LiveDaemon) -> None:
+def test_another_user_gets_neither_the_socket_nor_the_folder(service: ServedApprovals, daemon: LiveDaemon) -> None:
     assert 0o600 == os.stat(service.socket).st_mode & 0o777
     second = service.run("serve")
     assert 1 == second.returncode
@@ -444,7 +445,7 @@ def test_limits_that_processes_reach_are_in_the_record(service: ServedApprovals,
     box.detach()
 
 
-def test_the_daemon_remembers_what_one_was_refused_that_has_ended(daemon: LiveDaemon) -> None:
+def test_the_daemon_remembers_the_refused_calls_of_an_ended_sandbox(daemon: LiveDaemon) -> None:
     """
     By a program that ran up to the end, so that no look of the service's came after it.
     """
@@ -459,7 +460,7 @@ def test_the_daemon_remembers_what_one_was_refused_that_has_ended(daemon: LiveDa
     box.close()
 
 
-def test_what_the_operator_forbids_no_rule_allows(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+def test_no_rule_allows_what_the_operator_forbids(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
     policy = tmp_path / "approvals.toml"
     policy.write_text("forbidden = ['exec(curl **)']\nendpoints = ['example.org']\n")
     with ServedApprovals(daemon, tmp_path, "--config", str(policy)) as service:

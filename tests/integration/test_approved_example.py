@@ -18,8 +18,8 @@ pytestmark = pytest.mark.needs("extra-web")
 FILE = ROOT / "examples" / "approved.py"
 
 
-def test_the_host_gets_what_is_agreed_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                         capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_host_gets_the_approved_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
     approved = runpy.run_path(str(FILE))
     project = tmp_path / "project"
     project.mkdir()

@@ -85,7 +85,7 @@ def test_standard_input_isnt_lost(fresh: Fresh) -> None:
     assert (0, "data\n") == (done.returncode, done.stdout), done.stderr
 
 
-def test_one_daemon_for_many_who_start_at_once(fresh: Fresh) -> None:
+def test_commands_that_start_at_once_get_one_daemon(fresh: Fresh) -> None:
     """
     Six commands: six answers, one daemon.
     """
@@ -136,7 +136,7 @@ def test_no_daemon_is_started_where_the_user_says_so_or_only_asks(fresh: Fresh, 
     assert not fresh.socket.exists()
 
 
-def test_what_went_wrong_is_said(fresh: Fresh) -> None:
+def test_an_error_of_the_started_daemon_is_reported(fresh: Fresh) -> None:
     """
     A mistake in the configuration, by its key.
     """

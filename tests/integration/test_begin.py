@@ -34,9 +34,9 @@ def bootstrap() -> Iterator[Bootstrap]:
         made.close()
 
 
-def test_what_nobody_takes_is_given_back() -> None:
+def test_a_zygote_that_is_not_taken_is_killed_and_reaped() -> None:
     """
-    The zygote is killed and collected; a second time does nothing.
+    A second close has no effect.
     """
     before = set(descendants(os.getpid()))
     made = begin(SETTINGS)
@@ -47,9 +47,10 @@ def test_what_nobody_takes_is_given_back() -> None:
     assert not set(descendants(os.getpid())) - before
 
 
-def test_an_order_before_the_plan_makes_nothing(bootstrap: Bootstrap) -> None:
+def test_an_order_before_the_plan_ends_the_zygote(bootstrap: Bootstrap) -> None:
     """
-    A zygote takes the first message for its workers' plan. It ends by one that isn't, as by an end of its channel.
+    A zygote takes the first message for its workers' plan. A message that isn't one ends it, as the end of its
+    channel does.
     """
     hatched = bootstrap.take()
     here, there = Channel.pair()
@@ -100,9 +101,9 @@ def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPat
     assert not set(descendants(os.getpid())) - before
 
 
-def test_an_engine_takes_what_was_begun(bootstrap: Bootstrap) -> None:
+def test_an_engine_takes_the_zygote_that_was_begun(bootstrap: Bootstrap) -> None:
     """
-    It is the same zygote that makes its workers, and closing what was begun no longer touches it.
+    The same zygote makes the engine's workers, and closing the beginning no longer touches it.
     """
     process = bootstrap._hatched.process if bootstrap._hatched is not None else None
     reactor = Reactor()

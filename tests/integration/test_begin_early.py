@@ -54,7 +54,7 @@ def test_only_a_runner_for_which_a_job_waits_begins_in_c(hurried: None) -> None:
         assert b"False True\n" == box.run(STACK).stdout  # control
 
 
-def test_a_job_finds_what_it_would_find_otherwise(hurried: None) -> None:
+def test_a_job_finds_the_same_state_however_its_runner_began(hurried: None) -> None:
     with Box() as box:
         begun = box.run(LOOK)
     with mock.patch.object(control, "Arm", ARM), Box() as box:
@@ -73,7 +73,7 @@ def test_no_two_jobs_draw_the_same_numbers(hurried: None) -> None:
 
 
 @pytest.mark.parametrize("code", ["print(input())", "import os\nprint(os.read(3, 1))"])
-def test_nothing_is_left_in_the_job_pipe_of_a_runner_that_begins_in_c(hurried: None, code: str) -> None:
+def test_the_job_pipe_of_a_runner_that_begins_in_c_is_empty(hurried: None, code: str) -> None:
     with Box() as box:
         got = box.run(code)
 

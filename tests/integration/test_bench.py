@@ -28,7 +28,7 @@ ALWAYS = {"leeward", "leeward, called from C", "four hops", "two hops", "exec in
           "/bin/echo", "python3 -I -S -c", "python3 -c", "multiprocessing.Pool.apply"}
 
 
-def test_a_round_gives_every_figure_and_leave_nothing_behind(tmp_path):
+def test_a_round_gives_every_figure_and_leaves_no_process_or_file(tmp_path):
     before = set(Path("/tmp").glob("leeward-bench.*"))
     ended = bench("--rounds", "1", "--json", "--plot", str(tmp_path / "plot.svg"), HOME=str(tmp_path))
 
@@ -88,7 +88,7 @@ def test_a_picture_that_cannot_be_written_is_told_before_anything_is_measured(tm
     assert "No such file or directory" in ended.stderr
 
 
-def test_a_daemon_that_is_away_is_told_and_nothing_is_measured(tmp_path):
+def test_a_missing_daemon_is_reported_and_no_figure_is_printed(tmp_path):
     ended = bench("--socket", str(tmp_path / "nobody.sock"))
 
     assert 1 == ended.returncode

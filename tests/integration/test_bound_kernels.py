@@ -160,7 +160,7 @@ served = "slow"
     assert {b"slow\n", b"quick behind slow\n"} == {each.stdout for each in got}
 
 
-def test_an_interrupt_and_a_time_limit_hit_what_the_fast_path_has_sent(daemon: LiveDaemon) -> None:
+def test_an_interrupt_and_a_time_limit_end_a_job_of_the_fast_path(daemon: LiveDaemon) -> None:
     with leeward.Sandbox(socket=daemon.socket, timeout=1) as box:
         kernel = box.kernel()
         for _ in range(3):
@@ -247,10 +247,11 @@ threading.Thread(target=write).start()
     assert b"mine\n" == kernel.execute("print('mine')").stdout
 
 
-def test_a_connection_that_vanishes_takes_what_it_runs_along(daemon: LiveDaemon, box: leeward.Sandbox,
-                                                             kernel: leeward.Kernel) -> None:
+def test_a_connection_that_vanishes_ends_its_running_job(daemon: LiveDaemon, box: leeward.Sandbox,
+                                                         kernel: leeward.Kernel) -> None:
     """
-    As for a request by name: the state is lost. One that has nothing running leaves the kernel as it was.
+    As for a request by name: the kernel's state is lost. A connection without a running job leaves the kernel as it
+    was.
     """
     with Bound(daemon.socket, box, kernel) as idle:
         assert b"1\n" == idle.execute("print(1)").stdout
@@ -309,8 +310,8 @@ def test_the_sandboxs_end_is_told_by_every_number(daemon: LiveDaemon) -> None:
                 bound.execute("print(1)")
 
 
-def test_what_isnt_code_alone_is_refused_by_number(daemon: LiveDaemon, box: leeward.Sandbox,
-                                                   kernel: leeward.Kernel) -> None:
+def test_a_request_of_more_than_code_is_refused_by_number(daemon: LiveDaemon, box: leeward.Sandbox,
+                                                          kernel: leeward.Kernel) -> None:
     with Bound(daemon.socket, box, kernel) as bound:
         for more in ({"args": ["a"]}, {"limits": {"time": 1.0}}, {"functions": {"names": ["f"]}}, {"env": {"A": "b"}}):
             with pytest.raises(RequestRejected, match="code and nothing else"):

@@ -80,7 +80,7 @@ def test_every_promise_holds_without_a_fault(any_daemon: LiveDaemon, sanitized: 
 
 @pytest.mark.needs("valgrind")
 @pytest.mark.parametrize("what", ["good", "nonsense"])
-def test_valgrind_finds_nothing(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
+def test_valgrind_reports_no_error(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
     """
     No byte is lost, none is read unset.
     """
@@ -297,9 +297,9 @@ def test_a_daemon_that_goes_away(sanitized: Path, tmp_path: Path) -> None:
         (tmp_path / "s").unlink()
 
 
-def test_what_it_says_before_it_goes_is_told(sanitized: Path, tmp_path: Path) -> None:
+def test_a_last_message_of_the_daemon_reaches_the_caller(sanitized: Path, tmp_path: Path) -> None:
     """
-    A refusal of the whole connection; a kind that nobody knows.
+    A refusal of the whole connection; a message of an unknown kind.
     """
     for kind, code in (("shutting_down", SHUTTING_DOWN), ("mood", REFUSED)):
         last = encode({"id": 0, "error": {"kind": kind, "message": "not today"}})

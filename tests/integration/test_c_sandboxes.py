@@ -47,7 +47,7 @@ def test_every_promise_holds_without_a_fault(any_daemon: LiveDaemon, sanitized: 
 
 @pytest.mark.needs("valgrind")
 @pytest.mark.parametrize("what", ["good", "nonsense"])
-def test_valgrind_finds_nothing(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
+def test_valgrind_reports_no_error(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
     """
     No byte is lost, none is read unset.
     """

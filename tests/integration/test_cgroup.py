@@ -673,7 +673,7 @@ def test_kill_ends_all(worker):
     assert got.signal == signal.SIGKILL
 
 
-def test_nothing_stays_open_and_nothing_is_inherited(driver):
+def test_no_descriptor_stays_open_or_is_inherited(driver):
     """
     Descriptors are those of before, and none goes through an exec.
     """
@@ -922,9 +922,9 @@ def abandon(name: str, enter: Callable[[str], None]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", DRIVERS[:2])
-def test_a_sweep_removes_what_a_dead_daemon_left(name):
+def test_a_sweep_removes_groups_of_a_dead_daemon(name):
     """
-    Its groups, and the process that still runs in one of them; not those of a living one.
+    And the process that still runs in one of them; groups of a living daemon stay.
     """
     with place_of_its_own() as enter:
         enter("test-living")
@@ -950,9 +950,9 @@ def test_a_sweep_removes_what_a_dead_daemon_left(name):
 
 
 @pytest.mark.needs("cgroup-v1-controllers", "root")
-def test_a_sweep_leaves_what_is_not_ours():
+def test_a_sweep_leaves_foreign_groups():
     """
-    Another user's, another name, and one whose lock somebody holds.
+    Another user's, one with another name, and one whose lock is held.
     """
     parent = next(each.own for each in hierarchy.here() if "pids" in each.controllers)
     free = 2**22 + 5  # past the largest pid there is

@@ -98,9 +98,9 @@ def test_mappings_are_charged_by_length_without_controllers(box: Box) -> None:
     assert 100 * MIB < large.memory_peak < 130 * MIB
 
 
-def test_what_is_beyond_the_limit_is_refused_by_its_length(box: Box) -> None:
+def test_a_mapping_beyond_the_limit_is_refused_by_its_length(box: Box) -> None:
     """
-    ENOMEM, for one mapping and for their sum; also what has been unmapped counts. The next job has all of it.
+    ENOMEM, for one mapping and for their sum; an unmapped mapping counts as well. The next job has the whole limit.
     """
     for _ in range(2):
         got = box.run(TRIED + """
@@ -140,7 +140,7 @@ def test_a_session_is_charged_until_it_ends_or_is_reset(daemon: LiveDaemon) -> N
     ("os.write(os.memfd_create('x'), bytes(65 << 20)) == 65 << 20 or os.write(99, b'')", "EBADF"),
     ("os.link('/proc/self/fd/%d' % os.memfd_create('x'), '/workspace/x', follow_symlinks=True)", "EXDEV"),
 ])
-def test_what_else_is_asked_for_is_refused(box: Box, code: str, says: str) -> None:
+def test_other_kinds_of_shared_memory_are_refused(box: Box, code: str, says: str) -> None:
     """
     A memory file has no seals, which would be another kernel file; its size is that of the job's files at most.
     """

@@ -166,7 +166,7 @@ TOO_MUCH: dict[str, tuple[tuple[str, ...], set[tuple[str, str | None, int]]]] = 
 
 @pytest.mark.parametrize("command_", ["exec", "run"])
 @pytest.mark.parametrize("what", TOO_MUCH)
-def test_each_limit_ends_a_job_as_documented(daemon: LiveDaemon, what: str, command_: str) -> None:
+def test_every_limit_ends_a_job_as_documented(daemon: LiveDaemon, what: str, command_: str) -> None:
     """
     Each ends as documented, and the next job is right.
     """
@@ -310,7 +310,7 @@ def test_run_takes_large_results(tmp_path: Path) -> None:
     assert b"x" * (5 << 20) == without(tmp_path, "run", "print('x' * (5 << 20), end='')").stdout
 
 
-def test_run_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_run_leaves_no_process_or_file(tmp_path: Path) -> None:
     """
     Ended from outside in the middle of a job.
     """

@@ -103,9 +103,9 @@ def test_files_come_back_after_a_time_out(client: leeward.Client, code: str) -> 
     ("import os; os.kill(os.getpid(), 11)", Outcome.SIGNALLED),
     ("import os\nwhile True: os.write(1, b'x' * 4096)", Outcome.OUTPUT_LIMIT),
 ])
-def test_where_nobody_can_be_asked_the_result_says_so(client: leeward.Client, code: str, outcome: Outcome) -> None:
+def test_a_result_says_why_a_dead_job_has_no_files(client: leeward.Client, code: str, outcome: Outcome) -> None:
     """
-    With the daemon's own word for how it ended. By itself none that times out ends.
+    With the daemon's own word for the job's end. No job that times out ends by itself.
     """
     result = client.execute(f"open('made', 'w').write('x')\n{code}", timeout=0.3, output="1M", collect=["made", "*"])
 

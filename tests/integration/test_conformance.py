@@ -441,8 +441,8 @@ def test_the_daemon_takes_the_requests(case: dict[str, Any]) -> None:
     assert request.limits == {limits[name]: asked[name] for name in limits if name in asked}
 
 
-def test_the_file_is_what_its_program_writes() -> None:
+def test_the_file_matches_its_generator() -> None:
     """
-    Else: `python tests/conformance`.
+    If not: `python tests/conformance`.
     """
     assert runpy.run_path(str(ROOT / "tests" / "conformance" / "__main__.py"))["text"]() == FRAMES.read_text()

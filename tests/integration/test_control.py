@@ -67,7 +67,7 @@ def test_a_restart_with_other_options(background: Path) -> None:
     assert 1 == about(background)["workers"]["total"]  # type: ignore[index]
 
 
-def test_a_reload_says_what_came_of_it(background: Path) -> None:
+def test_a_reload_reports_its_outcome(background: Path) -> None:
     """
     Taken, taken in part, refused.
     """
@@ -96,10 +96,11 @@ def test_commands_say_that_no_daemon_runs(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "ordinary-user")
 @pytest.mark.parametrize("program", ["leeward", "leeward-python"])
-def test_who_isnt_let_in_is_told_by_whom(program: str, open_folder: Path, ordinary_user: OrdinaryUser,
-                                         user_install: Installation) -> None:
+def test_a_user_without_access_is_told_whose_socket_it_is(program: str, open_folder: Path, ordinary_user: OrdinaryUser,
+                                                          user_install: Installation) -> None:
     """
-    Not "start one": whose the socket is, and what lets one in, by the C program and the Python one.
+    Not "start one": the error names the socket's owner, and the way to be let in, by the C program and the Python
+    one.
     """
     folder = open_folder / f"locked-{program}"
     folder.mkdir(mode=0o755)

@@ -153,8 +153,8 @@ def inside(daemon: LiveDaemon, options: list[str]) -> tuple[Outcomes, str]:
 
 @pytest.mark.timeout(2 * TIME_S + 120)
 @pytest.mark.parametrize("module", MODULES)
-def test_passes_inside_what_passes_outside(module: str, daemon: LiveDaemon, python: list[str], tmp_path: Path,
-                                           capfd: pytest.CaptureFixture[str]) -> None:
+def test_tests_that_pass_outside_pass_inside(module: str, daemon: LiveDaemon, python: list[str], tmp_path: Path,
+                                             capfd: pytest.CaptureFixture[str]) -> None:
     """
     But for the rows of the table, and those are few.
     """

@@ -100,7 +100,7 @@ def session_of(pid: int) -> int:
         return 0
 
 
-def test_c106_a_daemon_killed_at_any_moment_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+def test_c106_a_daemon_killed_at_any_moment_does_not_hinder_the_next(tmp_path: Path) -> None:
     """
     SIGKILL while it starts and while it works: its processes are dead within a second, its groups are swept
     when the next one starts, on the same socket, and that one answers.

@@ -271,9 +271,9 @@ def test_shutdown_by_a_client_answers_first(tmp_path: Path) -> None:
     assert not daemon.socket.exists()
 
 
-def test_nothing_is_left_open_to_jobs(tmp_path: Path) -> None:
+def test_jobs_inherit_no_descriptor_of_the_daemon(tmp_path: Path) -> None:
     """
-    A job has its three descriptors, and what it needs to open its own.
+    A job has its three descriptors, and those that it needs to open its own.
     """
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
         program = "import os\nprint(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[:3])"

@@ -102,9 +102,9 @@ def test_the_commands_of_the_page_for_agents(daemon: LiveDaemon) -> None:
     assert "done after 8 calls" in harness.stdout
 
 
-def test_what_the_questions_name_can_be_typed(daemon: LiveDaemon, tmp_path: Path) -> None:
+def test_commands_that_the_questions_name_can_be_typed(daemon: LiveDaemon, tmp_path: Path) -> None:
     """
-    Each `leeward ...` of the page on what isn't there that needs no file and no root.
+    Each `leeward ...` of the page on missing features that needs no file and no root.
     """
     named = {line for line in re.findall(r"`leeward ([a-z -]+)`", LIMITS) if line.split()[0] in ("explain", "daemon")}
     assert {"explain network", "explain loopback", "explain ptrace", "daemon run --print-config"} <= named
@@ -113,7 +113,7 @@ def test_what_the_questions_name_can_be_typed(daemon: LiveDaemon, tmp_path: Path
         assert (0, True) == (done.returncode, bool(done.stdout)), (words, done.stderr)
 
 
-def test_what_the_questions_say_of_half_a_line(daemon: LiveDaemon) -> None:
+def test_half_a_line_is_lost_as_the_questions_say(daemon: LiveDaemon) -> None:
     """
     It is lost without either of the two cures.
     """

@@ -342,10 +342,10 @@ def test_the_route_is_tried_by_a_process_of_its_own() -> None:
         assert said == done.stdout.strip(), done.stderr
 
 
-def test_where_no_netlink_socket_may_be_made_the_proxy_is_all_there_is(host: Servers, tmp_path: Path) -> None:
+def test_without_netlink_sockets_the_proxy_is_the_only_way_out(host: Servers, tmp_path: Path) -> None:
     """
     Of a daemon under a filter as units and containers have it: its programs are told of the proxy, which decides by
-    the policy; and nothing else leads anywhere.
+    the policy; no other address answers.
     """
     config = tmp_path / "c.toml"
     config.write_text(f"""\

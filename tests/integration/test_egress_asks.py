@@ -85,10 +85,10 @@ def listening(daemon: LiveDaemon) -> Iterator[leeward.Client]:
         yield client
 
 
-def test_who_asks_goes_on_when_it_is_answered(daemon: LiveDaemon, host: Servers) -> None:
+def test_an_asking_connection_goes_on_after_its_answer(daemon: LiveDaemon, host: Servers) -> None:
     """
-    The same connection; a request by its method and path, anything else by its port. What `allow` and `deny` name is
-    nobody's to answer.
+    The same connection; a request by its method and path, any other connection by its port. No client can answer for
+    targets that `allow` and `deny` name.
     """
     url = f"http://web.example.org:{host.http}/a?b=1"
     with listening(daemon) as operator, leeward.Sandbox(socket=daemon.socket, egress="web") as box, ThreadPoolExecutor(
@@ -115,9 +115,9 @@ def test_who_asks_goes_on_when_it_is_answered(daemon: LiveDaemon, host: Servers)
         assert "b'hello\\n'\n" == waits.result(60).stdout_text
 
 
-def test_who_is_refused_hears_why(daemon: LiveDaemon, host: Servers) -> None:
+def test_a_refused_request_is_told_the_reason(daemon: LiveDaemon, host: Servers) -> None:
     """
-    By 403 with the words of who refused, or those of the daemon; the record has them as well.
+    By 403 with the words of the client that refused, or those of the daemon; the record has them as well.
     """
     url = f"http://web.example.org:{host.http}/"
     with listening(daemon) as operator, daemon.client() as client, ThreadPoolExecutor() as threads:
@@ -154,9 +154,9 @@ def test_a_fetch_waits_as_well(daemon: LiveDaemon, host: Servers) -> None:
             waits.result(60)
 
 
-def test_nothing_waits_where_nobody_listens(daemon: LiveDaemon, host: Servers) -> None:
+def test_no_request_waits_without_a_listening_client(daemon: LiveDaemon, host: Servers) -> None:
     """
-    Not the name either; and whatever waits is refused when the last one who listens has gone.
+    Not the name either; and waiting requests are refused when the last listening client has gone.
     """
     url = f"http://web.example.org:{host.http}/"
     with daemon.client() as client, ThreadPoolExecutor() as threads:
@@ -172,9 +172,9 @@ def test_nothing_waits_where_nobody_listens(daemon: LiveDaemon, host: Servers) -
             assert [] == client.egress_asks()
 
 
-def test_an_ask_ends_with_its_time_and_with_whoever_asks(daemon: LiveDaemon, host: Servers) -> None:
+def test_an_ask_ends_with_its_time_and_with_its_sandbox(daemon: LiveDaemon, host: Servers) -> None:
     """
-    The policy's limit; and the end of the sandbox takes its asks back.
+    The policy's limit; and the end of the sandbox withdraws its asks.
     """
     url = f"http://web.example.org:{host.http}/"
     with listening(daemon) as operator, daemon.client() as client:

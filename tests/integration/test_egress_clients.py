@@ -299,9 +299,11 @@ def test_a_program_reaches_the_same_by_the_proxy_alone(unrouted: LiveDaemon, por
     assert row.refused in denied.stdout_text + denied.stderr_text, denied
 
 
-def test_what_takes_no_proxy_fails_at_once_without_the_route(unrouted: LiveDaemon, ports: dict[str, int]) -> None:
+def test_a_program_without_proxy_support_fails_at_once_without_the_route(unrouted: LiveDaemon,
+                                                                         ports: dict[str, int]) -> None:
     """
-    A name has an address still, which leads nowhere; so does an address that is written out, and no other port is open.
+    A name still resolves, to an address that leads nowhere; a written address leads nowhere either, and no other port
+    is open.
     """
     code = """
         import os, socket, sys

@@ -215,9 +215,10 @@ def test_the_network_is_the_operators_to_allow(daemon: LiveDaemon, host: Servers
         box.fetch("http://web.example.org/")
 
 
-def test_what_was_tried_is_shown_and_explained(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
+def test_attempts_are_listed_and_explained(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
     """
-    A row each, by job and sandbox, with the names as a file; and the line that would have allowed what was denied.
+    A row each, by job and sandbox, with the names as a file; and the line of policy that would have allowed a denied
+    one.
     """
     allowed, denied = f"http://web.example.org:{host.http}/logged", f"http://logged.example.org:{host.http}/"
     with daemon.client() as client:

@@ -79,9 +79,9 @@ def test_a_host_gets_the_value_and_the_client_the_placeholder(box: leeward.Sandb
     assert got.text.endswith(f"key={placeholder}")
 
 
-def test_nobody_else_gets_it(box: leeward.Sandbox, host: Mirrors, placeholder: str) -> None:
+def test_the_secret_reaches_no_other_host(box: leeward.Sandbox, host: Mirrors, placeholder: str) -> None:
     """
-    Another host, the same one in the clear, and one behind a redirect.
+    Another host, the same one without TLS, and one behind a redirect.
     """
     fields = {"Authorization": f"Bearer {placeholder}", "User-Agent": placeholder}
     for url in (f"https://other.example.org:{host.tls}/?{placeholder}", f"http://api.example.org:{host.http}/",

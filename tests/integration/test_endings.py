@@ -51,7 +51,7 @@ CUT = {
 
 
 @pytest.mark.parametrize("end", CUT)
-def test_what_was_printed_before_an_end_in_the_middle_comes_back(end: str) -> None:
+def test_output_before_an_end_in_the_middle_comes_back(end: str) -> None:
     """
     Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError.
     """
@@ -199,7 +199,7 @@ def test_last_words_that_a_job_makes_up_are_its_own_text() -> None:
 
 
 @pytest.mark.parametrize("rehearse", [True, False])
-def test_a_child_that_comes_to_the_end_of_the_code_tells_nothing(rehearse: bool) -> None:
+def test_a_child_that_reaches_the_end_of_the_code_sends_no_reply(rehearse: bool) -> None:
     """
     It exits, and its parent's end is the job's.
     """
@@ -209,7 +209,7 @@ def test_a_child_that_comes_to_the_end_of_the_code_tells_nothing(rehearse: bool)
     assert (Outcome.FINISHED, 0, b"0\n") == (result.outcome, result.exit_code, result.stdout)
 
 
-def test_a_full_file_system_is_told_though_nothing_was_raised() -> None:
+def test_a_full_file_system_is_reported_without_an_exception() -> None:
     with Box() as box:
         result = box.run(FILL)
 

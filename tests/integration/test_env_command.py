@@ -89,10 +89,10 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.mark.timeout(300)
-def test_a_running_daemon_uses_what_was_made(place: Place) -> None:
+def test_a_running_daemon_uses_a_new_environment(place: Place) -> None:
     """
-    From a folder, without a network. Its packages and nothing else are there; nobody can write to it; the same
-    requirements for another name take no time.
+    From a folder, without a network. Its packages alone are there; no job can write to it; the same requirements for
+    another name take no time.
     """
     done = place.env("create", "data", "flavour>=1", "--find-links", str(place.wheels))
     assert 0 == done.returncode, done
@@ -147,7 +147,7 @@ def test_a_package_that_replaces_the_interpreter_is_refused(place: Place) -> Non
     assert before == place.built()
 
 
-def test_what_cant_be_made_is_said(place: Place) -> None:
+def test_an_environment_that_cannot_be_made_is_an_error(place: Place) -> None:
     for words, why in (
             (["create", "x", "--index-url=http://a"], b"--index-url needs --egress"),
             (["create", "../x"], b"can't be an environment's name"),

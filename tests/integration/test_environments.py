@@ -65,7 +65,7 @@ def daemon(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
 
 
 @pytest.mark.smoke
-def test_each_environment_has_its_packages(daemon: LiveDaemon, home: Path) -> None:
+def test_every_environment_has_its_packages(daemon: LiveDaemon, home: Path) -> None:
     """
     By the client, a session, a live sandbox and the command line; the daemon's own has none of them.
     """
@@ -106,9 +106,9 @@ def test_a_pool_grows_while_jobs_wait(daemon: LiveDaemon) -> None:
     asyncio.run(asyncio.wait_for(crowd(), PATIENCE))
 
 
-def test_what_can_not_be_had_is_refused_by_name(daemon: LiveDaemon) -> None:
+def test_an_unknown_environment_is_refused_by_name(daemon: LiveDaemon) -> None:
     """
-    Each for itself: the daemon serves on.
+    The daemon serves on after each refusal.
     """
     with daemon.client() as client:
         with pytest.raises(RequestRejected, match="'nothing' is unknown; this daemon has: sour, sweet, gone, ailing"):

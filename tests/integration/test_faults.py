@@ -363,7 +363,7 @@ ONLY = {
 
 
 @pytest.mark.parametrize("which", reactors.ALL)
-def test_whatever_raises_the_daemon_serves_on(tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_daemon_serves_on_after_any_exception(tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Each callback, before its body and after it, and at each call for as long as a scene lasts.
     """

@@ -46,7 +46,7 @@ CUT = {
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("end", CUT)
-def test_what_was_printed_before_the_end_is_printed(daemon: LiveDaemon, end: str) -> None:
+def test_output_before_the_end_is_printed(daemon: LiveDaemon, end: str) -> None:
     """
     With the reason in one line, and Python's own words for a fault.
     """
@@ -58,9 +58,9 @@ def test_what_was_printed_before_the_end_is_printed(daemon: LiveDaemon, end: str
     assert (end in ("fault", "abort")) == (b"Fatal Python error: " in done.stderr)
 
 
-def test_what_was_printed_before_the_memory_ran_out_is_printed(daemon: LiveDaemon, client: leeward.Client) -> None:
+def test_output_before_the_memory_ran_out_is_printed(daemon: LiveDaemon, client: leeward.Client) -> None:
     """
-    Killed at its limit; where nothing counts memory an rlimit refuses it, which is a MemoryError.
+    Killed at its limit; where memory isn't counted an rlimit refuses it, which is a MemoryError.
     """
     code = "print('said before')\nx = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): x[i] = 1"
     done, result = daemon.run("exec", code), client.execute(code)
@@ -109,9 +109,9 @@ def test_no_frame_of_ours_is_in_a_stack(daemon: LiveDaemon) -> None:
     assert 2 == done.stderr.count(b'File "<string>"') == done.stderr.count(b'  File "')
 
 
-def test_what_a_client_says_of_a_mistake(client: leeward.Client) -> None:
+def test_mistakes_in_a_call_have_clear_errors(client: leeward.Client) -> None:
     """
-    An option that there isn't, a function, one pattern where several are taken; text as a file's content is taken.
+    An unknown option, a function, one pattern where several are taken; text as a file's content is taken.
     """
     with pytest.raises(TypeError, match="execute\\(\\) has no option 'tiemout'; did you mean 'timeout'\\?"):
         client.execute("1", tiemout=3)  # type: ignore[call-arg]
@@ -165,7 +165,7 @@ LEFT = "leeward: not collected: 'link.txt' (a link), 'none*' (nothing there)\n"
 
 
 @pytest.mark.parametrize("then", ["", "while True: pass"])
-def test_files_come_back_and_what_does_not_is_named(daemon: LiveDaemon, tmp_path: Path, then: str) -> None:
+def test_files_come_back_and_missing_ones_are_named(daemon: LiveDaemon, tmp_path: Path, then: str) -> None:
     """
     By braces, a dot, a folder, an absolute name; also when the time was up.
     """
@@ -217,7 +217,7 @@ def test_a_job_sees_a_small_machine(client: leeward.Client) -> None:
     assert (6, True) == (seen["protocol"], seen["memfd"])
 
 
-def test_a_job_knows_what_it_is_shown_on(tmp_path: Path) -> None:
+def test_a_job_has_the_term_of_the_daemon(tmp_path: Path) -> None:
     """
     The daemon's TERM, also in a sandbox's commands.
     """
@@ -243,7 +243,7 @@ def test_exit_ends_a_job_of_a_session_and_no_more(client: leeward.Client) -> Non
     assert "def half(x):\n    return x / 0\n False\n" == source.text
 
 
-def test_there_are_more_sessions_than_workers(daemon: LiveDaemon) -> None:
+def test_sessions_may_outnumber_workers(daemon: LiveDaemon) -> None:
     """
     As many as memory has room for, each with its own state.
     """
@@ -270,7 +270,7 @@ def test_a_server_is_refused_with_one_line_that_leads_on(daemon: LiveDaemon) -> 
 
 @pytest.mark.parametrize(("name", "says"), [("network", "`loopback = true`"), ("loopback", "127.0.0.1"),
                                             ("terminal", "`terminal = true`")])
-def test_what_an_operator_can_switch_on_is_explained(name: str, says: str) -> None:
+def test_options_of_the_operator_are_explained(name: str, says: str) -> None:
     done = subprocess.run(command("explain", name), env=environment(), capture_output=True, text=True, check=False,
                           timeout=PATIENCE_S, stdin=subprocess.DEVNULL)
 

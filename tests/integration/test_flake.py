@@ -130,7 +130,7 @@ def test_the_module_hands_settings_over_as_a_file():
         "daemon run --config /nix/store/leeward.toml")
 
 
-def test_the_module_makes_nothing_until_it_is_enabled():
+def test_the_module_has_no_effect_until_it_is_enabled():
     assert "{}" == module({}).stdout.strip()
 
 

@@ -54,7 +54,7 @@ def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -
     assert (os.geteuid(), 0o640) == (about.st_uid, about.st_mode & 0o777)
 
 
-def test_nothing_writes_to_the_folder_after_the_end(daemon: LiveDaemon, project: Path) -> None:
+def test_no_process_writes_to_the_folder_after_the_end(daemon: LiveDaemon, project: Path) -> None:
     """
     When `close` returns, no process of the sandbox is left.
     """
@@ -103,9 +103,9 @@ def test_mounts_anywhere_in_the_view(daemon: LiveDaemon, project: Path) -> None:
         assert names == set(plain.shell("ls -A /").stdout_text.split())  # nothing of it is left for the next
 
 
-def test_an_overlay_shows_what_would_change(daemon: LiveDaemon, project: Path) -> None:
+def test_an_overlay_lists_its_changes(daemon: LiveDaemon, project: Path) -> None:
     """
-    And puts it onto the host when it is told to, all or a part.
+    And applies all or some of them to the host when asked.
     """
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         assert [] == box.diff()
@@ -218,10 +218,9 @@ def test_refused_before_anything_is_made(daemon: LiveDaemon, project: Path) -> N
     assert [] == leeward.Sandbox.list(socket=daemon.socket)
 
 
-def test_nothing_is_left(daemon: LiveDaemon, project: Path) -> None:
+def test_folders_leave_no_descriptor_process_or_mount(daemon: LiveDaemon, project: Path) -> None:
     """
-    No descriptor, process or mount, after sandboxes of each kind, openings that were refused, and clients that went in
-    the middle.
+    After sandboxes of each kind, openings that were refused, and clients that went in the middle.
     """
     def once() -> None:
         with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True,

@@ -104,7 +104,7 @@ def test_zygotes_that_end_or_hang_delay_jobs_and_no_job_gets_a_layout_of_before(
     assert 2 == len(box.log.of("zygote is gone"))
 
 
-def test_a_session_and_a_sandbox_have_one_each_and_what_runs_in_them_shares_it() -> None:
+def test_processes_of_one_session_or_sandbox_share_its_layout() -> None:
     with Box(pool_size=1, max_sessions=1, fresh_layout=True) as box, Wire(box) as wire:
         peer = wire.peer()
         seen = [peer.ask("execute", code=LOOK.encode())["stdout"].split()]

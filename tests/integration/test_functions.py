@@ -341,9 +341,9 @@ def test_the_example_runs(daemon: LiveDaemon, monkeypatch: pytest.MonkeyPatch,
     ({"functions": [echo]}, "dict"), ({"functions": {f"f{n}": echo for n in range(65)}}, "64"),
     ({"functions": {"f": echo}, "call_timeout": 0}, "wait"), ({"functions": {"f": echo}, "call_timeout": 1e9}, "wait"),
     ({"stop_clock": True}, "give functions"), ({"call_timeout": 1}, "give functions")])
-def test_what_cannot_be_given_is_refused(daemon: LiveDaemon, options: dict[str, Any], why: str) -> None:
+def test_an_unsuitable_function_is_refused(daemon: LiveDaemon, options: dict[str, Any], why: str) -> None:
     """
-    Before anything runs.
+    Before any code runs.
     """
     with daemon.client() as client, pytest.raises(leeward.RequestRejected, match=why):
         client.execute("1", **options)

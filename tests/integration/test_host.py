@@ -66,7 +66,7 @@ def in_child(job: Callable[[], object]) -> object:
     return value
 
 
-def test_doctor_finds_what_the_tests_find():
+def test_doctor_agrees_with_the_tests_on_features():
     """
     Asked by other code: tests/kit/features.py.
     """
@@ -267,7 +267,7 @@ def test_a_filter_like_dockers_and_the_profile_in_its_place():
     ({"fsopen": errno.ENOSYS}, "mount.proc", "no mount API of Linux 5.2"),
 ])
 @pytest.mark.needs("landlock", "seccomp-notify", "kernel>=5.12")
-def test_what_is_taken_away_is_what_is_named(errors: dict[str, int], name: str, have: str):
+def test_doctor_names_exactly_the_missing_features(errors: dict[str, int], name: str, have: str):
     def job() -> tuple[set[str], Feature]:
         put_filter(without(errors))
         return stops(), found()[name]

@@ -53,7 +53,7 @@ def test_a_client_cannot_pass_descriptors(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.needs("kernel>=6.16")
-def test_nor_on_a_listener_of_the_service_manager(tmp_path: Path) -> None:
+def test_a_client_cannot_pass_descriptors_to_a_listener_of_the_service_manager(tmp_path: Path) -> None:
     made = socket.socket(socket.AF_UNIX)
     made.bind(str(tmp_path / "kept"))
     made.listen()
@@ -153,7 +153,7 @@ def test_a_descriptor_that_takes_long_to_close_holds_nobody_up(tmp_path: Path, w
         assert held(daemon.process.pid) <= before
 
 
-def test_nor_one_that_is_never_received(tmp_path: Path) -> None:
+def test_a_descriptor_that_is_never_received_holds_nobody_up(tmp_path: Path) -> None:
     """
     The client goes at once, or is told that there is no place: its socket is closed with all that is in it.
     """
@@ -173,7 +173,7 @@ def test_nor_one_that_is_never_received(tmp_path: Path) -> None:
             assert time.monotonic() - start < LINGER_S / 2
 
 
-def test_nor_one_beside_an_urgent_byte(tmp_path: Path) -> None:
+def test_a_descriptor_beside_an_urgent_byte_holds_nobody_up(tmp_path: Path) -> None:
     with standing_still(tmp_path, rights=True) as daemon, lingering() as mine:
         try:
             hostile = hand_over(daemon, mine, b"u", socket.MSG_OOB)
@@ -185,7 +185,7 @@ def test_nor_one_beside_an_urgent_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
-def test_who_passes_none_is_served_as_ever(tmp_path: Path, way: str) -> None:
+def test_a_client_that_passes_no_descriptor_is_served_as_ever(tmp_path: Path, way: str) -> None:
     """
     By a connection that is looked at before it is received from.
     """

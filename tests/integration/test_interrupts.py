@@ -221,9 +221,9 @@ class Peer:
         return self._answers.pop(number)
 
 
-def test_what_a_cancel_that_comes_too_late_does(daemon: LiveDaemon) -> None:
+def test_a_late_cancel_has_no_effect(daemon: LiveDaemon) -> None:
     """
-    Nothing: neither to a job that is over, nor to the next one, nor to what is no job.
+    Neither on a job that is over, nor on the next one, nor on a number that is no job's.
     """
     with Client(daemon.socket) as client:
         peer = Peer(client)

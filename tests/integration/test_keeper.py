@@ -115,7 +115,7 @@ print(end(here, pid))
                                  "b'reply code' b'out code' b'err code'", "True", "0"]
 
 
-def test_many_runners_end_in_any_order_and_nothing_is_left():
+def test_many_runners_end_in_any_order_without_a_leak():
     """
     Five are armed and the third, the first and the last end; then the others. The keeper has the descriptors
     and the children that it had.
@@ -160,7 +160,7 @@ print(here.receive()[0], end(here, pid))
     assert "Ended(runner=1, status=None) 0\n" == said
 
 
-def test_a_runner_that_cannot_be_made_is_told_and_leaves_nothing():
+def test_a_runner_that_cannot_be_made_is_reported_without_a_leak():
     """
     The init's filter is refused by the kernel. The keeper says the call and the errno, and lives: forty times, with
     descriptors for ten.
@@ -225,7 +225,7 @@ print(here.receive()[0], end(here, pid))
 
 @pytest.mark.parametrize("datagram", ["b'x'", "b'\\xc1' * 16", "control.encode(control.Arm(1, False, 3))",
                                       "control.encode(control.Ready({}))"])
-def test_what_no_daemon_says_ends_the_keeper(datagram: str):
+def test_a_malformed_message_ends_the_keeper(datagram: str):
     """
     A short one, an unknown kind, descriptors that are missing, MessagePack.
     """
@@ -280,7 +280,7 @@ print(end(here, pid))
             "0"] == said.splitlines()
 
 
-def test_a_scout_finds_what_a_rehearsal_writes():
+def test_a_scout_finds_the_pages_that_a_rehearsal_writes():
     """
     Some hundred pages, whole, and none twice.
     """
@@ -330,7 +330,7 @@ tell(way=LOCKED)
             "(False, b'frame') b'' Ended(runner=1, status=0) 0"] == said.splitlines()
 
 
-def test_c_reports_nothing_where_a_step_failed_or_a_capability_is_left_or_nothing_is_renewed():
+def test_a_runner_in_c_reports_nothing_after_a_failed_step_a_kept_capability_or_a_missing_renewal():
     said = program(BEGINS + """
 tell(way=[*LOCKED, returns(Call.GETUID, value=1)], renew=RENEW)
 tell(way=WAY, renew=RENEW)

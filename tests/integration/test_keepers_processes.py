@@ -120,7 +120,7 @@ print(os.read(read, 1000).decode().split() == [str(messages[0].inside), "0"], en
     ("Command((b'/bin/true',), {}, b'/'), cpu=100", "stage=<Stage.AFFINITY: 4>, layer='', result=-22"),
     ("Command((b'/bin/true',), {}, b'/'), cpu=5000", "stage=<Stage.AFFINITY: 4>, layer='', result=-22"),
 ])
-def test_a_process_that_cannot_be_made_is_told_and_leaves_nothing(order: str, says: str) -> None:
+def test_a_process_that_cannot_be_made_is_reported_without_a_leak(order: str, says: str) -> None:
     """
     Twenty times; the keeper lives, and has the descriptors and children that it had.
     """
@@ -157,9 +157,10 @@ print(ended(here)[-1], end(here, pid))
     assert second.startswith("Unstarted(process=9, stage=<Stage.CLONE: 0>, layer='', result=-12")
 
 
-def test_what_a_keeper_read_is_not_in_its_memory_afterwards() -> None:
+def test_a_keeper_erases_the_orders_that_it_read() -> None:
     """
-    A later job is a copy of it, and may be another client's. The control is the order's number, which isn't secret.
+    A later job is a copy of the keeper, and may be another client's. The control is the order's number, which isn't
+    secret.
     """
     said = program("""
 secret = b"lw" + os.urandom(16).hex().encode()

@@ -189,9 +189,9 @@ def test_branches_by_asyncio(daemon: LiveDaemon) -> None:
     assert ["1", "2", "3"] == asyncio.run(run())
 
 
-def test_nothing_is_left(daemon: LiveDaemon) -> None:
+def test_branches_leave_no_descriptor_or_group(daemon: LiveDaemon) -> None:
     """
-    No descriptor of the daemon's and no group, however they end.
+    However they end.
     """
     def round_trip() -> None:
         with leeward.Sandbox(socket=daemon.socket) as box:

@@ -186,7 +186,7 @@ class Client:
 
 
 @pytest.mark.parametrize("seed", [3])
-def test_each_request_has_one_answer_and_the_books_are_empty(wire: Wire, seed: int) -> None:
+def test_every_request_has_one_answer_and_the_tables_are_empty_afterwards(wire: Wire, seed: int) -> None:
     pool = wire.box.engine.pool
     dice = random.Random(seed)
     first = wire.peer()

@@ -157,9 +157,9 @@ def test_pipes_and_memory_files_open_again_by_proc(host):
     assert "" == in_child(attack, locked(plan_for(host)))
 
 
-def test_deny_all_leaves_nothing(host):
+def test_deny_all_refuses_every_file(host):
     """
-    What the sandbox's init gets: no file can be opened, no file made.
+    The ruleset of the sandbox's init: no file can be opened, no file made.
     """
     def enter() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -142,9 +142,9 @@ def test_the_page_runs(workshop: Workshop, sockets: list[str], language: str) ->
 
 
 @pytest.mark.parametrize("language", ["c", "cpp"])
-def test_ten_lines_say_what_is_wrong(workshop: Workshop, language: str) -> None:
+def test_the_ten_line_program_prints_the_connection_error(workshop: Workshop, language: str) -> None:
     """
-    Without a daemon: nothing of the page's program looked at leeward_connect's error.
+    Without a daemon; the page's program itself doesn't look at leeward_connect's error.
     """
     if "cpp" == language:
         require("c++")
@@ -185,7 +185,7 @@ def test_config_is_enough_for_a_compiler(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--static"], ["--cflags", "--library"], ["--library", "--install", "x"]])
-def test_config_says_what_it_can_be_asked(workshop: Workshop, arguments: list[str]) -> None:
+def test_config_names_its_options_in_a_usage_error(workshop: Workshop, arguments: list[str]) -> None:
     status, out, errors = workshop.run("leeward", "config", *arguments)
 
     assert (2, b"") == (status, out)

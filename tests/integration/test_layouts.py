@@ -121,9 +121,9 @@ def test_a_session_keeps_its_process_and_then_its_worker_goes() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_new_zygote_that_ends_or_hangs_costs_nothing(number: int) -> None:
+def test_a_new_zygote_that_ends_or_hangs_does_not_disturb_the_daemon(number: int) -> None:
     """
-    The old one goes on, and another is tried later.
+    The old one goes on, and another is started later.
     """
     with Box(pool_size=1, layout_jobs=1) as box:
         succession = box.engine.zygotes.succession
@@ -141,7 +141,7 @@ def test_a_new_zygote_that_ends_or_hangs_costs_nothing(number: int) -> None:
     assert 1 == len(box.log.of("no new zygote: the old one goes on"))
 
 
-def test_the_end_while_a_new_zygote_starts_leaves_nothing() -> None:
+def test_a_daemon_that_ends_while_a_new_zygote_starts_leaves_no_process() -> None:
     with Box(pool_size=1, layout_jobs=1) as box:
         succession = box.engine.zygotes.succession
         assert succession is not None

@@ -133,7 +133,7 @@ def run_sessions(box: Box) -> None:
     RUNS.clear()
 
 
-def test_jobs_and_faults_leave_nothing():
+def test_jobs_and_faults_do_not_leak():
     """
     Descriptors, memfds, processes, mounts, cgroups, timers: as after the first hundred.
     """
@@ -178,7 +178,7 @@ def test_the_daemon_keeps_no_contents_of_jobs(tmp_path: Path) -> None:
         assert memory(pid) - before < 20 << 10
 
 
-def test_a_closed_engine_leaves_nothing():
+def test_a_closed_engine_does_not_leak():
     """
     Not even in the process that it was in.
     """
@@ -234,7 +234,7 @@ def run_sandboxes(box: Box, count: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_sandboxes_leave_nothing() -> None:
+def test_sandboxes_do_not_leak() -> None:
     """
     Descriptors, memfds, processes, mounts, cgroups, timers: after two hundred as after twenty.
     """

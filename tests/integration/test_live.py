@@ -132,8 +132,9 @@ def test_the_end_is_told_as_it_was(live: Live, argv: tuple[str, ...], code: int)
     (("/usr",), {}, 126, b"leeward: /usr: Permission denied\n"),
     (("true",), {"cwd": b"/nowhere"}, 126, b"leeward: /nowhere: No such file or directory\n"),
 ])
-def test_what_cannot_be_started_is_told_as_by_a_shell(live: Live, argv: tuple[str, ...], more: dict[str, bytes],
-                                                      code: int, says: bytes) -> None:
+def test_a_program_that_cannot_be_started_has_the_exit_status_of_a_shell(live: Live, argv: tuple[str, ...],
+                                                                         more: dict[str, bytes], code: int,
+                                                                         says: bytes) -> None:
     got = live.run(*argv, **more)
 
     command = Command(tuple(map(os.fsencode, argv)), **more)
@@ -153,9 +154,9 @@ def test_the_first_program_of_the_path_that_can_be_run_is_taken(live: Live) -> N
     assert (4, 126) == (found.code, barred.code)
 
 
-def test_arguments_environment_and_folder_are_what_was_said(live: Live) -> None:
+def test_arguments_environment_and_folder_are_those_of_the_request(live: Live) -> None:
     """
-    All bytes but NUL, empty ones, many; and nothing else is in the environment.
+    All bytes but NUL, empty ones, many; the environment has no other variable.
     """
     arguments = ["", "a b", "\udcff\n'", "*", "x" * 100_000, *("y" for _ in range(1000))]
     code = ("import os, sys; print(ascii(sys.argv[1:])); print(ascii(sorted(os.environb.items()))); print(os.getcwd())")
@@ -171,16 +172,16 @@ def test_arguments_environment_and_folder_are_what_was_said(live: Live) -> None:
 @pytest.mark.parametrize("command", [
     Command(()), Command((b"",)), Command((b"a\0b",)), Command((b"a",), env={b"": b"x"}), Command((b"a",), cwd=b"a"),
     Command((b"a", b"x" * (128 << 10))), Command((b"a",), env={b"A=B": b"x"}), Command((b"a",) * 5000)])
-def test_what_execve_cannot_be_given_is_refused_at_once(live: Live, command: Command) -> None:
+def test_arguments_that_execve_cannot_take_are_refused_at_once(live: Live, command: Command) -> None:
     with pytest.raises(BadRequest):
         live.runner.start(command, on_exit=lambda end: None)
 
     assert not live.runner.processes
 
 
-def test_standard_input_is_what_was_given(live: Live) -> None:
+def test_standard_input_is_the_one_of_the_request(live: Live) -> None:
     """
-    A pipe of ours, whose end is the end of file; a descriptor of the caller's; and nothing at all.
+    A pipe of the daemon's, whose end is the end of file; a descriptor of the caller's; and none.
     """
     cat = live.start("cat", stdin=Stdio.PIPE)
     os.write(cat.process.stdin, b"one")
@@ -201,7 +202,7 @@ def test_a_large_output_comes_whole_and_in_order(live: Live) -> None:
     assert ("".join(f"{number}\n" for number in range(1, 200_001)), "done\n") == (got.out, got.err)
 
 
-def test_both_streams_can_be_one(live: Live) -> None:
+def test_standard_error_can_be_joined_to_standard_output(live: Live) -> None:
     got = live.shell("echo a; echo b >&2; echo c", stderr=Stdio.OUT)
 
     assert ("a\nb\nc\n", "") == (got.out, got.err)
@@ -235,7 +236,7 @@ def test_a_stream_that_is_paused_makes_its_process_wait(live: Live) -> None:
     assert len(got.out) > 100_000
 
 
-def test_what_is_in_a_paused_pipe_is_not_lost_by_the_end(live: Live) -> None:
+def test_bytes_in_a_paused_pipe_survive_the_end_of_the_process(live: Live) -> None:
     quick = live.start("sh", "-c", "echo begun; read word; echo $word", stdin=Stdio.PIPE)
     quick.says("begun")
     quick.process.pause(1)
@@ -323,7 +324,7 @@ def test_a_background_process_outlives_its_command(live: Live) -> None:
     assert said == len(got.out)
 
 
-def test_a_hundred_processes_in_turn_leave_nothing(live: Live) -> None:
+def test_a_hundred_processes_in_turn_do_not_leak(live: Live) -> None:
     live.run("true")
     before = held()
     for number in range(100):
@@ -360,7 +361,7 @@ def children() -> list[str]:
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
-def test_there_is_a_bound(box: Box) -> None:
+def test_the_number_of_processes_has_a_bound(box: Box) -> None:
     with opened(box, Limits(processes=MOST_PROCESSES + 50)) as live:
         started = [live.start("sleep", "1000") for _ in range(MOST_PROCESSES)]
 
@@ -448,8 +449,8 @@ LOCKED: tuple[tuple[str, Callable[[Live], Ran], Callable[[Ran], bool]], ...] = (
 
 @pytest.mark.parametrize(("lock", "attack", "escaped"), [
     pytest.param(*row, id=f"{row[0]}{at}") for at, row in enumerate(LOCKED)])
-def test_each_lock_holds_in_a_further_process(live: Live, lock: str, attack: Callable[[Live], Ran],
-                                              escaped: Callable[[Ran], bool]) -> None:
+def test_every_lock_holds_in_a_further_process(live: Live, lock: str, attack: Callable[[Live], Ran],
+                                               escaped: Callable[[Ran], bool]) -> None:
     """
     As in a job; the control is a sandbox without that lock.
     """
@@ -473,7 +474,7 @@ def test_a_process_has_no_capability_and_gets_none(live: Live) -> None:
     assert f"{none}NoNewPrivs:\t1\nSeccomp:\t2\n" == got.out
 
 
-def test_what_it_is_refused_is_counted_as_its_own(live: Live) -> None:
+def test_refused_calls_of_a_process_are_counted_as_its_own(live: Live) -> None:
     got, other = live.run("unshare", "-U", "true"), live.run("true")
 
     assert {"unshare": 1} == got.exit.denied
@@ -555,9 +556,9 @@ def test_processor_time_is_counted(live: Live) -> None:
     assert live.runner.usage().cpu_time - before >= 0.25 or not box_counts(live)
 
 
-def test_an_order_that_can_not_be_sent_leaves_nothing(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_that_can_not_be_sent_leaves_no_process(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Too many descriptors on their way, say: it is refused, and the process that was to have it ends.
+    Too many descriptors in flight, for example: the order is refused, and the process that was to take it ends.
     """
     def unsent(*_: object) -> None:
         raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
@@ -576,7 +577,7 @@ def box_counts(live: Live) -> bool:
     return bool(live.box.engine.driver.memory_counted)
 
 
-def test_a_forker_is_ended_with_what_it_forked(box: Box) -> None:
+def test_a_forker_is_ended_with_its_descendants(box: Box) -> None:
     """
     Each of its processes forks another one and ends, eight at a time. A group takes all of them; a walk may not keep up
     with them, and then the sandbox ends.

@@ -68,7 +68,7 @@ def test_an_interpreters_time_is_limited_and_its_children_end_with_it(live: Live
     assert "0\n" == live.shell("cat /proc/[0-9]*/comm | grep -c '^sleep'").out
 
 
-def test_what_it_is_refused_is_its_own(live: Live) -> None:
+def test_refused_calls_of_an_interpreter_are_counted_as_its_own(live: Live) -> None:
     refused = execute(live, "import ctypes; ctypes.CDLL(None).unshare(0x10000000)")
 
     assert {"unshare": 1} == refused.denied

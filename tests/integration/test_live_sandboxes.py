@@ -207,7 +207,7 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def test_a_kill_answers_who_waits(box: leeward.Sandbox) -> None:
+def test_a_kill_answers_waiting_requests(box: leeward.Sandbox) -> None:
     """
     With the reason.
     """
@@ -394,7 +394,7 @@ def test_a_kernel_that_exits_says_so(box: leeward.Sandbox) -> None:
         kernel.execute("1")
 
 
-def test_who_waits_for_python_hears_of_the_sandboxs_end(box: leeward.Sandbox) -> None:
+def test_a_waiting_python_request_is_told_of_the_sandboxs_end(box: leeward.Sandbox) -> None:
     """
     In a fresh interpreter and in a kernel.
     """
@@ -418,9 +418,9 @@ def test_who_waits_for_python_hears_of_the_sandboxs_end(box: leeward.Sandbox) ->
     assert ["killed"] * 3 == found
 
 
-def test_what_a_sandbox_has_and_was_refused(box: leeward.Sandbox) -> None:
+def test_a_sandbox_reports_its_memory_and_refused_calls(box: leeward.Sandbox) -> None:
     """
-    Memory now, beside the most of it; and refused calls of all that has ended in it.
+    Memory now, and the peak; refused calls of all processes that have ended in it.
     """
     box.shell("head -c 30000000 /dev/zero > /tmp/large")
     poll_until(lambda: 30_000_000 <= box.info()["memory"], "its files aren't in its memory")

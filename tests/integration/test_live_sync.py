@@ -109,7 +109,7 @@ def test_changes_flow_to_the_host_and_back(service: ServedApprovals, box: Sandbo
     assert [] == list(project.glob("**/.leeward-*"))
 
 
-def test_a_conflict_is_shown_and_nothing_is_written(service: ServedApprovals, box: Sandbox, project: Path) -> None:
+def test_a_conflict_is_shown_and_no_file_is_written(service: ServedApprovals, box: Sandbox, project: Path) -> None:
     box.shell("echo synced > one")
     has(project / "one", "synced\n")
     os.kill(service.process.pid, signal.SIGSTOP)  # both sides change it between two looks
@@ -133,7 +133,7 @@ def test_a_conflict_is_shown_and_nothing_is_written(service: ServedApprovals, bo
     assert "conflict" in {row["decision"] for row in service.audit() if row["sandbox"] == box.id}
 
 
-def test_what_a_person_has_to_see_is_asked_for(service: ServedApprovals, box: Sandbox, project: Path) -> None:
+def test_changes_that_a_person_has_to_see_are_requested(service: ServedApprovals, box: Sandbox, project: Path) -> None:
     box.shell("printf 'x\\n' > run; chmod 755 run; ln -s one link; mkdir .husky; echo x > .husky/pre-commit; "
               "ln -s /etc/passwd out; echo plain > plain")
     has(project / "plain", "plain\n")
@@ -161,7 +161,7 @@ def test_a_denied_path_stays_away(service: ServedApprovals, box: Sandbox, projec
     has(project / "secrets", "x\n")
 
 
-def test_nothing_flows_unless_the_operator_says_so(service: ServedApprovals, project: Path) -> None:
+def test_no_file_is_synced_unless_the_operator_allows_it(service: ServedApprovals, project: Path) -> None:
     plain, synced = service.open(project), service.open(project, sync=True, sync_after=".git/HEAD")
     try:
         assert sync_of(service, plain) is None

@@ -74,9 +74,9 @@ def test_ends_limits_and_denied_calls_are_told(daemon: LiveDaemon) -> None:
     assert (True, True) == (0 != none.returncode, b"remembers no job" in none.stderr)
 
 
-def test_what_comes_is_followed(daemon: LiveDaemon) -> None:
+def test_new_lines_are_followed(daemon: LiveDaemon) -> None:
     """
-    At once, until Ctrl-C; and what a job calls itself is shown escaped.
+    At once, until Ctrl-C; a job's own name is shown escaped.
     """
     with daemon.client() as client, leeward.Sandbox(socket=daemon.socket) as box:
         follower = subprocess.Popen(command("logs", "-f"), env=environment(daemon.socket), stdout=subprocess.PIPE,
@@ -97,7 +97,7 @@ def test_what_comes_is_followed(daemon: LiveDaemon) -> None:
                 follower.stdout.close()
 
 
-def test_a_follower_who_leaves_is_forgotten(daemon: LiveDaemon) -> None:
+def test_a_follower_that_leaves_is_forgotten(daemon: LiveDaemon) -> None:
     """
     One that was cancelled, one whose connection has ended, one whose time is up.
     """

@@ -42,24 +42,24 @@ def faults(beginning: str, **settings: Any) -> int:
 
 
 @pytest.mark.needs("io-uring", "locked-memory")
-def test_its_pages_are_copied_by_the_clone() -> None:
+def test_pages_of_a_runner_are_copied_by_the_clone() -> None:
     assert faults("") + 100 < faults(OFF)
 
 
 @pytest.mark.needs("io-uring", "locked-memory")
-def test_so_are_those_of_one_that_does_not_begin_in_c() -> None:
+def test_pages_of_a_runner_that_does_not_begin_in_c_are_copied_by_the_clone() -> None:
     """
     OpenSSL's generator is renewed by bytecode.
     """
     assert faults("", preload=("ssl",)) + 200 < faults(OFF, preload=("ssl",))
 
 
-def test_where_no_page_can_be_pinned_it_takes_its_faults() -> None:
+def test_a_runner_takes_page_faults_where_no_page_can_be_pinned() -> None:
     assert faults(NO_ROOM) + 50 > faults(OFF)
 
 
 @pytest.mark.parametrize("beginning", ["", NO_ROOM])
-def test_a_job_finds_what_it_would_find_otherwise(beginning: str) -> None:
+def test_a_job_finds_the_same_state_with_and_without_pinned_pages(beginning: str) -> None:
     with zygote(beginning), Box() as box:
         found = box.run(LOOK)
     with zygote(OFF), Box() as box:
@@ -69,7 +69,7 @@ def test_a_job_finds_what_it_would_find_otherwise(beginning: str) -> None:
     assert json.loads(other.stdout) == json.loads(found.stdout)
 
 
-def test_no_job_finds_what_another_has_written() -> None:
+def test_no_job_finds_the_writes_of_another() -> None:
     """
     In memory of which both have copies: the interpreter's own.
     """

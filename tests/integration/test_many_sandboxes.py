@@ -21,7 +21,7 @@ from kit.live_daemon import LiveDaemon
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 
 
-def test_many_at_once_and_in_turn_leave_nothing() -> None:
+def test_many_sandboxes_at_once_and_in_turn_do_not_leak() -> None:
     """
     And each takes less than 5 MiB.
     """
@@ -35,8 +35,8 @@ def test_many_at_once_and_in_turn_leave_nothing() -> None:
     assert (found["at once"]["MiB"] - found["at once"]["MiB before"]) / count < 5
 
 
-def test_a_wrong_answer_and_what_is_left_are_found(monkeypatch: pytest.MonkeyPatch,
-                                                   capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_finds_a_wrong_answer_and_a_leaked_sandbox(monkeypatch: pytest.MonkeyPatch,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
     """
     A sandbox that isn't ended is, and one that gives another answer.
     """

@@ -27,7 +27,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
         yield made
 
 
-def test_as_many_as_there_is_room_for(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_are_opened_up_to_the_bound(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workforce, "_LINGER_S", 0.05)
     with Wire(box) as wire:
         pool = box.engine.pool
@@ -52,7 +52,7 @@ def test_as_many_as_there_is_room_for(box: Box, monkeypatch: pytest.MonkeyPatch)
         assert b"1\n" == wire.peer().ask("execute", code=b"print(1)")["stdout"]
 
 
-def test_few_sessions_make_no_workers(box: Box) -> None:
+def test_a_few_sessions_make_no_extra_workers(box: Box) -> None:
     """
     However often they are opened and closed.
     """

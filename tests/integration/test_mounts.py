@@ -101,7 +101,7 @@ def test_the_mount_table_is_the_list() -> None:
         f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")}
 
 
-def test_what_is_mounted_where() -> None:
+def test_mounts_of_a_job_are_at_their_places() -> None:
     """
     Binds show a path of the host at the same path; the rest are new filesystems, bounded in size.
     """
@@ -155,7 +155,7 @@ os._exit(0)
     assert [] == got
 
 
-def test_nothing_is_left_of_a_jobs_mounts() -> None:
+def test_mounts_of_a_job_do_not_change_the_daemons_table() -> None:
     """
     The daemon's own table doesn't change by a job.
     """
@@ -237,7 +237,7 @@ def test_without_mount_setattr_every_mount_gets_the_same(tmp_path: Path) -> None
     assert 6 == len(seen)
 
 
-def test_without_mount_setattr_what_cant_be_reached_ends_the_start(tmp_path: Path) -> None:
+def test_without_mount_setattr_an_unreachable_mount_stops_the_start(tmp_path: Path) -> None:
     """
     A mount under another on the same folder: it can't be made read-only, so it isn't left writable.
     """
@@ -260,7 +260,7 @@ def test_without_mount_setattr_what_cant_be_reached_ends_the_start(tmp_path: Pat
 
 
 @pytest.mark.parametrize("mount_setattr", [pytest.param(True, marks=pytest.mark.needs("kernel>=5.12")), False])
-def test_what_the_host_mounts_later_stays_outside(tmp_path: Path, mount_setattr: bool) -> None:
+def test_later_mounts_of_the_host_stay_outside(tmp_path: Path, mount_setattr: bool) -> None:
     """
     On a host whose mounts are shared, which systemd sees to: a copy in another namespace would follow them.
     """

@@ -54,9 +54,9 @@ def test_a_job_shares_no_namespace_with_the_daemon() -> None:
 
 
 @pytest.mark.needs("root", "unreduced")
-def test_successive_jobs_of_a_worker_share_what_the_keeper_keeps() -> None:
+def test_successive_jobs_of_a_worker_share_the_keepers_namespaces() -> None:
     """
-    User and network namespace are the worker's; everything else is made for each job.
+    User and network namespace are the worker's; every other namespace is made for each job.
     """
     with Box() as box:
         seen = []

@@ -42,9 +42,9 @@ def promised(file: Path) -> set[str]:
     return set(re.findall(r"^test\('([^'\n]+)'", file.read_text(), re.MULTILINE))
 
 
-def test_there_are_tests() -> None:
+def test_every_test_file_of_the_package_has_unique_tests() -> None:
     """
-    Each file has some, none twice, and nobody has left one out or alone.
+    None twice, and none marked to be skipped or to run alone.
     """
     assert ["client", "msgpack", "retry", "sandbox", "workdir"] == [file.name.partition(".")[0] for file in FILES]
     for file in FILES:
@@ -72,7 +72,7 @@ def test_every_case_passes(daemon: LiveDaemon, file: Path) -> None:
     daemon.idle()
 
 
-def test_nothing_stays_behind(daemon: LiveDaemon) -> None:
+def test_no_sandbox_or_connection_is_left(daemon: LiveDaemon) -> None:
     """
     No sandbox, and no connection but the one that asks.
     """
@@ -95,7 +95,7 @@ def test_the_types_are_right() -> None:
     assert (0, "") == (done.returncode, done.stdout)
 
 
-def test_the_types_name_what_there_is() -> None:
+def test_the_types_declare_every_class_of_the_package() -> None:
     """
     Each class of the package, and no other.
     """

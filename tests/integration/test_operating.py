@@ -197,9 +197,9 @@ def test_the_security_log_has_every_denied_call_and_every_end_by_a_limit(watched
     assert 0o600 == log.stat().st_mode & 0o7777
 
 
-def test_hangup_reloads_what_can_be(tmp_path: Path) -> None:
+def test_hangup_reloads_the_reloadable_settings(tmp_path: Path) -> None:
     """
-    New limits hold, the rest is named; a mistake changes nothing; and the security log is opened anew.
+    New limits hold, the others are named; a mistake changes no setting; and the security log is reopened.
     """
     log = tmp_path / "s.log"
     config = configured(tmp_path, f'security_log = "{log}"\n')
@@ -329,7 +329,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.needs("root", "ordinary-user")
-def test_where_nothing_is_delegated_a_job_is_stopped_all_the_same(ordinary_user: OrdinaryUser,
+def test_a_job_is_stopped_at_its_limits_without_delegated_cgroups(ordinary_user: OrdinaryUser,
                                                                   user_install: Installation) -> None:
     """
     A fork bomb, 600 MB at once and bit by bit, an endless loop; and the daemon serves on.

@@ -100,7 +100,7 @@ def test_a_sandbox_of_another_version(daemon: LiveDaemon, name: str) -> None:
         assert ("[1, 2]", "[1, 2, 3]") == (kernel.execute("x").value, branch.execute("x").value)
 
 
-def test_an_environment_without_what_the_zygote_needs_is_refused() -> None:
+def test_an_environment_without_the_zygotes_packages_is_refused() -> None:
     """
     By name, with the cure: it is the same interpreter, without packages.
     """

@@ -100,7 +100,7 @@ def test_the_command_is_python_where_the_program_cannot_be_compiled(tmp_path):
     assert done.stdout.startswith("leeward, version ")
 
 
-def test_an_ordinary_user_can_import_what_is_installed(ordinary_user, user_install):
+def test_an_ordinary_user_can_import_the_installed_package(ordinary_user, user_install):
     program = "import os, leeward._native._shim as shim; print(os.getuid(), shim.__file__)"
 
     got = ordinary_user.run([user_install.python, "-c", program])
@@ -125,7 +125,7 @@ def test_dev_lists_its_tasks(tmp_path):
 @pytest.mark.needs("system-python", "compiler")
 @pytest.mark.timeout(300)  # pip installs a dozen packages
 @pytest.mark.parametrize("who", ["ordinary user", pytest.param("root", marks=pytest.mark.needs("root"))])
-def test_dev_goes_from_nothing_to_a_demo_in_a_path_with_spaces(ordinary_user, open_folder, who):
+def test_dev_sets_up_a_demo_in_a_path_with_spaces(ordinary_user, open_folder, who):
     if "root" == who:
         copy = checkout(open_folder / "the tree of root")
         environment = {**ordinary_user.environment, "HOME": str(open_folder)}

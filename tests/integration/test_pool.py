@@ -226,9 +226,9 @@ def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Re
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_death_after_the_reply_spoils_nothing(box: Box, requests: Requests, target: str):
+def test_a_death_after_the_reply_does_not_change_the_result(box: Box, requests: Requests, target: str):
     """
-    What a job has said stands, though the daemon reads it after its death.
+    A job's reply stands, though the daemon reads it after the job's death.
     """
     requests.submit("print('done'); raise SystemExit(3)")
     worker, runner = running(box)
@@ -418,7 +418,7 @@ def test_a_request_that_moved_to_another_worker_can_still_be_taken_back(box: Box
     os.close(pidfd)
 
 
-def test_draining_refuses_what_waits_and_lets_what_runs_end():
+def test_draining_refuses_waiting_jobs_and_lets_running_ones_end():
     with Box(pool_size=1) as box:
         requests = Requests(box)
         requests.submit(FOREVER, time=0.3)
@@ -435,7 +435,7 @@ def test_draining_refuses_what_waits_and_lets_what_runs_end():
         assert isinstance(waited.refusal, ShuttingDown)
 
 
-def test_what_a_drain_cuts_is_answered_though_its_processes_live_on(monkeypatch: pytest.MonkeyPatch):
+def test_jobs_cut_by_a_drain_are_answered_while_their_processes_live_on(monkeypatch: pytest.MonkeyPatch):
     """
     By a result, for it has run in part; a job whose runner was lost after the cut has not, and is refused.
     """

@@ -115,9 +115,9 @@ def test_a_changed_quota_holds_in_all_pools(tmp_path: Path) -> None:
             client.execute("1", environment="other")
 
 
-def test_each_client_is_told_when_a_pool_ends_under_it(tmp_path: Path) -> None:
+def test_every_client_is_told_when_its_pool_ends(tmp_path: Path) -> None:
     """
-    The first worker of an environment that never stands: every request that waits for it hears why.
+    The first worker of an environment never starts: every request that waits for it is told why.
     """
     path = tmp_path / "c.toml"
     path.write_text('[environments.ailing]\npreload = ["no_such_module"]\n')

@@ -60,9 +60,9 @@ def module(folder: Path) -> Path:
     return make_environment(folder) / "mine.py"
 
 
-def test_what_a_module_writes_is_logged_and_in_no_job(folder: Path, module: Path) -> None:
+def test_output_of_a_preloaded_module_is_logged_and_in_no_job(folder: Path, module: Path) -> None:
     """
-    Nor does it keep the daemon from its start. What stood in a buffer would be in every job's output.
+    It doesn't keep the daemon from starting. Bytes that stayed in a buffer would be in every job's output.
     """
     module.write_text(NOISE)
     with Box(python_env=str(folder), preload=("mine",)) as box:
@@ -138,7 +138,7 @@ def test_a_cache_has_a_place_and_it_is_no_jobs(folder: Path, module: Path) -> No
     assert b"/tmp/.cache False None\n" == got.stdout
 
 
-def test_what_is_made_anew_under_its_old_name_is_there_for_the_next_worker(folder: Path, module: Path) -> None:
+def test_the_next_worker_sees_a_file_that_the_host_has_replaced(folder: Path, module: Path) -> None:
     """
     An environment that was deleted, or a file that was replaced as ldconfig replaces its cache: a worker shows the host
     as it is when the worker is made, and not as the zygote found it.

@@ -31,7 +31,7 @@ def family() -> Iterator[Running]:
 
 
 @pytest.mark.needs("unfiltered")
-def test_init_and_job_have_nothing(family: Running) -> None:
+def test_init_and_job_have_no_capability(family: Running) -> None:
     """
     No capability in any set, no_new_privs, one filter each.
     """
@@ -44,9 +44,9 @@ def test_init_and_job_have_nothing(family: Running) -> None:
 
 
 @pytest.mark.needs("unfiltered")
-def test_the_keeper_has_only_what_its_own_namespace_gives(family: Running) -> None:
+def test_the_keeper_has_capabilities_of_its_own_namespace_only(family: Running) -> None:
     """
-    Nothing in the bounding set, so that nothing comes back by an exec; no_new_privs; no filter.
+    None in the bounding set, so that none comes back by an exec; no_new_privs; no filter.
     """
     shown = status(family.keeper)
 

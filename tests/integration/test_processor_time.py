@@ -40,14 +40,14 @@ def test_three_milliseconds_are_no_tick_of_a_clock(box: Box, code: str, outcome:
     assert 0.002 < got.cpu_time < 0.010
 
 
-def test_what_does_nothing_takes_some_all_the_same(box: Box) -> None:
+def test_an_empty_job_is_charged_some_processor_time(box: Box) -> None:
     """
     And less than what arming takes.
     """
     assert 0 < box.run("pass").cpu_time < 0.002
 
 
-def test_what_is_ended_at_its_time_is_charged_for_it(box: Box) -> None:
+def test_a_job_that_times_out_is_charged_its_processor_time(box: Box) -> None:
     got = box.run("while True: pass", limits={"time": 0.055})
 
     assert Outcome.TIMED_OUT is got.outcome

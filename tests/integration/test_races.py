@@ -44,7 +44,7 @@ def races(folder: Path, way: str, counts: Path = NATIVE / "supervisor_counts.c")
 
 
 @pytest.mark.parametrize("way", reactors.WAYS)
-def test_loop_and_supervisor_share_nothing_unguarded(way: str, tmp_path: Path) -> None:
+def test_loop_and_supervisor_have_no_data_race(way: str, tmp_path: Path) -> None:
     """
     Connections come and go, jobs take the fast path and leave it, listeners are added and removed, calls are refused.
     """

@@ -110,7 +110,7 @@ def parallel(affinity: int) -> str:
     pytest.param(program, id=program.name, marks=pytest.mark.needs(*program.needs) if program.needs else ())
     for program in PROGRAMS
 ])
-def test_each_program_works_or_says_why(boxes: Boxes, program: Program) -> None:
+def test_every_program_works_or_prints_the_reason(boxes: Boxes, program: Program) -> None:
     """
     Each works, or fails and says why in words that its user understands.
     """
@@ -126,9 +126,9 @@ def test_each_program_works_or_says_why(boxes: Boxes, program: Program) -> None:
     assert program.refused == (0 != got.exit_code), (got.outcome, got.exit_code, said)
 
 
-def test_there_are_a_hundred_and_their_names_are_their_own() -> None:
+def test_the_table_has_a_hundred_programs_with_unique_names() -> None:
     """
-    A name is how a row is asked for: `-k`. Those are among them that somebody asks for first.
+    A row is asked for by its name: `-k`. The programs that users ask for first are among them.
     """
     names = [program.name for program in PROGRAMS]
     asked = {"numpy", "pandas", "matplotlib", "pillow", "gcc", "g++", "clang", "make", "cmake", "java", "kotlin",

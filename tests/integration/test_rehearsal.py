@@ -52,7 +52,7 @@ print(json.dumps({
 """
 
 
-def test_a_job_finds_what_it_would_find_without_a_rehearsal(monkeypatch: pytest.MonkeyPatch):
+def test_a_job_finds_the_same_state_with_and_without_a_rehearsal(monkeypatch: pytest.MonkeyPatch):
     with Box() as box:
         rehearsed = box.run(LOOK)
     monkeypatch.setattr(confinement, "WorkerPlan", functools.partial(WorkerPlan, rehearse=False))
@@ -64,9 +64,9 @@ def test_a_job_finds_what_it_would_find_without_a_rehearsal(monkeypatch: pytest.
     assert [0, 1] == json.loads(rehearsed.stdout)["left"]
 
 
-def test_nothing_of_a_rehearsal_comes_out():
+def test_a_rehearsal_has_no_visible_output():
     """
-    It prints; a job that does nothing has no output, and no error.
+    It prints; an empty job has no output, and no error.
     """
     with Box() as box:
         got = box.run("")

@@ -61,7 +61,7 @@ def test_the_audit_finds_a_tag_that_is_not_true(wheel, tmp_path, tag, faults):
         assert [line for line in found if fault in line], found
 
 
-def test_the_audit_reads_what_the_wheel_says_of_itself(wheel, tmp_path):
+def test_the_audit_reads_the_wheels_own_metadata(wheel, tmp_path):
     """
     A file that was only renamed.
     """
@@ -77,7 +77,7 @@ DEBIAN = ROOT / "packaging/debian"
 DEBIANS_NAMES = {"cffi": "python3-cffi-backend"}
 
 
-def test_debians_package_depends_on_what_leeward_does():
+def test_the_debian_package_has_leewards_dependencies():
     """
     The same libraries in the same versions as pyproject.toml, and no others; and it suggests those of egress and of the
     page of approvals.
@@ -118,7 +118,7 @@ def test_the_manual_page_has_every_command():
 if os.environ.get("LEEWARD_LONG"):
     @pytest.mark.timeout(BUILD_S)
     @pytest.mark.needs("root", "compiler")
-    def test_the_wheels_for_every_platform_are_what_they_say():
+    def test_the_wheels_match_their_platform_tags():
         done = subprocess.run([ROOT / "dev", "build", "--all"], capture_output=True, text=True, check=False)
 
         assert 0 == done.returncode, done.stderr
@@ -134,7 +134,7 @@ if os.environ.get("LEEWARD_LONG"):
 
     @pytest.mark.timeout(BUILD_S)
     @pytest.mark.needs("root", "debian")
-    def test_the_packages_for_debian_run_a_job_in_a_minimal_root_and_leave_nothing():
+    def test_the_packages_for_debian_run_a_job_in_a_minimal_root_and_purge_cleanly():
         done = subprocess.run([ROOT / "dev", "deb", "--try"], capture_output=True, text=True, check=False)
 
         assert 0 == done.returncode, done.stderr

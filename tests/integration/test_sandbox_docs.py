@@ -37,8 +37,8 @@ def test_every_block_of_code_is_an_example() -> None:
 
 
 @pytest.mark.parametrize(("language", "code", "printed"), EXAMPLES)
-def test_each_example_prints_what_the_page_says(daemon: LiveDaemon, tmp_path: Path, language: str, code: str,
-                                                printed: str) -> None:
+def test_every_example_prints_the_output_on_the_page(daemon: LiveDaemon, tmp_path: Path, language: str, code: str,
+                                                     printed: str) -> None:
     """
     In a program of its own.
     """

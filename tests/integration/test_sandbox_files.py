@@ -65,7 +65,7 @@ def test_files_are_those_of_programs(box: leeward.Sandbox) -> None:
         box.files.list("closed")
 
 
-def test_what_has_no_bytes_never_hangs(box: leeward.Sandbox) -> None:
+def test_special_files_never_hang_a_request(box: leeward.Sandbox) -> None:
     """
     FIFOs, devices, sockets, loops, files of /proc.
     """
@@ -182,7 +182,7 @@ def _peak(pid: int) -> int:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
 
 
-def test_a_full_file_system_is_told_and_leaves_nothing(box: leeward.Sandbox) -> None:
+def test_a_full_file_system_is_reported_and_leaves_no_partial_file(box: leeward.Sandbox) -> None:
     """
     Of a file that has no room.
     """

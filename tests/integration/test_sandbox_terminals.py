@@ -144,9 +144,9 @@ def test_a_pager_works_on_a_terminal(box: leeward.Sandbox) -> None:
     assert 0 == ended.exit_code
 
 
-def test_what_a_terminal_has_not(box: leeward.Sandbox) -> None:
+def test_requests_that_a_terminal_cannot_serve_are_refused(box: leeward.Sandbox) -> None:
     """
-    An end of its input, a size out of bounds; a process without one has no size.
+    Closing its input, a size out of bounds; a process without a terminal has no size.
     """
     screen = box.terminal(["cat"])
     with pytest.raises(leeward.RequestRejected, match="Ctrl-D"):

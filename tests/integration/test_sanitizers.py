@@ -73,7 +73,7 @@ SOME = (
     "tests/integration/test_daemon_life.py::test_start_and_stop",
     "tests/integration/test_daemon_life.py::test_the_log_has_no_input_of_jobs",
     "tests/integration/test_pool.py::test_a_death_under_a_running_job_spoils_that_one_alone",
-    "tests/integration/test_pool.py::test_draining_refuses_what_waits_and_lets_what_runs_end",
+    "tests/integration/test_pool.py::test_draining_refuses_waiting_jobs_and_lets_running_ones_end",
     "tests/integration/test_pool.py::test_jobs_in_a_row_are_answered_across_the_changes",
     "tests/integration/test_server.py::test_c099_c100_broken_streams",
     "tests/integration/test_server.py::test_c105_a_job_cannot_reach_the_daemon",
@@ -93,7 +93,7 @@ ALL = (
 #: so have the sanitizer's allocator: it ends a process where the usual one refuses a request, and takes
 #: memory of its own.
 NOT_INSTRUMENTED = (
-    "tests/integration/test_c_client.py::test_valgrind_finds_nothing",
+    "tests/integration/test_c_client.py::test_valgrind_reports_no_error",
     "tests/integration/test_c_client.py::test_c113_no_bytes_do_harm",
     "tests/integration/test_supervisor.py::test_no_data_races",
     "tests/integration/test_cgroup.py::test_memory_past_the_limit_ends_the_job",

@@ -41,7 +41,7 @@ def program(code: str) -> str:
     return done.stdout
 
 
-def test_it_tells_what_it_wrote_and_its_parent_has_nothing_of_it() -> None:
+def test_a_scout_reports_its_writes_and_its_parent_keeps_its_own_pages() -> None:
     said = program("""
 if sent():
     memory[3 * PAGE] = memory[5 * PAGE] = 98

@@ -66,7 +66,7 @@ NOT_TO_BE_TRIED = {"exit", "exit_group", "fork", "vfork", "pause", "rt_sigreturn
 
 
 @pytest.mark.needs("unfiltered")
-def test_c045_every_number_does_in_the_kernel_what_the_plan_says(supervisor: Supervisor) -> None:
+def test_c045_the_kernel_decides_every_call_number_as_the_plan_says(supervisor: Supervisor) -> None:
     """
     All numbers from -1 to 500, each with arguments that no call takes: refused ones are counted, one each.
     """
@@ -366,7 +366,7 @@ def test_a_filter_needs_no_new_privs() -> None:
         Table([native.listen_step(Cell("listener"), b"", killable=False)]).run()
 
 
-def test_what_the_kernel_offers() -> None:
+def test_the_probes_agree_with_the_kernels_version() -> None:
     """
     The probes agree with the kernel's version.
     """

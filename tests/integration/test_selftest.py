@@ -101,7 +101,7 @@ def check(status: int, shown: dict[str, object], errors: str) -> None:
     assert all(row["cure"] for row in rows if row["state"] == MISSING)
 
 
-def test_this_machine_holds_by_a_private_daemon() -> None:
+def test_the_selftest_passes_with_a_private_daemon() -> None:
     """
     Every row, but for what no controllers hold where there are none.
     """
@@ -111,7 +111,7 @@ def test_this_machine_holds_by_a_private_daemon() -> None:
     assert shown["daemon"]["private"] is True  # type: ignore[index]
 
 
-def test_this_machine_holds_by_a_daemon_that_runs(tmp_path: Path) -> None:
+def test_the_selftest_passes_with_a_running_daemon(tmp_path: Path) -> None:
     """
     That daemon is the one that is tested, and it serves afterwards.
     """
@@ -122,7 +122,7 @@ def test_this_machine_holds_by_a_daemon_that_runs(tmp_path: Path) -> None:
         assert b"1\n" == daemon.run("exec", "print(1)").stdout
 
 
-def test_where_none_answers_one_is_started(tmp_path: Path) -> None:
+def test_the_selftest_starts_a_daemon_where_none_answers(tmp_path: Path) -> None:
     """
     And the text says which daemon it was.
     """

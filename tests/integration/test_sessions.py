@@ -64,7 +64,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 # --- what stays, and what is each job's -----------------------------------------
 
 
-def test_what_a_job_leaves_the_next_one_finds(wire: Wire):
+def test_the_next_job_of_a_session_finds_the_state_of_the_one_before(wire: Wire):
     """
     Variables, imports, threads, files, folder, environment, arguments.
     """

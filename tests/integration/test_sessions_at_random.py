@@ -145,7 +145,7 @@ class Client:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_each_request_has_one_answer_and_the_books_are_empty(wire: Wire, seed: int):
+def test_every_request_has_one_answer_and_the_tables_are_empty_afterwards(wire: Wire, seed: int):
     pool = wire.box.engine.pool
     dice = random.Random(seed)
     clients = [Client(wire, dice) for _ in range(PEERS)]

@@ -217,7 +217,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("end", CUT)
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_was_printed_before_an_end_in_the_middle_comes_back(peer: Peer, writer: str, end: str):
+def test_output_before_an_end_in_the_middle_comes_back(peer: Peer, writer: str, end: str):
     code, outcome = CUT[end]
     peer.run(1, "import os, sys")
     got = peer.run(1, f"{WRITERS[writer]}\n{code}", limits={"time": 0.4, "output": 1 << 20})
@@ -225,7 +225,7 @@ def test_what_was_printed_before_an_end_in_the_middle_comes_back(peer: Peer, wri
     assert (outcome, b"said\n") == (got["outcome"], got["stdout"]), got
 
 
-def test_what_was_printed_before_the_memory_ran_out_comes_back(peer: Peer):
+def test_output_before_the_memory_ran_out_comes_back(peer: Peer):
     """
     Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError, and the session lives.
     """

@@ -180,7 +180,7 @@ def test_agents_have_a_sandbox_each_and_it_ends_after_them(place: Place) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_line_ends_with_who_brought_it(place: Place, outside: OutsideAgent, number: signal.Signals) -> None:
+def test_a_command_ends_with_its_caller(place: Place, outside: OutsideAgent, number: signal.Signals) -> None:
     """
     By SIGTERM at once; after a SIGKILL with the next line.
     """
@@ -212,7 +212,7 @@ def test_many_lines_at_once_open_one_sandbox(place: Place) -> None:
     assert 1 == len(place.sandboxes())
 
 
-def test_nothing_runs_where_the_project_isnt_trusted(place: Place, outside: OutsideAgent) -> None:
+def test_no_command_runs_in_an_untrusted_project(place: Place, outside: OutsideAgent) -> None:
     (place.project / ".leeward").mkdir()
     (place.project / ".leeward" / "agent.toml").write_text('[network]\nallow = ["evil.example.org"]')
 
@@ -223,7 +223,7 @@ def test_nothing_runs_where_the_project_isnt_trusted(place: Place, outside: Outs
     assert [] == place.sandboxes()
 
 
-def test_nothing_runs_without_a_daemon(place: Place, outside: OutsideAgent) -> None:
+def test_no_command_runs_without_a_daemon(place: Place, outside: OutsideAgent) -> None:
     place.environ["LEEWARD_SOCKET"] = str(place.home / "none.sock")
     agent = OutsideAgent(place)
     try:

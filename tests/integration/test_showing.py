@@ -90,7 +90,7 @@ def test_a_kernel_goes_on(daemon: LiveDaemon) -> None:
     daemon.idle()
 
 
-def test_what_has_no_room_is_named_and_the_rest_comes(daemon: LiveDaemon) -> None:
+def test_a_value_without_room_is_named_and_the_others_come(daemon: LiveDaemon) -> None:
     """
     In the largest answer that there is, with output and files beside it.
     """
@@ -113,7 +113,7 @@ for size in ({bundles.MAX_ONE}, {bundles.MAX_ONE + 1}, {bundles.MAX_TOTAL - bund
     daemon.idle()
 
 
-def test_a_job_that_is_killed_brings_nothing(daemon: LiveDaemon) -> None:
+def test_a_killed_job_shows_no_value(daemon: LiveDaemon) -> None:
     with daemon.client() as client:
         for end, outcome in (("while True: pass", Outcome.TIMED_OUT), ("import os; os._exit(3)", Outcome.FINISHED),
                              ("import os; os.kill(os.getpid(), 9)", Outcome.SIGNALLED)):

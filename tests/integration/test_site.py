@@ -44,7 +44,7 @@ def test_the_reference_has_every_public_name(site):
     assert {"execute", "session", "interrupt", "stdout_text"} <= named
 
 
-def test_the_site_fetches_nothing_from_elsewhere(site):
+def test_the_site_fetches_no_external_resource(site):
     fetched = (r'<(?:script|img|iframe)[^>]*\bsrc="(https?:|//)'
                r'|<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:|//)')
 

@@ -26,7 +26,7 @@ def soaked(*arguments: str, seconds: float = 300.0) -> subprocess.CompletedProce
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_nothing_is_lost_doubled_wrong_or_left():
+def test_no_answer_is_lost_doubled_or_wrong_and_no_resource_leaks():
     ended = soaked("--jobs", str(JOBS), "--hostile", "0.05", "--kills", "0.005", seconds=SECONDS)
 
     assert (0, "") == (ended.returncode, ended.stderr), ended.stdout

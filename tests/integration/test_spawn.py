@@ -112,7 +112,7 @@ except ChildProcessError:
     assert "0\nb''\nno child\n" == said
 
 
-def test_what_fork_does_for_libc_and_the_interpreter_is_done():
+def test_a_spawned_process_has_the_state_that_fork_prepares():
     """
     Random numbers differ, thread ids are the new namespace's, threads start, the processor is known.
     """
@@ -138,7 +138,7 @@ print(len(numbers), str(own) in numbers, [row.split(" ", 1)[1] for row in rows])
     assert "0 0\n2 False ['2 [3] True', '2 [3] True']\n" == said
 
 
-def test_an_init_that_cannot_lock_itself_leaves_nothing():
+def test_an_init_that_cannot_lock_itself_leaves_no_process():
     """
     A filter that the kernel refuses: an error with the errno, no child, and the next one works.
     """

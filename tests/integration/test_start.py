@@ -85,8 +85,8 @@ def test_the_end_of_a_killed_program_is_told(view: View, control: tuple[socket.s
         stream.close()
 
 
-def test_nothing_is_left_where_there_is_no_such_program(view: View,
-                                                        control: tuple[socket.socket, socket.socket]) -> None:
+def test_a_missing_program_leaves_no_process_or_descriptor(view: View,
+                                                           control: tuple[socket.socket, socket.socket]) -> None:
     before, others = descriptors(), children()
     with pytest.raises(KernelRefusal, match=r"execve.*ENOENT"):
         started(["/nowhere/python"], view, control[1].fileno())
@@ -94,7 +94,7 @@ def test_nothing_is_left_where_there_is_no_such_program(view: View,
     assert (before, others) == (descriptors(), children())
 
 
-def test_nothing_is_left_where_a_step_or_the_parent_fails() -> None:
+def test_a_failed_step_or_parent_leaves_no_process_or_descriptor() -> None:
     """
     A call that is refused; and a parent that can't do its part while the child waits.
     """

@@ -83,7 +83,7 @@ def test_refuses_counts_and_reports(supervisor: Supervisor) -> None:
     assert {os.uname().machine} == {record.arch for record in found}
 
 
-def test_what_a_check_is_refused_is_neither_counted_nor_reported(supervisor: Supervisor) -> None:
+def test_refused_calls_of_a_self_check_are_neither_counted_nor_reported(supervisor: Supervisor) -> None:
     """
     Until it is settled a runner's refusals wake nobody, and then they are gone; the same call of its job is counted
     from one, and reported.
@@ -119,9 +119,9 @@ def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -
     assert len(records) < 5 + 20 * (time.monotonic() - start)  # one each 100 ms
 
 
-def test_one_drain_has_what_all_jobs_were_refused(supervisor: Supervisor) -> None:
+def test_one_drain_has_the_refused_calls_of_all_jobs(supervisor: Supervisor) -> None:
     """
-    Nobody is passed over because his neighbour had something to tell: it would come later, when another job has begun.
+    No job is left out because another one had records: they would come later, when another job has begun.
     """
     with contextlib.ExitStack() as stack:
         code = f"tell({MOUNT})\nlink.recv(1)"
@@ -132,7 +132,7 @@ def test_one_drain_has_what_all_jobs_were_refused(supervisor: Supervisor) -> Non
         assert sorted(child.job for child in children) == sorted(record.job for record in supervisor.drain())
 
 
-def test_what_isnt_drained_when_a_job_goes_is_drained_after(supervisor: Supervisor) -> None:
+def test_records_of_a_removed_job_are_drained_after_it(supervisor: Supervisor) -> None:
     """
     remove() gives the final counts, drain() the records.
     """
@@ -350,9 +350,9 @@ def test_a_descriptor_that_can_be_polled_but_isnt_a_listener(supervisor: Supervi
     assert {} == supervisor.remove(1)
 
 
-def test_nothing_is_left_after_close() -> None:
+def test_no_descriptor_or_thread_is_left_after_close() -> None:
     """
-    No descriptor and no thread, with listeners open or not.
+    With listeners open or not.
     """
     before = set(os.listdir("/proc/self/fd")), set(os.listdir("/proc/self/task"))
     for _ in range(20):

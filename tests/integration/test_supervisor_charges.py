@@ -33,10 +33,10 @@ def supervisor() -> Iterator[Supervisor]:
 
 
 @pytest.mark.parametrize("shares", [False, True])
-def test_grants_what_it_charges(supervisor: Supervisor, tmp_path: Path, shares: bool) -> None:
+def test_the_supervisor_grants_only_what_it_charges(supervisor: Supervisor, tmp_path: Path, shares: bool) -> None:
     """
-    Nothing before it is told to; a length beyond what is left is ENOMEM; what shares a limit takes from it, and gives
-    it back by its end. An owner that goes leaves nothing to grant.
+    No mapping before it is allowed; a length beyond the rest is ENOMEM; processes that share a limit take from it,
+    and their end gives it back. An owner that goes leaves no grant.
     """
     def one(*calls: str) -> str:
         return f"tell([got if -200 < got < 0 else 0 for got in ({', '.join(calls)},)])\nlink.recv(1)"

@@ -176,8 +176,7 @@ def test_a_sandbox_that_ends_meanwhile(box: leeward.Sandbox, on_terminal: Callab
         assert "killed" in screen.all
 
 
-def test_c189_on_pipes_what_is_shown_is_escaped(daemon: LiveDaemon,
-                                                on_terminal: Callable[..., OperatorTerminal]) -> None:
+def test_c189_output_on_pipes_is_escaped(daemon: LiveDaemon, on_terminal: Callable[..., OperatorTerminal]) -> None:
     """
     Output on a terminal of a program that has none, unless it is asked for; a character that came in two pieces, too.
     """
@@ -192,7 +191,7 @@ def test_c189_on_pipes_what_is_shown_is_escaped(daemon: LiveDaemon,
     assert (2, True) == (done.returncode, b"no terminal here" in done.stderr)
 
 
-def test_c189_an_answer_of_the_terminal_is_typed_into_nothing(daemon: LiveDaemon) -> None:
+def test_c189_an_answer_of_the_terminal_is_discarded(daemon: LiveDaemon) -> None:
     """
     The program's last words are questions to the terminal; the answers come before we end, and nobody after us reads
     them.
@@ -254,10 +253,10 @@ def test_the_prompt_of_python(on_terminal: Callable[..., OperatorTerminal], home
         assert 0 == screen.end()
 
 
-def test_control_c_interrupts_what_runs_and_keeps_the_state(box: leeward.Sandbox,
-                                                            on_terminal: Callable[..., OperatorTerminal]) -> None:
+def test_control_c_interrupts_the_running_code_and_keeps_the_state(
+        box: leeward.Sandbox, on_terminal: Callable[..., OperatorTerminal]) -> None:
     """
-    A second one ends what doesn't heed it, and the state with it.
+    A second one ends a program that ignores it, and the state with it.
     """
     with on_terminal("python", box.id) as screen:
         screen.until(">>> ")
@@ -368,7 +367,7 @@ def test_top_shows_and_ends_sandboxes(daemon: LiveDaemon, box: leeward.Sandbox, 
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_what_the_shell_reads(daemon: LiveDaemon, shell: str) -> None:
+def test_completion_is_loadable_by_the_shell(daemon: LiveDaemon, shell: str) -> None:
     done = run(daemon.socket, "completion", shell)
 
     assert (0, b"") == (done.returncode, done.stderr)

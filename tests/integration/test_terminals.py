@@ -92,7 +92,7 @@ def test_a_pty_is_the_controlling_terminal(live: Live) -> None:
     terminal.close()
 
 
-def test_control_c_interrupts_what_is_in_the_foreground(live: Live) -> None:
+def test_control_c_interrupts_the_foreground_processes(live: Live) -> None:
     terminal = Terminal(live, os.path.realpath(sys.executable), "-c",
                         "import time; print('ready', flush=True); time.sleep(1000)")
     terminal.shows(b"ready")

@@ -49,7 +49,7 @@ def tidied(pid: int, pause: float) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.05])
-def test_a_daemon_survives_who_removes_its_empty_groups(tmp_path: Path, pause: float) -> None:
+def test_a_daemon_survives_a_program_that_removes_its_empty_groups(tmp_path: Path, pause: float) -> None:
     """
     Whichever job runs meanwhile is answered; when it is over all is as before.
 

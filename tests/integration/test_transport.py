@@ -265,7 +265,7 @@ def test_a_ring_that_cannot_even_be_cancelled_costs_the_connections_in_it(tmp_pa
 JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 300
 
 
-def test_the_short_way_leaves_nothing(daemon: LiveDaemon) -> None:
+def test_the_fast_path_does_not_leak(daemon: LiveDaemon) -> None:
     """
     Descriptors, and memory beyond what recycled workers and caches explain, after many jobs as after some.
     """

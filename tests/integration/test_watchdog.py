@@ -210,9 +210,10 @@ def test_a_descriptor_that_passes_on_between_two_steps_is_not_signalled() -> Non
         os.close(number)
 
 
-def test_strangers_live_whatever_the_order(tmp_path: Path) -> None:
+def test_foreign_processes_are_never_signalled(tmp_path: Path) -> None:
     """
-    One thread closes pidfds and is given their numbers for strangers', another borrows and signals all the time.
+    One thread closes pidfds and is given their numbers for pidfds of foreign processes, another borrows and signals
+    all the time.
     """
     thread, stranger = watchdog(), sleeper()
     over, owners = threading.Event(), [Owner(-1)]

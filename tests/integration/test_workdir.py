@@ -69,7 +69,7 @@ def check(work: leeward.WorkdirSandbox, row: ToolRow) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.argv if isinstance(row.argv, str) else " ".join(row.argv))
-def test_a_tool_does_what_the_table_says(files: leeward.WorkdirSandbox, row: ToolRow) -> None:
+def test_a_tool_behaves_as_the_table_says(files: leeward.WorkdirSandbox, row: ToolRow) -> None:
     """
     By its status and what it prints, and no system call of it is refused.
     """
@@ -77,7 +77,7 @@ def test_a_tool_does_what_the_table_says(files: leeward.WorkdirSandbox, row: Too
 
 
 @pytest.mark.parametrize("name", SHELL)
-def test_the_shell_does_what_the_table_says(files: leeward.WorkdirSandbox, name: str) -> None:
+def test_the_shell_behaves_as_the_table_says(files: leeward.WorkdirSandbox, name: str) -> None:
     """
     As `sh -c`.
     """
@@ -94,7 +94,7 @@ def test_the_table_has_every_tool() -> None:
     assert set(TOOLS) - words == {"curl", "env"}
 
 
-def test_the_environment_is_what_was_given(work: leeward.WorkdirSandbox) -> None:
+def test_the_environment_has_only_the_given_variables(work: leeward.WorkdirSandbox) -> None:
     """
     And PATH, for a tool as for what it starts.
     """
@@ -103,7 +103,7 @@ def test_the_environment_is_what_was_given(work: leeward.WorkdirSandbox) -> None
     assert {"PATH", "GIVEN"} == names
 
 
-def test_what_is_no_tool_is_not_found(work: leeward.WorkdirSandbox) -> None:
+def test_a_program_outside_the_tools_is_not_found(work: leeward.WorkdirSandbox) -> None:
     """
     Also where the host or the folder has such a program.
     """
@@ -222,7 +222,7 @@ def test_a_bound_on_processor_time_is_a_timeout_of_its_own(daemon: LiveDaemon, f
             assert "processor time" in str(caught.value)
 
 
-def test_too_much_memory_is_a_result(daemon: LiveDaemon, folder: Path) -> None:
+def test_a_command_that_takes_too_much_memory_has_a_result(daemon: LiveDaemon, folder: Path) -> None:
     """
     And the next command runs.
     """
@@ -232,7 +232,7 @@ def test_too_much_memory_is_a_result(daemon: LiveDaemon, folder: Path) -> None:
         assert 0 == work.exec("true").exit_code
 
 
-def test_each_command_is_a_fresh_process(work: leeward.WorkdirSandbox) -> None:
+def test_every_command_is_a_fresh_process(work: leeward.WorkdirSandbox) -> None:
     """
     In the work folder, without variables of the one before; files stay.
     """

@@ -71,9 +71,9 @@ def misses(row: ToolRow, got: Mapping[str, Any]) -> bool:
 
 @pytest.mark.needs("node>=18", "usr-node")
 @pytest.mark.timeout(600)
-def test_the_npm_package_does_what_the_tables_say(daemon: LiveDaemon) -> None:
+def test_the_npm_package_behaves_as_the_tables_say(daemon: LiveDaemon) -> None:
     """
-    Tools, the shell, and JavaScript. What the host lacks isn't found there either.
+    Tools, the shell, and JavaScript. A tool that the host lacks isn't found there either.
     """
     rows = [*ROWS, *SHELL.values()]
     asked = {"rows": [argv_of(row) for row in rows], "files": FILES, "jsFiles": JS_FILES,
@@ -95,7 +95,7 @@ def test_the_npm_package_does_what_the_tables_say(daemon: LiveDaemon) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_command_line_does_what_the_tables_say(daemon: LiveDaemon) -> None:
+def test_the_command_line_behaves_as_the_tables_say(daemon: LiveDaemon) -> None:
     """
     In sandboxes of the profile, each with a folder of its own: `leeward shell ID -- COMMAND`.
     """

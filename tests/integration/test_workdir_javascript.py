@@ -56,7 +56,7 @@ def one_waits(work: leeward.WorkdirSandbox) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_node_does_what_the_table_says(work: leeward.WorkdirSandbox, name: str) -> None:
+def test_node_behaves_as_the_table_says(work: leeward.WorkdirSandbox, name: str) -> None:
     """
     By its status, and by what it prints, in a Node that is started for it and in one that has waited. No system call of
     it is refused.
@@ -93,7 +93,7 @@ def test_a_node_that_waited_is_no_other(work: leeward.WorkdirSandbox, name: str)
     assert seen(fresh) == seen(waited)
 
 
-def test_each_code_has_a_node_of_its_own_that_is_there_before(work: leeward.WorkdirSandbox) -> None:
+def test_every_code_has_a_node_of_its_own_that_was_started_before(work: leeward.WorkdirSandbox) -> None:
     """
     Its times and its limits begin with the code: the process is older, and has used more.
     """
@@ -168,7 +168,7 @@ def test_an_endless_loop_is_a_timeout(daemon: LiveDaemon) -> None:
     "new Array(9e7).fill(1.5)",                                 # the heap, at once
     "let s = 'x'.repeat(1 << 20); const a = []; for (;;) a.push([...s])",
 ])
-def test_too_much_memory_is_out_of_memory(daemon: LiveDaemon, code: str) -> None:
+def test_code_that_takes_too_much_memory_is_out_of_memory(daemon: LiveDaemon, code: str) -> None:
     """
     And no abort, nor a core file; the next code runs.
     """

@@ -107,7 +107,7 @@ def test_curl_goes_by_the_policy(work: leeward.WorkdirSandbox, host: Servers) ->
     assert 6 == work.exec("curl", ["-sS", f"http://api.example.org:{host.http}/"]).exit_code
 
 
-def test_the_environment_is_still_what_was_given(work: leeward.WorkdirSandbox) -> None:
+def test_the_environment_has_only_the_given_variables(work: leeward.WorkdirSandbox) -> None:
     """
     A policy whose TLS nobody ends adds no variable.
     """
@@ -159,7 +159,7 @@ def test_javascript_fetches_by_the_policy(work: leeward.WorkdirSandbox, host: Se
     assert (expected, 0, "") == (got.text, got.exit_code, got.stderr_text)
 
 
-def test_an_empty_policy_allows_nothing(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
+def test_an_empty_policy_allows_no_host(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
     """
     For a folder as for a sandbox; and without fetch_policy the operator's holds as it is.
     """

@@ -26,9 +26,9 @@ TESTS = 200 if os.environ.get("LEEWARD_LONG") else 10
 
 
 @pytest.mark.parametrize("part", range(TESTS))
-def test_each_request_is_answered_once_and_the_end_is_the_start(part: int) -> None:
+def test_every_request_is_answered_once_and_the_end_state_is_the_start_state(part: int) -> None:
     """
-    Whatever clients do, whatever fails: in bounded time, and nothing is left of it.
+    Whatever clients do, whatever fails: in bounded time, and no resource of it is left.
     """
     for seed in range(part * SEEDS, (part + 1) * SEEDS):
         if failure(seed, *history(seed)) is not None:
@@ -51,9 +51,9 @@ def test_a_seed_is_one_history() -> None:
     (Leases, "end"), (Pool, "lease_over"), (Tenants, "forget_session"), (PoolSession, "_give_back"), (Ticket, "answer"),
     (Seat, "close"), (Registry, "end"), (Sandboxes, "_refuse_over"), (Desk, "free"), (Tenants, "forget_seat"),
 ])
-def test_what_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch, whose: type, method: str) -> None:
+def test_an_omitted_step_is_noticed(monkeypatch: pytest.MonkeyPatch, whose: type, method: str) -> None:
     """
-    A step that frees or answers something, and doesn't any more.
+    A step that frees or answers, and doesn't any more.
     """
     monkeypatch.setattr(whose, method, lambda *_: None)
 

@@ -50,7 +50,7 @@ CORE = (
     f"{_CGROUP}::test_a_share_of_the_processor_is_kept_within_a_twentieth[v2-50]",
     *(f"{_CGROUP}::{name}[v2]" for name in (
         "test_kill_ends_all", "test_a_worker_enters_its_own_leaves_and_no_others",
-        "test_a_sweep_removes_what_a_dead_daemon_left")),
+        "test_a_sweep_removes_groups_of_a_dead_daemon")),
 )
 
 SHORT = (

@@ -134,7 +134,7 @@ def test_processes_are_limited(box: Box) -> None:
     assert b"EAGAIN\n" == box.run(fork, limits={"processes": 8}).stdout[:7]
 
 
-def test_a_daemon_says_what_holds(tmp_path: Path) -> None:
+def test_a_daemon_reports_the_active_layers(tmp_path: Path) -> None:
     """
     Every layer is active that this kernel has, by the daemon's own check; and clients are served by io_uring where
     it is new enough, else by epoll.

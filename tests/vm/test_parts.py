@@ -36,7 +36,7 @@ def entries(data: bytes) -> list[tuple[str, int, bytes]]:
         at += fields[6] + -fields[6] % 4
 
 
-def test_an_archive_has_what_was_put_into_it() -> None:
+def test_an_archive_has_the_files_that_were_put_into_it() -> None:
     archive = Archive()
     archive.folder("bin")
     archive.file("bin/a", b"12345", 0o755)
@@ -104,14 +104,14 @@ def test_a_report_is_read_as_it_was_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert [made()] == report.recorded()
 
 
-def test_a_line_says_what_holds() -> None:
+def test_a_line_reports_the_active_layers() -> None:
     assert ("| 5.10.0-1 | a user | *`none`* | / is read-only | *missing* | chroot: EACCES, *not asked* | epoll |"
             " 1 | 1 | 2 |" == table.of([made()]).splitlines()[-1])
 
 
-def test_the_page_has_the_table_of_what_is_recorded() -> None:
+def test_the_page_has_the_table_of_the_recorded_runs() -> None:
     """
-    Nobody writes it by hand. What is wrong with it is wrong in a run: `./dev vm --record`.
+    It is generated. A wrong row comes from a wrong run: `./dev vm --record`.
     """
     assert f"\n\n{table.of(report.recorded())}\n" in table.PAGE.read_text()
 

@@ -82,7 +82,7 @@ def left() -> set[str]:
     return files | units | set(run("getent", "passwd", "leeward").stdout.splitlines())
 
 
-def test_install_serves_and_uninstall_leaves_nothing(python: str) -> None:
+def test_install_serves_and_uninstall_restores_the_machine(python: str) -> None:
     """
     A job by the socket that systemd keeps, with limits held by the service's own groups; the configuration read anew; a
     restart; and then the machine is as it was.
