@@ -85,9 +85,9 @@ def emptied(sock: socket.socket) -> bytes:
     return data
 
 
-def test_what_is_ready_is_told_until_it_was_taken(loop: Loop) -> None:
+def test_a_ready_descriptor_is_reported_until_it_is_read(loop: Loop) -> None:
     """
-    Level-triggered, whatever the kernel's own way is.
+    Level-triggered, whichever way the kernel's interface works.
     """
     read, write = os.pipe()
     loop.watch(read, READ)
@@ -146,9 +146,9 @@ def test_a_number_used_again_is_somebody_else(loop: Loop) -> None:
             sock.close()
 
 
-def test_a_stream_takes_nothing_of_who_has_its_number_next(loop: Loop) -> None:
+def test_a_closed_stream_takes_no_byte_of_the_next_with_its_number(loop: Loop) -> None:
     """
-    A receive that was asked for, and not handed in or not taken back yet, would swallow his bytes.
+    A receive that was prepared, and not submitted or not cancelled yet, would take the next stream's bytes.
     """
     for turns in (0, 1, 2):
         old, new = socket.socketpair(), socket.socketpair()
@@ -277,9 +277,9 @@ def test_descriptors_that_a_client_sends_are_closed_unseen(loop: Loop, pair: Pai
     loop.forget(theirs.fileno())
 
 
-def test_who_doesnt_read_isnt_received_from(loop: Loop, pair: Pair) -> None:
+def test_a_paused_stream_is_not_received_from(loop: Loop, pair: Pair) -> None:
     """
-    Beyond what was under way; and his bytes come when he reads on.
+    Beyond the receive that was under way; the bytes come when it reads on.
     """
     ours, theirs = pair
     loop.stream(theirs.fileno(), 1)
@@ -302,7 +302,7 @@ def native_chunk() -> int:
     return 1 << 16
 
 
-def test_a_hang_up_shows_though_nothing_is_read(loop: Loop, pair: Pair) -> None:
+def test_a_hang_up_is_reported_for_a_paused_stream(loop: Loop, pair: Pair) -> None:
     ours, theirs = pair
     loop.stream(theirs.fileno(), 1)
     loop.tell()
@@ -396,7 +396,7 @@ def test_a_loop_that_ends_leaves_descriptors_open(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("call", ["change", "read", "fast_path", "send"])
-def test_what_isnt_there_is_an_error(loop: Loop, call: str) -> None:
+def test_an_unknown_descriptor_is_an_error(loop: Loop, call: str) -> None:
     for fd in (-1, 9999):
         with pytest.raises(OSError, match="No such"):
             loop.send(fd, memoryview(b"x")) if "send" == call else getattr(loop, call)(fd, 1)

@@ -10,7 +10,7 @@ import socket
 from leeward._native.passing import receive
 
 
-def test_what_comes_is_closed_by_exec() -> None:
+def test_received_descriptors_are_close_on_exec() -> None:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with near, far:
         socket.send_fds(far, [b"words"], [far.fileno(), near.fileno()])

@@ -73,9 +73,9 @@ def test_the_first_wrong_answer_stops_it(tmp_path):
     assert not os.path.exists(folder)
 
 
-def test_what_is_optional_may_be_refused(tmp_path):
+def test_an_optional_step_may_be_refused(tmp_path):
     """
-    Then later steps that are given its result are refused as well, and have to say so themselves.
+    Then later steps that are given its result are refused as well, and have to be optional themselves.
     """
     fd, missing = Cell("fd"), str(tmp_path / "missing")
     ask = [gives(fd, Call.OPENAT, AT_FDCWD, missing, os.O_RDONLY | os.O_CLOEXEC, 0, optional=True)]
@@ -106,7 +106,7 @@ def test_either_of_two_errnos_will_do():
         Table([fails(Call.CHDIR, "/missing", errnos=errnos)]).run()
 
 
-def test_a_hint_says_what_an_errno_means():
+def test_a_hint_explains_an_errno():
     step = Step(Call.CHDIR, ("/missing",), hints={errno.ENOENT: "nobody has been here"})
     with pytest.raises(KernelRefusal, match="ENOENT: nobody has been here"):
         Table([step]).run()

@@ -16,12 +16,12 @@ from leeward.agents.errors import SettingsError
 NAMES = ("aider", "claude", "codex", "gemini", "opencode", "shell")
 
 
-def test_ours_are_there():
+def test_the_package_has_all_built_in_definitions():
     assert NAMES == definition_names("/none")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ours_can_be_used(name):
+def test_built_in_definitions_load(name):
     found = load_definition(name, "/none")
 
     assert name == found.name
@@ -39,7 +39,7 @@ def test_ours_can_be_used(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "shell"])
-def test_ours_say_when_their_facts_were_true(name):
+def test_built_in_definitions_date_their_facts(name):
     text = (Path(OURS) / name / "agent.toml").read_text()
 
     assert text.startswith("# ")
@@ -47,7 +47,7 @@ def test_ours_say_when_their_facts_were_true(name):
     assert load_definition(name, "/none").install.page.startswith("https://")
 
 
-def test_claude_is_what_it_was_asked_to_be():
+def test_the_definition_of_claude_has_its_hosts_and_state():
     found = load_definition("claude", "/none")
 
     assert {"api.anthropic.com", "claude.ai", "platform.claude.com"} == set(found.hosts)

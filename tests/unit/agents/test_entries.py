@@ -141,7 +141,7 @@ def test_a_bad_entry_says_why(entry, reason):
     ("10.0.0.0/8", "11.0.0.1", False),
     ("10.0.0.0/8", "0x0a000001", True),
 ])
-def test_which_hosts_an_entry_is_about(entry, host, fits):
+def test_an_entry_names_its_hosts(entry, host, fits):
     given_host = parse_host(host)
 
     assert fits == any(rule.names_host(given_host.name, given_host.address) for rule in parse_entry(entry))

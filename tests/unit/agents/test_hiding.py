@@ -37,7 +37,7 @@ FITS = [
 
 
 @pytest.mark.parametrize(("pattern", "path", "fits"), FITS)
-def test_what_a_pattern_fits(pattern, path, fits):
+def test_a_pattern_matches_paths(pattern, path, fits):
     assert fits == parse_pattern(pattern).fits(path.split("/"), True)
 
 
@@ -51,7 +51,7 @@ def test_a_slash_at_the_end_is_a_folder_alone():
     ("a/..", "leads out"), ("**", "fits everything"), ("**/**", "fits everything"), ("a**", "whole names"),
     ("a/b**/c", "whole names"), ("x" * 1025, "1 to"), ("a\0", "character 0"), ("/".join("a" * 33), "more than 32"),
 ])
-def test_what_is_no_pattern(pattern, said):
+def test_a_malformed_pattern_is_refused(pattern, said):
     with pytest.raises(ValueError, match=said):
         parse_pattern(pattern)
 
@@ -78,7 +78,7 @@ def test_no_name_takes_long(pattern):
     (".env", True), ("x/.env", True), (".env.local", True), (".env.example", False), ("secrets/a", True),
     ("secrets/public/a", False), ("secrets", True), ("other", False), ("x/prod.env", True), (".envrc", True),
 ])
-def test_what_is_included_is_shown_whatever_is_excluded(path, hidden):
+def test_an_included_path_is_shown_even_if_it_is_excluded(path, hidden):
     rules = rules_of([parse_pattern("/secrets")], [parse_pattern(".env.example"), parse_pattern("secrets/public")])
 
     assert hidden == rules.hides(path)
@@ -90,9 +90,9 @@ PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "**", "?", "a*", "[ab]"]), m
 
 
 @given(PATTERNS, PATHS)
-def test_what_fits_below_a_folder_may_fit_below_it(pattern, names):
+def test_a_folder_that_may_hold_a_match_is_walked(pattern, names):
     """
-    A folder in which something could fit is never left out of the walk.
+    A folder in which a pattern could match is never left out of the walk.
     """
     try:
         parsed = parse_pattern(pattern)
@@ -126,7 +126,7 @@ def tree(tmp_path):
     return tmp_path
 
 
-def test_what_is_hidden_of_a_tree(tree):
+def test_matching_paths_of_a_tree_are_hidden(tree):
     assert {".env", "x/.env.local"} == hidden(tree)
     assert {".env", "x/.env.local", "a/b/c/deep.key", "top.key"} == hidden(tree, ["*.key"])
     assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["secrets"])
@@ -142,14 +142,14 @@ def test_a_folder_with_something_included_is_hidden_in_parts(tree):
     assert {".env", "x/.env.local"} == hidden(tree, ["secrets"], ["secrets"])
 
 
-def test_what_isnt_there_yet_is_named_and_warned_of(tree):
+def test_an_absent_path_is_listed_and_warned_of(tree):
     found = plan(tree, ["later.txt", "sub/later", "*.none", ".envrc"])
 
     assert (".envrc", "later.txt", "sub/later") == tuple(sorted(found.absent))
     assert 3 == sum("fits nothing yet" in line for line in found.warnings)  # .envrc is one of ours
 
 
-def test_a_link_that_is_hidden_hides_what_it_leads_to(tree):
+def test_a_hidden_link_hides_its_target(tree):
     (tree / "link").symlink_to("secrets/one")
     (tree / "chain").symlink_to("a/../link")
     (tree / "whole").symlink_to(tree / "secrets")
@@ -239,7 +239,7 @@ def few_descriptors(left: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_c383_cannot_be_shown_what_lies_too_deep_for_the_descriptors_that_are_left(tmp_path):
+def test_c383_cannot_be_shown_a_file_too_deep_for_the_remaining_descriptors(tmp_path):
     """
     Each level of folders takes one while the tree is looked at. The control: with enough of them the file is found.
     """

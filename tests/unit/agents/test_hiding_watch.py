@@ -131,8 +131,8 @@ class Ends:
 
 
 @pytest.mark.parametrize("error", [NoAnswer("no sign of life"), RequestRejected("too many"), ValueError("a bug")])
-def test_an_agent_is_ended_that_could_see_what_comes(box: Covers, watching: Watching, tmp_path: Path,
-                                                     error: Exception) -> None:
+def test_an_agent_that_could_see_a_new_hidden_file_is_ended(box: Covers, watching: Watching, tmp_path: Path,
+                                                            error: Exception) -> None:
     """
     The daemon doesn't answer, has given all covers, or the watch itself is wrong.
     """
@@ -169,10 +169,10 @@ def test_a_daemon_that_is_busy_is_asked_again_for_some_time(box: Covers, watchin
     assert "an overlay is being kept" in ends.until()
 
 
-def test_what_cannot_be_hidden_is_hidden_with_its_folder(box: Covers, watching: Watching, tmp_path: Path) -> None:
+def test_a_name_that_cannot_be_hidden_is_hidden_with_its_folder(box: Covers, watching: Watching,
+                                                                tmp_path: Path) -> None:
     """
-    A name that is no text, one that the daemon refuses, and folders within each other without end. Others are hidden
-    as ever.
+    A name that is no text, one that the daemon refuses, and endlessly nested folders. Others are hidden as ever.
     """
     told, ends = list[str](), Ends()
     for name in (b"a/\xff", b"b/refused", b"here", b"also here"):

@@ -59,9 +59,9 @@ def test_a_name_is_taken_once(registry):
     registry.claim(instance()).remove()
 
 
-def test_what_is_recorded_survives_and_is_undone(registry):
+def test_a_recorded_instance_survives_and_is_undone(registry):
     """
-    Let go of without being removed, as the kernel does when the process is killed.
+    Released without being removed, as the kernel does when the process is killed.
     """
     held = registry.claim(instance())
     steps = (UndoStep("hook", "echo a\nb"), UndoStep("sandbox", "abc"))
@@ -110,7 +110,7 @@ def test_a_killed_process_lets_go(registry, tmp_path):
     left.remove()
 
 
-def test_a_lock_without_a_file_is_of_one_that_did_nothing(registry, tmp_path):
+def test_a_lock_without_a_record_is_removed(registry, tmp_path):
     (tmp_path / "state" / "instances" / "a-b-c.lock").touch()
 
     assert [] == list(registry.reap())
@@ -174,7 +174,7 @@ def test_a_corrupt_file_is_said_and_left(registry, tmp_path, content):
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)])
 @pytest.mark.timeout(10)
-def test_what_is_no_file_is_left(registry, tmp_path, make):
+def test_an_entry_that_is_no_regular_file_is_left(registry, tmp_path, make):
     path = tmp_path / "state" / "instances" / "a-b-c.json"
     make(path)
 
@@ -208,7 +208,7 @@ def test_a_folder_of_others_is_refused(tmp_path):
         InstanceRegistry(str(tmp_path / "state"))
 
 
-def test_each_name_is_claimed_by_one_of_many(registry, tmp_path):
+def test_every_name_is_claimed_by_one_of_many(registry, tmp_path):
     """
     Many starts at once, each with the registry's object of its own: every name has one holder.
     """

@@ -13,7 +13,7 @@ import pytest
 from leeward.agents import outside
 
 
-def test_each_kind_of_change_is_found(tmp_path: Path) -> None:
+def test_every_kind_of_change_is_found(tmp_path: Path) -> None:
     (tmp_path / ".git/hooks").mkdir(parents=True)
     (tmp_path / ".git/config").write_text("[core]\n")
     (tmp_path / ".vscode").mkdir()
@@ -33,7 +33,7 @@ def test_each_kind_of_change_is_found(tmp_path: Path) -> None:
         before, outside.snapshot(str(tmp_path)))
 
 
-def test_what_an_agent_left_harms_nobody_who_looks(tmp_path: Path) -> None:
+def test_hostile_entries_do_not_hang_the_search(tmp_path: Path) -> None:
     """
     FIFOs, links to devices and huge files aren't opened, or not for long.
     """

@@ -57,6 +57,6 @@ def test_an_entry_of_the_page_is_bad(entry):
         parse_entry(entry)
 
 
-def test_the_page_names_what_is_hidden():
+def test_the_page_names_the_hidden_patterns():
     assert "`.env`, `.env.*`, `.envrc` and `*.env` are hidden" in PAGE
     assert {".env", ".env.*", ".envrc", "*.env"} == set(SECRETS)

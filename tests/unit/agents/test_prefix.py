@@ -76,7 +76,7 @@ def test_a_key_is_read_as_it_was_written(pid, start):
 
 
 @pytest.mark.parametrize("text", ["", "1", "1-", "-1", "0-1", "1-1-1", "a-b", "1-1\n", "\u0661-1"])
-def test_what_is_no_key(text):
+def test_a_malformed_key_is_none(text):
     assert parse_key(text) is None
 
 

@@ -61,13 +61,13 @@ def test_a_script_of_a_virtual_environment(tmp_path: Path) -> None:
     assert {f"{tmp_path}/env", f"{tmp_path}/base"} == set(found.shown)
 
 
-def test_what_is_below_usr_needs_nothing() -> None:
+def test_a_program_below_usr_needs_no_extra_folder() -> None:
     found = find("env", {"PATH": "/usr/bin:/bin"})
     assert found is not None
     assert () == found.shown == found.folders
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_program_or_interpreter_is_an_error(tmp_path: Path) -> None:
     assert find("nothing-of-that-name", environ(tmp_path)) is None
     program(tmp_path / "odd", "#!/nowhere/interpreter\n")
     with pytest.raises(RequestRejected, match="isn't there"):

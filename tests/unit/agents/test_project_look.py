@@ -46,7 +46,7 @@ def test_a_copy_finds_the_same(project: int) -> None:
     look.close()
 
 
-def test_few_files_are_looked_at_at_once(project: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_project_is_scanned_without_a_child_process(project: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project_look, "_FEW", 100)
     look = looked(project)
     assert not look._child
@@ -54,7 +54,7 @@ def test_few_files_are_looked_at_at_once(project: int, monkeypatch: pytest.Monke
     look.close()
 
 
-def test_a_copy_that_is_killed_hides_nothing_less(project: int) -> None:
+def test_a_killed_child_does_not_change_the_plan(project: int) -> None:
     look = looked(project)
     os.kill(look._child, signal.SIGKILL)
     assert hiding_plan(project, RULES, "/shown") == look.plan()
@@ -69,14 +69,14 @@ def test_without_a_copy_it_is_looked_at_as_well(project: int, monkeypatch: pytes
     assert hiding_plan(project, RULES, "/shown") == looked(project).plan()
 
 
-def test_what_is_wrong_is_said(project: int, tmp_path: Path) -> None:
+def test_an_error_of_the_child_reaches_its_parent(project: int, tmp_path: Path) -> None:
     (tmp_path / "/".join("d" * (MAX_LEVELS + 1))).mkdir(parents=True)
     look = looked(project)
     with pytest.raises(SettingsError, match="folders within each other"):
         look.plan()
 
 
-def test_nothing_is_left_of_one_that_nobody_waits_for(project: int) -> None:
+def test_an_abandoned_look_leaves_no_process_or_descriptor(project: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
     look = looked(project)
     child = look._child

@@ -36,7 +36,7 @@ def sources(found):
 
 @pytest.mark.parametrize("project", ["", ".config", ".config/leeward", ".config/leeward/agents", ".local/state",
                                      ".local/state/leeward/agents/trust", ".local"])
-def test_no_agent_writes_what_says_what_agents_may(home, project):
+def test_no_agent_may_write_the_settings_of_agents(home, project):
     with pytest.raises(RequestRejected, match=r"home folder|own settings"):
         request(home, project=project)
 

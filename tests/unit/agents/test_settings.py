@@ -25,7 +25,7 @@ def settings(mine="", theirs="", environ=ENVIRON):
                            "/p", environ)
 
 
-def test_nothing_is_the_defaults():
+def test_without_files_the_defaults_hold():
     found = settings()
 
     assert () == found.allow
@@ -127,7 +127,7 @@ def test_a_clash_of_kinds_names_both_files(mine, theirs, said):
     ("a.b.c.d.e.f.g.h.i = 1", "within each other"),
     ("a = " + "[" * 60 + "]" * 60, "within each other"),
 ])
-def test_what_cant_be_used_says_why(text, said):
+def test_an_unusable_setting_says_why(text, said):
     with pytest.raises(SettingsError) as error:
         settings(theirs=text)
 
@@ -151,7 +151,7 @@ def test_paths_are_of_the_home_and_the_project():
         each.source for each in found.libraries]
 
 
-def test_what_the_project_asks_for_beyond_the_user_widens():
+def test_requests_of_the_project_beyond_the_users_are_grants():
     found = settings("""
         libraries = ["/opt/lib"]
         [network]
@@ -203,7 +203,7 @@ def test_a_project_cant_send_the_agents_account_elsewhere_unasked():
     assert () == settings('environment = { A = "1" }', 'environment = { A = "1" }').widening
 
 
-def test_what_a_user_asks_for_is_no_grant():
+def test_settings_of_the_user_are_no_grants():
     whole = '[network]\nallow = ["a.example.org"]\n[hooks]\nsetup_host = ["x"]\n[limits]\nmemory = "1G"'
 
     assert () == settings(whole).widening
@@ -230,7 +230,7 @@ def _leaves(keys, place=""):
         yield from _leaves(check, f"{place}{name}.") if isinstance(check, dict) else [place + name]
 
 
-def test_each_key_is_known_to_widen_or_not_to():
+def test_every_key_is_declared_to_widen_or_not():
     assert {*WIDENING, *HARMLESS} == set(_leaves(KEYS))
 
 
@@ -248,9 +248,9 @@ TABLES = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 
 @given(TABLES, TABLES)
-def test_merging_loses_nothing_of_the_later_table(first, second):
+def test_merging_keeps_every_key_of_the_later_table(first, second):
     """
-    What the second says is in the result, and what it doesn't mention is the first's; or kinds clash.
+    Keys of the second are in the result, and keys that it doesn't have are the first's; or kinds clash.
     """
     before = repr(first), repr(second)
     try:
@@ -279,7 +279,7 @@ def _check_merged(first, second, merged):
 
 
 @given(TABLES)
-def test_merging_a_table_with_itself_or_nothing_changes_no_scalar(table):
+def test_merging_a_table_with_an_empty_one_changes_no_scalar(table):
     assert table == merge_tables({}, table, "a", "b")
     assert table == merge_tables(table, {}, "a", "b")
 
@@ -415,9 +415,9 @@ def test_the_project_is_the_one_that_was_opened(project, tmp_path):
     assert ["opened.example.org"] == [rule.text for rule in found.allow]
 
 
-def test_a_library_that_is_a_link_is_named_by_what_it_leads_to(tmp_path):
+def test_a_library_that_is_a_link_is_named_by_its_target(tmp_path):
     """
-    What a person accepts is what is shown to the agent.
+    The path that a person accepts is the one that is shown to the agent.
     """
     (tmp_path / "keys").mkdir()
     (tmp_path / "vendor").symlink_to("keys")

@@ -90,7 +90,7 @@ def test_tools_that_name_no_file_are_left():
     call("Bash", {"command": 1}), call("Bash", {"command": "a\0b"}), call("Write", {}), call("Write", {"file_path": 1}),
     json.dumps({"tool_name": 1, "tool_input": {}}).encode(), json.dumps({"tool_name": "Bash"}).encode(),
 ])
-def test_what_is_no_call_is_blocked(content):
+def test_a_malformed_call_is_blocked(content):
     with pytest.raises(Blocked):
         decide(content)
 

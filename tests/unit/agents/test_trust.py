@@ -89,7 +89,7 @@ def test_another_project_asks_again(store):
         require_trust(store, b"/q", GRANTS)
 
 
-def test_what_is_forgotten_asks_again(store):
+def test_a_forgotten_project_asks_again(store):
     require_trust(store, b"/p", GRANTS, trusted=True)
     store.forget(b"/p")
     store.forget(b"/p")
@@ -138,7 +138,7 @@ def test_hostile_text_is_escaped(text):
 
 
 @given(st.text(max_size=50), st.text(max_size=50))
-def test_what_is_shown_is_told_apart(one, other):
+def test_different_values_are_shown_differently(one, other):
     assert (one == other) == (printable(one) == printable(other))
     assert printable(one).isprintable()
 

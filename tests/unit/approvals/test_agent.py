@@ -57,7 +57,7 @@ def served(tmp_path: Path) -> Iterator[tuple[PlayedService, str]]:
     assert not running.is_alive()
 
 
-def test_what_is_asked_is_answered(served: tuple[PlayedService, str]) -> None:
+def test_a_request_for_permission_is_answered(served: tuple[PlayedService, str]) -> None:
     service, path = served
     service.answers = {"POST /api/requests": (201, {"id": 7, "status": "pending"}),
                        "GET /api/requests/7": (200, {"id": 7, "status": "approved"})}
@@ -96,7 +96,7 @@ def test_a_refusal_has_its_status_and_reason(served: tuple[PlayedService, str]) 
     assert 403 == caught.value.status
 
 
-def test_what_is_no_request_is_answered_inside(served: tuple[PlayedService, str]) -> None:
+def test_a_malformed_request_is_refused_inside(served: tuple[PlayedService, str]) -> None:
     service, path = served
     agent = Agent(path)
     for method, route in (("GET", "x"), ("get", "/"), ("GET", "/\n"), ("GET", "/" * 3000), ("GET", "/é")):

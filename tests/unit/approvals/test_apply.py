@@ -95,7 +95,7 @@ def test_before_approval_the_host_is_untouched(folder: Path, project: Project, q
     assert before == tree(folder)
 
 
-def test_what_is_approved_is_done(folder: Path, project: Project, queue: ApprovalQueue) -> None:
+def test_an_approved_order_is_applied(folder: Path, project: Project, queue: ApprovalQueue) -> None:
     (folder / "src" / "a.py").chmod(0o755)
     state, content = project.content("src/a.py")
     assert "applied" == applied(queue, project, edit_order("src/a.py", state, content, b"one", b"two")).stage
@@ -190,8 +190,7 @@ def test_a_new_file_takes_nobodys_place(folder: Path, queue: ApprovalQueue) -> N
     project.close()
 
 
-def test_c298_cannot_change_what_is_applied_after_it_was_shown(folder: Path, project: Project,
-                                                               queue: ApprovalQueue) -> None:
+def test_c298_cannot_change_an_order_after_it_was_shown(folder: Path, project: Project, queue: ApprovalQueue) -> None:
     """
     A sandbox that asks again for the same file makes another request; what was shown under the first id is denied, and
     isn't applied by an approval that comes late. The content is the request's own, wherever it was read.
@@ -293,7 +292,7 @@ def test_an_end_at_any_step_applies_it_once(folder: Path, tmp_path: Path, step: 
     project.close()
 
 
-def test_after_an_end_nothing_is_written_over_what_came_since(folder: Path, queue: ApprovalQueue) -> None:
+def test_after_a_restart_no_later_file_is_overwritten(folder: Path, queue: ApprovalQueue) -> None:
     project = Project(str(folder))
     number = asked(queue, write_order("src/a.py", project.state("src/a.py"), b"two\n")).id
     queue.decide([number], True, "cli")
@@ -308,7 +307,7 @@ def test_after_an_end_nothing_is_written_over_what_came_since(folder: Path, queu
     project.close()
 
 
-def test_a_disk_that_is_full_is_a_failure_and_leaves_nothing(folder: Path, queue: ApprovalQueue) -> None:
+def test_a_full_disk_is_a_failure_and_leaves_no_file(folder: Path, queue: ApprovalQueue) -> None:
     def full(step: str) -> None:
         if "place" == step:
             raise OSError(28, "No space left on device")
@@ -322,9 +321,9 @@ def test_a_disk_that_is_full_is_a_failure_and_leaves_nothing(folder: Path, queue
     project.close()
 
 
-def test_what_isnt_about_a_file_is_left_alone(project: Project, queue: ApprovalQueue) -> None:
+def test_orders_that_are_not_of_files_are_left_alone(project: Project, queue: ApprovalQueue) -> None:
     """
-    Whoever carries out commands begins and finishes those.
+    The runner of commands begins and finishes those.
     """
     number = queue.submit(NewRequest(invocation("ls"), "run", payload=b"ls")).id
     queue.decide([number], True, "cli")

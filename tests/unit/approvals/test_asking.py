@@ -33,7 +33,7 @@ def test_a_file_is_asked_for_with_its_project(project: Project) -> None:
     assert project.path == project_of(new.metadata)
 
 
-def test_what_a_stranger_says_is_apart_from_what_is_ours(project: Project) -> None:
+def test_metadata_of_the_sandbox_is_kept_apart_from_the_services(project: Project) -> None:
     fields = {"category": "filesystem", "action": "write", "path": "new", "content": "x",
               "metadata": {"project": "/etc", "remarks": []}}
 
@@ -61,7 +61,7 @@ def test_what_a_stranger_says_is_apart_from_what_is_ours(project: Project) -> No
     {"category": "sandbox", "action": "two\nlines"}, {"category": "sandbox", "action": "x", "metadata": []},
     {"category": "sandbox", "action": "x", "reason": 7},
 ])
-def test_what_is_no_request_is_refused(project: Project, fields: dict[str, Any]) -> None:
+def test_a_malformed_request_is_refused(project: Project, fields: dict[str, Any]) -> None:
     with pytest.raises((BadRequest, EditError)):
         asked(fields, project)
 
@@ -71,7 +71,7 @@ def test_without_a_project_there_is_no_file() -> None:
         asked({"category": "filesystem", "action": "write", "path": "x", "content": ""}, None)
 
 
-def test_each_package_is_a_request_with_a_command_of_its_own() -> None:
+def test_every_package_is_a_request_with_a_command_of_its_own() -> None:
     found = package_requests("npm i -D a b@1.2.3 --silent", reason="why")
 
     assert [["npm", "install", "--save-dev", "a"], ["npm", "install", "--save-dev", "b@1.2.3"]] == [
@@ -85,12 +85,12 @@ def test_each_package_is_a_request_with_a_command_of_its_own() -> None:
     ("mode.network", "never"), ("mode.network", 7), ("exec.timeout", "long"), ("exec.timeout", True),
     ("exec.timeout", 1e9), ("exec.timeout", float("nan")), ("exec.profile", "a b"), ("exec.profile", None),
 ])
-def test_what_may_not_be_proposed_is_refused(key: str, value: Any) -> None:
+def test_a_setting_that_may_not_be_proposed_is_refused(key: str, value: Any) -> None:
     with pytest.raises(BadRequest):
         config_request(key, value)
 
 
-def test_a_proposal_says_what_it_sets() -> None:
+def test_a_proposal_names_its_setting() -> None:
     new = checked(config_request("exec.timeout", 60))
 
     assert "set exec.timeout = 60.0" == getattr(new.subject, "text", "")

@@ -82,7 +82,7 @@ def answered(daemon: PlayedDaemon, count: int) -> list[tuple[int, bool, str]]:
     return daemon.answers
 
 
-def test_a_request_says_what_is_asked() -> None:
+def test_a_request_describes_the_connection() -> None:
     assert "GET https://a.example:443/x" == ask_request(ASK).description
     other = replace(ASK, name="", address="2001:db8::1", protocol="tcp", method="", path="", sandbox="", kind="job",
                     job=7)

@@ -52,7 +52,7 @@ def made() -> tuple[SandboxRows, Rows, Egress]:
 ENDS: dict[str, dict[str, Any]] = {"box": {"denied": {"mount": 5}, "oom_kills": 1, "memory_peak": 7}}
 
 
-def test_each_count_is_written_once() -> None:
+def test_every_count_is_written_once() -> None:
     life, rows, _ = made()
     life.begin("box", profile="build", request=7)
     for info in ({"denied": {"mount": 2}, "oom_kills": 1, "forks_refused": 0},
@@ -82,7 +82,7 @@ def test_a_limit_that_ends_it_is_its_end() -> None:
     assert {"reason": "memory", "limit": "memory", "memory_peak": 7} == rows[-1].metadata
 
 
-def test_what_policies_decide_is_of_those_that_are_open() -> None:
+def test_rows_of_egress_are_of_open_sandboxes() -> None:
     life, rows, egress = made()
     life.begin("box")
     for name in ("box", "other"):
@@ -118,7 +118,7 @@ def test_counts_that_are_none_are_left_alone() -> None:
     assert [("sandbox", "open", "started")] == rows.said()
 
 
-def test_what_the_daemon_remembers_of_an_end() -> None:
+def test_counts_of_an_ended_sandbox_are_read_from_the_daemons_events() -> None:
     row = {"kind": "sandbox", "sandbox": "box", "denied": {"bpf": 1}, "reason": "memory", "cpu_time": 1.0}
     other = row | {"sandbox": "other", "denied": {}}
     process = row | {"kind": "process", "denied": {"mount": 1}}

@@ -140,7 +140,7 @@ def test_an_exception_costs_that_bridge() -> None:
     struct.pack("!I", 2) + b"[1", struct.pack("!I", 90_000) + b"[" * 90_000, framed([1 << 60, "GET", "/", None]),
     struct.pack("!I", 1) + b"\xff",
 ])
-def test_what_is_no_frame_ends_the_bridge(data: bytes) -> None:
+def test_a_malformed_frame_ends_the_bridge(data: bytes) -> None:
     process, desk = PlayedProcess(), Desk()
     end = BridgeEnd(cast("Process", process), desk, None)
     process.say(data)
@@ -177,7 +177,7 @@ def test_an_answer_that_is_too_long_says_so() -> None:
     assert [7, 507] == said[:2]
 
 
-def test_requests_beyond_what_may_be_under_way_wait_in_the_pipe() -> None:
+def test_requests_beyond_the_bound_wait_in_the_pipe() -> None:
     process, desk = PlayedProcess(), Desk()
     end = BridgeEnd(cast("Process", process), desk, None)
     process.say(b"".join(framed([number, *HONEST[1:]]) for number in range(1, 80)))
@@ -190,7 +190,7 @@ def test_requests_beyond_what_may_be_under_way_wait_in_the_pipe() -> None:
     end.join(PATIENCE)
 
 
-def test_who_does_not_take_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_read_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     process, desk = PlayedProcess(), Desk()
     blocked = threading.Event()
     monkeypatch.setattr(process, "write", lambda data: blocked.wait(PATIENCE) and len(data))

@@ -58,7 +58,7 @@ def test_an_edit_is_of_one_place(old: bytes, found: int) -> None:
     assert found == refused.value.found
 
 
-def test_what_is_no_order() -> None:
+def test_an_order_that_changes_nothing_is_refused() -> None:
     for call in (lambda: edit_order("a", file(b"x"), b"y", b"y", b""),
                  lambda: edit_order("a", file(b"x"), b"x", b"", b""),
                  lambda: edit_order("a", NOTHING, b"", b"x", b""), lambda: delete_order("a", NOTHING),
@@ -109,7 +109,7 @@ def test_c300_cannot_hide_a_change(order: FileOrder, before: bytes, said: str) -
 
 
 @given(st.characters())
-def test_what_is_printable_and_no_blank_is_seen(letter: str) -> None:
+def test_printable_letters_are_not_hidden(letter: str) -> None:
     if letter.isprintable() and letter.isascii():
         assert not is_hidden(letter)
     if not letter.isprintable() and letter not in "\t\n\r" and not 0xd800 <= ord(letter) <= 0xdfff:

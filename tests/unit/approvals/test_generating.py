@@ -47,7 +47,7 @@ ROWS: tuple[tuple[RuleSubject, str], ...] = (
 
 
 @pytest.mark.parametrize(("subject", "text"), ROWS, ids=[row[1] for row in ROWS])
-def test_what_always_means(subject: RuleSubject, text: str) -> None:
+def test_always_generates_a_rule_that_matches_the_subject(subject: RuleSubject, text: str) -> None:
     for effect in ("allow", "deny"):
         rule = generate_rule(subject, effect)
         assert text == rule.text
@@ -57,7 +57,7 @@ def test_what_always_means(subject: RuleSubject, text: str) -> None:
 
 @pytest.mark.parametrize("subject", [invocation("a; b"), invocation(["a", "b\n"]), invocation(["a", "\u202eb"]),
                                      project_path("a/b\x1b[2J/c"), project_path("a*/b"), project_path("a/*.py")])
-def test_what_nobody_could_read_isnt_stored(subject: RuleSubject) -> None:
+def test_an_unreadable_rule_is_not_stored(subject: RuleSubject) -> None:
     with pytest.raises(BadRequest):
         generate_rule(subject, "allow")
 

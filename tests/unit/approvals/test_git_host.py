@@ -24,7 +24,7 @@ def test_passwords_of_addresses_are_left_out() -> None:
     ("/srv/x.git", True), ("./x:y", True), ("x", True), ("../x", True), ("file:///srv/x", True),
     ("FILE:///srv/x", True),
     ("https://example.org/x", False), ("git@example.org:x.git", False), ("host:/srv/x", False), ("ssh://h/x", False)])
-def test_which_remotes_are_folders_of_this_host(remote: str, local: bool) -> None:
+def test_remotes_that_are_folders_of_this_host_are_local(remote: str, local: bool) -> None:
     assert local is is_local(remote)
 
 
@@ -55,7 +55,7 @@ def test_a_failed_push_says_why(tmp_path: Path) -> None:
     assert "exit status 3" == git_host._why(b"", 3)
 
 
-def test_a_failure_says_what_git_said(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_failure_has_the_words_of_git(tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(GitFailed, match=r"git rev-parse: |git: no such file"):
         git("rev-parse", "--verify", "HEAD", folder=str(tmp_path_factory.mktemp("none")))
 
@@ -120,7 +120,7 @@ def test_commits_that_the_operator_has_not_pushed_are_shown(repositories: Reposi
     assert "b/private" in diff
 
 
-def test_nothing_of_the_project_runs_for_a_missing_object(repositories: Repositories) -> None:
+def test_no_program_of_the_project_runs_for_a_missing_object(repositories: Repositories) -> None:
     """
     A partial clone fetches what is missing by a program that its own configuration names.
     """

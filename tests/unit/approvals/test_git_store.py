@@ -80,7 +80,7 @@ def pushed(tmp_path: Path) -> Pushed:
     return Pushed(tmp_path)
 
 
-def test_what_nobody_needs_goes_and_the_rest_stays(pushed: Pushed) -> None:
+def test_unneeded_commits_are_pruned_and_the_others_stay(pushed: Pushed) -> None:
     asked, old, open_one = (pushed.push(*of) for of in (("gone", "asked"), ("gone", "old"), ("open", "work")))
     before = pushed.store.size()
     pushed.needed, pushed.live = {pushed.intake.path: {asked}}, {"open"}
@@ -111,7 +111,7 @@ def test_a_request_keeps_its_commit_though_its_branch_has_gone_on(pushed: Pushed
     assert [True, True] == list(map(pushed.has, (first, second)))
 
 
-def test_a_commit_that_is_not_there_keeps_nothing_from_going(pushed: Pushed) -> None:
+def test_a_missing_commit_does_not_prevent_pruning(pushed: Pushed) -> None:
     old = pushed.push("gone", "old")
     pushed.needed = {pushed.intake.path: {"1" * 40}}
     pushed.store.prune()
@@ -170,7 +170,7 @@ def test_an_open_sandbox_has_no_repository_before_it_pushes(pushed: Pushed) -> N
     assert not os.path.exists(pushed.intake.path)
 
 
-def test_c376_cannot_fill_the_disk_by_what_is_pushed(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c376_cannot_fill_the_disk_by_pushes(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Sandboxes, one after the other, each within its own bound. The control: without the common one all is taken.
     """
@@ -185,7 +185,7 @@ def test_c376_cannot_fill_the_disk_by_what_is_pushed(pushed: Pushed, monkeypatch
     assert pushed.has(pushed.push("box5", "b5"))
 
 
-def test_nothing_goes_while_a_push_is_taken_in(pushed: Pushed) -> None:
+def test_no_commit_is_pruned_during_a_push(pushed: Pushed) -> None:
     commit = pushed.push("gone", "work")
     with pushed.store.held(pushed.intake.path):
         pushed.store.prune()
@@ -223,7 +223,7 @@ def test_a_push_waits_until_the_others_have_gone(pushed: Pushed) -> None:
     assert ["pruned", "taken in"] == in_turn
 
 
-def test_what_was_left_half_written_goes_when_it_is_old(pushed: Pushed) -> None:
+def test_old_partial_files_are_pruned(pushed: Pushed) -> None:
     pushed.push("open", "work")
     pushed.live = {"open"}
     left = [Path(pushed.intake.path, name) for name in ("x.bundle", "objects/pack/tmp_pack_x", "y.bundle")]
@@ -236,14 +236,14 @@ def test_what_was_left_half_written_goes_when_it_is_old(pushed: Pushed) -> None:
     assert [False, False, True] == [path.exists() for path in left]
 
 
-def test_it_prunes_when_it_starts(pushed: Pushed) -> None:
+def test_the_store_prunes_when_it_starts(pushed: Pushed) -> None:
     pushed.push("gone", "work")
     pushed.store.start()
     poll_until(lambda: not os.path.exists(pushed.intake.path), "the thread that prunes")
     pushed.store.close()
 
 
-def test_which_commits_requests_need(tmp_path: Path) -> None:
+def test_pending_requests_need_their_commits(tmp_path: Path) -> None:
     queue = ApprovalQueue(str(tmp_path))
 
     def ask(number: int) -> int:

@@ -22,7 +22,7 @@ def test_all_hunks_are_the_whole_change(before: bytes, after: bytes) -> None:
 
 
 @given(TEXTS, TEXTS, st.data())
-def test_what_is_taken_and_what_is_left_are_the_change(before: bytes, after: bytes, data: st.DataObject) -> None:
+def test_taken_and_remaining_hunks_make_up_the_change(before: bytes, after: bytes, data: st.DataObject) -> None:
     hunks = file_hunks(before, after)
     if len(hunks) < 2:
         return
@@ -56,7 +56,7 @@ def test_only_a_newline_ends_a_line() -> None:
 
 
 @pytest.mark.parametrize("content", [b"\0", b"x" * ((1 << 20) + 1), b"\n" * 20_002])
-def test_what_is_no_text_or_too_long_is_decided_as_a_whole(content: bytes) -> None:
+def test_a_binary_or_very_long_file_is_decided_as_a_whole(content: bytes) -> None:
     with pytest.raises(BadRequest):
         file_hunks(b"", content)
 

@@ -73,9 +73,9 @@ def test_a_peer_of_another_user_is_not_heard(path: str, monkeypatch: pytest.Monk
         OperatorLink(path).call("GET", "/who")
 
 
-def test_nothing_is_sent_to_another_users_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_byte_is_sent_to_another_users_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Who was first in /tmp isn't the service, and would be told of projects and say where the page is.
+    A user who was first in /tmp isn't the service, and would be told of projects and could name a page.
     """
     user = os.geteuid()
     with socket.socket(socket.AF_UNIX) as other:
@@ -103,7 +103,7 @@ def test_two_services_do_not_share_a_socket(path: str) -> None:
         listening.bind_operator(path)
 
 
-def test_what_another_service_has_left_behind_is_replaced(tmp_path: Path) -> None:
+def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         listening.bind_operator(str(tmp_path / "s" / "s")).close()
 

@@ -23,7 +23,7 @@ endpoints = ["api.example.org", "10.0.0.7"]
 """
 
 
-def test_it_decides_before_every_rule_and_mode(tmp_path: Path) -> None:
+def test_the_operators_file_decides_before_every_rule_and_mode(tmp_path: Path) -> None:
     policy = parse_policy(TEXT)
     queue = ApprovalQueue(str(tmp_path), forbidden=policy.forbidden, endpoints=policy.endpoints)
     for rule in ("exec(git push **)", "network(x.internal.example)"):
@@ -58,7 +58,7 @@ def test_any_bytes_are_a_policy_or_one_error(content: bytes) -> None:
         pass
 
 
-def test_where_it_is(tmp_path: Path) -> None:
+def test_the_operators_file_is_at_its_default_path(tmp_path: Path) -> None:
     env = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert f"{tmp_path}/leeward/approvals.toml" == default_file(env)
     assert "/home/me/.config/leeward/approvals.toml" == default_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "x"})
@@ -73,7 +73,7 @@ def test_where_it_is(tmp_path: Path) -> None:
     assert 2 == len(operator_policy(None, env).forbidden)
 
 
-def test_what_others_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(TEXT)
     path.chmod(0o664)

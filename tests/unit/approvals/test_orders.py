@@ -23,12 +23,12 @@ COMMIT = "0123456789abcdef" * 2 + "01234567"
     PushOrder("/state/x.git", "https://example.org/x", "main", COMMIT),
     ConfigOrder("exec.timeout", 60.0), ConfigOrder("mode.git", "deny-all"),
 ])
-def test_what_is_kept_is_what_was_asked(order: CarriedOrder) -> None:
+def test_a_stored_order_is_read_back(order: CarriedOrder) -> None:
     assert order == unpack_order(pack_order(order))
 
 
 @pytest.mark.parametrize("data", [b"\x90", b"\x92\xa7command\x90", b"\xc0"])
-def test_what_nobody_has_written_is_a_bug(data: bytes) -> None:
+def test_a_malformed_stored_order_is_a_bug(data: bytes) -> None:
     with pytest.raises(Bug):
         unpack_order(data)
 
@@ -38,7 +38,7 @@ def test_what_nobody_has_written_is_a_bug(data: bytes) -> None:
     ("ls", {"cwd": "a\nb"}), ("ls", {"timeout": 0}), ("ls", {"timeout": float("nan")}), ("ls", {"timeout": "1"}),
     ("ls", {"timeout": 10_000}), ("ls", {"profile": "../x"}), ("ls", {"profile": "x" * 65}),
 ])
-def test_what_is_no_command_is_refused(command: object, more: dict[str, object]) -> None:
+def test_a_malformed_command_is_refused(command: object, more: dict[str, object]) -> None:
     with pytest.raises(BadRequest):
         command_order(command, **more)  # type: ignore[arg-type]
 
@@ -51,6 +51,6 @@ def test_a_line_of_plain_words_is_its_words() -> None:
 @pytest.mark.parametrize(("name", "commit"), [
     ("a..b", COMMIT), ("-x", COMMIT), ("main", "HEAD"), ("main", COMMIT.upper()),
 ])
-def test_what_is_no_branch_or_no_commit_is_refused(name: str, commit: str) -> None:
+def test_a_malformed_branch_or_commit_is_refused(name: str, commit: str) -> None:
     with pytest.raises(BadRequest):
         push_order("/r", "u", name, commit)

@@ -34,7 +34,7 @@ FORMS = (
 
 
 @pytest.mark.parametrize(("line", "action", "argv", "dropped"), FORMS, ids=[row[0] for row in FORMS])
-def test_each_form_is_written_anew(line: str, action: str, argv: str, dropped: str) -> None:
+def test_every_form_is_rewritten(line: str, action: str, argv: str, dropped: str) -> None:
     found = parse_packages(line)
 
     assert (action, tuple(argv.split()), tuple(dropped.split())) == (found.action, found.argv, found.dropped)
@@ -64,12 +64,12 @@ def test_packages_are_subjects_of_rules() -> None:
     "cargo add --path . x",
     "cargo install --root / x", "cargo add x@../y", "npm uninstall x@1", "bun add --cwd=/ x", "npm i '' x",
     "npm i x\u0430"])
-def test_what_isnt_a_package_of_the_registry_is_refused(line: str) -> None:
+def test_a_package_from_outside_the_registry_is_refused(line: str) -> None:
     with pytest.raises(BadRequest, match=r"."):
         parse_packages(line)
 
 
-def test_too_many_are_refused() -> None:
+def test_too_many_packages_are_refused() -> None:
     parse_packages(["npm", "i", *(f"x{number}" for number in range(50))])
     with pytest.raises(BadRequest, match="50"):
         parse_packages(["npm", "i", *(f"x{number}" for number in range(51))])
@@ -82,9 +82,10 @@ WORDS = st.one_of(st.sampled_from([*_MEANINGS, "--registry", "-i", "x", "@a/b", 
 @settings(max_examples=1000, deadline=None)
 @given(st.sampled_from(sorted(_VERBS)), st.sampled_from(["add", "install", "i", "remove", "uninstall"]),
        st.lists(WORDS, max_size=5))
-def test_nothing_of_the_command_is_passed_on(manager: str, verb: str, words: list[str]) -> None:
+def test_no_text_of_the_command_is_passed_on(manager: str, verb: str, words: list[str]) -> None:
     """
-    Every argument is a word of ours, or a name in the registry's own form; and what was written anew is read as itself.
+    Every argument is a word of leeward's own, or a name in the registry's own form; and the rewritten command is
+    parsed as itself.
     """
     try:
         found = parse_packages([manager, verb, *words])

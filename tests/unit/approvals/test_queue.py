@@ -101,7 +101,7 @@ def test_a_request_waits_and_is_decided_once(opened: Open, clock: Clock) -> None
     assert ["approved"] == [each.status for each in queue.recent()]
 
 
-def test_of_two_at_once_one_wins_and_the_other_hears_who_did(opened: Open) -> None:
+def test_of_two_simultaneous_decisions_one_counts_and_the_other_is_told(opened: Open) -> None:
     queue = opened()
     numbers = [queue.submit(asks(invocation(f"run {place}"))).id for place in range(50)]
     start, found = threading.Barrier(2), {}
@@ -129,9 +129,9 @@ def test_a_second_program_doesnt_decide_beside_the_first(opened: Open, tmp_path:
         RequestStore(str(tmp_path / "approvals"))
 
 
-def test_what_is_there_stays_there(opened: Open, clock: Clock) -> None:
+def test_the_queue_survives_a_restart(opened: Open, clock: Clock) -> None:
     """
-    Requests, rules, modes and the numbers of ids, beyond the program's end.
+    Requests, rules, modes and the numbers of ids.
     """
     queue = opened()
     queue.submit(asks(invocation("ls"), description="d\u00e9\udcff\x1b"))
@@ -159,7 +159,7 @@ def test_ids_arent_given_twice_though_requests_are_forgotten(opened: Open, tmp_p
     assert 2 == opened().submit(asks(invocation("ls"))).id
 
 
-def test_c303_cannot_change_what_was_asked_or_decided(opened: Open, tmp_path: Path) -> None:
+def test_c303_cannot_change_a_request_or_a_decision(opened: Open, tmp_path: Path) -> None:
     """
     The file itself refuses it, and a second decision.
     """
@@ -227,7 +227,7 @@ def test_c302_cannot_bury_a_person(opened: Open, clock: Clock) -> None:
     queue.submit(asks(invocation("ls"), sandbox="five"))
 
 
-def test_a_refused_request_supersedes_nothing(opened: Open) -> None:
+def test_a_refused_request_supersedes_no_other(opened: Open) -> None:
     queue = opened(IntakeBounds(bytes=10))
     old = queue.submit(file(payload=b"1"))
     with pytest.raises(Busy):
@@ -328,7 +328,7 @@ def test_the_end_denies_and_is_told(opened: Open) -> None:
     assert "applied" == (queue.get(carried) or queue.recent()[0]).stage
 
 
-def test_always_stores_a_rule_and_decides_what_is_like_it(opened: Open) -> None:
+def test_always_stores_a_rule_and_decides_similar_requests(opened: Open) -> None:
     queue = opened()
     hosts = [queue.submit(asks(endpoint(host, 443), sandbox=sandbox)).id for host, sandbox in (
         ("a.example.co.uk", "one"), ("b.example.co.uk", "two"), ("other.co.uk", "one"))]
@@ -345,7 +345,7 @@ def test_always_stores_a_rule_and_decides_what_is_like_it(opened: Open) -> None:
     assert ["network(*.example.co.uk)"] == [rule.text for rule in queue.rules().allow]
 
 
-def test_c362_cannot_use_what_was_allowed_for_another_project(opened: Open) -> None:
+def test_c362_cannot_use_a_rule_of_another_project(opened: Open) -> None:
     """
     What a person stores from a request holds in its project, unless he says everywhere. The control: it decides there.
     """
@@ -383,7 +383,7 @@ def test_a_rule_is_of_one_project_or_of_all(opened: Open) -> None:
     assert ["network(*.datadoghq.com)"] == [rule.text for rule in queue.rules().deny]
 
 
-def test_what_takes_a_requests_place_is_approved_with_it_or_not_at_all(opened: Open) -> None:
+def test_a_replacement_of_a_request_is_approved_with_it_or_not_at_all(opened: Open) -> None:
     queue = opened()
     number = queue.submit(asks(branch("main"), payload=b"whole")).id
     done = queue.replace(number, asks(branch("main"), payload=b"part"), "page")
@@ -399,7 +399,7 @@ def test_what_takes_a_requests_place_is_approved_with_it_or_not_at_all(opened: O
     assert (99,) == queue.replace(99, asks(branch("x")), "cli").unknown
 
 
-def test_always_that_no_rule_can_say_decides_nothing(opened: Open) -> None:
+def test_always_without_a_possible_rule_decides_no_request(opened: Open) -> None:
     queue = opened()
     number = queue.submit(asks(invocation("a; b"))).id
 
@@ -410,7 +410,7 @@ def test_always_that_no_rule_can_say_decides_nothing(opened: Open) -> None:
     assert () == queue.rules().allow
 
 
-def test_what_came_later_isnt_decided_with_the_others(opened: Open) -> None:
+def test_later_requests_are_not_decided_with_the_category(opened: Open) -> None:
     queue = opened()
     seen = [queue.submit(asks(invocation(f"run {place}"))).id for place in range(3)]
     other, later = queue.submit(asks(branch("main"))).id, queue.submit(asks(invocation("rm x"))).id
@@ -420,7 +420,7 @@ def test_what_came_later_isnt_decided_with_the_others(opened: Open) -> None:
     assert [other, later] == [each.id for each in queue.pending()]
 
 
-def test_rules_and_modes_decide_what_is_pending(opened: Open) -> None:
+def test_rules_and_modes_decide_pending_requests(opened: Open) -> None:
     queue = opened(forbidden=[parse_rule("git(main)", "deny")])
     assert [*DEFAULT_DENY] == [rule.text for rule in queue.rules().deny]
     assert ("denied", "rule") == (lambda each: (each.status, each.decided_by))(queue.submit(asks(branch("main"))))
@@ -440,7 +440,7 @@ def test_rules_and_modes_decide_what_is_pending(opened: Open) -> None:
     assert [numbers[2]] == [each.id for each in queue.pending()]
 
 
-def test_what_was_approved_is_begun_once(opened: Open) -> None:
+def test_an_approved_request_is_begun_once(opened: Open) -> None:
     queue = opened()
     number = queue.submit(file(payload=b"content")).id
     assert None is queue.begin(number)  # nobody has approved it
@@ -465,7 +465,7 @@ def test_what_was_approved_is_begun_once(opened: Open) -> None:
     assert None is queue.payload(number)
 
 
-def test_what_waits_merely_for_an_answer_isnt_carried_out(opened: Open) -> None:
+def test_a_request_that_only_waits_for_an_answer_is_not_carried_out(opened: Open) -> None:
     queue = opened()
     number = queue.submit(asks(endpoint("example.org"))).id
     queue.decide([number], True, "cli")
@@ -522,7 +522,7 @@ def nested(depth: int) -> dict[str, object]:
     NewRequest(branch("a"), "x", metadata=nested(5000)),
     NewRequest(branch("a"), "x", payload=b"x" * ((16 << 20) + 1)), NewRequest(branch("a"), "x", reason="r" * 5000)],
     ids=range(11))
-def test_what_is_too_large_isnt_taken(new: NewRequest) -> None:
+def test_a_request_that_is_too_large_is_refused(new: NewRequest) -> None:
     with pytest.raises(BadRequest):
         checked(new)
 
@@ -609,7 +609,7 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path, opened: Open)
     raw.close()
 
 
-def test_old_decisions_are_forgotten_and_what_is_pending_stays(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_decisions_are_forgotten_and_pending_requests_stay(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leeward.approvals.store.KEPT", 10)
     queue = opened()
     first = queue.submit(asks(branch("first"))).id
@@ -650,7 +650,7 @@ def test_metadata_comes_back_as_json_has_it(opened: Open) -> None:
     assert {"1": "a", "b": [1, None], "c": nested(9)} == request.metadata
 
 
-def test_nobody_decides_by_another_name(opened: Open) -> None:
+def test_a_decision_by_an_unknown_name_is_refused(opened: Open) -> None:
     queue = opened()
     queue.submit(asks(branch("a")))
     for by in ("", "rule", "agent"):
@@ -659,9 +659,9 @@ def test_nobody_decides_by_another_name(opened: Open) -> None:
     assert [1] == [each.id for each in queue.pending()]
 
 
-def test_a_full_disk_decides_and_takes_nothing(opened: Open) -> None:
+def test_on_a_full_disk_no_request_is_taken_or_decided(opened: Open) -> None:
     """
-    And once there is room again all is as before.
+    Once there is room again all is as before.
     """
     queue = opened()
     number = queue.submit(file("a", b"1")).id

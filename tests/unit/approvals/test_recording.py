@@ -15,7 +15,7 @@ from leeward.audit.journal import Journal, read, verify
 from leeward.audit.record import AuditRecord, read_record
 
 
-def test_every_decision_is_recorded_with_who_made_it(tmp_path: Path) -> None:
+def test_every_decision_is_recorded_with_its_author(tmp_path: Path) -> None:
     clock = [100.0]
     queue, journal = ApprovalQueue(str(tmp_path / "q"), clock=lambda: clock[0]), Journal(str(tmp_path / "a"))
     record(queue, journal)

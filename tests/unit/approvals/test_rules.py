@@ -95,8 +95,8 @@ MATCHES: tuple[tuple[str, tuple[RuleSubject, ...], tuple[RuleSubject, ...]], ...
 
 @pytest.mark.parametrize(("text", "these", "others"), MATCHES, ids=[row[0] for row in MATCHES])
 @pytest.mark.parametrize("effect", ["allow", "deny"])
-def test_what_a_rule_matches(text: str, these: tuple[RuleSubject, ...], others: tuple[RuleSubject, ...],
-                             effect: Effect) -> None:
+def test_a_rule_matches_its_subjects(text: str, these: tuple[RuleSubject, ...], others: tuple[RuleSubject, ...],
+                                     effect: Effect) -> None:
     rule = parse_rule(text, effect)
 
     assert [] == [subject for subject in these if not rule.matches(subject)]
@@ -127,7 +127,7 @@ def test_a_denial_is_read_widely_and_an_allowance_narrowly(text: str, subject: R
 
 
 @pytest.mark.parametrize("folder", ["sub", "/workspace/sub", "sub/../sub/.", "/tmp", "/", "//tmp", "../tmp"])
-def test_c363_cannot_use_what_was_allowed_in_another_folder(folder: str) -> None:
+def test_c363_cannot_use_a_rule_of_another_folder(folder: str) -> None:
     """
     An allowed command that starts elsewhere. The control: in the project itself it is allowed, however that is written.
     """
@@ -166,7 +166,7 @@ def test_c301_cannot_go_on_behind_an_allowed_beginning(extra: str) -> None:
                                   "exec('' a)", "exec(** a)", "exec(a ** b)", "exec(a\nb)", "packages(react)",
                                   "packages(apt:x)", "packages(npm:)", "packages(npm:x@)", "packages(n*:x)",
                                   "sandbox(a\u202eb)", "git(" + "*a" * 17 + ")", "exec(" + "a" * 5000 + ")"])
-def test_what_is_no_rule_is_refused_with_the_reason(text: str) -> None:
+def test_a_malformed_rule_is_refused_with_the_reason(text: str) -> None:
     for effect in ("allow", "deny"):
         with pytest.raises(BadRequest, match=r"."):
             parse_rule(text, effect)
@@ -288,7 +288,7 @@ ORDER: tuple[tuple[dict[str, Any], RuleSubject, str, str], ...] = (
 
 
 @pytest.mark.parametrize(("rules", "subject", "answer", "by"), ORDER)
-def test_who_decides_first(rules: dict[str, Any], subject: RuleSubject, answer: str, by: str) -> None:
+def test_rules_decide_in_their_order(rules: dict[str, Any], subject: RuleSubject, answer: str, by: str) -> None:
     found = decide_subject(RuleSet(**rules), subject)
 
     assert (answer, by) == (found.answer, found.by)

@@ -17,7 +17,7 @@ def queue(tmp_path: Path) -> Iterator[ApprovalQueue]:
     made.close()
 
 
-def test_what_is_set_is_there_the_next_time(queue: ApprovalQueue, tmp_path: Path) -> None:
+def test_settings_survive_a_restart(queue: ApprovalQueue, tmp_path: Path) -> None:
     settings = ServiceSettings(str(tmp_path), queue)
     assert set(KEYS) == set(settings.all())
     settings.set("exec.timeout", 60)
@@ -30,7 +30,7 @@ def test_what_is_set_is_there_the_next_time(queue: ApprovalQueue, tmp_path: Path
     assert [FILE] == [path.name for path in tmp_path.iterdir() if path.name.startswith("settings")]
 
 
-def test_a_key_that_is_none_changes_nothing(queue: ApprovalQueue, tmp_path: Path) -> None:
+def test_an_unknown_key_changes_no_setting(queue: ApprovalQueue, tmp_path: Path) -> None:
     settings = ServiceSettings(str(tmp_path), queue)
     before = settings.all()
     for key, value in (("mode.exec", "allow-all"), ("exec.timeout", -1), ("x", 1)):

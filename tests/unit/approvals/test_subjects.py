@@ -84,7 +84,7 @@ def test_a_plain_line_is_read_as_a_shell_would(line: str) -> None:
 
 @pytest.mark.parametrize("command", ["", "  ", "a\0b", "x" * 70000, [], [""], ["a\0"],
                                      ["a"] * 1025, ["a", "x" * 70000]])
-def test_what_is_no_command_is_refused(command: str | list[str]) -> None:
+def test_a_malformed_command_is_refused(command: str | list[str]) -> None:
     with pytest.raises(BadRequest):
         invocation(command)
 
@@ -100,7 +100,7 @@ def test_arguments_stay_as_they_are() -> None:
     ("npm", "x" * 215, ""), ("pip", "a/b", ""),
     ("pip", "-r", ""), ("pip", "a[b]", ""), ("pip", "./x", ""), ("cargo", "a.b", ""), ("cargo", "--git", ""),
     ("npm", "x", "latest; x"), ("npm", "x", "-1"), ("npm", "x", "1" * 200), ("npm", "x\n", ""), ("npm", "\u0430", "")])
-def test_what_is_no_package_is_refused(manager: str, name: str, version: str) -> None:
+def test_a_malformed_package_is_refused(manager: str, name: str, version: str) -> None:
     with pytest.raises(BadRequest):
         package(manager, name, version)
 
@@ -113,7 +113,7 @@ def test_packages_have_one_form() -> None:
 @pytest.mark.parametrize("name", ["", "-x", "a..b", "a b", "a~1", "a^", "a:b", "a?", "a*", "a[", "a\\b", "/a", "a/",
                                   "a//b",
                                   "a.lock", ".a", "a/.b", "@", "a@{1}", "refs/tags/x", "a\n", "a\x7f", "x" * 256, "a."])
-def test_what_is_no_branch_is_refused(name: str) -> None:
+def test_a_malformed_branch_is_refused(name: str) -> None:
     with pytest.raises(BadRequest):
         branch(name)
 

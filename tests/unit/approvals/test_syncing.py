@@ -74,8 +74,8 @@ _STATES = st.sampled_from((NOTHING, A, B, C, FOLDER, FileState("link", link="a")
 
 
 @given(_STATES | st.none(), _STATES, _STATES)
-def test_nothing_that_only_one_side_has_is_written_over(base: FileState | None, inside: FileState,
-                                                        host: FileState) -> None:
+def test_content_that_only_one_side_has_is_never_overwritten(base: FileState | None, inside: FileState,
+                                                             host: FileState) -> None:
     move = three_way(base, inside, host)
     if "to_host" == move:
         assert agree(base or OTHER, host), "the host has something that the sandbox has never had"
@@ -84,7 +84,7 @@ def test_nothing_that_only_one_side_has_is_written_over(base: FileState | None, 
     assert ("same" == move) == agree(inside, host)
 
 
-def test_what_a_sandbox_has_is_read_from_its_upper_folder() -> None:
+def test_the_state_of_a_sandbox_is_read_from_its_upper_folder() -> None:
     view = InsideView({each.path.decode(): each for each in (
         row("a", content="x", mode=0o4644), row("gone", "gone"), row("new", "folder", hides=True),
         row("kept", "folder"), row("kept/in/deep", content="y"))})
@@ -101,7 +101,7 @@ def test_what_a_sandbox_has_is_read_from_its_upper_folder() -> None:
     (".leeward-0123456789abcdef", True), ("a/.leeward-sync-0123456789abcdef", True),
     (".gitignore", False), ("a/node_modules.py", False), (".leeward-notes", False),
 ])
-def test_what_takes_no_part(path: str, skipped: bool) -> None:
+def test_excluded_paths_are_not_synced(path: str, skipped: bool) -> None:
     assert skipped == is_skipped(path)
 
 
@@ -117,11 +117,11 @@ def test_what_takes_no_part(path: str, skipped: bool) -> None:
     ("a.py", file("x\u200b"), "x\u200b".encode(), True),
     ("a.py", NOTHING, b"", False),
 ])
-def test_what_a_person_sees_first(path: str, goal: FileState, content: bytes, asks: bool) -> None:
+def test_changes_that_need_a_person_are_asked(path: str, goal: FileState, content: bytes, asks: bool) -> None:
     assert asks == bool(why_ask(FileOrder(path, NOTHING if goal != NOTHING else A, goal, content)))
 
 
-def test_the_budget_is_a_burst_and_what_comes_back() -> None:
+def test_the_budget_is_a_burst_that_refills() -> None:
     budget = SyncBudget(0.0)
     assert all(budget.take(10, 0.0) for _ in range(BURST_FILES))
     assert not budget.take(10, 0.0)

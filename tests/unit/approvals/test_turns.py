@@ -17,7 +17,7 @@ def _wait(gate: threading.Event) -> None:
     gate.wait(PATIENCE)
 
 
-def test_what_is_slow_for_one_holds_no_other_up() -> None:
+def test_a_slow_task_of_one_owner_holds_no_other_up() -> None:
     pool, gate, done = TurnPool("test", 4, 1), threading.Event(), threading.Event()
     pool.submit("slow", functools.partial(_wait, gate))
     for _ in range(20):
@@ -44,7 +44,7 @@ def test_one_after_the_other_in_order_also_after_an_exception() -> None:
     pool.close()
 
 
-def test_after_the_end_nothing_begins() -> None:
+def test_no_task_begins_after_the_end() -> None:
     pool, gate, found = TurnPool("test", 2, 1), threading.Event(), list[int]()
     pool.submit("one", functools.partial(_wait, gate))
     pool.submit("one", lambda: found.append(1))

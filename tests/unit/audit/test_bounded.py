@@ -69,7 +69,7 @@ def test_rows_come_back_with_time_and_each_sandbox_has_its_own(tmp_path: Path) -
                                                        if "audit" == row["category"]]
 
 
-def test_what_is_counted_is_bounded_as_well(tmp_path: Path) -> None:
+def test_counted_rows_are_bounded_as_well(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path))
     bounded = BoundedJournal(journal, Seconds())
     for _ in range(BURST):

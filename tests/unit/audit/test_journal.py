@@ -38,7 +38,7 @@ def record(folder: Path, count: int = 10, **options: int) -> Path:
     return folder / FILE
 
 
-def test_what_was_written_is_read_and_is_whole(tmp_path: Path) -> None:
+def test_written_rows_are_read_back_whole(tmp_path: Path) -> None:
     path = record(tmp_path / "a")
 
     found = list(read(str(path.parent)))
@@ -300,9 +300,9 @@ def test_rows_that_come_too_fast_are_counted(tmp_path: Path, monkeypatch: pytest
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.text(max_size=5), st.one_of(st.text(), st.floats(), st.binary(max_size=3), st.none()),
                        max_size=3), st.text(max_size=200))
-def test_whatever_is_written_is_a_line(metadata: dict[str, object], text: str) -> None:
+def test_every_written_row_is_one_line(metadata: dict[str, object], text: str) -> None:
     """
-    Hostile texts, numbers that JSON doesn't have, and what is no JSON at all.
+    Hostile texts, numbers that JSON doesn't have, and values that JSON can't represent.
     """
     line, digest = written(AuditRow(1.0, text, text, text, text, text, text, 0.5, metadata), 7, BEGINNING)
     found = read_line(line, 1)

@@ -36,7 +36,7 @@ def ids(folder: Path) -> list[str]:
     return [line.row["id"] for line in read_record(str(folder)) if line.row is not None]
 
 
-def test_c375_cannot_have_a_persons_decisions_rotated_away_by_what_a_rule_allows(tmp_path: Path) -> None:
+def test_c375_cannot_have_a_persons_decisions_rotated_away_by_rows_of_a_rule(tmp_path: Path) -> None:
     """
     Rows of files that a rule lets a sandbox write aren't bounded, since each of them has reached the host. The control:
     in one chain they displace what was decided.
@@ -136,7 +136,7 @@ def test_one_program_writes(tmp_path: Path) -> None:
     AuditRecord(str(tmp_path)).close()  # the first chain wasn't kept either
 
 
-def test_what_cannot_be_written_is_counted_of_both(tmp_path: Path) -> None:
+def test_unwritten_rows_of_both_chains_are_counted(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("where the folder is to be")
     writer = AuditRecord(str(tmp_path / "file"))
     writer.write(decided(1))

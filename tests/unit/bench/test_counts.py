@@ -22,7 +22,7 @@ SCRIPT = """
 """
 
 
-def test_each_event_belongs_to_who_had_it_and_to_the_call_before() -> None:
+def test_every_event_belongs_to_its_process_and_the_call_before() -> None:
     found = count(SCRIPT.splitlines(), {10: "keeper"}, {1: "write", 435: "clone3"})
 
     assert {"runner": 3, "keeper": 1} == found.faults

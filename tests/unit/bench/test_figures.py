@@ -21,7 +21,7 @@ from bench.figures.turns import in_turn, quotient
     (None, 1.5, True, None),
     (3.0, None, True, None),
 ])
-def test_what_counts_as_met(value, target, at_most, met):
+def test_a_figure_meets_its_target(value, target, at_most, met):
     assert met is Row("x", value, "x", target, at_most).met
 
 

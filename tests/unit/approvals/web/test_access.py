@@ -76,7 +76,7 @@ def test_a_session_that_was_logged_out_is_over(access: PageAccess) -> None:
         assert access.session(wrong) is None
 
 
-def test_each_table_is_bounded_and_the_oldest_goes_first(access: PageAccess) -> None:
+def test_every_table_is_bounded_and_drops_the_oldest_first(access: PageAccess) -> None:
     links = [access.login_token() for _ in range(MOST_LINKS + 1)]
     assert [None] == [each for each in (access.log_in(links[0]),) if each is None]
     assert access.log_in(links[1]) is not None

@@ -64,8 +64,8 @@ def test_c333_a_sandbox_sees_its_own_requests_alone(operator: TestClient, sandbo
     assert 400 == made.status_code
 
 
-def test_whoever_waits_is_answered_at_the_decision(operator: TestClient, sandbox: TestClient,
-                                                   service: PageService) -> None:
+def test_a_waiting_request_is_answered_at_the_decision(operator: TestClient, sandbox: TestClient,
+                                                       service: PageService) -> None:
     number = push(service, "a")
     begun, found = threading.Event(), list[str]()
 
@@ -83,7 +83,7 @@ def test_whoever_waits_is_answered_at_the_decision(operator: TestClient, sandbox
     assert "denied" == sandbox.get(f"/api/requests/{number}?wait=60").json()["status"]
 
 
-def test_whoever_waits_for_what_expires_is_told_so(tmp_path: Path) -> None:
+def test_a_waiting_request_is_told_that_it_has_expired(tmp_path: Path) -> None:
     with page_service(tmp_path) as service:
         service.queue._lasting = {"git": 0.05}
         number = push(service, "a")
@@ -92,7 +92,7 @@ def test_whoever_waits_for_what_expires_is_told_so(tmp_path: Path) -> None:
         assert "expired" == client.get(f"/api/requests/{number}?wait=60").json()["status"]
 
 
-def test_of_two_who_decide_the_second_hears_who_was_first(operator: TestClient, service: PageService) -> None:
+def test_a_second_decision_is_refused_and_names_the_first(operator: TestClient, service: PageService) -> None:
     number = push(service, "a")
     service.queue.decide([number], False, "page")
 
@@ -118,7 +118,7 @@ def test_an_approval_of_a_file_answers_when_it_is_there_or_stale(operator: TestC
     assert "meanwhile\n" == (tmp_path / "project" / "b").read_text()
 
 
-def test_some_hunks_of_a_change_are_approved(operator: TestClient, service: PageService, tmp_path: Path) -> None:
+def test_single_hunks_of_a_change_can_be_approved(operator: TestClient, service: PageService, tmp_path: Path) -> None:
     file = tmp_path / "project" / "a"
     lines = [str(number) for number in range(30)]
     file.write_text("\n".join(lines) + "\n")
@@ -192,7 +192,7 @@ def test_a_person_says_where_a_command_is_run(operator: TestClient, sandbox: Tes
     assert (409, "decided") == (late.status_code, late.json()["error"])
 
 
-def test_a_category_is_decided_up_to_what_was_seen(operator: TestClient, service: PageService) -> None:
+def test_a_category_is_decided_up_to_the_last_shown_request(operator: TestClient, service: PageService) -> None:
     numbers = [push(service, name) for name in "abcd"]
 
     done = operator.post("/api/bulk", json={"approved": False, "category": "git", "upto": numbers[2]})
@@ -221,7 +221,7 @@ def test_rules_modes_and_configuration(operator: TestClient, sandbox: TestClient
     assert (201, "pending") == (proposed.status_code, proposed.json()["status"])
 
 
-def test_commands_packages_and_what_a_sandbox_has_changed(operator: TestClient, sandbox: TestClient) -> None:
+def test_commands_packages_and_changes_of_a_sandbox_are_served(operator: TestClient, sandbox: TestClient) -> None:
     run = sandbox.post("/api/exec", json={"command": ["make", "all"], "cwd": "/workspace"})
     assert (201, "exec") == (run.status_code, run.json()["category"])
     assert "pending" == sandbox.get(f"/api/exec/{run.json()['id']}").json()["status"]
@@ -239,8 +239,9 @@ def test_commands_packages_and_what_a_sandbox_has_changed(operator: TestClient, 
     assert 400 == operator.delete("/api/sandboxes/x").status_code
 
 
-def test_a_sandbox_that_stalls_what_looks_at_it_keeps_nobody_else(
-        app: Starlette, sandbox: TestClient, service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_stalls_its_own_diff_does_not_delay_others(app: Starlette, sandbox: TestClient,
+                                                                  service: PageService,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Its git can be stopped from inside.
     """
@@ -343,7 +344,7 @@ def test_a_sandbox_that_asks_too_much_is_told_when_again(tmp_path: Path) -> None
         assert MOST_CALLS == app.state.parts.calls["box"]
 
 
-def test_nothing_is_decided_after_the_end(operator: TestClient, service: PageService) -> None:
+def test_no_request_is_decided_after_the_end(operator: TestClient, service: PageService) -> None:
     number = push(service, "a")
     service.stop()
 
@@ -352,7 +353,7 @@ def test_nothing_is_decided_after_the_end(operator: TestClient, service: PageSer
     assert (503, "shutting_down") == (refused.status_code, refused.json()["error"])
 
 
-def test_where_there_is_no_route(operator: TestClient) -> None:
+def test_an_unknown_route_is_an_error(operator: TestClient) -> None:
     assert (404, "not_found") == ((found := operator.get("/api/x")).status_code, found.json()["error"])
     assert (405, "no_method") == ((found := operator.delete("/api/status")).status_code, found.json()["error"])
     assert 404 == operator.get("/static/..%2fapp.py").status_code

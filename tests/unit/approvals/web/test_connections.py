@@ -42,7 +42,7 @@ def test_a_connection_beyond_the_bound_is_closed(service: PageService, monkeypat
         served.close()
 
 
-def test_who_says_nothing_is_let_go(service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_closed(service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.1)
     served = ServedPage(service)
     try:

@@ -27,7 +27,7 @@ def bare(line: str) -> str:
     return re.sub("<[^>]*>", "", str(line))
 
 
-def test_a_line_that_changes_stands_beside_what_it_becomes() -> None:
+def test_a_changed_line_stands_beside_its_new_form() -> None:
     found, = drawn("1\n2\n3\n4\nold text here\n6\n7\n8\n9\n", "1\n2\n3\n4\nold word here\nnew\n6\n7\n8\n9\n", "x")
 
     assert "@@ -5,1 +5,2 @@" == found.head
@@ -52,7 +52,7 @@ def test_the_rows_are_the_two_files(before: str, after: str) -> None:
             assert "same" != row.kind or (row.old and row.new and bare(row.old[1]) == bare(row.new[1]))
 
 
-def test_what_nobody_could_read_is_left_out_and_said() -> None:
+def test_lines_beyond_the_bound_are_left_out_and_counted() -> None:
     hunk, = drawn("", "x\n" * (MOST_LINES + 50), "x")
     assert (MOST_LINES, 50) == (len(hunk.rows), hunk.left_out)
 
@@ -79,7 +79,7 @@ def test_words_of_a_language_have_colours(path: str, text: str, colours: list[ob
     assert colours == coloured(text, path)
 
 
-def test_no_colours_for_what_is_no_language() -> None:
+def test_an_unknown_language_has_no_colours() -> None:
     assert coloured("if", "a.unknown") is None
     assert coloured("x" * 500_000, "a.py") is None
 

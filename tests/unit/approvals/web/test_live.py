@@ -32,7 +32,7 @@ def told(socket: WebSocketTestSession, kind: str) -> dict[str, object]:
     return found
 
 
-def test_who_looks_on_is_told_what_comes_and_what_becomes_of_it(app: Starlette, service: PageService) -> None:
+def test_a_live_client_is_told_of_requests_and_decisions(app: Starlette, service: PageService) -> None:
     client = TestClient(as_caller(app, Operator("cli")))
     first = push(service, "a")
     with client.websocket_connect("/api/live") as socket:
@@ -73,8 +73,8 @@ def test_a_page_decides_with_its_token_alone(app: Starlette, service: PageServic
                                      '{"type": "approve", "id": "x"}', '{"type": "approve", "id": 1.5}',
                                      '{"type": "approve", "id": true}', '{"type": "approve", "id": 1, "always": 7}',
                                      '{"type": "approve", "id": -1}', "[" * 60000, "x" * 70000])
-def test_a_message_that_is_none_is_answered_and_costs_nothing_else(app: Starlette, service: PageService,
-                                                                   message: str) -> None:
+def test_a_malformed_message_is_answered_and_the_connection_goes_on(app: Starlette, service: PageService,
+                                                                    message: str) -> None:
     number = push(service, "a")
     with TestClient(as_caller(app, Operator("cli"))).websocket_connect("/api/live") as socket:
         told(socket, "init")
@@ -86,7 +86,7 @@ def test_a_message_that_is_none_is_answered_and_costs_nothing_else(app: Starlett
         assert "denied" == told(socket, "resolve")["request"]["status"]  # type: ignore[index]
 
 
-def test_a_session_that_is_over_decides_nothing_more(app: Starlette, service: PageService) -> None:
+def test_an_ended_session_can_decide_no_request(app: Starlette, service: PageService) -> None:
     client, csrf = browser(app)
     number = push(service, "a")
     with client.websocket_connect(URL) as socket:
@@ -97,7 +97,7 @@ def test_a_session_that_is_over_decides_nothing_more(app: Starlette, service: Pa
     assert "pending" == service.queue.recent()[0].status
 
 
-def test_c331_who_takes_nothing_is_dropped_and_holds_nobody_up(service: PageService) -> None:
+def test_c331_a_client_that_does_not_read_is_dropped_and_holds_nobody_up(service: PageService) -> None:
     async def look() -> None:
         feed = LiveFeed(service.queue)
         slow, quick = feed.look(), feed.look()
@@ -127,7 +127,7 @@ def test_c331_who_takes_nothing_is_dropped_and_holds_nobody_up(service: PageServ
     asyncio.run(look())
 
 
-def test_a_feed_that_is_closed_is_told_nothing(service: PageService) -> None:
+def test_a_closed_feed_is_not_notified(service: PageService) -> None:
     queue: ApprovalQueue = service.queue
     before = len(queue._notices._subscribers)
     feed = LiveFeed(queue)

@@ -23,12 +23,12 @@ from leeward.approvals.web.marking import marked, pieces, plain
     ("a\u00a0b", "a[NBSP]b"), ("\ufeff", "[BOM]"), ("\u2028", "[U+2028]"), ("\U000e0041", "[U+E0041]"),
     ("\ud800", "[U+D800]"),
     ("e\u0301", "e\u0301"), ("e" + "\u0301" * 5, "e" + "\u0301" * 3 + "[U+0301][U+0301]")])
-def test_what_isnt_seen_is_named(text: str, shown: str) -> None:
+def test_invisible_letters_are_named(text: str, shown: str) -> None:
     assert shown == plain(text)
 
 
 @given(st.text(st.characters()))
-def test_the_pieces_are_the_text_and_nothing_hidden_stays(text: str) -> None:
+def test_the_pieces_make_up_the_text_and_no_letter_stays_hidden(text: str) -> None:
     assert text == "".join(piece for piece, _ in pieces(text))
     assert not any(is_hidden(letter) for piece, name in pieces(text) if not name for letter in piece)
     assert not any(is_hidden(letter) for letter in str(marked(text)))

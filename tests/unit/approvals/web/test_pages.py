@@ -80,7 +80,7 @@ def test_forms_of_rules_modes_categories_and_hunks(window: tuple[TestClient, str
     "/queue", "/queue/1", "/queue/1?full=1", "/queue/2", "/queue/3", "/queue/4", "/queue/5", "/queue?part=list",
     "/queue/1?part=detail", "/history", "/config", "/rules", "/queue?said=%3Cscript%3E&about=%3Cscript%3E",
     "/sandboxes"])
-def test_c330_nothing_of_a_request_becomes_html(window: tuple[TestClient, str], service: PageService,
+def test_c330_no_text_of_a_request_becomes_html(window: tuple[TestClient, str], service: PageService,
                                                 path: str) -> None:
     client, _ = window
     strange = {"description": STRANGE, "reason": STRANGE, "metadata": {STRANGE: STRANGE, "remarks": [STRANGE]},
@@ -125,8 +125,8 @@ def test_a_flood_of_one_sandbox_is_one_row(window: tuple[TestClient, str], servi
     assert 51 == client.get("/queue?all=1").text.count("<li data-id=")
 
 
-def test_what_is_stale_decided_or_gone_says_so(window: tuple[TestClient, str], service: PageService,
-                                               tmp_path: Path) -> None:
+def test_a_page_says_that_its_request_is_stale_decided_or_gone(window: tuple[TestClient, str], service: PageService,
+                                                               tmp_path: Path) -> None:
     client, _ = window
     request = service.write("a", "1\n")
     (tmp_path / "project" / "a").write_text("2\n")
@@ -155,7 +155,7 @@ def test_every_style_and_script_is_a_file_of_ours(window: tuple[TestClient, str]
     assert "script-src 'self'" in HEADERS["Content-Security-Policy"]
 
 
-def test_a_template_escapes_whatever_it_prints() -> None:
+def test_a_template_escapes_every_value() -> None:
     shown = drawn("problem.html", {"problem": Told, "tab": STRANGE, "pending": 0, "session": None})
 
     assert "<script>" not in shown

@@ -31,7 +31,7 @@ def by_name(route: ServiceRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-def test_each_row_has_a_function_and_each_function_a_row() -> None:
+def test_every_route_has_a_function_and_every_function_a_route() -> None:
     named = {route.name for route in ROUTES if "WEBSOCKET" != route.method}
 
     assert named == {*api.HANDLERS, "openapi"}
@@ -44,7 +44,7 @@ def test_each_row_has_a_function_and_each_function_a_row() -> None:
     assert ("login_page", "static_file") == pages.FOR_ANYONE
 
 
-def test_c326_a_sandbox_gets_no_further_than_what_asks(app: Starlette, service: PageService) -> None:
+def test_c326_a_sandbox_reaches_only_the_routes_that_ask(app: Starlette, service: PageService) -> None:
     service.ask({"category": "network", "host": "example.org"}, "other")
     client = TestClient(as_caller(app, AskingSandbox("box")), follow_redirects=False)
     for route in ALL:
@@ -57,7 +57,7 @@ def test_c326_a_sandbox_gets_no_further_than_what_asks(app: Starlette, service: 
     assert {"pending"} == {each.status for each in service.queue.recent()}
 
 
-def test_c329_nobody_comes_in_by_tcp_without_a_session(app: Starlette, service: PageService) -> None:
+def test_c329_no_client_is_served_by_tcp_without_a_session(app: Starlette, service: PageService) -> None:
     service.ask({"category": "network", "host": "example.org"}, "box")
     client = tcp_client(app)
     wrong = ({}, {"Cookie": "leeward_3700=x"}, {"Authorization": "Bearer x"}, {"Authorization": "Basic eDp4"})
@@ -100,7 +100,7 @@ def test_c328_no_name_of_somebody_elses_leads_here(app: Starlette) -> None:
             assert 403 == answer.status_code, (by_name(route), host)
 
 
-def test_each_answer_says_what_a_browser_may_do_with_it(app: Starlette) -> None:
+def test_every_answer_has_the_security_headers(app: Starlette) -> None:
     client, csrf = browser(app)
     logout = [route for route in ALL if "logout_form" == route.name]
     for route in [route for route in ALL if route not in logout] + logout:
