@@ -47,14 +47,14 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str
 
 
 @pytest.mark.parametrize("argv", RIGHT, ids=" ".join)
-def test_what_is_right_is_read_as_click_reads_it(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_valid_line_is_parsed_as_click_parses_it(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     found, status = by_click(argv, monkeypatch)
     assert 0 == status
     assert found == parse_start(argv)
 
 
 @pytest.mark.parametrize("argv", WRONG, ids=" ".join)
-def test_what_is_wrong_is_left_to_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_line_is_left_to_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_start(argv) is None
     found, status = by_click(argv, monkeypatch)
     assert {} == found

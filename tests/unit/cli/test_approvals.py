@@ -26,7 +26,7 @@ def row(number: int, **more: Any) -> dict[str, Any]:
             "reason": "", "repeats": 0, "stage": "", "created": 0.0, "metadata": {}, **more}
 
 
-def test_what_a_sandbox_wrote_is_one_line_that_no_terminal_acts_on() -> None:
+def test_text_of_a_sandbox_is_shown_as_one_escaped_line() -> None:
     shown = line_of(row(1, title=HOSTILE, reason=HOSTILE))
 
     assert shown.isprintable()
@@ -110,7 +110,7 @@ class PlayedLink:
     ("d", "/api/requests/2/deny", {}), ("D", "/api/requests/2/deny", {"always": True}),
     ("aa", "/api/bulk", {"approved": True, "ids": [1, 2]}),
 ])
-def test_a_key_decides_about_what_is_marked(key: str, path: str, body: dict[str, Any]) -> None:
+def test_a_key_decides_the_marked_request(key: str, path: str, body: dict[str, Any]) -> None:
     link = PlayedLink()
     desk = WatchDesk(cast("OperatorLink", link))
     desk.reload()
@@ -139,7 +139,7 @@ def test_a_key_is_about_the_request_that_is_shown() -> None:
     assert ["/api/requests/1/deny"] == [path for method, path, _ in link.calls if "POST" == method]
 
 
-def test_what_has_only_just_come_under_the_mark_is_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_has_just_been_marked_cannot_be_decided_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     link, now = PlayedLink(), [100.0]
     monkeypatch.setattr(approvals_watch.time, "monotonic", lambda: now[0])
     desk = WatchDesk(cast("OperatorLink", link))
@@ -195,7 +195,7 @@ STATUS = {"uptime": 61.2, "remaining": None, "port": None, "pending": 3, "pendin
           "sandboxes": 1, "lost": 0, "trouble": "", "asks": ""}
 
 
-def test_how_the_service_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_shows_the_state_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     _, out, _ = said(monkeypatch, {"/api/status": STATUS}, "status")
     assert ["up         1m1s, no end", "page       none", "pending    3 (1 git, 2 exec)", "sandboxes  1",
             "record     written"] == out.splitlines()
@@ -236,12 +236,12 @@ def test_a_rule_that_never_matches_is_said(monkeypatch: pytest.MonkeyPatch, capf
         assert (0, never_matches) == (code, "this rule never matches" in capfd.readouterr().err)
 
 
-def test_what_failed_says_why() -> None:
+def test_a_failed_request_says_why() -> None:
     assert "failed      b  - fatal: no such remote" in line_of(row(1, title="b", status="approved", stage="failed",
                                                                    note="fatal: no such remote"))
 
 
-def test_what_was_asked_for_is_not_told_twice() -> None:
+def test_requests_are_not_shown_twice() -> None:
     """
     At the end of a run: its notes are those of a moment before, and its requests are new.
     """

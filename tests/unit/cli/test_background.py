@@ -51,9 +51,9 @@ def test_a_manager_that_makes_none(text: str, systemd: Path, monkeypatch: pytest
     assert [] == scope()
 
 
-def test_nobody_is_asked_without_systemd(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_asked_without_systemd(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nobody is asked.
+    No command of systemd's is run.
     """
     written(systemd, f"touch {systemd}.asked")
     monkeypatch.setattr(background, "_SYSTEMD", str(systemd / "none"))

@@ -78,7 +78,7 @@ def test_a_machine_is_noisy_when_others_take_it(stir):
     assert figures.noise([[100e-6]] * 10, stir).noisy
 
 
-def test_what_others_take_is_seen_while_the_bench_does_nothing():
+def test_processor_time_of_other_programs_is_seen_while_the_bench_is_idle():
     before = machine.read("cpu  100 0 50 800 20 5 5 20 0 0\ncpu0 1 2 3\n")
     after = machine.read("cpu  150 0 50 940 20 5 5 30 0 0\n")
 
@@ -142,7 +142,7 @@ def test_without_a_cgroup_the_workers_time_is_left_out():
     assert {"daemon", "zygote"} == set(report.findings(of_some)["processor_us_per_job"])
 
 
-def test_where_the_kernel_s_accounts_are():
+def test_the_kernels_accounts_are_found_by_cgroup():
     assert "/leeward-1/w0/keeper" == group_of("4:memory:/else\n0::/leeward-1/w0/keeper\n")
     assert "/" == group_of("4:memory:/else\n")
     assert "/sys/fs/cgroup/unified" == unified(
@@ -165,7 +165,7 @@ def test_the_text_has_every_figure_and_says_when_the_machine_was_noisy():
         assert row["subject"] in report.text(quiet)
 
 
-def test_the_picture_says_what_it_shows():
+def test_the_picture_has_its_captions():
     found = report.findings(samples(2))
     root = ET.fromstring(plot.svg({**found, "noise": {**found["noise"], "noisy": True}}))
     words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
@@ -188,7 +188,7 @@ def test_a_time_is_said_as_people_say_it(us, said):
     assert said == plot.duration(us)
 
 
-def test_what_is_not_installed_is_named(monkeypatch, tmp_path):
+def test_a_missing_program_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pydantic_monty", None)
     monkeypatch.setitem(sys.modules, "sandlock", None)
@@ -203,7 +203,7 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path):
     assert missing["sandlock"].startswith("not installed")
 
 
-def test_what_is_installed_and_does_not_work_is_named(monkeypatch, tmp_path):
+def test_a_program_that_does_not_work_is_named(monkeypatch, tmp_path):
     (tmp_path / "bwrap").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

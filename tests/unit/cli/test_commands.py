@@ -231,9 +231,9 @@ def test_a_busy_daemon_is_asked_again(path: Path) -> None:
 @pytest.mark.parametrize("argv", [("exec",), ("exec", "a", "b"), ("exec", "--bogus", "a"), ("ping", "x"), ("bogus",),
                                   ("status", "--", "x"), ("daemon", "run", "--allow-degraded", "seccomp"),
                                   ("daemon", "run", "--pool-size", "many")])
-def test_a_usage_error_runs_nothing(path: Path, argv: tuple[str, ...]) -> None:
+def test_a_usage_error_runs_no_job(path: Path, argv: tuple[str, ...]) -> None:
     """
-    Exit 2, a usage line, nothing run.
+    Exit 2, a usage line, and no request is sent.
     """
     with FakeDaemon(path) as daemon:
         done = run(path, *argv)
@@ -353,7 +353,7 @@ def test_a_reader_that_has_seen_enough(path: Path) -> None:
     assert (-signal.SIGPIPE, b"") == (done.returncode, done.stderr)
 
 
-def test_a_closed_standard_output_gets_nothing_of_the_socket(path: Path) -> None:
+def test_a_closed_standard_output_does_not_become_the_socket(path: Path) -> None:
     """
     `leeward exec x >&-`: the connection must not become descriptor 1.
     """
@@ -389,7 +389,7 @@ def test_c113_a_daemon_that_isnt_ours(path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_c113_nothing_is_imported_from_where_the_user_is(path: Path, tmp_path: Path) -> None:
+def test_c113_no_module_is_imported_from_the_current_folder(path: Path, tmp_path: Path) -> None:
     """
     A job may have written modules there.
     """
@@ -484,9 +484,9 @@ def test_ping_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         fast.ping(["--socket", str(path)])
 
 
-def test_echo_is_what_the_fake_does() -> None:
+def test_the_fake_daemon_echoes() -> None:
     """
-    The fake's answer, so that the tests above mean what they say.
+    So that the tests above mean what they say.
     """
     report = echo(Job(code=b"x"))
 

@@ -43,9 +43,9 @@ def examples(option: Option) -> list[list[str]]:
     ["--allow-degraded=landlock", "--allow-degraded", "landlock"], ["--pool-size=1", "--pool-size=2"],
     ["--no-fast-path", "--fast-path"], ["--socket=", "--spares=0", "--log-json", "--no-rehearse"],
 ], ids=" ".join)
-def test_an_option_means_what_it_means_to_click(argv: list[str]) -> None:
+def test_every_option_is_parsed_as_click_parses_it(argv: list[str]) -> None:
     """
-    Each option, in each way to write it.
+    In each way to write it.
     """
     assert by_click(argv) == parse_run(argv)
 
@@ -99,10 +99,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return made
 
 
-def test_a_daemon_is_what_was_asked_for(served: list[tuple[Any, ...]], tmp_path: Path,
+def test_a_daemon_has_the_given_options(served: list[tuple[Any, ...]], tmp_path: Path,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Also when it reads its configuration again; and it says that it is ready, if somebody waits for that.
+    Also when it reads its configuration again; and it reports that it is ready, if a process waits for that.
     """
     detached: list[tuple[int, str]] = []
     monkeypatch.setattr(detach, "detach", lambda fd, path: detached.append((fd, path)))

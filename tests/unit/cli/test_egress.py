@@ -64,7 +64,7 @@ def said(config: str, *arguments: str) -> tuple[int, str]:
     (["--fetch", "--method", "post", "https://api.example.org/v1/x"], 1,
      f"deny   https://api.example.org/v1/x: {OTHERS}"),
 ])
-def test_which_rule_decides(config: str, arguments: list[str], status: int, line: str) -> None:
+def test_check_names_the_deciding_rule(config: str, arguments: list[str], status: int, line: str) -> None:
     """
     A line for each URL; the exit status says whether all are allowed.
     """
@@ -88,8 +88,8 @@ def test_several_as_json(config: str) -> None:
     (["--fetch", "tcp://example.org:22"], "none of http, https"),
     (["--policy", "other", "http://example.org"], "there is no policy 'other'"),
 ])
-def test_what_cannot_be_told(config: str, arguments: list[str], reason: str,
-                             capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_question_is_an_error(config: str, arguments: list[str], reason: str,
+                                          capfd: pytest.CaptureFixture[str]) -> None:
     """
     No URL, no address, no such policy.
     """

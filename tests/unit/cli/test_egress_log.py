@@ -38,7 +38,7 @@ def test_a_row_is_a_line(more: dict[str, Any], text: str) -> None:
     assert line(row(**more)).endswith("  " + text)
 
 
-def test_whose_a_row_is() -> None:
+def test_a_row_names_its_job_or_sandbox() -> None:
     """
     By a job's number or a sandbox's id; a session has its lease's number.
     """
@@ -78,7 +78,7 @@ POLICY: dict[str, Any] = {"allow": ["*.example.org", "10.0.0.0/8:5432", "GET htt
     Request("", ip_address("2606:4700::1111"), 443),
     Request("asked.test", port=443),
 ], ids=str)
-def test_the_line_allows_what_was_denied(request_: Request) -> None:
+def test_the_suggested_line_allows_the_denied_request(request_: Request) -> None:
     """
     The policy with that line allows the same request.
     """
@@ -94,7 +94,7 @@ def test_the_line_allows_what_was_denied(request_: Request) -> None:
     (Request("no.example.org", port=443), "in [egress.web]: take 'no.example.org' out of `deny`"),
     (Request("get.test", port=80, protocol="http", method="POST", path="/"), ""),
 ])
-def test_what_no_line_of_allow_cures(request_: Request, begins: str) -> None:
+def test_a_denial_that_no_line_of_allow_cures_has_no_suggestion(request_: Request, begins: str) -> None:
     """
     `deny` comes first; and for a method the reason says which rule is for others.
     """
@@ -103,7 +103,7 @@ def test_what_no_line_of_allow_cures(request_: Request, begins: str) -> None:
     assert bool(cure) == bool(begins)
 
 
-def test_what_failed_is_no_matter_of_the_policy() -> None:
+def test_a_failed_connection_has_no_suggestion() -> None:
     assert "" == would_allow(row(verdict="failed", reason="domain not in allowlist: x"))
 
 

@@ -23,7 +23,7 @@ from leeward_cli.full import cli
     ("memfd_create", "the supervisor grants and charges it"),
     ("sendfile", "EINVAL"),
 ])
-def test_explain_says_what_is_refused_and_what_would_allow_it(name: str, says: str) -> None:
+def test_explain_names_the_refusal_and_its_cure(name: str, says: str) -> None:
     text = explain(name)
 
     assert text.startswith(f"{name}: ")

@@ -31,7 +31,7 @@ def test_a_file_a_name_and_a_folder(tmp_path: Path) -> None:
     assert {"in/deep/x": b"x"} == files.put([f"{tmp_path}/data:in"])
 
 
-def test_what_cant_be_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_put_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Missing, no file, twice the same name, too many, too large: each names the option's value.
     """
@@ -86,7 +86,7 @@ def test_a_hostile_name_leads_nowhere(name: str, replace: bool, tmp_path: Path) 
     assert b"kept" == (outside / "kept").read_bytes()
 
 
-def test_what_was_left_out_is_a_line_that_no_job_makes_longer() -> None:
+def test_files_left_out_are_listed_in_one_bounded_line() -> None:
     """
     Names are the job's, so they are quoted; the rest of many is counted as more.
     """

@@ -25,9 +25,9 @@ def test_exec_imports_no_typing() -> None:
     assert not {"typing", "re", "dataclasses", "inspect", "click", "leeward.dataclass"} & imported()
 
 
-def test_only_what_exec_imports_does_without_typing() -> None:
+def test_only_modules_that_exec_imports_do_without_typing() -> None:
     """
-    `TYPE_CHECKING = False` is for a saving that was measured; everywhere else it is in the way.
+    `TYPE_CHECKING = False` is for a saving that was measured; no other module has it.
     """
     found = set()
     for package in (ROOT / "leeward", ROOT / "cli" / "leeward_cli"):

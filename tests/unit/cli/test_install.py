@@ -64,7 +64,7 @@ def test_a_group_owns_the_socket_and_the_daemon_is_told() -> None:
     assert 'ExecStart=/usr/bin/python3 -P -m leeward_cli daemon run --group "sand box"' in made[SERVICE]
 
 
-def test_what_keeps_a_sandbox_from_being_made_is_off() -> None:
+def test_systemd_options_that_prevent_sandboxes_are_off() -> None:
     """
     With each of these the daemon would not start, or a layer would be missing; units.py says why.
     """
@@ -148,7 +148,7 @@ def test_by_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_what_is_not_ours_stays(kind: str, root: Path) -> None:
+def test_foreign_unit_files_stay(kind: str, root: Path) -> None:
     """
     Neither overwritten nor removed, and the other unit isn't written either.
     """
@@ -167,9 +167,9 @@ def test_what_is_not_ours_stays(kind: str, root: Path) -> None:
     path.unlink()
 
 
-def test_systemd_that_refuses_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_of_systemd_leaves_no_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Or that isn't there: what was written goes again.
+    Or its absence: the written files are removed again.
     """
     place = Place(user=False, root=str(root))
     place.live = True

@@ -32,7 +32,7 @@ def test_a_ctrl_c_during_another_is_served_after_it() -> None:
     assert ["interrupt", "kill"] == told
 
 
-def test_the_third_one_and_one_without_a_job_are_what_ctrl_c_always_was() -> None:
+def test_a_third_ctrl_c_and_one_without_a_job_raise_keyboard_interrupt() -> None:
     with CtrlC(lambda _: True):
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)

@@ -89,7 +89,7 @@ def test_an_options_help_gives_its_default(option: Option) -> None:
         assert default in ("", (), False)
 
 
-def test_each_key_has_one_place_in_the_configuration() -> None:
+def test_every_key_has_one_place_in_the_configuration() -> None:
     """
     The dataclass with the defaults and the table with the checks have the same names, and no former name is in use.
     """

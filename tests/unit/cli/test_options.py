@@ -114,7 +114,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("argv", WRONG, ids=" ".join)
-def test_what_makes_no_sense(argv: tuple[str, ...]) -> None:
+def test_contradictory_options_are_usage_errors(argv: tuple[str, ...]) -> None:
     """
     A usage error each.
     """
@@ -147,7 +147,7 @@ def test_a_bare_letter_in_a_size_is_a_power_of_1024(text: str, size: int) -> Non
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1e3", "1X", "1 000", "0x10", "1.", ".5", "1..5", "1.M", "\u0661",
                                   "1_000", "9" * 30, "1MM"])
-def test_what_is_no_size(text: str) -> None:
+def test_malformed_sizes_are_refused(text: str) -> None:
     """
     Other scripts' digits, signs and exponents among it.
     """
@@ -163,16 +163,16 @@ def test_a_size_as_text_comes_back(size: int) -> None:
     assert size == parse_size(size_text(size))
 
 
-def test_c114_escape_shows_what_a_terminal_would_act_on() -> None:
+def test_c114_escape_shows_control_characters() -> None:
     """
-    Everything but newline and tab; ordinary text of any script stays.
+    All but newline and tab; ordinary text of any script stays.
     """
     hostile = "\x1b]52;c;QQ==\x07\r\x08\x7f\x9b31m\x00".encode() + b"\x9b\xff" + "é\t日本\n".encode()
 
     assert "\\x1b]52;c;QQ==\\x07\\x0d\\x08\\x7f\\x9b31m\\x00\\x9b\\xffé\t日本\n" == job.escape(hostile).decode()
 
 
-def test_c114_escape_shows_what_a_terminal_would_hide() -> None:
+def test_c114_escape_shows_invisible_characters() -> None:
     """
     Overrides of direction, marks without width and tags, with which a line reads as another one. Accents, scripts
     from right to left and emoji stay.

@@ -58,9 +58,9 @@ def read(screen: int, until: bytes = b"") -> bytes:
     return data
 
 
-def test_what_takes_long_has_a_line_that_goes() -> None:
+def test_a_long_task_has_a_progress_line_that_is_erased() -> None:
     """
-    With nothing in it that a terminal would act on.
+    Without characters that a terminal would act on.
     """
     with terminal() as screen:
         with progress.Progress("copying", lambda: "3 files\x1b[2J"):
@@ -70,9 +70,9 @@ def test_what_takes_long_has_a_line_that_goes() -> None:
         assert read(screen).endswith(b"\r\x1b[K")
 
 
-def test_what_is_short_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_task_has_no_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nor has what goes on where nobody looks, or on a terminal that can't clear a line.
+    Nor has a task without a terminal, or with one that can't clear a line.
     """
     monkeypatch.setattr(progress, "AFTER_S", 10.0)
     with terminal() as screen:

@@ -56,9 +56,9 @@ def test_lines_keep_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("source", ["1 +", "x y", "'", "\0", "(" * 500, "def"])
-def test_what_is_wrong_stays_as_it_is(source: str) -> None:
+def test_invalid_code_stays_unchanged(source: str) -> None:
     """
-    For the kernel to say so.
+    The kernel reports its error.
     """
     assert source == shown(source)
 

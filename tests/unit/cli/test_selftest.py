@@ -89,9 +89,9 @@ def test_an_end_that_is_an_answer() -> None:
     assert (HELD, "out_of_memory") == (finding.state, finding.said)
 
 
-def test_what_the_daemon_lacks_isnt_tried() -> None:
+def test_a_feature_that_the_daemon_lacks_is_not_tried() -> None:
     """
-    It is missing, with the daemon's word.
+    The row is missing, with the daemon's reason.
     """
     sandbox: Any = SimpleNamespace(run=lambda code, **options: pytest.fail("tried"))
     lacks = lacks_of({"layers": {"cgroup": {"driver": "none"}}}, 50)
@@ -103,7 +103,7 @@ def test_what_the_daemon_lacks_isnt_tried() -> None:
     assert {} == lacks_of({"layers": {"cgroup": {"driver": "none"}}}, 100)  # a worker has one processor
 
 
-def test_what_proves_success() -> None:
+def test_an_attack_proves_success_by_its_evidence() -> None:
     """
     A returned value, the secret in any output, a variable of the daemon's that a job doesn't have by itself.
     """

@@ -34,7 +34,7 @@ def taken(fd: int, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("at", range(len(TEXT) + 1))
-def test_a_cut_changes_nothing(terminal: tuple[int, int], at: int) -> None:
+def test_output_written_in_pieces_is_shown_alike(terminal: tuple[int, int], at: int) -> None:
     master, slave = terminal
     stream = EscapedStream(slave, raw=False)
     for piece in (TEXT[:at], TEXT[at:]):
@@ -59,5 +59,5 @@ def test_raw_and_pipes_get_it_as_it_is(terminal: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("data", "count"), [
     (b"", 0), (b"a", 0), ("é".encode(), 0), (b"a\xc3", 1), (b"\xe2\x80", 2), (b"\xf0\x9f\x8e", 3), (b"\x80\x80\x80", 0),
     (b"\xff", 0), (b"\xe2\x80\xae", 0), (b"\xf0\x9f\x8e\x89", 0)])
-def test_how_much_is_cut(data: bytes, count: int) -> None:
+def test_a_partial_character_at_the_end_is_held_back(data: bytes, count: int) -> None:
     assert count == cut(data)

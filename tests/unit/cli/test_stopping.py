@@ -43,9 +43,9 @@ def answering(answer: Answer, sock: socket.socket) -> None:
             sock.sendall(encode({"id": request["id"], **answer(request)}))
 
 
-def test_nobody_to_stop(tmp_path: Path) -> None:
+def test_stop_without_a_daemon_is_an_error(tmp_path: Path) -> None:
     """
-    Said as by every command.
+    With the words of every command.
     """
     with pytest.raises(DaemonAway):
         stop(str(tmp_path / "s"))
@@ -60,7 +60,7 @@ def test_a_process_that_lives_on_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         stop(str(tmp_path / "s"))
 
 
-def test_the_process_that_answers_is_waited_for_not_who_made_the_socket(tmp_path: Path) -> None:
+def test_stop_waits_for_the_process_that_answers_not_the_maker_of_the_socket(tmp_path: Path) -> None:
     """
     A child serves our socket, as a service does its manager's: the kernel knows whose bytes came.
     """
@@ -114,7 +114,7 @@ def test_a_guest_cannot_stop_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("now", [False, True])
-def test_what_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: bool) -> None:
+def test_stop_sends_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: bool) -> None:
     """
     A hurry only where it was asked for: older daemons know the request without the field.
     """

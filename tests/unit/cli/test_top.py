@@ -16,14 +16,14 @@ def now(time: float, **spent: float) -> dict[str, Any]:
             "status": {"workers": {"total": 2, "idle": 1}, "jobs": {"done": 5}, "degraded": ["cgroup"]}}
 
 
-def test_what_it_shows_at_first() -> None:
+def test_top_shows_totals_and_sandboxes() -> None:
     lines = table(now(1.0, a=0.5))
 
     assert ["workers  2 total, 1 idle", "jobs     5 done", "degraded cgroup", ""] == lines[:4]
     assert ["a", "12s", "0s", "2", "5120KiB", "256MiB", "-", "0.50s", "run=7"] == lines[5].split()
 
 
-def test_who_works_most_is_first() -> None:
+def test_the_busiest_sandbox_is_first() -> None:
     """
     With the share of a processor since the last look; a sandbox that is new has none yet.
     """

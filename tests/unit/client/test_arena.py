@@ -79,9 +79,9 @@ def test_the_announced_size_must_be_the_real_one(size: int) -> None:
     os.close(fd)
 
 
-def test_what_is_no_memory_file_is_refused(tmp_path: Path, no_leak: None) -> None:
+def test_a_file_that_is_no_memory_file_is_refused(tmp_path: Path, no_leak: None) -> None:
     """
-    A file on disk can be cut by anybody who has it open.
+    A file on disk can be truncated by any process that has it open.
     """
     (tmp_path / "x").write_bytes(b"hello")
     read, written = os.pipe()

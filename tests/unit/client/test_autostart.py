@@ -49,9 +49,9 @@ def test_not_where_a_service_has_the_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", ["ping", "status", "shutdown"])
-def test_who_only_asks_starts_nothing(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_starts_no_daemon(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    "Is a daemon there?" is answered by what there is.
+    "Is a daemon there?" is answered without starting one.
     """
     monkeypatch.setattr(autostart, "start", lambda path: pytest.fail("started"))
 
@@ -80,9 +80,9 @@ def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
         autostart.start(OwnSocket(tmp_path / "leeward" / "leeward.sock"))
 
 
-def test_what_went_wrong_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_start_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    What `daemon start` wrote is in the error, and that nothing has run.
+    The output of `daemon start` is in the error, and that no code has run.
     """
     def failing(command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, 1, b"", b"leeward: landlock: have none\nleeward: cause: a cure\n")

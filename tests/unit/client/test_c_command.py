@@ -96,7 +96,7 @@ def taken(program: Path, *words: str) -> bool:
 
 @pytest.mark.needs("compiler")
 @pytest.mark.parametrize("command", ["exec", "ping"])
-def test_each_option_is_taken_as_the_table_says(alone: Path, command: str, tmp_path: Path) -> None:
+def test_every_option_is_taken_as_the_table_says(alone: Path, command: str, tmp_path: Path) -> None:
     """
     Once; in both forms of its value; no flag with a value, no value left out; twice where it may be repeated.
     """

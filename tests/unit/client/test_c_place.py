@@ -41,7 +41,7 @@ def both(c_inside: ctypes.CDLL, content: bytes) -> tuple[object, object]:
 
 
 @pytest.mark.parametrize("text", [*PLAIN, *REFUSED])
-def test_the_key_is_what_python_reads(c_inside: ctypes.CDLL, text: str) -> None:
+def test_the_key_is_read_as_python_reads_it(c_inside: ctypes.CDLL, text: str) -> None:
     """
     Plain values, and those that are refused.
     """

@@ -55,9 +55,9 @@ def told(rows: list[UpperRow], host: HostFolder) -> list[tuple[str, str]]:
     return [(change.kind, change.path) for change in changes(sorted(rows, key=lambda one: one.path), host)]
 
 
-def test_each_kind_of_change_is_told(host: HostFolder) -> None:
+def test_every_kind_of_change_is_reported(host: HostFolder) -> None:
     """
-    By what the host has there.
+    By comparison with the host's file.
     """
     assert [] == told([row(b"file", content=b"old"), row(b"sub", "folder", mode=0o755), row(b"none", "gone"),
                        row(b"link", "link", link=b"file")], host)
@@ -72,7 +72,7 @@ def test_each_kind_of_change_is_told(host: HostFolder) -> None:
     assert [("created", "fifo")] == told([row(b"fifo", "special")], host)
 
 
-def test_nothing_is_looked_for_outside(host: HostFolder, folder: Path) -> None:
+def test_no_file_is_searched_outside_the_folder(host: HostFolder, folder: Path) -> None:
     """
     A folder of the host that is a link counts as absent.
     """
@@ -88,7 +88,7 @@ def test_nothing_is_looked_for_outside(host: HostFolder, folder: Path) -> None:
                                  msgpack.packb([b"a", "strange", 0, 0, 0, 0, None, b"", False]),
                                  msgpack.packb([b"a", "file", "0", 0, 0, 0, None, b"", False]),
                                  msgpack.packb([b"a", "file", 0, 0, 0, 0, b"short", b"", False])])
-def test_what_is_no_row_is_refused(bad: bytes) -> None:
+def test_a_malformed_row_is_refused(bad: bytes) -> None:
     with pytest.raises(BadReply):
         entries(bad + msgpack.packb(None))
 
@@ -113,9 +113,9 @@ def test_any_bytes_are_rows_or_refused() -> None:
             pass
 
 
-def test_what_is_chosen() -> None:
+def test_a_selection_has_the_named_paths_and_their_folders() -> None:
     """
-    What is named, what is below, and the folders that it needs.
+    Named paths, all below them, and the folders that they need.
     """
     all_of_them = [FolderChange(path, "created", kind) for path, kind in (
         ("a", "folder"), ("a/b", "folder"), ("a/b/c", "file"), ("a/d", "file"), ("e", "file"))]
@@ -189,8 +189,8 @@ def test_names_that_are_longer_than_a_path_may_be(host: HostFolder) -> None:
         Applying(host, wrote(b"new"), {}).apply(found)
 
 
-def test_what_goes_while_a_folder_is_looked_through_is_passed_over(host: HostFolder, folder: Path,
-                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_vanishes_during_the_walk_is_skipped(host: HostFolder, folder: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     listed = os.listdir
 
     def listdir(fd: int) -> list[str]:

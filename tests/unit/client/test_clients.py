@@ -660,7 +660,7 @@ def test_a_lost_connection_fails_every_call(path: Path) -> None:
     assert count == len({id(error) for error in errors})
 
 
-def test_closing_fails_what_waits(path: Path) -> None:
+def test_closing_fails_waiting_calls(path: Path) -> None:
     """
     And ends its job.
     """

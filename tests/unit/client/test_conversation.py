@@ -56,7 +56,7 @@ def test_requests_are_numbered() -> None:
 @pytest.mark.parametrize("fields", [
     {"args": ["\udc80"]}, {"code": object()}, {"n": 2**70}, {"code": bytes(90 << 20)}, {"x": {1, 2}},
 ])
-def test_what_the_wire_cannot_say_is_refused_here(fields: dict[str, Any]) -> None:
+def test_a_request_that_cannot_be_encoded_is_refused_locally(fields: dict[str, Any]) -> None:
     """
     By the error that the daemon's refusal would be; the conversation goes on.
     """

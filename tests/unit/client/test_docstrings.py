@@ -32,10 +32,10 @@ def test_a_call_describes_each_of_its_options(call: object, options: type):
 
 
 @pytest.mark.parametrize("kind", [Outcome, Limit])
-def test_each_word_is_described(kind: type[Enum]):
+def test_every_enum_member_is_described(kind: type[Enum]):
     assert set(kind.__members__) == listed(kind, "Attributes")
 
 
 @pytest.mark.parametrize("kind", [Result, JobError])
-def test_each_field_is_described(kind: type):
+def test_every_field_is_described(kind: type):
     assert {field.name for field in dataclasses.fields(kind)} == listed(kind, "Attributes")

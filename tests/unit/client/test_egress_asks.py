@@ -29,16 +29,16 @@ def test_a_row_becomes_an_ask() -> None:
 @pytest.mark.parametrize("answer", [
     {}, {"events": [1]}, {"events": [{**ROW, "ask": "3"}]}, {"events": [{**ROW, "kind": None}]},
     {"events": [{**ROW, "job": None}]}, {"events": [{**ROW, "port": 0}]}, {"events": [{**ROW, "path": 1}]}])
-def test_what_is_no_answer(answer: dict[str, Any]) -> None:
+def test_a_malformed_answer_is_refused(answer: dict[str, Any]) -> None:
     with pytest.raises(BadReply):
         asks_of(answer)
     with pytest.raises(BadReply):
         taken(answer)
 
 
-def test_an_empty_policy_allows_nothing() -> None:
+def test_an_empty_policy_allows_no_host() -> None:
     """
-    It isn't taken for none, under which the operator's would hold as it is.
+    It isn't taken for a missing one, with which the operator's would hold as it is.
     """
     assert {"allow": []} == execute_fields("1", egress="web", policy={})["policy"]
     assert {"allow": []} == session_fields({"egress": "web", "policy": {}})["policy"]

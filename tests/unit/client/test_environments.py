@@ -61,9 +61,9 @@ def test_an_environment_of_the_same_packages_is_made_once(store: Environments) -
 
 
 @pytest.mark.parametrize(("requirement", "why"), [("bad", "pip failed"), ("worse", "replaced the interpreter")])
-def test_what_fails_leaves_nothing(store: Environments, requirement: str, why: str) -> None:
+def test_a_failed_creation_leaves_no_environment(store: Environments, requirement: str, why: str) -> None:
     """
-    The name isn't there either, and a second attempt fails for the same reason.
+    The name doesn't exist either, and a second attempt fails for the same reason.
     """
     for _ in range(2):
         with pytest.raises(BuildFailed, match=why):
@@ -72,9 +72,9 @@ def test_what_fails_leaves_nothing(store: Environments, requirement: str, why: s
         assert {} == store.names()
 
 
-def test_what_was_interrupted_is_made_anew(store: Environments) -> None:
+def test_an_interrupted_creation_is_repeated(store: Environments) -> None:
     """
-    A folder without a manifest is what a kill leaves.
+    A folder without a manifest is left by a kill.
     """
     manifest, _ = create(store, "one", "package")
     hash = store.named("one").built
@@ -96,7 +96,7 @@ def test_the_bound_holds_for_all_together(store: Environments) -> None:
     assert {"one"} == set(store.names())
 
 
-def test_prune_removes_what_no_name_stands_for(store: Environments) -> None:
+def test_prune_removes_unnamed_environments(store: Environments) -> None:
     create(store, "one", "package")
     create(store, "two", "package", "another")
     kept, gone = store.named("one").built, store.named("two").built
@@ -115,9 +115,9 @@ def test_prune_removes_what_no_name_stands_for(store: Environments) -> None:
         store.named("two")
 
 
-def test_prune_removes_what_packages_alone_has_asked_for(store: Environments) -> None:
+def test_prune_removes_environments_made_by_packages_alone(store: Environments) -> None:
     """
-    Unless a daemon uses it, or somebody has given it a name.
+    Unless a daemon uses one, or a user has given it a name.
     """
     recipe = store.recipe(["package"], PackageSource(), from_source=False)
     create(store, packages_name(recipe.hash), "package")
@@ -173,7 +173,7 @@ def test_a_folders_size(tmp_path: Path) -> None:
     assert size_of(str(tmp_path / "loop"), 1) > 1
 
 
-def test_a_watch_stops_what_is_too_much(tmp_path: Path) -> None:
+def test_a_watch_stops_a_creation_beyond_its_bound(tmp_path: Path) -> None:
     """
     Once, and not at all where it ends before.
     """

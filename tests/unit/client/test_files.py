@@ -38,7 +38,7 @@ def files(box: leeward.Sandbox) -> leeward.Files:
     return box.files
 
 
-def test_what_is_written_is_read(files: leeward.Files) -> None:
+def test_written_files_are_read_back(files: leeward.Files) -> None:
     """
     With the folders that lead there; binary, empty, in one piece and in several.
     """

@@ -44,13 +44,13 @@ def test_a_current_folder_below_tmp_is_mounted(monkeypatch: pytest.MonkeyPatch, 
     assert expected == add_host_view({"profile": "shell"}, ())[1]
 
 
-def test_other_profiles_are_told_nothing() -> None:
+def test_other_profiles_get_no_host_view() -> None:
     mount: tuple[Any, ...] = (Mount("/srv", "/data"),)
 
     assert ({"profile": "python"}, mount) == add_host_view({"profile": "python"}, mount)
 
 
-def test_what_cant_be_told_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unsuitable_host_view_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(RequestRejected, match="no workdir, no mounts"):
         add_host_view({"profile": "shell"}, (Mount("/srv", "/data"),))
     gone = tmp_path / "gone"

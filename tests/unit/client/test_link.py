@@ -28,9 +28,10 @@ def sent(peer: socket.socket) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_handler_sends_nothing_while_another_request_gets_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_handler_sends_no_request_while_another_gets_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Both would have the same one, and the second answer would be nobody's. What it asks for goes behind that request.
+    Both would have the same number, and the second answer would be lost. The handler's request goes behind the other
+    one.
     """
     here, there = socket.socketpair()
     link = Link("/nowhere")
@@ -55,7 +56,7 @@ def test_a_handler_sends_nothing_while_another_request_gets_its_number(monkeypat
     there.close()
 
 
-def test_a_handler_has_nothing_to_hurry_while_no_job_is_waited_for() -> None:
+def test_a_signal_handler_hurries_no_job_while_none_is_waited_for() -> None:
     link = Link("/nowhere")
     link._halfway = True
     assert not link.hurry("interrupt", wait=False)

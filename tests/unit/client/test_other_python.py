@@ -25,13 +25,13 @@ def program(folder: Path, says: str) -> str:
     return str(path)
 
 
-def test_the_own_one_changes_nothing() -> None:
+def test_the_own_interpreter_leaves_the_recipe_unchanged() -> None:
     assert RECIPE is of_another(RECIPE, sys.executable)
 
 
-def test_another_one_has_what_leeward_needs_beside(tmp_path: Path) -> None:
+def test_another_interpreter_gets_leewards_own_packages(tmp_path: Path) -> None:
     """
-    Its base and its library are as it says; so the environment has another name.
+    Its base and its library are as it reports them; so the environment has another name.
     """
     python = program(tmp_path, """echo '["cpython", [3, 13], "/py/bin/python3.13", "/py"]'""")
     made = of_another(RECIPE, python)

@@ -28,9 +28,9 @@ def box(stand: Stand) -> Iterator[leeward.Sandbox]:
         yield made
 
 
-def test_nothing_is_opened_before_the_first_use(stand: Stand) -> None:
+def test_no_sandbox_is_opened_before_the_first_use(stand: Stand) -> None:
     """
-    And nothing is closed then.
+    And none is closed then.
     """
     before = stand.left()
     box = leeward.Sandbox(socket=stand.socket)
@@ -81,9 +81,9 @@ def test_programs_that_cannot_be_started(box: leeward.Sandbox) -> None:
     assert (126, b"sh: /etc/passwd: Permission denied\n") == (refused.exit_code, refused.stderr)
 
 
-def test_limits_keep_what_was_written_before(box: leeward.Sandbox) -> None:
+def test_limits_keep_earlier_output(box: leeward.Sandbox) -> None:
     """
-    The time's and the output's.
+    The limits of time and output.
     """
     late = box.shell("echo early; sleep 100", timeout=0.5)
     much = box.shell("yes", output=100_000)
@@ -300,7 +300,7 @@ def test_info_and_list(stand: Stand) -> None:
         assert box.id in {row["sandbox"] for row in leeward.Sandbox.list(socket=stand.socket)}
 
 
-def test_close_leaves_nothing(stand: Stand) -> None:
+def test_close_leaves_no_process_or_descriptor(stand: Stand) -> None:
     """
     Whatever ran.
     """
@@ -360,7 +360,7 @@ def test_a_cancelled_task_ends_its_program(stand: Stand) -> None:
     asyncio.run(go())
 
 
-def test_a_clean_environment_is_path_and_what_was_given(stand: Stand) -> None:
+def test_a_clean_environment_is_path_and_the_given_variables(stand: Stand) -> None:
     """
     By the sandbox and by the call.
     """

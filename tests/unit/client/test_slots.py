@@ -65,7 +65,7 @@ def arenas() -> int:
 @pytest.mark.parametrize(("op", "fields", "size"), [
     ("ping", {}, 0), ("execute", {"code": b"12"}, 2), ("execute", {"module": "m"}, 0),
     ("execute", {"code": b"1", "stdin": b"23", "files": {"a": b"456", "b": b"7"}}, 7)])
-def test_what_may_be_many_bytes_is_counted(op: str, fields: dict[str, Any], size: int):
+def test_large_fields_are_counted(op: str, fields: dict[str, Any], size: int):
     assert size == bulk(op, fields)
 
 
@@ -164,7 +164,7 @@ def test_a_child_has_another_arena(daemon: FakeDaemon, taken: list[int]):
     client.close()
 
 
-def test_a_file_that_takes_nothing_is_no_slot():
+def test_a_file_without_memory_is_no_slot():
     """
     The host may have no memory for it.
     """

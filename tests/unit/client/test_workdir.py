@@ -44,9 +44,9 @@ def files(tmp_path: Path) -> Iterator[WorkdirFiles]:
     os.close(folder)
 
 
-def test_bounds_on_what_is_brought(files: WorkdirFiles, tmp_path: Path) -> None:
+def test_copied_files_are_bounded(files: WorkdirFiles, tmp_path: Path) -> None:
     """
-    A file as large as the bound comes whole; one byte or name more is refused.
+    A file as large as the bound is copied whole; one byte or name more is refused.
     """
     files.write("a", b"12345")
     files.write("b", "")
@@ -59,7 +59,7 @@ def test_bounds_on_what_is_brought(files: WorkdirFiles, tmp_path: Path) -> None:
         assert errno.EFBIG == caught.value.errno
 
 
-def test_what_is_written_takes_the_place_of_what_was_there(files: WorkdirFiles, tmp_path: Path) -> None:
+def test_a_written_file_replaces_the_old_one(files: WorkdirFiles, tmp_path: Path) -> None:
     """
     Through a link that stays inside, too.
     """
@@ -81,7 +81,7 @@ def test_an_io_error_is_an_os_error(files: WorkdirFiles) -> None:
     assert isinstance(caught.value, leeward.WorkdirError)
 
 
-def test_each_kind_has_a_word_of_its_own() -> None:
+def test_every_kind_of_error_has_its_own_word() -> None:
     """
     The same in all languages.
     """

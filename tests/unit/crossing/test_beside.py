@@ -92,6 +92,6 @@ def test_without_landlock_no_ruleset_is_asked_for(open_plan: WorkerPlan, kind: K
     assert 5 == len(birth.entrances(open_plan))
 
 
-def test_a_runner_that_nothing_comes_beside_sends_nothing_more(plan: WorkerPlan) -> None:
+def test_a_runner_without_further_processes_sends_no_namespaces(plan: WorkerPlan) -> None:
     assert [] == birth.entrances(plan)
     assert "entrances" not in birth.of(plan).layers

@@ -34,10 +34,10 @@ def report(made: birth.Birth) -> dict[str, str]:
     return said.report
 
 
-def test_each_lock_comes_before_what_would_forbid_it(plan):
+def test_every_lock_is_set_before_the_locks_that_forbid_it(plan):
     """
-    Mounts while Landlock allows them and there are capabilities; no_new_privs before what needs it;
-    the filter last; and nothing is proved before it.
+    Mounts while Landlock allows them and there are capabilities; no_new_privs before the locks that need it; the
+    filter last; and no proof before it.
     """
     made = birth.of(plan)
     calls = [step.call for step in made.table.steps]
@@ -67,7 +67,7 @@ def test_every_layer_has_steps_and_a_report(plan):
     assert {"namespaces", "mounts", "seccomp", "privileges", "landlock"} == set(report(made))
 
 
-def test_without_landlock_nothing_says_that_it_holds(plan):
+def test_without_landlock_no_report_says_that_it_holds(plan):
     made = birth.of(replace(plan, landlock=landlock.plan(VIEW, 0, allow_missing=True)))
     assert "landlock" not in made.layers
     assert "landlock" not in report(made)

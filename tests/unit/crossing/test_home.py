@@ -12,5 +12,5 @@ def test_folders_between_a_mount_and_a_protected_name() -> None:
     assert ["/p/a", "/p/a/b", "/q/c"] == between(["/p/a/b/c", "/q/c/d"], ["/p", "/q"])
 
 
-def test_a_mount_itself_and_what_is_outside_of_all_is_none() -> None:
+def test_a_mount_itself_and_an_outside_path_have_no_folder_between() -> None:
     assert [] == between(["/p", "/p/a", "/elsewhere/x/y", "/pp/a/b"], ["/p"])

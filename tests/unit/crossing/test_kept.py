@@ -33,9 +33,9 @@ def keep(scratch: Path, name: str = "a", most: int = MOST) -> Path:
     return scratch / "kept.0" / name
 
 
-def test_a_copy_is_what_was_there(scratch: Path) -> None:
+def test_a_copy_has_the_files_of_the_original(scratch: Path) -> None:
     """
-    Content, holes, modes, times, links of both kinds, names that are no text, and what isn't a file.
+    Content, holes, modes, times, links of both kinds, names that are no text, and special files.
     """
     upper = scratch / "upper.0"
     (upper / "d/e").mkdir(parents=True)

@@ -100,7 +100,7 @@ def test_a_name_that_isnt_there_is_covered_as_well(mounts: Mounts, home: Path) -
     assert ".netrc" not in names(home)
 
 
-def test_what_is_no_folder_is_left_alone(mounts: Mounts, home: Path) -> None:
+def test_paths_that_are_no_folders_are_left_alone(mounts: Mounts, home: Path) -> None:
     rows = [("/", ("*",)), (str(home / "open"), ("*",)), (str(home / "missing"), ("*",))]
 
     assert [] == veil.hide(rows)

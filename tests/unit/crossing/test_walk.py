@@ -31,7 +31,7 @@ def listed(folder: Path) -> dict[bytes, list[object]]:
     return {row[0]: row[1:] for row in found}
 
 
-def test_everything_is_listed_and_nothing_strange_is_opened(tmp_path: Path) -> None:
+def test_every_entry_is_listed_and_no_special_file_is_opened(tmp_path: Path) -> None:
     """
     A FIFO that is opened would stop it; a link that is followed would lead out.
     """
@@ -55,7 +55,7 @@ def test_everything_is_listed_and_nothing_strange_is_opened(tmp_path: Path) -> N
     assert rows[b"huge"][5] is None
 
 
-def test_there_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_rows_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         (tmp_path / str(number)).touch()
     monkeypatch.setattr(walk, "MOST_ROWS", 5)

@@ -26,9 +26,9 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
     assert set(NAMES) == set(LIMIT_KEYS)
 
 
-def test_whose_quota_is_which(home: Path, tmp_path: Path) -> None:
+def test_quotas_are_resolved_by_user(home: Path, tmp_path: Path) -> None:
     """
-    A user's table says what differs from [quota]; later files win key by key.
+    A user's table holds the differences from [quota]; later files win key by key.
     """
     system = written(tmp_path / "etc.toml", "[quota]\njobs = 2\nrate = 5\n[users.1234]\njobs = 1\nrate = 1\n", 0o644)
     config = loaded(home, written(tmp_path / "x.toml", "[quota]\nrate = 7\n[users.1234]\njobs = 9\n[users.root]\n"
@@ -41,9 +41,9 @@ def test_whose_quota_is_which(home: Path, tmp_path: Path) -> None:
     assert (3, 7.0) == (held.of(0).jobs, held.of(0).rate)  # named, so held to it
 
 
-def test_what_a_reload_takes_and_what_it_leaves(home: Path) -> None:
+def test_a_reload_takes_reloadable_keys_and_names_the_others(home: Path) -> None:
     """
-    Key by key, as the table says; what is left is named, and stays as it was.
+    Key by key, as the table says; the others stay as they were.
     """
     old = loaded(home)
     new = loaded(home, None, {
@@ -85,7 +85,7 @@ def test_what_a_reload_takes_and_what_it_leaves(home: Path) -> None:
     ('[profiles.x]\nlimits = { memory = "5G" }', "profiles.x.limits.memory=5368709120 is above ceilings.memory"),
     ('socket = "/srv/run/s"\n[profiles.x]\nshow = ["/srv"]', "profiles.x.show: '/srv' has the daemon's socket in it"),
 ])
-def test_what_no_environment_or_profile_can_be(home: Path, tmp_path: Path, text: str, said: str) -> None:
+def test_malformed_environments_and_profiles_are_refused(home: Path, tmp_path: Path, text: str, said: str) -> None:
     """
     Refused at the start, by file and key.
     """

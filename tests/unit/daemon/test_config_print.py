@@ -47,7 +47,7 @@ def test_printed_configuration_loads_back(home: Path, tmp_path: Path) -> None:
     assert "(default: 4)" in text
 
 
-def test_the_page_tells_what_needs_a_restart() -> None:
+def test_the_page_lists_the_keys_that_need_a_restart() -> None:
     """
     --print-config marks it, docs/operating.md lists it.
     """

@@ -111,9 +111,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_c149_what_is_not_understood_is_refused(name: str, home: Path, tmp_path: Path) -> None:
+def test_c149_malformed_configuration_is_refused(name: str, home: Path, tmp_path: Path) -> None:
     """
-    With the place named: file and key.
+    With its place: file and key.
     """
     text, place = REFUSED[name]
     path = written(tmp_path / "x.toml", text)

@@ -45,7 +45,7 @@ def test_all_that_may_be_open_at_once_fits(driver, limit: int):
     assert got.arenas <= ARENAS
 
 
-def test_where_there_are_enough_the_configuration_says():
+def test_plenty_of_descriptors_are_divided_by_the_configuration():
     got = divided(65536)
 
     assert (DEFAULT.max_connections, RESULTS, ARENAS) == (got.connections, got.results, got.arenas)
@@ -79,7 +79,7 @@ def test_listeners_of_workers_with_egress_are_counted(limit: int):
     assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= limit
 
 
-def test_what_a_keeper_holds_is_counted(tmp_path: Path):
+def test_descriptors_of_a_keeper_are_counted(tmp_path: Path):
     """
     All that it may be sent; of listeners two.
     """
@@ -107,9 +107,9 @@ def test_a_worker_in_advance_is_given_up_last():
     assert all(each.connections == DEFAULT.max_connections for each in got if each.surplus)
 
 
-def test_sessions_have_what_is_left():
+def test_sessions_get_the_remaining_descriptors():
     """
-    Workers for them are made where everybody else has all that he may have.
+    Workers for them are made where all others have as many as they may have.
     """
     def room(limit: int) -> int:
         return shares(limit, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=100).room
@@ -127,7 +127,7 @@ def test_metrics_have_theirs():
 
 
 @pytest.mark.parametrize(("limit", "workers", "spares"), [(64, 4, 1), (256, 64, 1), (300, 4, 16)])
-def test_too_few_are_refused_with_value_bound_and_cure(limit: int, workers: int, spares: int):
+def test_too_few_descriptors_are_refused_with_value_bound_and_cure(limit: int, workers: int, spares: int):
     with pytest.raises(Unsupported) as refused:
         divided(limit, workers=workers, spares=spares)
 
@@ -137,7 +137,7 @@ def test_too_few_are_refused_with_value_bound_and_cure(limit: int, workers: int,
     assert divided(needed, workers=workers, spares=spares).connections >= descriptors.LEAST  # what it names will do
 
 
-def test_who_asks_for_few_connections_needs_no_more():
+def test_a_small_max_connections_needs_few_descriptors():
     assert 1 == divided(300, asked=1).connections
 
 
@@ -150,7 +150,7 @@ def test_the_owner_has_the_last_places():
     (300, "5 or more on this host: a limit of 300 descriptors (RLIMIT_NOFILE), of which 4 workers may need 240"),
     (64, "none may be left on this host: descriptors: have a hard limit of 64"),
 ])
-def test_what_is_in_force_is_said(most: int, words: str):
+def test_the_division_in_force_is_reported(most: int, words: str):
     assert in_force(most, workers=4, spares=1, asked=1024, metrics=False).startswith(words)
 
 
@@ -163,7 +163,7 @@ def test_the_limit_is_the_hard_one_within_reason(hard: int, most: int, monkeypat
 
 
 @pytest.mark.parametrize(("error", "there"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ENXIO, False)])
-def test_who_can_not_look_has_not_seen_the_terminal_go(error: int, there: bool, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_check_does_not_count_as_a_lost_terminal(error: int, there: bool, monkeypatch: pytest.MonkeyPatch):
     """
     Or a SIGHUP that means to reload would end a daemon that has no descriptor left for a moment.
     """
@@ -176,7 +176,7 @@ def test_who_can_not_look_has_not_seen_the_terminal_go(error: int, there: bool, 
 
 
 @pytest.mark.parametrize(("limit", "sandboxes"), [(300, False), (1024, True), (65536, True)])
-def test_where_descriptors_are_scarce_there_are_no_sandboxes(limit: int, sandboxes: bool) -> None:
+def test_scarce_descriptors_leave_none_for_sandboxes(limit: int, sandboxes: bool) -> None:
     """
     Jobs go on there as they did.
     """

@@ -55,9 +55,9 @@ def test_an_engine_is_told_all_that_the_configuration_says() -> None:
     assert quotas(config, os.geteuid()) == told.quotas != unsaid.quotas
 
 
-def test_what_asks_for_the_end_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_that_end_the_daemon_wait_during_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    From before the first step on, and afterwards; the collector of garbage, too.
+    From before the first step on, and afterwards; the garbage collector, too.
     """
     seen: list[object] = []
 

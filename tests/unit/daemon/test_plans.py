@@ -24,7 +24,7 @@ def with_profile(name: str, **config: Any) -> Settings:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_no_profile_of_ours_passes_the_operators_ceilings(name: str) -> None:
+def test_no_built_in_profile_passes_the_operators_ceilings(name: str) -> None:
     """
     Each may be asked for without a word in the configuration.
     """
@@ -32,16 +32,16 @@ def test_no_profile_of_ours_passes_the_operators_ceilings(name: str) -> None:
     assert [] == [each for each in ADJUSTABLE if getattr(limits, each) > getattr(FEW, each)]
 
 
-def test_nor_one_of_the_operators_by_its_base() -> None:
+def test_no_profile_of_the_operators_passes_the_ceilings_by_its_base() -> None:
     limits = with_profile("own", profiles={"own": Profile(base=APPROVED, limits={"time": 20.0})}).limits
     assert (300 * MIB, 40, 20.0, 512 * MIB) == (limits.memory, limits.processes, limits.time, limits.files)
 
 
 @pytest.mark.parametrize("name", ["agent", "approved", "workdir"])
-def test_where_guests_may_come_ours_has_no_more_than_the_operator_gives(name: str) -> None:
+def test_with_guests_a_built_in_profile_has_no_more_than_the_configuration_gives(name: str) -> None:
     """
     Limits without a ceiling are those of [limits] then, and a terminal is the configuration's to give; a table of the
-    operator's says otherwise.
+    operator's may say otherwise.
     """
     alone, shared = with_profile(name), with_profile(name, group="users")
     free = [each for each in names(Limits) if each not in ADJUSTABLE]
@@ -54,7 +54,7 @@ def test_where_guests_may_come_ours_has_no_more_than_the_operator_gives(name: st
         assert alone.limits.files > shared.limits.files  # control
 
 
-def test_a_profile_with_a_home_is_one_of_ours_or_based_on_it() -> None:
+def test_a_profile_with_a_home_is_built_in_or_based_on_one() -> None:
     own = {"own": Profile(base="agent"), "other": Profile(base="workdir")}
     assert [True, True, False, True, False] == [
         with_profile(name, profiles=own).with_home for name in ("agent", "approved", "workdir", "own", "other")]

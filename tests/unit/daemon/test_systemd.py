@@ -46,9 +46,9 @@ def test_notifications_arrive_by_path_and_by_abstract_name(abstract: bool, tmp_p
     {}, {"NOTIFY_SOCKET": "/none/such"}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "8"}, {"WATCHDOG_USEC": "soon"},
     {"LISTEN_FDS": "1", "LISTEN_PID": "8"}, {"LISTEN_FDS": "1"}, {"LISTEN_FDS": "-1", "LISTEN_PID": "7"},
 ])
-def test_what_is_meant_for_another_is_nothing(environ: dict[str, str]) -> None:
+def test_variables_meant_for_another_process_are_ignored(environ: dict[str, str]) -> None:
     """
-    A manager that isn't there, or that started somebody else.
+    A manager that doesn't exist, or that started another process.
     """
     manager = Manager(dict(environ), 7)
     manager.ready("here")
@@ -97,7 +97,7 @@ def test_a_socket_is_taken(tmp_path: Path) -> None:
         assert f"{tmp_path / 's'} False False None {{}}\n" == passed(sock)
 
 
-def test_what_is_no_listening_socket_is_refused(tmp_path: Path) -> None:
+def test_a_descriptor_that_is_no_listening_socket_is_refused(tmp_path: Path) -> None:
     """
     One that doesn't listen, one for datagrams, one of the network, none, and two.
     """

@@ -29,7 +29,7 @@ def test_another_user_has_none_but_by_the_operator() -> None:
         agent_home.operators(AGENTS, ME + 1, Config())
 
 
-def test_another_user_has_what_allow_network_stands_for_and_names_it() -> None:
+def test_another_user_gets_the_policy_of_allow_network_by_name() -> None:
     """
     No private addresses, none of the host's loopback, and not the pool's own policy, which has them.
     """

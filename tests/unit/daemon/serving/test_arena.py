@@ -256,9 +256,9 @@ def test_a_daemon_that_cannot_make_one_says_busy(box: Box, monkeypatch: pytest.M
     assert "ok" in peer.ask(id=2, op="arena")
 
 
-def test_few_large_ones_out_of_the_arena_a_turn(box: Box, peer: Peer):
+def test_a_turn_takes_few_large_requests_out_of_the_arena(box: Box, peer: Peer):
     """
-    Few bytes stand for many: whoever else sends has his turn in between.
+    A request's few bytes stand for many: other senders have their turn in between.
     """
     other = box.peer()
     length = peer.put(0, id=2, op="execute", code=bytes(1 << 18))
@@ -283,9 +283,10 @@ def test_a_full_connection_is_told_before_anything_is_copied(box: Box, peer: Pee
     assert peer.refusal(id=2, op="slot", slot=0, length=10).startswith("busy")
 
 
-def test_what_would_wait_for_too_long_is_refused_where_it_lies(peer: Peer, box: Box, monkeypatch: pytest.MonkeyPatch):
+def test_a_job_that_would_wait_for_too_long_is_refused_in_the_arena(peer: Peer, box: Box,
+                                                                    monkeypatch: pytest.MonkeyPatch):
     """
-    Fifteen megabytes aren't copied to be refused; a session's job and another's number are none of that.
+    Fifteen megabytes aren't copied to be refused; a session's job and another connection's slot aren't concerned.
     """
     copied: list[int] = []
     take = arena.RequestArena.take

@@ -108,7 +108,7 @@ def turns_of_a_ping(house: House, sock: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_c197_a_flood_of_what_costs_nothing_leaves_turns_to_others(house: House, kind: str) -> None:
+def test_c197_a_flood_of_cheap_requests_leaves_turns_to_others(house: House, kind: str) -> None:
     """
     64 connections with thousands of requests each: another user has his answer within some turns, and in each of these
     the guest is served no more than one connection of his would be.
@@ -140,9 +140,9 @@ def test_the_frames_of_one_read_are_not_looked_for_at_once(house: House) -> None
     assert len(connection._inbox.pending) < 64
 
 
-def test_a_guest_who_has_had_his_second_is_not_read(house: House) -> None:
+def test_a_guest_beyond_the_budget_of_a_second_is_not_read(house: House) -> None:
     """
-    What he sends stays with him: nothing is refused, and it goes on in the next second.
+    The requests stay in the guest's socket: none is refused, and they are read in the next second.
     """
     guest = house.client(GUEST)
     budget = house.server.shares[GUEST].budget

@@ -45,7 +45,7 @@ def test_other_profiles_have_none(profile: str) -> None:
 
 
 @pytest.mark.parametrize("profile", ["agent", "approved", "own"])
-def test_some_have_a_home(profile: str) -> None:
+def test_profiles_with_a_home_accept_one(profile: str) -> None:
     assert not check(opening(profile=profile, home="/home/a"), ME, Config(profiles={"own": Profile(base="agent")}))
 
 
@@ -73,14 +73,14 @@ def test_an_operator_can_forbid_to_show_secrets() -> None:
     ({"cwd": "/tmp/a", "mounts": (HERE, Folder("/tmp/b", "/tmp/b"))}, "no mount but that of cwd"),
     ({"mounts": (HERE,)}, "no mount but that of cwd"),
 ])
-def test_what_it_doesnt_take(fields: dict[str, Any], why: str) -> None:
+def test_an_unsuitable_host_view_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         check(opening(**fields), ME, Config())
 
 
-def test_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    By the account and by what the client says, and in the current folder. Mounts that there are stay.
+    By the account and by the client's own list, and in the current folder. Mounts of the profile stay.
     """
     monkeypatch.setattr(owner, "home", lambda: "/home/a")
     there = Mounts((HERE,), [], (ME, ME), [], 0, [])

@@ -74,7 +74,7 @@ def refused(client: Peer, **message: object) -> str:
     return kind
 
 
-def test_a_client_reads_what_stays_and_gets_no_descriptor(box: Box) -> None:
+def test_a_client_reads_a_kept_result_without_a_descriptor(box: Box) -> None:
     """
     Its answer is that of any other client; pieces by offset, to the end and behind it.
     """
@@ -97,7 +97,7 @@ def test_a_client_reads_what_stays_and_gets_no_descriptor(box: Box) -> None:
     assert (0, -1) == (box.server.arenas, arena.fd)
 
 
-def test_what_is_not_kept_is_refused(box: Box) -> None:
+def test_a_result_that_is_not_kept_is_refused(box: Box) -> None:
     """
     A request that never was, a second file of one, another connection's, and one that was dropped.
     """
@@ -145,7 +145,7 @@ def test_a_number_that_is_used_again_has_the_newer_file(box: Box) -> None:
     assert (1, -1) == (box.server.arenas, first.fd)
 
 
-def test_what_is_a_descriptor_is_refused(box: Box) -> None:
+def test_requests_that_send_a_descriptor_are_refused(box: Box) -> None:
     """
     An arena for requests, and a dock.
     """
@@ -157,9 +157,9 @@ def test_what_is_a_descriptor_is_refused(box: Box) -> None:
 
 
 @pytest.mark.parametrize(("user", "most"), [(None, RESULTS), (4711, RESULTS // GUEST_SHARE)])
-def test_who_lets_nothing_go_gets_no_other_job(box: Box, user: int | None, most: int) -> None:
+def test_a_client_that_releases_no_result_gets_no_other_job(box: Box, user: int | None, most: int) -> None:
     """
-    A guest has a share of what there is. Others than the guest go on.
+    A guest has a share of the whole. Other users are served.
     """
     client = keeping(box, user)
     for number in range(2, most + 2):
@@ -191,7 +191,7 @@ def test_kept_files_go_with_their_connection(box: Box) -> None:
     assert {-1} == {arena.fd for arena in arenas}
 
 
-def test_nothing_is_kept_for_a_client_that_is_found_to_be_gone(box: Box) -> None:
+def test_no_result_is_kept_for_a_client_that_is_gone(box: Box) -> None:
     """
     The end of its job has two answers, of the request for calls and of the job: the first one closes the connection.
     """
@@ -208,9 +208,9 @@ def test_nothing_is_kept_for_a_client_that_is_found_to_be_gone(box: Box) -> None
     assert -1 == arena.fd
 
 
-def test_a_client_that_reads_nothing_is_closed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_closed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    After as long as it may leave a reply unread; reading gives it as long again.
+    After as long as it may leave a reply unread; a read gives it as long again.
     """
     client = keeping(box)
     finish(box, client, 2, b"x" * 10)
@@ -231,7 +231,7 @@ def test_a_client_that_reads_nothing_is_closed(box: Box, monkeypatch: pytest.Mon
     assert 0 == box.server.arenas
 
 
-def test_the_daemon_waits_for_what_is_kept(box: Box) -> None:
+def test_the_daemon_waits_for_kept_results(box: Box) -> None:
     """
     A drain: the job in flight is answered, its output read, and then the connection ends.
     """
@@ -252,7 +252,7 @@ def test_the_daemon_waits_for_what_is_kept(box: Box) -> None:
     assert client.closed()
 
 
-def test_who_has_nothing_to_read_leaves_with_his_last_answer(box: Box) -> None:
+def test_a_client_without_kept_results_is_closed_with_its_last_answer(box: Box) -> None:
     """
     A drain, with a job in flight whose answer is small.
     """

@@ -33,9 +33,9 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_each_way_to_hold_a_file_counts() -> None:
+def test_every_way_to_hold_a_file_counts() -> None:
     """
-    In a message that nobody has taken, by a descriptor, by a mapping, opened anew; and then no more.
+    In a message that wasn't received, by a descriptor, by a mapping, reopened; and then no more.
     """
     before = descriptors()
     files, arena = LentFiles(), seal([bytes(SIZE)])
@@ -65,7 +65,7 @@ def test_each_way_to_hold_a_file_counts() -> None:
     assert before == descriptors()
 
 
-def test_what_is_lent_can_be_read_and_not_written() -> None:
+def test_a_lent_file_can_be_read_and_not_written() -> None:
     files, arena = LentFiles(), seal([b"result"])
     files.lend(arena)
 
@@ -158,9 +158,10 @@ def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     house.close()
 
 
-def test_c198_a_guest_who_keeps_results_gets_no_more(house: House) -> None:
+def test_c198_a_guest_that_keeps_results_gets_no_more(house: House) -> None:
     """
-    Another guest and the owner do; and he does when he has let go, or when what he sent for is his no longer.
+    Another guest and the owner do; and the guest does after releasing some, or after the message that held them was
+    dropped.
     """
     guest, other, owner = house.client(GUEST), house.client(GUEST + 1), house.client(os.geteuid())
     assert ["ok"] * 4 + ["busy"] * 2 == [house.run(guest) for _ in range(6)]
@@ -177,7 +178,7 @@ def test_c198_a_guest_who_keeps_results_gets_no_more(house: House) -> None:
     assert "ok" == house.run(house.client(GUEST))
 
 
-def test_the_owner_may_keep_what_he_wants(house: House) -> None:
+def test_the_owner_may_keep_any_number_of_results(house: House) -> None:
     """
     Control.
     """
@@ -203,6 +204,6 @@ def test_files_are_bounded_by_number_as_well(house: House, monkeypatch: pytest.M
     assert ["ok", "ok", "busy"] == [house.run(guest) for _ in range(3)]
 
 
-def test_where_descriptors_are_few_none_is_kept_for_it() -> None:
+def test_no_descriptors_are_reserved_where_they_are_scarce() -> None:
     assert 0 == Shares(limit=1500, pool=300, connections=400).spare
     assert 10 < Shares(limit=1 << 19, pool=300, connections=1024).spare

@@ -73,9 +73,9 @@ def test_c104_a_stale_socket_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder", "fifo"])
-def test_c104_what_is_no_socket_stays(kind: str, tmp_path: Path) -> None:
+def test_c104_a_file_that_is_no_socket_stays(kind: str, tmp_path: Path) -> None:
     """
-    Nothing of the user's is removed by accident, and a link isn't followed.
+    No file of the user's is removed by accident, and a link isn't followed.
     """
     path, target = tmp_path / "leeward.sock", tmp_path / "target"
     target.write_text("precious")

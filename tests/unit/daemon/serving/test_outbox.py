@@ -40,7 +40,7 @@ class Stream:
         return size
 
 
-def test_what_is_left_of_a_large_answer_counts_until_it_is_gone() -> None:
+def test_the_rest_of_a_large_answer_counts_until_it_is_sent() -> None:
     """
     Though it goes together with the small ones behind it.
     """

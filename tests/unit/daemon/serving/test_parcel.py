@@ -54,9 +54,9 @@ def test_the_most_that_may_be_inline_fits_into_a_reply():
     parcel.close()
 
 
-def test_files_go_apart_where_what_was_shown_takes_their_room() -> None:
+def test_files_are_sent_apart_where_shown_values_take_their_room() -> None:
     """
-    It has none but in the reply.
+    Shown values have room in the reply alone.
     """
     shown = tuple({kind: bytes(bundles.MAX_TOTAL // 2)} for kind in ("image/png", "image/jpeg"))
     result = Result(bytes(MOST_INLINE_BESIDE_FILES), b"", 0, Outcome.FINISHED, files={"a": bytes(1 << 20)},
@@ -72,7 +72,7 @@ def test_files_go_apart_where_what_was_shown_takes_their_room() -> None:
 
 @pytest.mark.parametrize(("results", "size", "weight"), [
     ("auto", 10, 0), ("auto", LARGE, 1), ("auto", INLINE + 1, 1), ("memfd", 1, 1), ("inline", INLINE + 1, 1)])
-def test_what_is_large_counts(results: str, size: int, weight: int):
+def test_a_large_result_has_a_weight(results: str, size: int, weight: int):
     parcel = packed(results, name=bytes(size))
 
     assert weight == parcel.weight

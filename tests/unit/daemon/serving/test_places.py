@@ -147,9 +147,9 @@ def test_guests_leave_places_to_each_other(door: Door) -> None:
     assert 1 == door.says(door.connect(), id=1, op="ping")["id"]
 
 
-def test_where_all_are_taken_the_owner_has_that_of_who_was_idle_for_longest(door: Door) -> None:
+def test_when_all_places_are_taken_the_owner_gets_the_longest_idle_one(door: Door) -> None:
     """
-    A guest's before one of the owner's own, and neither that of who is about to ask something.
+    A guest's before one of the owner's own, and not that of a client that is about to send a request.
     """
     own = [door.connect() for _ in range(4)]
     door.age(9.0)
@@ -180,7 +180,7 @@ def test_the_owner_is_refused_only_while_all_are_at_work(door: Door) -> None:
     assert 1 == door.says(door.connect(), id=1, op="ping")["id"]
 
 
-def test_who_never_asked_anything_goes_sooner(door: Door) -> None:
+def test_a_connection_without_any_request_loses_its_place_first(door: Door) -> None:
     for _ in range(8):
         door.connect()
     door.age(connection.FRESH_S + 0.1)
@@ -218,9 +218,9 @@ def test_a_flood_costs_one_look_at_all(door: Door, monkeypatch: pytest.MonkeyPat
     assert 8 >= len(looks)
 
 
-def test_the_owner_waits_at_the_door_while_who_says_nothing_may_still_ask(door: Door) -> None:
+def test_the_owner_waits_while_silent_connections_may_still_send(door: Door) -> None:
     """
-    A burst of connections that say nothing has all places, that of an idle client as well, which connects again.
+    A burst of silent connections has all places, that of an idle client as well, which connects again.
     """
     idle = door.connect()
     door.says(idle, id=1, op="ping")
@@ -233,9 +233,9 @@ def test_the_owner_waits_at_the_door_while_who_says_nothing_may_still_ask(door: 
     assert 8 == len(door.server.connections)
 
 
-def test_who_has_sent_something_keeps_the_seat_at_the_door(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_connection_that_has_sent_keeps_its_seat(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Who has not is refused first; where all have, the last to come is.
+    One that hasn't is refused first; where all have, the last to come is.
     """
     monkeypatch.setattr(server_door, "WAIT_S", 60.0)
     for sock in [door.connect() for _ in range(8)]:
@@ -251,7 +251,7 @@ def test_who_has_sent_something_keeps_the_seat_at_the_door(door: Door, monkeypat
     assert [10, 11, 12, 13] == [door.says(sock)["id"] for sock in asking]
 
 
-def test_who_hung_up_at_the_door_takes_nobodys_place(door: Door) -> None:
+def test_a_waiting_connection_that_hung_up_takes_no_place(door: Door) -> None:
     there = [door.connect() for _ in range(8)]
     for sock in there:
         door.says(sock, id=1, op="ping")
@@ -267,8 +267,8 @@ def test_who_hung_up_at_the_door_takes_nobodys_place(door: Door) -> None:
 
 
 @pytest.mark.parametrize("parts", [False, True])
-def test_who_waits_at_the_door_is_served_by_a_daemon_that_parts_and_closed_by_one_that_ends(
-        door: Door, parts: bool) -> None:
+def test_a_waiting_connection_is_served_by_a_parting_daemon_and_closed_by_an_ending_one(door: Door,
+                                                                                        parts: bool) -> None:
     for sock in [door.connect() for _ in range(8)]:
         door.says(sock, id=1, op="ping")
     waits = door.connect()

@@ -66,7 +66,7 @@ def stand() -> Stand:
 
 
 @pytest.mark.parametrize("connections", [1, 64])
-def test_what_a_turn_takes_does_not_grow_with_connections(stand: Stand, connections: int) -> None:
+def test_the_share_of_a_turn_does_not_grow_with_connections(stand: Stand, connections: int) -> None:
     for connection in range(connections):
         stand.floods(GUEST, connection)
     stand.turns(10)
@@ -74,7 +74,7 @@ def test_what_a_turn_takes_does_not_grow_with_connections(stand: Stand, connecti
     assert 10 * rounds.GUESTS_TURN == stand.of(GUEST)
 
 
-def test_connections_of_a_user_share_his_turns(stand: Stand) -> None:
+def test_connections_of_a_user_share_the_users_turns(stand: Stand) -> None:
     for connection in range(4):
         stand.floods(GUEST, connection)
     stand.turns(20)
@@ -130,7 +130,7 @@ def test_a_guests_second_is_bounded_and_the_owners_is_not(stand: Stand) -> None:
     assert first + rounds.RATE // 2 - rounds.GUESTS_TURN <= stand.of(GUEST) <= first + rounds.RATE // 2 + 1
 
 
-def test_so_are_his_bytes(stand: Stand) -> None:
+def test_a_guests_bytes_of_a_second_are_bounded(stand: Stand) -> None:
     budget = stand.budget(GUEST)
     stand.rounds.charge(budget, 0, came=rounds.BYTES)
     assert not stand.rounds.exhausted(budget)
@@ -141,7 +141,7 @@ def test_so_are_his_bytes(stand: Stand) -> None:
     assert not stand.rounds.exhausted(budget)
 
 
-def test_who_has_had_all_waits_by_the_clock_and_does_not_keep_the_loop_busy(stand: Stand) -> None:
+def test_an_exhausted_guest_waits_for_a_timer_without_busy_turns(stand: Stand) -> None:
     stand.rounds.charge(stand.budget(GUEST), 2 * rounds.RATE)
     stand.floods(GUEST, 1, 1)
     stand.turns(3)
@@ -153,7 +153,7 @@ def test_who_has_had_all_waits_by_the_clock_and_does_not_keep_the_loop_busy(stan
     assert not stand.rounds._ring
 
 
-def test_another_user_is_served_while_somebody_waits_for_his_next_second(stand: Stand) -> None:
+def test_another_user_is_served_while_an_exhausted_one_waits(stand: Stand) -> None:
     stand.rounds.charge(stand.budget(GUEST), 2 * rounds.RATE)
     stand.floods(GUEST, 1, 1)
     stand.floods(OTHER, 2, 1)
@@ -162,9 +162,9 @@ def test_another_user_is_served_while_somebody_waits_for_his_next_second(stand: 
     assert (0, 1) == (stand.of(GUEST), stand.of(OTHER))
 
 
-def test_to_connect_anew_gives_nothing_back(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reconnect_does_not_restore_the_budget(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Budgets of users without a connection are remembered while there is something to remember.
+    Budgets of users without a connection are remembered while they are charged.
     """
     monkeypatch.setattr(rounds, "_IDLE", 4)
     stand.rounds.charge(stand.budget(GUEST), 2 * rounds.RATE)
@@ -175,7 +175,7 @@ def test_to_connect_anew_gives_nothing_back(stand: Stand, monkeypatch: pytest.Mo
     assert 8 > len(stand.rounds._budgets)
 
 
-def test_who_is_gone_is_not_served(stand: Stand) -> None:
+def test_a_closed_connection_is_not_served(stand: Stand) -> None:
     stand.floods(GUEST, 1)
     stand.rounds.forget(stand.budget(GUEST), 1)
     stand.rounds.forget(stand.budget(GUEST), 1)
@@ -185,7 +185,7 @@ def test_who_is_gone_is_not_served(stand: Stand) -> None:
 
 
 @pytest.mark.faults("a bug is what this is about")
-def test_a_bug_costs_the_one_who_was_served(stand: Stand) -> None:
+def test_an_exception_costs_the_served_connection_alone(stand: Stand) -> None:
     def broken() -> None:
         raise ValueError("a bug")
     stand.rounds.later(stand.budget(GUEST), 1, broken)

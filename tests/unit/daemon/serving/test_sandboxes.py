@@ -192,9 +192,9 @@ def test_a_pool_that_ended_while_folders_were_opened_gives_no_worker(table: Tabl
     assert 1 == len(table.pool.seats)
 
 
-def test_what_a_connection_runs_ends_with_it_and_what_it_started_does_not(table: Table) -> None:
+def test_run_processes_end_with_their_connection_and_started_ones_do_not(table: Table) -> None:
     """
-    Nor does the sandbox.
+    The sandbox doesn't end either.
     """
     first, second = table.peer(), table.peer()
     box = first.open()
@@ -436,7 +436,7 @@ def test_a_daemon_that_ends_says_so(table: Table) -> None:
         peer.wait(number)["reason"] for number in (waits, peer.send("sandbox_info", sandbox=box))]
 
 
-def test_a_reader_gets_what_there_is_and_then_waits(table: Table) -> None:
+def test_a_reader_gets_the_present_output_and_then_waits(table: Table) -> None:
     """
     A poll is answered at once.
     """

@@ -368,9 +368,9 @@ def test_the_pools_refusals_are_passed_on(box: Box) -> None:
         (reply["id"], reply["error"]["kind"], reply["error"]["message"]) for reply in client.take()]
 
 
-def test_what_would_wait_for_too_long_is_refused_unread(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_would_wait_for_too_long_is_refused_undecoded(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A job of its own, before it is decoded; everything else goes its way, and so do all if nobody waits.
+    A sessionless job, before it is decoded; all other requests are served, and so are all if none waits.
     """
     decoded: list[int] = []
 
@@ -960,9 +960,9 @@ def test_a_connection_listens_until_it_is_closed(box: Box) -> None:
     assert asks._grace is not None
 
 
-def test_c098_a_guest_has_a_share_of_what_all_have(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c098_a_guest_has_a_share_of_all_buffers(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Unfinished frames and results that nobody reads: one guest's don't keep another user from his.
+    Unfinished frames and unread results: one guest's don't keep another user from having some.
     """
     monkeypatch.setattr(inbox, "INPUT", 1 << 20)
     monkeypatch.setattr(box.server, "most_results", 4)
@@ -1015,10 +1015,10 @@ def test_refusals_are_told_once_each(box: Box) -> None:
     assert 6 == box.server.metrics.requests  # what could not be read as one, too
 
 
-def test_parting_loses_nothing(box: Box) -> None:
+def test_a_parting_daemon_loses_no_request(box: Box) -> None:
     """
-    Who has asked gets his answer, who asks later finds the door closed before a byte was taken, and who is in the
-    middle of a request may end it.
+    A request that was sent is answered, a later client finds the listener closed before a byte was taken, and a
+    client in the middle of a request may end it.
     """
     idle, busy, halfway, fresh = box.client(), box.client(), box.client(), box.client()
     idle.send(id=1, op="ping")
@@ -1053,10 +1053,10 @@ def test_parting_loses_nothing(box: Box) -> None:
     assert {} == box.server.connections
 
 
-def test_at_the_end_nobody_is_waited_for_and_nothing_sent_is_lost(box: Box) -> None:
+def test_an_ending_daemon_answers_sent_requests_without_waiting(box: Box) -> None:
     """
-    What the kernel has is answered; who sends later, though he has only just connected, finds the door closed before a
-    byte was taken.
+    Requests in the kernel's buffers are answered; a client that sends later, though it has only just connected, finds
+    its connection closed before a byte was taken.
     """
     halfway, fresh, late = box.client(), box.client(), box.client()
     halfway.raw(encode({"v": 1, "id": 1, "op": "ping"})[:5])
@@ -1115,9 +1115,10 @@ def test_shutdown_is_answered_and_passed_on(box: Box) -> None:
     assert [False, True] == box.ends
 
 
-def test_who_connects_in_the_moment_of_parting_is_served_or_stays(box: Box, tmp_path: Any) -> None:
+def test_a_client_that_connects_while_the_daemon_parts_is_served_or_left_in_the_backlog(box: Box,
+                                                                                        tmp_path: Any) -> None:
     """
-    By us, or by who listens next; nobody is accepted and dropped.
+    By this daemon, or by the next one that listens; no client is accepted and dropped.
     """
     path = str(tmp_path / "s")
     listener = socket.socket(socket.AF_UNIX)
@@ -1153,7 +1154,7 @@ def test_who_connects_in_the_moment_of_parting_is_served_or_stays(box: Box, tmp_
         sock.close()
 
 
-def test_flushed_tells_when_nothing_is_left(box: Box) -> None:
+def test_flushed_reports_the_last_reply_sent(box: Box) -> None:
     """
     Requests in flight and replies unsent both count.
     """
@@ -1282,9 +1283,9 @@ def test_c098_a_guest_has_no_more_than_his_share_by_the_short_way(way: str) -> N
 
 
 @pytest.mark.parametrize("way", reactors.WAYS)
-def test_new_limits_hold_for_whoever_could_go_the_short_way(way: str) -> None:
+def test_new_limits_hold_for_armed_runners_of_the_fast_path(way: str) -> None:
     """
-    Its runners are armed already, with what limits there were.
+    They are armed already, with the limits of before.
     """
     box = Box(way)
     box.client()

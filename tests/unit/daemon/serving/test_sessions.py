@@ -141,7 +141,7 @@ def test_closing_answers_a_reset_that_waits(pool: Pool, owner: Owner) -> None:
     assert ([(1, {"session": 1}), (2, "cancelled")], {}) == (owner.answers, owner.in_flight)
 
 
-def test_closing_takes_nothing_back_that_was_answered(pool: Pool, owner: Owner) -> None:
+def test_closing_withdraws_no_answered_open(pool: Pool, owner: Owner) -> None:
     """
     The number of an open that has its answer may be another request's by now.
     """

@@ -24,11 +24,11 @@ def test_a_connection_that_parts_reads_its_first_request_then_the_end_and_closes
 
 
 @pytest.mark.parametrize("state", [state for state in ConnectionState if state is not ConnectionState.CLOSED])
-def test_whatever_it_does_it_can_be_closed(state: ConnectionState):
+def test_a_connection_can_be_closed_in_every_state(state: ConnectionState):
     assert ConnectionState.CLOSED is CONNECTION[state, ConnectionEvent.CLOSED]
 
 
-def test_nothing_follows_the_end():
+def test_no_state_follows_the_end():
     assert not any(start is ConnectionState.CLOSED for start, _ in CONNECTION)
 
 

@@ -38,7 +38,7 @@ def test_a_users_terminals_are_bounded_over_all_his_sandboxes(stand: Stand, monk
         assert b"x\r\n" == other.terminal("echo x").result().stdout
 
 
-def test_what_is_written_and_resized(stand: Stand) -> None:
+def test_a_terminal_can_be_written_and_resized(stand: Stand) -> None:
     """
     Its input stays open without being asked for, and its output is one stream.
     """

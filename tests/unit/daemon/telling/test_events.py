@@ -47,9 +47,9 @@ def test_ordinary_ends_do_not_hide_the_others() -> None:
     assert SPECIAL + ORDINARY == len(book.after(1, 0)["events"]) == len(book)
 
 
-def test_everything_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_table_of_events_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Users, names of denied calls, texts; the output isn't kept.
+    Users, names of denied calls, texts; output isn't kept.
     """
     book = EventBook()
     many = {f"call{number}": number for number in range(200)}
@@ -71,7 +71,7 @@ def test_everything_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     take_back()
 
 
-def test_who_waits_is_told_once_and_can_take_it_back() -> None:
+def test_a_waiter_is_notified_once_and_can_withdraw() -> None:
     book = EventBook()
     said: list[str] = []
     book.wait(1, lambda: said.append("first"))

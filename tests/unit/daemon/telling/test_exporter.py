@@ -29,9 +29,9 @@ GET = b"GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\n\r\n"
     ("POST /metrics HTTP/1.1", "405"), ("HEAD /metrics HTTP/1.1", "405"),
     ("", "400"), ("GET /metrics", "400"), ("GET  /metrics HTTP/1.1", "400"), ("\x16\x03\x01", "400"),
 ])
-def test_what_is_answered(head: str, status: str) -> None:
+def test_the_exporter_answers_one_path_and_method(head: str, status: str) -> None:
     """
-    One path, one method, and by a name of this machine: a page in a browser comes by its own.
+    By a name of this machine: a web page in a browser would come by a name of its own.
     """
     assert status == answer(head.encode("latin-1"), local=False)[:3]
 
@@ -44,7 +44,7 @@ def test_a_socket_has_no_name() -> None:
 
 
 @pytest.mark.parametrize("place", ["", "/run/x.sock", "127.0.0.1:9464", "127.1.2.3:0", "[::1]:65535"])
-def test_where_the_exporter_may_listen(place: str) -> None:
+def test_the_exporter_listens_on_loopback_addresses(place: str) -> None:
     assert place == check_place(place)
 
 
@@ -193,9 +193,9 @@ def test_c098_a_request_has_an_end(box: Box) -> None:
     assert 0 == box.asked
 
 
-def test_c098_who_says_nothing_is_closed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c098_a_silent_client_is_closed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    And who takes nothing, after the same time.
+    And one that doesn't read, after the same time.
     """
     monkeypatch.setattr(module, "LIFE_S", 0.05)
     silent, deaf = box.connect(), box.connect()
@@ -222,7 +222,7 @@ def test_c098_places_are_taken_from_the_oldest(box: Box) -> None:
         sock.close()
 
 
-def test_a_client_that_goes_leaves_nothing(box: Box) -> None:
+def test_a_client_that_disconnects_leaves_no_state(box: Box) -> None:
     """
     Before its request, in the middle of it, and while its answer is put together.
     """

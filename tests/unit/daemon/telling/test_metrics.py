@@ -103,7 +103,7 @@ def test_series_by_user_are_bounded() -> None:
                                                                for user in executions.labels("user"))
 
 
-def test_a_bucket_holds_what_is_at_most_its_bound() -> None:
+def test_a_bucket_counts_values_up_to_its_bound() -> None:
     histogram = Histogram((0.1, 1.0))
     for value in (0.0, 0.1, 0.10001, 1.0, 5.0):
         histogram.observe(value)
@@ -149,7 +149,7 @@ def test_every_kind_of_refusal_has_a_series(kind: str) -> None:
     "# HELP x y\n# TYPE x counter\nx 1\nx 2\n", "# HELP x y\n# TYPE x counter\nx{a=\"1\nx\"} 2\n",
     '# HELP x y\n# TYPE x histogram\nx_bucket{le="1"} 2\nx_bucket{le="+Inf"} 1\nx_sum 1\nx_count 1\n',
 ])
-def test_the_reader_refuses_what_is_wrong(text: str) -> None:
+def test_the_reader_refuses_malformed_text(text: str) -> None:
     """
     The control of all of these tests.
     """

@@ -198,7 +198,7 @@ def test_every_denied_call_is_in_one_record(watch: Watch) -> None:
     assert {"mount": 32, "bpf": 2} == watch.observer.metrics.denied
 
 
-def test_jobs_that_were_denied_nothing_leave_nothing(watch: Watch) -> None:
+def test_jobs_without_refused_calls_leave_no_record(watch: Watch) -> None:
     """
     Neither records nor memory, however many there are.
     """
@@ -210,7 +210,7 @@ def test_jobs_that_were_denied_nothing_leave_nothing(watch: Watch) -> None:
     assert {} == watch.observer._offenders
 
 
-def test_what_was_left_out_is_told_later(watch: Watch) -> None:
+def test_omitted_records_are_counted_later(watch: Watch) -> None:
     """
     By the reactor, and at the latest when the daemon ends.
     """
