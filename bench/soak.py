@@ -48,7 +48,7 @@ AT_ONCE = 2
 WORKERS = 4
 #: What there may be more of at the end than after the first tenth. The daemon's own memory is in KiB. Workers keep some
 #: empty groups for later jobs, with a few descriptors each; how many they need shows after thousands of jobs.
-ROOM = {"KiB of the daemon": 8 << 10, "groups": 4 * WORKERS, "descriptors": 14 * WORKERS}
+ROOM = {"KiB of the daemon": 4 << 10, "groups": 4 * WORKERS, "descriptors": 14 * WORKERS}
 #: Seconds that any single job may take from call to answer: a hostile job's time limit, and what a remade worker takes.
 PATIENCE_S = 60.0
 HOSTILE_TIME_S = 0.2

@@ -44,20 +44,41 @@ _TURN_ACCEPTS = 64
 _FAILURES, _WITHIN_S = 5, 1.0
 _PAUSE_S, _PAUSE_MOST_S = 0.1, 5.0
 
+#: Cancelled timers that may stay in the heap until they are due.
+_CANCELLED = 64
+
+
+class _Cancelled:
+    """
+    How many cancelled timers are still in a reactor's heap.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
 
 class Timer:
     """
     A call that waits for its time; `cancel` it or let it run, once.
+
+    Attributes:
+        call: None when it was cancelled or has run.
     """
 
-    __slots__ = ("call", "when")
+    __slots__ = ("_cancelled", "call", "when")
 
-    def __init__(self, when: float, call: Callable[[], None]) -> None:
+    def __init__(self, when: float, call: Callable[[], None], cancelled: _Cancelled | None = None) -> None:
         self.when = when
         self.call: Callable[[], None] | None = call
+        self._cancelled = cancelled
 
     def cancel(self) -> None:
-        self.call = None
+        if self.call is not None:
+            self.call = None
+            if self._cancelled is not None:
+                self._cancelled.count += 1
 
 
 class _Failing:
@@ -137,6 +158,7 @@ class Reactor:
         self._failing: dict[int, _Failing] = {}
         self._turns = 0
         self._timers: list[tuple[float, int, Timer]] = []
+        self._cancelled = _Cancelled()
         self._soon: deque[Callable[[], None]] = deque()
         self._count = itertools.count()
         self.stopped = False
@@ -216,7 +238,7 @@ class Reactor:
         """
         Call at *when*, as `now` tells it.
         """
-        timer = Timer(when, call)
+        timer = Timer(when, call, self._cancelled)
         heapq.heappush(self._timers, (when, next(self._count), timer))
         return timer
 
@@ -262,8 +284,11 @@ class Reactor:
         if self.fast_path is not None and self.fast_path.held:
             self.fast_path.flush(math.inf if self._soon or (self._timers and self._timers[0][0] <= now) else now)
         while self._timers and self._timers[0][0] <= now:
-            call = heapq.heappop(self._timers)[2].call
-            if call is not None:
+            timer = heapq.heappop(self._timers)[2]
+            call, timer.call = timer.call, None
+            if call is None:
+                self._cancelled.count -= 1
+            else:
                 self._do(call)
         for _ in range(len(self._soon)):
             self._do(self._soon.popleft())
@@ -335,14 +360,27 @@ class Reactor:
     def _patience(self, limit: float | None) -> float:
         if self._soon:
             return 0.0
-        while self._timers and self._timers[0][2].call is None:
-            heapq.heappop(self._timers)
+        self._drop_cancelled()
         waits = [] if limit is None else [limit]
         if self._timers:
             waits.append(max(0.0, self._timers[0][0] - self.now()))
         if self.fast_path is not None and self.fast_path.held and self.fast_path.due is not None:
             waits.append(max(0.0, self.fast_path.due - self.now()))
         return min(waits, default=-1.0)
+
+    def _drop_cancelled(self) -> None:
+        """
+        Drop cancelled timers that are next, and all of them when they are most of the heap: a job's time limit may be
+        an hour, and the job takes a millisecond.
+        """
+        timers, cancelled = self._timers, self._cancelled
+        if cancelled.count > _CANCELLED and 2 * cancelled.count > len(timers):
+            timers[:] = [each for each in timers if each[2].call is not None]
+            heapq.heapify(timers)
+            cancelled.count = 0
+        while timers and timers[0][2].call is None:
+            heapq.heappop(timers)
+            cancelled.count -= 1
 
     def close(self) -> None:
         """

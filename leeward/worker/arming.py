@@ -19,7 +19,7 @@ from functools import partial
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.isolation.channel import Channel
-from leeward.loop.reactor import Reactor
+from leeward.loop.reactor import Reactor, Timer
 from leeward.protocols import Protocol
 from leeward.run.births import attend
 from leeward.run.runner import Runner
@@ -98,6 +98,7 @@ class Arming:
         self.runners: dict[int, Runner] = {}
         self.store: deque[Runner] = deque()
         self.report: dict[str, str] = {}
+        self._deadlines: dict[int, Timer] = {}  # of those being armed
         self._waits = False  # for a turn
         self._stumbles = Stumbles()
         self._rests = False  # until the next one is tried
@@ -206,7 +207,7 @@ class Arming:
         finally:
             there.close()
         attend(self._reactor, runner, self._born, self.failed)
-        self._reactor.after(self._terms.patience.keeper, partial(self._check_armed, runner))
+        self._deadlines[number] = self._reactor.after(self._terms.patience.keeper, partial(self._check_armed, runner))
         return number
 
     # --- its birth ------------------------------------------------------------
@@ -257,6 +258,9 @@ class Arming:
         was_arming = runner.state is RunnerState.ARMING
         runner.happen(event)
         if was_arming:
+            deadline = self._deadlines.pop(runner.number, None)
+            if deadline is not None:  # it is set once the keeper was asked
+                deadline.cancel()
             self._pool.arming_over(runner.number)
 
     # --- what fails -----------------------------------------------------------

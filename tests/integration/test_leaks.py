@@ -17,6 +17,7 @@ from kit.box import RUNS, Box
 from kit.live_daemon import LiveDaemon
 from kit.sessions import Wire
 from leeward.isolation.cgroup import hierarchy
+from leeward.run.runner import Runner
 from leeward.spec.job import Job
 
 #: Jobs between the first look and the last.
@@ -131,6 +132,25 @@ def run_sessions(box: Box) -> None:
             wire.until(lambda: not wire.server.connections)
     box.log.rows.clear()
     RUNS.clear()
+
+
+def runners() -> int:
+    return sum(type(each) is Runner for each in gc.get_objects())
+
+
+def test_an_ended_runner_is_freed_before_the_deadline_of_its_arming():
+    """
+    A timer holds the runner that it is about, and seconds are thousands of jobs.
+    """
+    with Box(pool_size=1) as box:
+        for _ in range(60):
+            box.run("pass")
+        until = box.reactor.now() + box.engine.pool.workers[0]._terms.patience.keeper / 2
+        while runners() > 5 and box.reactor.now() < until:
+            box.reactor.turn(0.1)
+        left = runners()
+
+    assert left <= 5
 
 
 def test_jobs_and_faults_do_not_leak():

@@ -67,6 +67,30 @@ def test_timers_run_in_order_and_cancelled_ones_don_t(reactor: Reactor):
     assert ["first", "second"] == ran
 
 
+def test_cancelled_timers_do_not_stay_until_they_are_due(reactor: Reactor):
+    kept = reactor.after(3600.0, list)
+    for _ in range(10_000):
+        reactor.after(3600.0, list).cancel()
+        reactor.turn(0)
+
+    assert len(reactor._timers) < 200
+    assert kept in [timer for _, _, timer in reactor._timers]
+
+
+def test_a_timer_that_has_run_or_is_cancelled_twice_counts_once(reactor: Reactor):
+    timers = [reactor.after(3600.0, list) for _ in range(100)]
+    for timer in timers[:90] * 2:
+        timer.cancel()
+    ran = reactor.after(0.0, list)
+    reactor.turn(0)
+    ran.cancel()
+    reactor.turn(0)
+
+    assert timers[90:] == [timer for _, _, timer in sorted(reactor._timers)]
+    assert ran.call is None
+    assert 0 == reactor._cancelled.count
+
+
 def test_soon_runs_after_this_turn_and_may_ask_again(reactor: Reactor):
     ran: list[int] = []
 
