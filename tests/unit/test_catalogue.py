@@ -57,7 +57,7 @@ def test_every_link_leads_somewhere() -> None:
     assert [] == [path for path in named if not (ROOT / path).is_file()]
 
 
-def test_every_row_says_what_is_tried_what_it_gives_and_what_holds_it() -> None:
+def test_every_row_has_an_attack_and_its_lock() -> None:
     for row in ROWS:
         if not row.tests.startswith("none: "):
             assert 1 == row.attack.count(" — "), row.numbers
@@ -98,7 +98,7 @@ def test_tests_are_found_with_the_locks_of_their_marks(tmp_path: Path) -> None:
     assert {1: [here], 2: [here]} == catalogue.citations(tmp_path)
 
 
-def test_the_column_is_written_from_what_is_there() -> None:
+def test_the_column_is_written_from_the_tests() -> None:
     here = [Citation(Path(path), "test_c001_x") for path in ("unit/wire/test_b.py", "escapes/test_a.py")]
 
     text = catalogue.renewed("| c001 | a — b | `seccomp` | old |\n"
@@ -108,7 +108,7 @@ def test_the_column_is_written_from_what_is_there() -> None:
                     "| c002 | a | | none: so |\n| c003 | a — b | c |  |\n")
 
 
-def test_what_is_no_row_is_an_error() -> None:
+def test_a_malformed_row_is_an_error() -> None:
     assert [Row(range(118, 132), "a", "", "none: so")] == catalogue.rows("| c118 to c131 | a | | none: so |\n")
     with pytest.raises(ValueError, match="no row"):
         catalogue.rows("| c1 | a | b | c |\n")

@@ -138,9 +138,9 @@ def test_hashes_are_as_the_librarys(kind: str) -> None:
 
 
 @pytest.mark.parametrize("slots", [False, True])
-def test_what_a_class_says_of_itself_holds(kind: str, slots: bool) -> None:
+def test_options_of_a_class_are_honoured(kind: str, slots: bool) -> None:
     """
-    Its own methods are kept, and what it doesn't want isn't made.
+    Its own methods are kept, and methods that it switches off aren't made.
     """
     dataclass, _ = KINDS[kind]
     body = {"__annotations__": {"name": "str"}, "__repr__": lambda self: "its own", "__eq__": lambda self, other: True}
@@ -172,7 +172,7 @@ def test_the_library_takes_ours_for_its_own() -> None:
         ours.replace(one, wrong=1)
 
 
-def test_classes_with_as_many_fields_share_their_code_and_nothing_else() -> None:
+def test_classes_with_as_many_fields_share_only_their_code() -> None:
     """
     Each has its own names, defaults and factories.
     """
@@ -206,9 +206,9 @@ def test_instances_can_be_copied_and_pickled() -> None:
     assert one == pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one)
 
 
-def test_nothing_dear_is_imported_for_it() -> None:
+def test_the_module_imports_no_expensive_module() -> None:
     """
-    That is what it is for.
+    It exists for that.
     """
     program = ("import sys; from leeward.outcome import JobError; JobError('a', 'b', 'c');"
                "print([name for name in ('dataclasses', 'inspect', 'typing', 're') if name in sys.modules])")
@@ -240,7 +240,7 @@ STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result",
 
 
 @pytest.mark.thorough
-def test_only_what_starts_often_uses_it() -> None:
+def test_only_processes_that_start_often_use_it() -> None:
     """
     All others have the library's, and none of these has.
     """

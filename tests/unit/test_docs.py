@@ -69,7 +69,7 @@ def test_every_test_that_the_page_on_reliability_names_is_there():
         assert f"\ndef {function}" in file.read_text(), (path, function)
 
 
-def test_how_long_the_tests_take():
+def test_readme_and_dev_name_the_same_duration_of_the_tests():
     """
     README.md says what ./dev says.
     """

@@ -15,9 +15,9 @@ from kit import lanes
 from kit.features import ROOT
 
 
-def test_what_the_second_lane_names_is_there() -> None:
+def test_paths_of_the_second_lane_exist() -> None:
     """
-    And each of it once.
+    And each is named once.
     """
     names = (*lanes.EARLY, *lanes.SECOND)
 

@@ -42,7 +42,7 @@ def marks(*made: pytest.MarkDecorator) -> list[pytest.Mark]:
     ([pytest.mark.lock("seccomp", beside="mounts", because="it is so")], "one name"),
     ([pytest.mark.lock("seccomp", beside=("mounts",))], "needs a reason"),
 ])
-def test_a_test_has_to_say_what_it_is_about(made: list[pytest.MarkDecorator], fault: str | None) -> None:
+def test_a_test_has_to_name_its_lock(made: list[pytest.MarkDecorator], fault: str | None) -> None:
     found = fault_of_marks(marks(*made))
 
     assert (fault is None) is (found is None)
@@ -68,8 +68,8 @@ def test_a_test_has_to_say_what_it_is_about(made: list[pytest.MarkDecorator], fa
     (Claim("sealing"), [WHOLE, NONE], [NONE], "in a control"),
     (Claim("pipes"), [WHOLE, NONE], [SECCOMP], "in a control"),
 ])
-def test_what_ran_is_compared_with_what_it_says(claim: Claim, runs: list[Run], controls: list[Run],
-                                                fault: str | None) -> None:
+def test_sandboxes_that_ran_are_compared_with_the_mark(claim: Claim, runs: list[Run], controls: list[Run],
+                                                       fault: str | None) -> None:
     found = fault_of_runs(claim, [*runs, *controls], controls)
 
     assert (fault is None) is (found is None)
@@ -143,9 +143,9 @@ def test_a_control_that_fails_is_a_failure(run: Callable[[str], pytest.RunResult
     result.stdout.fnmatch_lines(["*assert not 'held anyway'*"])
 
 
-def test_a_test_that_does_not_run_what_it_says_fails(run: Callable[[str], pytest.RunResult]) -> None:
+def test_a_test_that_does_not_run_its_mark_fails(run: Callable[[str], pytest.RunResult]) -> None:
     """
-    What a fixture ran, or the test before, doesn't count; nor what ran without the lock, but in no control.
+    Sandboxes that a fixture ran, or the test before, don't count; nor do those without the lock outside a control.
     """
     result = run("""
 @pytest.fixture

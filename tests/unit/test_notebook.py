@@ -66,13 +66,13 @@ def test_a_picture_is_shown_before_other_forms() -> None:
     assert ("img", "data:image/png;base64,iVBORw==") == (name, attributes["src"])
 
 
-def test_a_result_with_nothing_to_show_is_text() -> None:
+def test_a_result_without_a_shown_value_is_text() -> None:
     result = Result(b"", b"", 0, Outcome.FINISHED)
 
     assert {"text/plain": repr(result)} == result._repr_mimebundle_()
 
 
-def test_what_has_no_picture_of_its_own_is_named() -> None:
+def test_a_type_without_a_display_form_is_named() -> None:
     shown = bundle(Result(b"x" * 30_000, b"", 0, Outcome.FINISHED, results=({"application/pdf": b"%PDF"},)))
 
     assert "application/pdf: 4 bytes" in shown["text/html"]

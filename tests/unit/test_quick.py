@@ -20,7 +20,7 @@ ATTACK = "import pytest\n@pytest.mark.smoke\ndef test_marked(): {verdict}\ndef t
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests/escapes").glob("test_*.py")), ids=lambda path: path.stem)
-def test_each_boundary_has_a_quick_test(path: Path) -> None:
+def test_every_boundary_has_a_quick_test(path: Path) -> None:
     tests = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
 
     assert any("pytest.mark.smoke" == ast.unparse(mark) for test in tests for mark in test.decorator_list)
@@ -53,7 +53,7 @@ def test_without_the_option_everything_runs(run: Run) -> None:
     run("pass").assert_outcomes(passed=4)
 
 
-def test_a_quick_run_says_what_it_leaves_out(run: Run) -> None:
+def test_a_quick_run_names_the_tests_that_it_leaves_out(run: Run) -> None:
     result = run("pass", "--quick")
 
     result.assert_outcomes(passed=2, deselected=2)

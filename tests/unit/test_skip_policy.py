@@ -36,7 +36,7 @@ def test_a_requirement_is_met_by_the_version_that_is_there(requirement, met):
     (("sun", "moon"), "needs moon: this machine has none"),
     (("landlock>=4", "moon"), "needs landlock>=4, moon: this machine has 3, none"),
 ])
-def test_the_reason_names_what_is_missing(requirements, reason):
+def test_the_reason_names_the_missing_feature(requirements, reason):
     assert reason == skip_policy.reason_for(requirements)
 
 

@@ -29,9 +29,9 @@ from leeward.spec.egress import Policy, narrow, parse_policy
     ("fc00::1", "private"), ("fd12::1", "private"), ("fd00:ec2::254", "metadata"), ("fe80::1", "link-local"),
     ("fec0::1", "site-local"), ("ff02::1", "multicast"), ("4000::1", "reserved"), ("::2:0:0:0", "reserved"),
 ])
-def test_each_refused_range_is_refused_by_name(address: str, what: str) -> None:
+def test_every_refused_range_is_refused_by_name(address: str, what: str) -> None:
     """
-    Of each range an address, and what it is called: the smallest range counts.
+    An address of each range, and the range's name: the smallest range counts.
     """
     found = range_of(ip_address(address))
 
@@ -54,9 +54,9 @@ def test_addresses_beside_the_ranges_are_public(address: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1).map(ip_address) | st.integers(0, 2**128 - 1).map(ip_address))
-def test_what_python_knows_as_special_is_refused(address: object) -> None:
+def test_addresses_that_python_calls_special_are_refused(address: object) -> None:
     """
-    The table has whatever `ipaddress` doesn't call global, a witness that was made by somebody else.
+    The table has all that `ipaddress` doesn't call global; the module is an independent witness.
     """
     found = ip_address(str(address))
     if not found.is_global or found.is_multicast or found.is_reserved:
@@ -79,7 +79,7 @@ def test_a_range_is_opened_by_its_name(by: str, address: str, opens: bool) -> No
     assert opens == (refused(ip_address(address), policy) is None)
 
 
-def test_each_policy_has_to_open_a_range() -> None:
+def test_every_policy_has_to_open_a_range() -> None:
     """
     A client can't open what its operator hasn't.
     """

@@ -83,7 +83,7 @@ def test_an_answer_ends_the_wait() -> None:
     run(test)
 
 
-def test_what_is_decided_asks_nobody() -> None:
+def test_a_decided_request_is_not_asked() -> None:
     async def test() -> None:
         desk = Desk()
         for name in ("open.example.org", "other.example.org"):
@@ -93,9 +93,9 @@ def test_what_is_decided_asks_nobody() -> None:
     run(test)
 
 
-def test_nothing_waits_for_nobody() -> None:
+def test_no_request_waits_without_a_listening_client() -> None:
     """
-    Nor any longer, when the last one who listens has gone.
+    Waiting ones are answered when the last listening client has gone.
     """
     async def test() -> None:
         silent = Desk(listening=False)

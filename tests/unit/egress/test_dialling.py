@@ -137,7 +137,7 @@ def test_tries_at_once_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, 0.0, do)
 
 
-def test_whoever_gives_up_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_dial_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Neither of a try that goes on, nor of one that has just succeeded.
     """

@@ -166,7 +166,7 @@ def test_bodies_have_a_bound() -> None:
         answered(requests, responses, OK)
 
 
-def test_what_waits_has_a_bound() -> None:
+def test_waiting_requests_have_a_bound() -> None:
     """
     Bytes behind a request that isn't answered: the job is read no more, and more than that is an error.
     """

@@ -136,7 +136,7 @@ def test_tls_is_verified_by_the_name() -> None:
     ("http://exa mple.org/", {"allow": ["*"]}, "invalid URL: "), ("example.org", {"allow": ["*"]}, "invalid URL: "),
     ("http://example.org/", {"allow": ["*"], "limits": {"request": 3}}, "request body too large: 4 bytes"),
 ])
-def test_what_is_refused(url: str, table: dict[str, Any] | None, text: str) -> None:
+def test_a_malformed_fetch_is_refused(url: str, table: dict[str, Any] | None, text: str) -> None:
     """
     Before anything is sent; each error begins as documented.
     """
@@ -325,9 +325,9 @@ def test_responses_have_a_limit(answer: bytes) -> None:
     assert run(do()) == "response body too large: more than 10 bytes"
 
 
-def test_what_is_compressed_stays_so() -> None:
+def test_a_compressed_body_stays_compressed() -> None:
     """
-    A bomb is as large as its bytes on the way.
+    A bomb is as large as its bytes on the wire.
     """
     bomb = gzip.compress(b"\0" * (10 << 20))
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s" % (len(bomb), bomb)

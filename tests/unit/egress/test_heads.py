@@ -94,7 +94,8 @@ def test_the_authority_that_goes_on(authority: str, host: str, port: int) -> Non
     (("GET / HTTP/1.1", "Connection: upgrade", "Upgrade: websocket", "Upgrade: h2c"), 0, True, ""),
     (("POST / HTTP/1.1", "Expect: 100-Continue", "Content-Length: 1"), 1, True, ""),
 ])
-def test_what_follows_a_head(lines: tuple[str, ...], length: int | None, keeps: bool, upgrade: str) -> None:
+def test_length_persistence_and_upgrade_of_a_head_are_read(lines: tuple[str, ...], length: int | None, keeps: bool,
+                                                           upgrade: str) -> None:
     """
     The body, another request, another protocol.
     """
@@ -166,7 +167,7 @@ def test_what_follows_a_head(lines: tuple[str, ...], length: int | None, keeps: 
     (("CONNECT example.org:443 HTTP/1.1", HOST, "Content-Length: 1"), 400, "CONNECT with a body"),
     (("GET / HTTP/1.1", HOST, "Expect: x"), 417, "expectation"),
 ])
-def test_what_is_refused(lines: tuple[str, ...], status: int, reason: str) -> None:
+def test_a_malformed_head_is_refused(lines: tuple[str, ...], status: int, reason: str) -> None:
     """
     Each with the status to answer.
     """

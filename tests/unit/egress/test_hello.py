@@ -26,7 +26,7 @@ def parse_hello(data: bytes) -> Hello | None:
 @pytest.mark.parametrize(("name", "protocols"), [
     ("example.org", ("h2", "http/1.1")), ("a.example.org", ()), (None, ()),
 ])
-def test_what_openssl_sends(name: str | None, protocols: tuple[str, ...]) -> None:
+def test_a_hello_of_openssl_is_read(name: str | None, protocols: tuple[str, ...]) -> None:
     """
     Name and protocols of a real client.
     """
@@ -38,7 +38,7 @@ def test_what_openssl_sends(name: str | None, protocols: tuple[str, ...]) -> Non
     ((NAMED, ECH), Hello("example.org", hidden=True)), ((b"\xff\xce\0\0",), Hello("", hidden=True)),
     ((b"\x0a\x0a\0\0", NAMED), Hello("example.org")),
 ])
-def test_what_a_hello_says(extensions: tuple[bytes, ...], found: Hello) -> None:
+def test_name_and_protocols_of_a_hello_are_read(extensions: tuple[bytes, ...], found: Hello) -> None:
     """
     Each extension that is read, among others.
     """
@@ -90,9 +90,9 @@ def test_a_hello_survives_any_split() -> None:
     (records(hello(b"\0\0\0\1")), True), (records(hello(b"\0\x10" + block(block(b"\0", 2), 2))), True),
     (records(b"\x01" + block(hello(NAMED)[4:30], 3)), True),
 ])
-def test_what_is_no_hello_is_one_error(data: bytes, is_tls: bool) -> None:
+def test_a_malformed_hello_is_one_error(data: bytes, is_tls: bool) -> None:
     """
-    One error, which says whether it was TLS at all.
+    The error says whether the bytes were TLS at all.
     """
     with pytest.raises(HelloError) as caught:
         parse_hello(data)

@@ -68,7 +68,7 @@ def test_credentials_in_base64_get_the_value_and_it_comes_back() -> None:
         assert b"Basic " + other == dict(kept.head.fields)[b"authorization"]
 
 
-def test_a_host_is_not_asked_for_what_could_not_be_searched() -> None:
+def test_a_host_is_not_asked_for_encodings_that_cannot_be_searched() -> None:
     got = injection(head("Accept-Encoding: gzip\r\nRange: bytes=0-9\r\nIf-Range: x\r\nAccept: a\r\n"))
 
     assert got.head.fields == ((b"accept", b"a"), (b"accept-encoding", b"identity"))

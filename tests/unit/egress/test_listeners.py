@@ -76,7 +76,7 @@ def test_names_that_nobody_answers_take_no_more_than_a_share_of_the_resolver() -
 
 
 @pytest.mark.parametrize("failure", [OSError("no such name"), None])
-def test_a_share_hands_on_what_the_resolver_says(failure: OSError | None) -> None:
+def test_a_share_passes_on_the_resolvers_answer(failure: OSError | None) -> None:
     async def lookup(_name: str) -> list[Address]:
         if failure is not None:
             raise failure

@@ -58,9 +58,9 @@ def read(message: bytes) -> tuple[int, int, list[tuple[int, bytes]]]:
     ("example.org", "example.org"), ("EXAMPLE.Org", "example.org"), ("_x.example.org", "_x.example.org"),
     ("127.0.0.1", ""), ("a b.org", ""), ("", ""), ("b\u00fc.org", ""), ("x-.org", ""), ("2130706433", ""),
 ])
-def test_what_a_query_asks(given_: str, name: str) -> None:
+def test_the_name_of_a_query_is_read(given_: str, name: str) -> None:
     """
-    The name in its one form; "" where no host has it.
+    The name in its canonical form; "" where no host has it.
     """
     found = parse_query(query(given_, AAAA))
 
@@ -86,7 +86,7 @@ def test_a_dot_within_a_label_is_none_between_labels() -> None:
     query(".".join(["a" * 63] * 5)),
     struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + b"\xc0\x0c\0\1\0\1", query() + b"x" * 1300,
 ])
-def test_what_is_no_query_is_one_error(message: bytes) -> None:
+def test_a_malformed_query_is_one_error(message: bytes) -> None:
     """
     One error, and nothing else.
     """

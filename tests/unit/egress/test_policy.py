@@ -176,9 +176,9 @@ def test_every_cause_has_a_row() -> None:
     assert {said.partition(" ")[2] for _, _, said, _ in ROWS} - {""} == set(CAUSES)
 
 
-def test_what_a_person_has_granted() -> None:
+def test_a_grant_counts_as_a_rule_of_allow() -> None:
     """
-    A grant stands for a rule of `allow`; deny and addresses hold as before.
+    `deny` and `addresses` hold as before.
     """
     policy = parse_policy({"ask": ["*"], "deny": ["evil.net"]})
 

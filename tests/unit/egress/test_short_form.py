@@ -15,7 +15,7 @@ from leeward.egress.short_form import parse_short_form
 from leeward.spec.egress import EgressLimits, PolicyError, parse_policy
 
 
-def test_each_key_is_one_of_a_policy() -> None:
+def test_every_key_of_the_short_form_is_one_of_a_policy() -> None:
     """
     All of them at once.
     """
@@ -31,9 +31,9 @@ def test_each_key_is_one_of_a_policy() -> None:
     assert parse_short_form({}).limits == EgressLimits()
 
 
-def test_nothing_is_allowed_by_itself() -> None:
+def test_the_short_form_allows_no_host_by_default() -> None:
     """
-    Without domains, and of private addresses without the key that says so; metadata in no case.
+    Without domains, and of private addresses without the key for them; metadata in no case.
     """
     request = Request("example.org", None, 443, "https", "GET", "/")
     assert decide(parse_short_form({}), request).cause == "unlisted"

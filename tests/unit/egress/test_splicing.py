@@ -102,7 +102,7 @@ def test_a_few_bytes_do_not_wait_for_more() -> None:
     _run(test)
 
 
-def test_what_may_not_pass_ends_it_and_does_not_pass() -> None:
+def test_refused_bytes_end_the_connection_and_do_not_pass() -> None:
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
         splicing = Splicing(source, goal, Counts(most=10).take, lambda _: None)
         splicing.begin()

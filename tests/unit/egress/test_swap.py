@@ -33,7 +33,7 @@ def test_the_longest_counts_where_one_value_begins_another() -> None:
     assert b"p" == streamed(Swap(PAIRS), b"secret")
 
 
-def test_nothing_is_looked_for() -> None:
+def test_without_secrets_bytes_pass_unchanged() -> None:
     assert b"as it is" == streamed(Swap([]), b"as ", b"it is")
 
 

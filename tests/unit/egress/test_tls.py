@@ -50,7 +50,7 @@ async def joined(inner: ssl.SSLContext, outer: ssl.SSLContext, name: str = NAME)
     return job, broker
 
 
-def test_a_sandbox_trusts_what_its_authority_made() -> None:
+def test_a_sandbox_trusts_certificates_of_its_authority() -> None:
     """
     For that name, by what clients check: strictly, as newer versions of Python do. And bytes go through, whole.
     """

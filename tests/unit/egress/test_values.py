@@ -25,7 +25,7 @@ def test_a_value_is_read_from_each_source(data: bytes, value: bytes) -> None:
     (b"sk-live\x000123\0", "printable ASCII"), ("sk-live-ä".encode() + b"\0", "printable ASCII"),
     (b"\n" * 9 + b"\0", "0 b"),
 ])
-def test_what_is_none_is_told_without_it(data: bytes, why: str) -> None:
+def test_an_unusable_secret_is_reported_without_its_value(data: bytes, why: str) -> None:
     got = checked(data)
 
     assert isinstance(got, str)

@@ -139,7 +139,7 @@ RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
      "sudo sysctl -w kernel.io_uring_disabled=0"),
     (but(io_uring=errno.ENOSYS, filtered=True, engine=Runtime.DOCKER), "io_uring", Support.MISSING, DOCKER_SECCOMP),
 ])
-def test_what_is_wanting_is_named_with_its_cure(facts, name, state, cure):
+def test_a_missing_feature_is_named_with_its_cure(facts, name, state, cure):
     """
     And it says what leeward does without it.
     """
@@ -152,7 +152,7 @@ def test_what_is_wanting_is_named_with_its_cure(facts, name, state, cure):
     assert "\n" not in feature.cure  # a line to type
 
 
-def test_what_hangs_on_user_namespaces_points_there():
+def test_features_that_need_user_namespaces_point_there():
     """
     One cause, one cure.
     """
@@ -165,7 +165,7 @@ def test_what_hangs_on_user_namespaces_points_there():
         "see namespace.user"}
 
 
-def test_root_is_not_told_to_open_what_is_open_to_root():
+def test_root_is_not_told_to_allow_user_namespaces():
     """
     kernel.unprivileged_userns_clone binds ordinary users.
     """
@@ -174,7 +174,7 @@ def test_root_is_not_told_to_open_what_is_open_to_root():
     assert "unprivileged" not in found(facts, "namespace.user").cure
 
 
-def test_an_older_landlock_says_what_it_lacks():
+def test_an_older_landlock_names_its_missing_rights():
     """
     Not more.
     """

@@ -13,7 +13,7 @@ from leeward.host.profiles import NEEDED, REFUSED, seccomp, text
 from leeward.isolation.seccomp.syscalls import ALL
 
 
-def test_the_file_is_what_the_tables_make():
+def test_the_file_is_generated_from_the_tables():
     """
     `python -m leeward.host.profiles` writes it.
     """
@@ -37,7 +37,7 @@ def test_the_tables_are_of_calls_that_exist_and_are_disjoint():
     assert not needed & refused
 
 
-def test_what_reaches_the_hosts_kernel_is_refused():
+def test_calls_that_change_the_hosts_kernel_are_refused():
     refused = {name for row in json.loads(text("seccomp"))["syscalls"] if "SCMP_ACT_ALLOW" != row["action"]
                for name in row["names"]}
 

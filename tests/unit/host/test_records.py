@@ -91,9 +91,9 @@ def test_every_record_is_here():
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_what_stops_leeward_there_has_a_line_that_cures_it(name: str):
+def test_a_feature_that_stops_leeward_has_a_line_that_cures_it(name: str):
     """
-    And nothing else is said to stop it, but what hangs on it.
+    And no other one is said to stop it, but those that depend on it.
     """
     stops = {each.name: each for each in features(record(name)) if each.stops and not each.cure.startswith("see ")}
 
@@ -165,7 +165,7 @@ def test_permissive_selinux_is_not_blamed():
     (0, "0 0 4294967295\n", "without CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_SETFCAP"),
     (0x800001c0, "0 1000 1\n", "of a user namespace with too few ids"),
 ])
-def test_what_root_must_be_able_to_do(capabilities: int, ids: str, have: str | None):
+def test_root_needs_its_capabilities_and_id_maps(capabilities: int, ids: str, have: str | None):
     one = dataclasses.replace(record("wsl2"), root=True, capabilities=capabilities, files={"/proc/self/uid_map": ids})
     (root,) = [each for each in features(one) if "root" == each.name]
 

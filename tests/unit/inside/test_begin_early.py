@@ -49,7 +49,7 @@ def test_the_one_call_renews_all_of_the_state(alone: None) -> None:
     assert isinstance(renew, types.BuiltinFunctionType)
 
 
-def test_the_renewal_in_c_is_what_a_job_begins_with(alone: None) -> None:
+def test_a_runner_that_begins_in_c_has_its_renewal_prepared(alone: None) -> None:
     assert main.begin_early(Laid, 3, 4) is not None  # type: ignore[arg-type]  # it's no more than made
     assert main._laid is not None
 
@@ -63,13 +63,13 @@ def test_no_job_begins_in_c_where_another_generator_is_loaded(
     assert main._laid is None
 
 
-def test_nor_where_random_has_another_one_behind_it(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_begins_in_c_where_random_has_another_generator(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "_inst", random.SystemRandom())
 
     assert main.begin_early(Laid, 3, 4) is None  # type: ignore[arg-type]  # as above
 
 
-def test_nor_where_a_library_has_hooks(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_begins_in_c_where_a_library_has_fork_hooks(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "_registered", [(None, print)])
 
     assert main.begin_early(Laid, 3, 4) is None  # type: ignore[arg-type]  # as above

@@ -32,9 +32,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(parts=st.lists(PARTS, min_size=1, max_size=5))
-def test_a_pattern_finds_what_glob_finds(tree: Path, parts: list[str]) -> None:
+def test_a_pattern_finds_the_files_that_glob_finds(tree: Path, parts: list[str]) -> None:
     """
-    And of what glob finds only with hidden files, it says that it is hidden.
+    A match that glob finds only with hidden files is reported as hidden.
     """
     pattern = "/".join(parts)
     expected, everything = ({name for name in glob.glob(pattern, root_dir=tree, recursive=True, include_hidden=hidden)
@@ -128,7 +128,7 @@ def test_the_list_is_bounded(tmp_path: Path) -> None:
     assert ("0003", "too_many") == left_out[0]
 
 
-def test_files_up_to_the_bound_leave_nothing_out(tmp_path: Path) -> None:
+def test_files_up_to_the_bound_are_all_collected(tmp_path: Path) -> None:
     """
     The control of the above.
     """

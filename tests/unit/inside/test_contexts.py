@@ -19,9 +19,9 @@ def forgotten():
     contexts._found.clear()
 
 
-def test_they_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None:
+def test_contexts_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None:
     """
-    The ones that verify hosts; another one stays as it is.
+    Those that verify hosts; another context stays as it is.
     """
     early, other = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     file = tmp_path / "certificates.pem"

@@ -37,7 +37,7 @@ os.register_at_fork(after_in_child=lambda: said.append("child 3"))
     monkeypatch.setattr(hooks, "_registered", [])
 
 
-def test_what_a_library_registers_is_run_as_fork_would(library: None) -> None:
+def test_fork_hooks_of_a_library_run_as_by_fork(library: None) -> None:
     register = os.register_at_fork
     with hooks.recorded():
         import hooking  # type: ignore[import-not-found]  # the fixture's

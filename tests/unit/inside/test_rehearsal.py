@@ -15,7 +15,7 @@ from leeward.spec.job import Job
 from leeward.wire import job as wire
 
 
-def test_the_rehearsals_frame_is_what_the_daemon_would_send():
+def test_the_rehearsals_frame_is_the_daemons():
     assert wire.job_frame(Job(code=rehearsal.CODE)) == rehearsal.FRAME
 
 
@@ -36,7 +36,7 @@ def test_output_on_the_stage_goes_nowhere_else(capfd: pytest.CaptureFixture[str]
     assert ("after", "") == capfd.readouterr()
 
 
-def test_everything_is_put_back_even_when_it_goes_wrong(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_rehearsal_restores_all_state(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(linecache, "cache", {"kept": (1, None, ["x"], "kept")})
     descriptors = sorted(os.listdir("/proc/self/fd"))
     before = sys.modules["__main__"], list(sys.argv), list(sys.path)

@@ -96,7 +96,7 @@ class Everything:
         return {"a": 1}
 
 
-def test_each_form_of_a_value_is_made() -> None:
+def test_every_form_of_a_value_is_made() -> None:
     got = shown("display(x)", {"x": Everything()})
 
     assert [{"text/plain": "everything", "text/html": "<b>é</b>", "text/markdown": "**é**", "image/svg+xml": "<svg/>",
@@ -165,7 +165,7 @@ def test_a_class_shows_as_a_class(thing: object) -> None:
     assert [{"text/plain": repr(thing)}] == shown("x", {"x": thing}).results
 
 
-def test_what_has_no_room_is_named() -> None:
+def test_a_value_without_room_is_named() -> None:
     many = shown("for n in range(70): display(n)\n'last'")
     assert bundles.MAX_RESULTS == len(many.results)
     assert "'last'" == many.value
@@ -180,7 +180,7 @@ def test_what_has_no_room_is_named() -> None:
     assert bundles.MAX_PLAIN == len(large.value or "")
 
 
-def test_a_value_is_told_where_nothing_has_room() -> None:
+def test_the_last_value_has_its_text_where_no_form_has_room() -> None:
     got = shown(f"for size in ({bundles.MAX_ONE}, {bundles.MAX_TOTAL - bundles.MAX_ONE}):\n"
                 "    display({'image/png': bytes(size)}, raw=True)\n'x' * 9")
 
@@ -211,7 +211,7 @@ for each in threads: each.join()
     assert bundles.MAX_TOTAL // 200_000 == len(checked)
 
 
-def test_what_comes_after_the_end_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_shown_after_the_end_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     made = Showing()
     made.run(b"f = display", "<job>", space := {})
     before = made.end()
@@ -222,7 +222,7 @@ def test_what_comes_after_the_end_is_printed(capsys: pytest.CaptureFixture[str])
     assert "late\n" == capsys.readouterr().out
 
 
-def test_what_is_shown_before_an_error_is_kept() -> None:
+def test_a_value_shown_before_an_error_is_kept() -> None:
     made = Showing()
     with pytest.raises(ZeroDivisionError):
         made.run(b"display(1)\n1 / 0", "<job>", {})

@@ -56,7 +56,7 @@ def test_suggestions_are_shown_as_by_python(name: str, suggested: str) -> None:
     assert shown(RAISE[name]).endswith(f". Did you mean: '{suggested}'?\n")
 
 
-def test_carets_are_below_what_failed() -> None:
+def test_carets_are_below_the_failed_expression() -> None:
     *_, line, carets, _ = shown("x = 1; y = foo").splitlines()
     assert line.index("foo") == carets.index("^^^")
 

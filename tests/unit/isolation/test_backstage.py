@@ -22,7 +22,7 @@ MOUNTS = Clone.NEWNS | Clone.NEWNET
     (0, False, PODMANS, Backstage(MOUNTS | Clone.NEWUSER, True, "0 0 1\n1 1 65536", "0 0 1\n1 1 65536")),
     (1000, False, HOST, Backstage(MOUNTS | Clone.NEWUSER, False, "1000 1000 1", "1001 1001 1")),
 ], ids=["root", "a user with the right", "a container's root", "Podman's root", "a user"])
-def test_which_namespaces_a_zygote_gets(uid: int, capable: bool, map: str, want: Backstage) -> None:
+def test_a_zygote_gets_its_namespaces(uid: int, capable: bool, map: str, want: Backstage) -> None:
     """
     A user namespace where mounts take one; every id that a worker may get is in it, by its own number.
     """

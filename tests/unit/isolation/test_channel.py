@@ -11,9 +11,10 @@ from leeward.isolation.channel import Channel
 from leeward.wire import control
 
 
-def test_the_last_words_of_who_did_not_listen_arrive() -> None:
+def test_the_last_message_of_a_peer_that_did_not_read_arrives() -> None:
     """
-    Who closes a socket with something unread in it leaves ECONNRESET, which is told before what he had sent.
+    A socket that is closed with unread bytes in it leaves ECONNRESET, which is reported before the bytes that it had
+    sent.
     """
     here, there = Channel.pair()
     here.send(control.Mapped())

@@ -25,7 +25,7 @@ def test_the_ports_are_those_of_the_policy_and_two_more() -> None:
 @pytest.mark.parametrize(("ports", "said"), [
     (range(1000, 1009), "9 ports"), ([0], "1 to 65535"), ([65536], "1 to 65535"), ([-1], "1 to 65535"),
 ])
-def test_too_many_ports_and_what_is_none_are_refused(ports: list[int], said: str) -> None:
+def test_too_many_or_malformed_ports_are_refused(ports: list[int], said: str) -> None:
     with pytest.raises(BadRequest, match=said):
         egress.plan(ports)
 
@@ -78,7 +78,7 @@ def test_the_route_says_that_every_address_is_local(family: int) -> None:
     assert read.get_attr("RTA_DST") is None
 
 
-def test_each_family_has_its_route_and_then_its_listeners() -> None:
+def test_every_family_has_its_route_and_then_its_listeners() -> None:
     """
     One for DNS over UDP, then the ports' in order; each is bound before it listens, none shares its port.
     """

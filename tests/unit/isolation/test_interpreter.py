@@ -51,7 +51,7 @@ def test_javas_folders_are_those_of_etc(monkeypatch: pytest.MonkeyPatch) -> None
     assert ("/etc/java", "/etc/java-17-openjdk") == interpreter.configured()
 
 
-def test_this_host_has_a_size() -> None:
+def test_the_size_of_this_host_is_read() -> None:
     assert interpreter.machine().processors >= 1
     assert interpreter.machine().booted > 0
 

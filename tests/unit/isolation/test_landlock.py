@@ -39,7 +39,7 @@ def access(plan: landlock.LandlockPlan) -> dict[str, FsAccess]:
     (10, (1 << 17) - 1, 15, 3, 5),
     (11, (1 << 17) - 1, 15, 3, 5),
 ])
-def test_everything_that_an_abi_knows_is_denied(abi, fs, net, scoped, flags):
+def test_every_right_of_an_abi_is_denied(abi, fs, net, scoped, flags):
     """
     A right that the kernel could restrict and the plan didn't would be open to all.
     """
@@ -67,7 +67,7 @@ def test_no_rule_holds_a_right_that_its_abi_lacks(abi):
 
 
 @pytest.mark.parametrize("abi", range(1, landlock.NEWEST + 1))
-def test_nothing_covers_the_sealed_file(abi):
+def test_no_rule_covers_the_sealed_file(abi):
     """
     The self-check opens it and must fail.
     """
@@ -92,7 +92,7 @@ def test_a_view_that_would_cover_it_is_a_bug(view):
         landlock.plan(view, 7)
 
 
-def test_each_part_of_a_view_allows_its_own():
+def test_every_part_of_a_view_has_its_rights():
     """
     Binds are read and run, texts read, scratch is free, devices are devices.
     """
@@ -184,9 +184,9 @@ def test_names_are_the_kernel_s():
 
 
 @pytest.mark.parametrize("optional", [False, True])
-def test_only_what_may_be_missing_may_be_refused(optional):
+def test_only_optional_paths_may_be_refused(optional):
     """
-    A path that must be there and isn't stops the steps. So does a ruleset that isn't enforced, in any case.
+    A required path that is missing stops the steps. So does a ruleset that isn't enforced, in any case.
     """
     rule = landlock.PathRule("/srv", int(FsAccess.READ_FILE), optional)
     plan = landlock.LandlockPlan(1, int(FsAccess.READ_FILE), 0, 0, 0, (rule,))
@@ -197,7 +197,7 @@ def test_only_what_may_be_missing_may_be_refused(optional):
     assert {Gives.NOTHING} == {step.gives for step in (added, closed, *last)}
 
 
-def test_a_listed_folder_shows_names_and_nothing_else() -> None:
+def test_a_listed_folder_shows_names_alone() -> None:
     """
     The root's rule covers all folders, the sealed file among them: it gives no right to what they hold.
     """

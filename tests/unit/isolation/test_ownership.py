@@ -44,7 +44,7 @@ def test_a_way_of_our_own_is_fine(way: Path):
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
 @pytest.mark.parametrize("up", [0, 1, 2])
-def test_what_others_can_write_is_refused(way: Path, mode: int, up: int):
+def test_a_path_that_others_can_write_is_refused(way: Path, mode: int, up: int):
     """
     At the end or on the way there; the folder and the cure are named.
     """
@@ -85,7 +85,7 @@ def test_a_link_out_of_a_folder_that_others_can_write_is_refused(way: Path):
 
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("up", [0, 1])
-def test_what_belongs_to_another_is_refused(way: Path, up: int):
+def test_a_path_of_another_owner_is_refused(way: Path, up: int):
     """
     Whatever the mode: its owner can change it.
     """

@@ -44,14 +44,14 @@ def host(tmp_path: Path) -> Path:
     ("link", False, "a link to folder"),
     ("link", True, "a link to folder"),
 ])
-def test_what_must_be_there_must_be_what_it_has_to_be(host: Path, name: str, file: bool, have: str) -> None:
+def test_a_required_source_must_be_of_its_kind(host: Path, name: str, file: bool, have: str) -> None:
     with pytest.raises(Unsupported, match=have):
         list(sources(view(Bind(str(host / name), "/shown", file=file))))
 
 
 @pytest.mark.parametrize(("name", "file"), [
     ("missing", False), ("file/below", True), ("file", False), ("folder", True)])
-def test_what_may_be_missing_is_left_out(host: Path, name: str, file: bool) -> None:
+def test_a_missing_optional_source_is_left_out(host: Path, name: str, file: bool) -> None:
     assert [] == list(sources(view(Bind(str(host / name), "/shown", optional=True, file=file))))
 
 
@@ -71,10 +71,10 @@ def test_a_device_is_a_file(host: Path) -> None:
 
 
 @pytest.mark.parametrize("optional", [False, True])
-def test_nothing_is_shown_whose_attributes_were_not_set(host: Path, optional: bool) -> None:
+def test_no_source_is_shown_without_its_attributes(host: Path, optional: bool) -> None:
     """
-    The kernel may refuse to open what may be missing. What it opened must get its attributes; where it did not,
-    there is no descriptor, and no other refusal will do.
+    The kernel may refuse to open an optional source. An opened one must get its attributes; where it did not, there
+    is no descriptor, and no other refusal will do.
     """
     made = steps(Bind(str(host / "folder"), "/shown", optional=optional),
                  Bind(str(host / "file"), "/file", optional=optional, file=True))

@@ -16,7 +16,7 @@ def test_half_is_the_jobs(text: str, most: int) -> None:
     assert most == watches.half(text)
 
 
-def test_of_what_this_kernel_grants() -> None:
+def test_half_of_the_kernels_watches_are_granted() -> None:
     most = int(Path("/proc/sys/fs/epoll/max_user_watches").read_text())
 
     assert max(1, most // 2) == watches.granted()

@@ -105,7 +105,7 @@ def test_an_end_that_fails_is_told_too() -> None:
     assert 2 == barrier.faults
 
 
-def test_a_log_that_fails_ends_nothing() -> None:
+def test_a_failing_log_does_not_end_the_loop() -> None:
     barrier, owner = Barrier(), Owner()
     barrier.report = owner.fails
     barrier.count = owner.fails
@@ -135,9 +135,9 @@ def test_every_step_is_taken() -> None:
 # --- the loop ------------------------------------------------------------------
 
 
-def test_what_comes_behind_a_failure_is_served(reactor: Reactor, told: list[tuple[str, str, int]]) -> None:
+def test_callbacks_behind_a_failed_one_are_called(reactor: Reactor, told: list[tuple[str, str, int]]) -> None:
     """
-    In one turn: of descriptors, of timers, and of what was put off.
+    In one turn: of descriptors, of timers, and of deferred calls.
     """
     owner, got = Owner(), []
     pipes = [os.pipe() for _ in range(3)]
@@ -237,7 +237,7 @@ def test_a_connection_ends_by_its_own_failure(reactor: Reactor, told: list[tuple
     theirs.close()
 
 
-def test_what_is_no_exception_goes_through(reactor: Reactor) -> None:
+def test_a_keyboard_interrupt_is_not_caught(reactor: Reactor) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
     reactor.soon(interrupt)

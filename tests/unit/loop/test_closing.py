@@ -31,7 +31,7 @@ def test_no_descriptor_comes_by_tcp() -> None:
         assert not may_pass(sock)
 
 
-def test_what_comes_with_a_descriptor_is_not_received(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_bytes_sent_with_a_descriptor_are_not_received(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.send(b"before")
     assert guarded(ours)

@@ -287,9 +287,9 @@ def test_a_runner_that_goes_is_handed_over(box: Box) -> None:
     ("oom", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"), ("forks", "max 3\n"), ("forks", "nothing\n"),
     ("time", "user_usec 5\n"), ("peak", ""), ("peak", "many\n"), ("oom", "xoom_kill 3\n"), ("oom", "oom_killer 3\n"),
 ])
-def test_what_was_counted_is_handed_over(box: Box, name: str, text: str) -> None:
+def test_counters_of_the_job_are_handed_over(box: Box, name: str, text: str) -> None:
     """
-    A limit that was hit has to be told; and a figure that isn't there isn't made up.
+    A limit that was hit has to be reported; a missing figure isn't made up.
     """
     runner = box.runner()
     box.send(request())
@@ -334,9 +334,9 @@ def test_much_output_is_handed_over(box: Box) -> None:
     encode_request(Execute(3, code=CODE, stdin=b"x")), encode_request(Execute(3, code=CODE, limits={"time": 1})),
     request(3, b"#" * 32769), b"\0\0\0\0", b"\xff" * 4, b"\0\0\0\x01\xc1",
 ], ids=["ping", "module", "name", "stdin", "limits", "large", "empty", "huge", "noise"])
-def test_everything_else_is_left_as_it_came(box: Box, message: bytes) -> None:
+def test_other_requests_are_left_unread(box: Box, message: bytes) -> None:
     """
-    And what follows, even if it would be plain: requests keep their order.
+    And requests behind them, even if the fast path could take those: requests keep their order.
     """
     runner = box.runner()
 
@@ -363,11 +363,10 @@ def test_a_request_in_pieces_is_the_owners(box: Box, size: int) -> None:
 @given(at=st.integers(0, 200), byte=st.integers(0, 255), more=st.binary(max_size=6), cut=st.integers(0, 6),
        number=st.sampled_from([1, 130, 300, 70000, 2**40]), code=st.sampled_from([b"", b"x", b"y" * 30, b"z" * 260]))
 @example(at=0, byte=0, more=b"", cut=0, number=2**53 - 1, code=b"")
-def test_the_fast_path_takes_nothing_that_the_reference_reads_otherwise(box: Box, at: int, byte: int, more: bytes,
-                                                                        cut: int,
-                                                                        number: int, code: bytes) -> None:
+def test_the_fast_path_reads_every_request_as_the_reference_does(box: Box, at: int, byte: int, more: bytes, cut: int,
+                                                                 number: int, code: bytes) -> None:
     """
-    Of a damaged request the fast path takes what the reference takes as this very code, or nothing.
+    Of a damaged request the fast path takes the same code as the reference, or none.
     """
     payload = bytearray(request(number, code)[4:])
     payload[at % len(payload)] = byte
@@ -392,9 +391,9 @@ def test_the_fast_path_takes_nothing_that_the_reference_reads_otherwise(box: Box
         assert job_frame(Job(code=taken[0][1])) == runner.code()
 
 
-def test_a_batch_takes_what_is_on_offer_and_leaves_the_rest(box: Box) -> None:
+def test_a_batch_takes_the_offered_runners_and_leaves_the_rest(box: Box) -> None:
     """
-    In order; who is left waits with the owner, and nothing overtakes it.
+    In order; requests that are left wait with the owner, and none overtakes them.
     """
     box.runner()
     box.runner()
@@ -735,9 +734,9 @@ def test_a_sessions_requests_go_to_its_runner_one_after_the_other(box: Box, sess
     assert [] == box.data
 
 
-def test_what_a_session_began_is_told_before_anything_else(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_begun_job_of_a_session_is_reported_before_other_events(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Whoever acts finds it in the books: at a descriptor's word, at a time, and at what was put off.
+    Before a descriptor's event, a timer, and deferred calls.
     """
     monkeypatch.setattr(fast_path, "_HELD_S", 3600.0)
     runner = held(box)
@@ -772,9 +771,9 @@ def test_what_a_session_began_is_told_before_anything_else(box: Box, monkeypatch
     os.close(write)
 
 
-def test_what_a_session_began_is_told_when_it_is_due(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_begun_job_of_a_session_is_reported_when_it_is_due(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nothing else happens: a turn waits no longer than that.
+    Without any other event: a turn waits no longer than that.
     """
     monkeypatch.setattr(fast_path, "_HELD_S", 0.1)
     held(box)
@@ -855,7 +854,7 @@ def test_a_session_has_one_job_at_a_time(box: Box) -> None:
 
 
 @pytest.mark.parametrize("when", ["held", "after a job"])
-def test_a_session_that_is_withdrawn_takes_nothing(box: Box, when: str) -> None:
+def test_a_withdrawn_session_takes_no_job(box: Box, when: str) -> None:
     runner = held(box)
     if "after a job" == when:
         box.send(turn(1))
@@ -1111,9 +1110,9 @@ def frames(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("number", [1, 127, 128, 65536, 2**53 - 1])
-def test_who_is_shed_and_finds_no_runner_is_refused_as_python_would(box: Box, number: int) -> None:
+def test_a_shed_connection_without_a_runner_is_refused_as_by_python(box: Box, number: int) -> None:
     """
-    Byte for byte; Python hears how many there were, and of no request.
+    Byte for byte; Python gets the number of the refusals, and no request.
     """
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
@@ -1123,9 +1122,9 @@ def test_who_is_shed_and_finds_no_runner_is_refused_as_python_would(box: Box, nu
     assert (encode_refused(number, WHY), [1], [], []) == (box.answer(), box.refusals, box.data, box.jobs)
 
 
-def test_who_is_shed_gets_a_runner_that_is_on_offer(box: Box) -> None:
+def test_a_shed_connection_gets_an_offered_runner(box: Box) -> None:
     """
-    Of three that come together the first one.
+    Of three requests that come together the first one.
     """
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
@@ -1153,7 +1152,7 @@ def test_only_code_alone_is_refused_there(box: Box) -> None:
     assert [encode_refused(1, WHY)] == frames(box.answer())
 
 
-def test_nobody_is_refused_who_is_not_shed_or_no_more(box: Box) -> None:
+def test_a_connection_that_is_not_shed_any_more_is_not_refused(box: Box) -> None:
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
     box.fast_path.shed(box.stream.fd, False)

@@ -106,5 +106,5 @@ def test_soon_runs_after_this_turn_and_may_ask_again(reactor: Reactor):
     reactor.run(lambda: 3 == len(ran))
 
 
-def test_forgetting_what_isn_t_watched_is_harmless(reactor: Reactor):
+def test_forgetting_an_unwatched_descriptor_has_no_effect(reactor: Reactor):
     reactor.forget(12345)

@@ -74,9 +74,9 @@ def test_a_refusal_has_words(book: AskBook, told: list[Any]) -> None:
     assert [AskAnswer(7, 0, "Denied by leeward (request 1)"), AskAnswer(8, 0, "Blocked by rule")] == told
 
 
-def test_what_nobody_waits_for_any_more_is_gone(book: AskBook, told: list[Any]) -> None:
+def test_an_ask_without_a_waiting_request_is_removed(book: AskBook, told: list[Any]) -> None:
     """
-    Taken back, its sandbox over, or its broker.
+    It was withdrawn, its sandbox is over, or its broker is.
     """
     for end in (lambda: book.hear(Unask(7)), lambda: book.over(1), book.lost):
         book.hear(Ask(1, 7, ABOUT))
@@ -118,7 +118,7 @@ def test_an_ask_of_no_lease_is_refused(book: AskBook, told: list[Any]) -> None:
 @pytest.mark.parametrize("wrong", [
     {"name": 1}, {"name": "a\nb"}, {"name": "x" * 600}, {"port": 0}, {"port": True}, {"protocol": "dns"},
     {"seconds": 1}, {"seconds": float("nan")}, {"path": "/" * 9000}, {"method": None}, {"rule": "\x1b[2J"}])
-def test_what_is_no_ask(book: AskBook, wrong: dict[str, object]) -> None:
+def test_a_malformed_ask_ends_the_broker(book: AskBook, wrong: dict[str, object]) -> None:
     """
     The broker that says so is ended for it.
     """
@@ -129,10 +129,10 @@ def test_what_is_no_ask(book: AskBook, wrong: dict[str, object]) -> None:
         book.hear(Ask(1, 7, ABOUT))
 
 
-def test_the_broker_hears_who_listens(book: AskBook, told: list[Any], reactor: Reactor,
-                                      monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_broker_is_told_of_listening_clients(book: AskBook, told: list[Any], reactor: Reactor,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Of the first one and of the last, and of nobody who is back in time.
+    Of the first one and of the last, and of none that is back in time.
     """
     monkeypatch.setattr(asks, "GRACE_S", 0.01)
     assert Listening(0) == book.listening

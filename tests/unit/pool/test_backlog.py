@@ -172,7 +172,7 @@ def test_long_jobs_wait_for_each_other() -> None:
     assert max(daemon.waits.values()) > 30.0
 
 
-def test_nobody_is_refused_before_a_job_has_ended() -> None:
+def test_no_job_is_refused_before_one_has_ended() -> None:
     backlog = Backlog(DELAY, 1)
     backlog.started(0, 0.0)
     backlog.waits(0.0)
@@ -191,9 +191,9 @@ def standing(workers: int = 2) -> Backlog:
     return backlog
 
 
-def test_the_bound_and_what_holds_after_it() -> None:
+def test_beyond_the_bound_a_stricter_one_holds() -> None:
     """
-    Ten job times or the delay; then half a job time, until nobody was refused for a while.
+    Ten job times or the delay; then half a job time, until no job was refused for a while.
     """
     backlog = standing()
     assert JOBS * 0.01 <= DELAY
@@ -226,7 +226,7 @@ def test_a_full_queue_is_an_overload_if_it_stands(when: float, strict: bool) -> 
 
 
 @pytest.mark.parametrize(("load", "dense"), [(1.5, False), (1.9, False), (3.0, True), (10.0, True)])
-def test_it_is_dense_where_more_are_refused_than_start(load: float, dense: bool) -> None:
+def test_the_backlog_is_dense_where_more_jobs_are_refused_than_start(load: float, dense: bool) -> None:
     daemon = Daemon().run(steady(load * 400, 5.0))
     assert dense is (len(daemon.refused) > len(daemon.waits))
     daemon = Daemon()
@@ -249,9 +249,9 @@ def test_a_few_refusals_or_old_ones_are_not_dense() -> None:
     assert not backlog.dense(2.0)
 
 
-def test_what_sessions_hold_takes_no_jobs() -> None:
+def test_workers_of_sessions_take_no_jobs() -> None:
     """
-    It leaves the divisor, and comes back; where all are held nobody knows how long it takes.
+    They leave the divisor, and come back; where sessions have all workers the wait is unknown.
     """
     backlog = standing()
     assert backlog.refusal(15, 1.0) is None
@@ -271,7 +271,7 @@ def test_no_bound_by_time() -> None:
     assert backlog.refusal(1000, 1.0) is None
 
 
-def test_the_job_time_is_never_less_than_what_runs_has_taken() -> None:
+def test_the_job_time_is_never_less_than_that_of_running_jobs() -> None:
     backlog = standing()
     backlog.started(0, 2.0)
     backlog.started(1, 4.0)

@@ -68,9 +68,10 @@ def plan_of(hatched: Hatched) -> ZygotePlan:
     return hatched.plan
 
 
-def test_each_step_in_its_order_and_the_way_back(steps: list[str]) -> None:
+def test_the_start_takes_its_steps_in_order_and_undoes_them_in_reverse(steps: list[str]) -> None:
     """
-    Orphans come to us, limits are there to inherit and the driver has moved us before there is a zygote.
+    The daemon is a subreaper, limits are set to be inherited and the driver has moved the daemon before there is a
+    zygote.
     """
     bootstrap = begin(Settings())
     assert ["subreaper", "limits", "choose", "sweep", "hatch"] == steps
@@ -80,7 +81,7 @@ def test_each_step_in_its_order_and_the_way_back(steps: list[str]) -> None:
     assert ["end zygote", "close driver"] == steps[5:]
 
 
-def test_what_is_taken_is_the_takers(steps: list[str]) -> None:
+def test_a_taken_zygote_is_not_closed_by_its_maker(steps: list[str]) -> None:
     """
     Closing leaves zygote and driver alone.
     """
@@ -110,7 +111,7 @@ def test_a_step_that_fails_takes_back_those_before(steps: list[str], wrong: str,
     assert ["choose", "sweep", "close driver"] == steps[2:]
 
 
-def test_what_the_zygote_is_told(steps: list[str]) -> None:
+def test_the_zygote_is_told_its_settings(steps: list[str]) -> None:
     """
     What of the settings concerns it.
     """
@@ -144,9 +145,10 @@ def test_limits_to_inherit(refused: type[Exception] | None, monkeypatch: pytest.
     assert [(resource.RLIMIT_NOFILE, (4096, 4096)), (resource.RLIMIT_CORE, core)] == limits
 
 
-def test_what_a_profile_can_not_show(tmp_path: Path) -> None:
+def test_an_unsuitable_path_of_a_profile_is_refused(tmp_path: Path) -> None:
     """
-    A link to what no sandbox is shown; and what would lie below a writable folder's own mount, where nobody sees it.
+    A link to a path that no sandbox is shown; and a path below a writable folder's own mount, where it would be
+    covered.
     """
     view: Any = SimpleNamespace(binds=(), texts=(), links=(), scratch=SimpleNamespace(targets=("/workspace", "/tmp")))
     (tmp_path / "link").symlink_to("/sys")

@@ -119,7 +119,7 @@ def key(name: str) -> PoolKey:
     return PoolKey(environment=name)
 
 
-def test_each_branch_has_slots_of_its_own(clock: Clock) -> None:
+def test_every_branch_has_slots_of_its_own(clock: Clock) -> None:
     """
     Four each: two workers, one for sessions and one in advance. The third environment fills the place.
     """
@@ -187,9 +187,9 @@ def test_a_failure_is_told_and_remembered(clock: Clock) -> None:
     assert 2 == len(Branch.made)
 
 
-def test_who_hears_of_a_failure_is_not_kept(clock: Clock) -> None:
+def test_waiters_of_a_failed_branch_are_not_kept(clock: Clock) -> None:
     """
-    What is remembered has no trace of those who asked: it would hold each of their requests.
+    The remembered failure has no reference to the requests that waited, which would keep them in memory.
     """
     class Request:
         pass
@@ -217,7 +217,7 @@ def test_a_branch_that_never_stands_ends(clock: Clock) -> None:
     assert "no worker was ready" in str(Branch.made[0].refused)
 
 
-def test_what_can_not_be_had(clock: Clock) -> None:
+def test_an_unknown_or_too_large_branch_is_refused(clock: Clock) -> None:
     ours = table(clock)
     with pytest.raises(BadRequest):
         ours.of(key("nothing"))

@@ -106,9 +106,9 @@ def fds() -> Iterator[list[int]]:
         os.close(fd)
 
 
-def test_nothing_is_started_before_there_is_need(seen: BrokerLink, far: Far, fds: list[int]) -> None:
+def test_the_broker_is_started_when_it_is_needed(seen: BrokerLink, far: Far, fds: list[int]) -> None:
     """
-    Then it is told what it is to become, before anything else.
+    Then it is told its settings, before any other message.
     """
     assert (-1, []) == (seen.pid, far.ends)
 
@@ -155,10 +155,10 @@ def test_the_next_lease_waits_for_the_end_of_the_one_before(seen: BrokerLink, fa
     assert [1, 2] == told
 
 
-def test_a_broker_that_clears_nothing_is_ended(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int],
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_clears_no_lease_is_ended(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int],
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Else its worker would be nobody's any more.
+    Else its worker would stay unusable.
     """
     monkeypatch.setattr(broker, "STUCK_S", 0.01)
     seen.stand("worker", PLAN, fds)
@@ -167,11 +167,11 @@ def test_a_broker_that_clears_nothing_is_ended(seen: BrokerLink, far: Far, react
     reactor.run(partial(_there_are, far, 2))
 
 
-def test_nor_does_the_one_that_follows_it_keep_a_worker(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int],
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_broker_has_the_same_time_to_clear_a_lease(seen: BrokerLink, far: Far, reactor: Reactor,
+                                                            fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    It has the time again that the one before had, and no less: else brokers would be ended one after the other where
-    many workers wait.
+    The same time as the one before, and no less: else brokers would be ended one after the other where many workers
+    wait.
     """
     monkeypatch.setattr(broker, "STUCK_S", 0.01)
     late: list[int] = []
@@ -210,8 +210,7 @@ def test_another_one_is_told_everything(seen: BrokerLink, far: Far, reactor: Rea
     assert [FIRST, Stand(1, [53, 3128, 80], 1), before[0], Stand(2, [53, 3128, 80], 1), Over(2)] == after
 
 
-def test_who_is_needed_by_nobody_is_not_started_again(seen: BrokerLink, far: Far, reactor: Reactor,
-                                                      fds: list[int]) -> None:
+def test_an_unneeded_broker_is_not_restarted(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int]) -> None:
     seen.stand("worker", PLAN, fds)
     seen.gone("worker")
     far.ends[-1].close()
@@ -239,11 +238,11 @@ def test_rows_are_taken_and_nonsense_ends_it(seen: BrokerLink, far: Far, reactor
     assert [row] == rows
 
 
-def test_a_broker_that_reads_nothing_does_not_block_the_daemon(seen: BrokerLink, far: Far, reactor: Reactor, fds:
-list[int],
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_read_does_not_block_the_daemon(seen: BrokerLink, far: Far, reactor: Reactor,
+                                                               fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    What its channel doesn't take is queued, and sent in order when it does; and it is replaced if it never does.
+    Messages that its channel doesn't take are queued, and sent in order when it does; and it is replaced if it never
+    does.
     """
     many: dict[str, object] = {"allow": ["x" * 1000] * 100}
     seen.stand("worker", PLAN, fds)

@@ -46,7 +46,7 @@ class replaced:
 
 
 @pytest.mark.parametrize("release", ["5.10.0-33-amd64", "6.1.0", "6.18.44-fc-v669"])
-def test_nothing_is_tried_where_it_is_known_to_work(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+def test_no_cover_is_tried_on_kernels_known_to_work(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     tries = on(monkeypatch, release, coverable._REFUSED)
     assert coverable.is_coverable()
     assert not tries

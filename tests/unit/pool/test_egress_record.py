@@ -72,9 +72,9 @@ def test_rows_of_a_lease_that_is_over_have_its_owner(monkeypatch: pytest.MonkeyP
     assert ["late", "too late", "never leased"] == [row["name"] for row in record.after(EVERYBODY, 0)["events"]]
 
 
-def test_who_has_the_most_rows_loses_his_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_with_the_most_rows_loses_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    So nobody pushes another's out; and it is told how many are missing.
+    So no user displaces another's; and a user is told how many are missing.
     """
     monkeypatch.setattr(egress_record, "MOST_ROWS", 10)
     record = EgressRecord()
@@ -105,9 +105,9 @@ def test_an_answer_is_a_page() -> None:
     assert (3, egress_record.PAGE + 3) == (len(second["events"]), second["last"])
 
 
-def test_who_waits_is_told_of_his_own_rows() -> None:
+def test_a_waiter_is_notified_of_the_users_own_rows() -> None:
     """
-    Once, and not after he has taken it back.
+    Once, and not after it has withdrawn.
     """
     record = EgressRecord()
     leased(record, l5=1, l6=2)
@@ -138,10 +138,9 @@ def test_rows_and_bytes_are_counted_by_verdict() -> None:
     (Mock(), "", {"kind": "session"}),
     (Mock(), "s" * 26, {"kind": "sandbox", "sandbox": "s" * 26}),
 ])
-def test_whose_a_lease_is(take: Any, seat: str, about: dict[str, Any]) -> None:
+def test_a_lease_belongs_to_a_job_session_or_sandbox(take: Any, seat: str, about: dict[str, Any]) -> None:
     """
-    A job's, a session's, or a sandbox's, which has its seat before the pool has its ticket; and a worker's next lease
-    ends the one before.
+    A sandbox has its seat before the pool has its ticket; and a worker's next lease ends the one before.
     """
     record = EgressRecord()
     ways = PoolWays(Mock(), record, Mock(), EgressPlan((53,), ()), {}, "web", None)

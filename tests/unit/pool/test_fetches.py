@@ -15,7 +15,7 @@ from leeward.wire.egress_control import FetchAnswer
 FAILED = {"failed": "dns", "message": "no", "url": ""}
 
 
-def test_each_fetch_is_answered_once() -> None:
+def test_every_fetch_is_answered_once() -> None:
     waiting, got = Fetches(), []
     number = waiting.begin(1, got.append)
 

@@ -88,9 +88,9 @@ def test_a_full_queue_belongs_to_no_connection() -> None:
     assert [(1, 0), (2, 0), (1, 10), (1, 11)] == emptied(line)
 
 
-def test_who_may_not_is_passed_over_and_keeps_his_place() -> None:
+def test_a_user_over_quota_is_skipped_and_keeps_the_place() -> None:
     """
-    A quota that is used up holds nobody else.
+    An exhausted quota holds no other user up.
     """
     line: FairQueue[Job] = FairQueue(100)
     for user in (1, 1, 2):
@@ -154,10 +154,10 @@ def test_a_cancelled_job_is_removed_once() -> None:
 
 @given(st.lists(st.one_of(st.tuples(st.integers(0, 4), st.integers(0, 2)), st.none()), max_size=200),
        st.integers(1, 12))
-def test_the_queue_is_fair_whatever_comes(moves: list[tuple[int, int] | None], size: int) -> None:
+def test_the_queue_is_fair_for_any_order_of_arrival(moves: list[tuple[int, int] | None], size: int) -> None:
     """
-    Users add by connections (numbers), workers take (None). Nobody is lost, doubled or out of order, and between two
-    jobs of one user everybody who waited then has had one; of one connection, all of the same user's.
+    Users add by connections (numbers), workers take (None). No job is lost, doubled or out of order, and between two
+    jobs of one user every user that waited then has had one; of one connection, all of the same user's.
     """
     line: FairQueue[Job] = FairQueue(size)
     sent: Counter[tuple[int, int]] = Counter()
@@ -197,9 +197,11 @@ def test_the_queue_is_fair_whatever_comes(moves: list[tuple[int, int] | None], s
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=40), st.integers(0, 3), st.integers(0, 2))
-def test_how_many_come_before(lanes: list[tuple[int, int]], user: int, connection: int) -> None:
+def test_the_number_of_earlier_jobs_is_estimated_from_above(lanes: list[tuple[int, int]], user: int,
+                                                            connection: int) -> None:
     """
-    Never less than what is served before, and more by one for each other connection at most: those whose turn is over.
+    Never less than the number that is served before, and more by one for each other connection at most: those whose
+    turn is over.
     """
     line: FairQueue[Job] = FairQueue(100)
     for number, lane in enumerate(lanes):
@@ -215,7 +217,7 @@ def test_how_many_come_before(lanes: list[tuple[int, int]], user: int, connectio
     assert told - served <= len(set(lanes))
 
 
-def test_who_may_not_start_comes_before_nobody() -> None:
+def test_jobs_that_may_not_start_are_not_counted_as_earlier() -> None:
     line: FairQueue[Job] = FairQueue(100)
     for number in range(5):
         line.add(Job(1, number))
@@ -224,9 +226,9 @@ def test_who_may_not_start_comes_before_nobody() -> None:
     assert 0 == line.before(2, 0, lambda job: job.user != 1)
 
 
-def test_who_has_the_fewest_workers_is_next() -> None:
+def test_the_user_with_the_fewest_workers_is_next() -> None:
     """
-    Whose jobs are long keeps workers that others then lack.
+    A user of long jobs keeps workers that others then lack.
     """
     has = Counter({1: 3, 2: 1})
     line: FairQueue[Job] = FairQueue(100, lambda user: has[user])
@@ -240,7 +242,7 @@ def test_who_has_the_fewest_workers_is_next() -> None:
     assert [3, 2, 3, 2, 3, 1, 3, 1] == taken
 
 
-def test_nobody_is_passed_over_for_ever() -> None:
+def test_no_user_is_skipped_for_ever() -> None:
     """
     Workers of sessions count too, and are kept for hours.
     """
@@ -253,7 +255,7 @@ def test_nobody_is_passed_over_for_ever() -> None:
     assert 16 == taken.index(1)
 
 
-def test_what_is_before_counts_who_comes_first_for_having_fewer() -> None:
+def test_the_number_of_earlier_jobs_counts_users_with_fewer_workers() -> None:
     line: FairQueue[Job] = FairQueue(100, lambda user: 3 if 1 == user else 0)
     for number in range(10):
         line.add(Job(2, number))

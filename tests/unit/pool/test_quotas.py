@@ -16,7 +16,7 @@ GUESTS = Quotas(Quota(jobs=2, memory=512 * MIB), {7: Quota(jobs=1), 1000: Quota(
 @pytest.mark.parametrize(("user", "quota"), [
     (5, GUESTS.others), (7, Quota(jobs=1)), (0, NONE), (1000, Quota(rate=1.0)),
 ])
-def test_whose_is_which(user: int, quota: Quota) -> None:
+def test_quotas_are_resolved_by_user(user: int, quota: Quota) -> None:
     """
     A user's own; else the others', which root and the daemon's user don't have.
     """

@@ -48,7 +48,7 @@ def test_one_at_a_time_while_there_is_a_store(reactor):
     assert second.patient == [True]
 
 
-def test_as_many_as_there_are_processors_when_the_store_is_low(reactor):
+def test_a_low_store_arms_a_runner_for_each_processor(reactor):
     refill = Refill(reactor, 2, lambda: False)
     workers = [Worker([number]) for number in range(3)]
     for worker in workers:
@@ -66,7 +66,7 @@ def test_an_end_is_counted_once(reactor):
     assert [worker.patient for worker in workers] == [[True], [True], []]
 
 
-def test_who_needs_none_any_more_takes_no_turn(reactor):
+def test_a_worker_that_needs_no_runner_takes_no_turn(reactor):
     refill = Refill(reactor, 1, lambda: True)
     last = Worker([3])
     for worker in (Worker([1]), Worker([None]), last):

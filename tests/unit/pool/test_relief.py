@@ -48,7 +48,8 @@ def pool(*workers: dict[str, object]) -> dict[int, Worker]:
     (pool(OLD | BUSY, OLD), (), 2),
     (pool(OLD), (1,), None),
 ])
-def test_where_a_worker_is_made(workers: dict[int, Worker], resting: tuple[int, ...], slot: int | None) -> None:
+def test_a_worker_is_made_in_a_vacant_slot(workers: dict[int, Worker], resting: tuple[int, ...],
+                                           slot: int | None) -> None:
     assert slot == vacancy(workers, resting, 2)
 
 
@@ -63,7 +64,7 @@ def test_where_a_worker_is_made(workers: dict[int, Worker], resting: tuple[int, 
     (pool(NEW, NEW, NEW), False),
     (pool(OLD, NEW | GOING, NEW), False),
 ])
-def test_which_worker_goes(workers: dict[int, Worker], goes: bool) -> None:
+def test_an_idle_worker_may_be_replaced(workers: dict[int, Worker], goes: bool) -> None:
     assert goes == may_go(workers[0], workers, 2)
 
 
@@ -88,7 +89,7 @@ def _first(*workers: dict[str, object]) -> tuple[Worker, dict[int, Worker]]:
     (pool(NEW | BUSY, NEW, NEW, NEW), [1, 2]),
     (pool(NEW, NEW, NEW | MAKING), []),                 # who isn't ready doesn't count
     (pool(NEW, NEW, NEW | GOING), [])])
-def test_which_workers_are_too_many(workers: dict[int, Worker], go: list[int]) -> None:
+def test_superfluous_workers_are_found(workers: dict[int, Worker], go: list[int]) -> None:
     assert [workers[slot] for slot in go] == superfluous(workers, 2)
 
 

@@ -24,7 +24,7 @@ DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 
 @pytest.mark.parametrize("state", SessionState)
 @pytest.mark.parametrize("event", SessionEvent)
-def test_what_the_table_lacks_is_a_bug(state: SessionState, event: SessionEvent) -> None:
+def test_an_event_that_the_table_lacks_is_a_bug(state: SessionState, event: SessionEvent) -> None:
     if (state, event) in TABLE:
         assert after("session", TABLE, state, event) is TABLE[state, event]
     else:
@@ -41,9 +41,9 @@ def test_every_state_can_be_left_and_closed_is_the_end() -> None:
 @pytest.mark.parametrize(("asked", "workers", "room", "may"), [
     (-1, 1, 0, 0), (-1, 2, 0, 1), (-1, 5, 0, 2), (0, 8, 0, 0), (3, 8, 0, 3), (8, 8, 0, 8), (9, 8, 0, 8),
     (-1, 1, 10, 10), (-1, 4, 10, 12), (0, 4, 10, 0), (9, 4, 10, 9), (99, 4, 10, 14)])
-def test_how_many_there_may_be(asked: int, workers: int, room: int, may: int) -> None:
+def test_the_number_of_sessions_has_a_bound(asked: int, workers: int, room: int, may: int) -> None:
     """
-    Half of the workers are left to others, unless somebody says otherwise; and there is room for more.
+    Half of the workers are left to others, unless the configuration says otherwise; and there is room for more.
     """
     assert may == sessions_of(asked, workers, room)
 
@@ -238,7 +238,7 @@ def test_a_reset_gives_the_old_process_back_first() -> None:
     assert ([None, None], 2) == (told, len(pool.worker.leases))
 
 
-def test_a_reset_that_is_refused_leaves_nothing() -> None:
+def test_a_refused_reset_leaves_no_lease() -> None:
     pool = Pool()
     session, told = opened(pool)
     pool.error = Busy("full")
@@ -282,7 +282,7 @@ def test_closing_gives_everything_back_once(state: SessionState) -> None:
     assert len(told) == (state is not SessionState.WAITING)
 
 
-def test_nobody_waits_any_more() -> None:
+def test_a_session_that_is_given_up_cancels_its_wait() -> None:
     pool = Pool(ready=False)
     session, told = opened(pool)
     session.give_up()
@@ -290,7 +290,7 @@ def test_nobody_waits_any_more() -> None:
     assert (SessionState.LOST, [], True) == (session.state, told, pool.waiting[0][2].cancelled)
 
 
-def test_a_drain_ends_what_has_no_job() -> None:
+def test_a_drain_ends_sessions_without_a_job() -> None:
     pool = Pool()
     idle, busy = opened(pool)[0], opened(pool)[0]
     busy.run(Job(code=b"1"), lambda report: None)

@@ -57,7 +57,7 @@ def box() -> Box:
     return made
 
 
-def test_who_is_refused_again_and_again_is_shed_while_that_goes_on(box: Box) -> None:
+def test_a_connection_that_is_refused_again_and_again_is_shed_for_that_time(box: Box) -> None:
     box.refuse(1, MOST - 1)
     assert ({}, False) == (box.shed, box.shedding.on)
     box.refuse(1, 1)
@@ -82,7 +82,7 @@ def test_the_end_of_an_overload_ends_it(box: Box) -> None:
     assert ({1: False, 2: False}, False, []) == (box.shed, box.shedding.on, box.timers)
 
 
-def test_who_is_refused_now_and_then_is_not(box: Box) -> None:
+def test_a_connection_that_is_refused_now_and_then_is_not_shed(box: Box) -> None:
     """
     Beside one that is.
     """
@@ -93,9 +93,9 @@ def test_who_is_refused_now_and_then_is_not(box: Box) -> None:
         box.look()
 
 
-def test_nobody_is_shed_while_two_users_are_refused(box: Box) -> None:
+def test_no_connection_is_shed_while_two_users_are_refused(box: Box) -> None:
     """
-    The line knows whose turn it is, and the fast path doesn't.
+    The queue knows whose turn it is, and the fast path doesn't.
     """
     box.refuse(1)
     box.refuse(7, 1, GUEST)
@@ -106,7 +106,7 @@ def test_nobody_is_shed_while_two_users_are_refused(box: Box) -> None:
     assert {1: False} == box.shed
 
 
-def test_nobody_is_shed_where_no_runner_is_offered(box: Box) -> None:
+def test_no_connection_is_shed_where_no_runner_is_offered(box: Box) -> None:
     """
     Else such a connection would have all its jobs refused, although workers come free.
     """
@@ -127,7 +127,7 @@ def test_nobody_is_shed_where_no_runner_is_offered(box: Box) -> None:
 
 
 @pytest.mark.parametrize("case", ["not dense", "no fast path", "no connection"])
-def test_nobody_is_shed_where(box: Box, case: str) -> None:
+def test_no_connection_is_shed_without_the_preconditions(box: Box, case: str) -> None:
     box.dense = case != "not dense"
     box.path = None if case == "no fast path" else box.path
     box.refuse(0 if case == "no connection" else 1, 3 * MOST)

@@ -62,7 +62,7 @@ def test_a_value_comes_with_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("source", "lines"), [
     ("env:NO_SUCH_KEY", 0), ("file:/no/such/file", 1), ("file:/dev/zero", 0), ("command:echo sk-live-0123; exit 3", 1),
     ("command:no-such-program", 1)])
-def test_what_fails_has_no_mark_and_no_value_in_the_log(source: str, lines: int) -> None:
+def test_a_failed_source_is_logged_without_its_value(source: str, lines: int) -> None:
     log = Log()
     assert not told(source, log, lines).endswith(b"\0")
     assert lines == len(log.lines)
@@ -113,7 +113,7 @@ def test_a_sandbox_has_one_file_of_certificates_which_is_its_own() -> None:
     assert spec.view == seals.backstage(spec.view, Seal("", b"", b"", ()))
 
 
-def test_nothing_of_one_lease_is_anothers() -> None:
+def test_leases_share_no_placeholder_or_certificate() -> None:
     one, other = seals.make_for_lease(2), seals.make_for_lease(2)
 
     assert 4 == len({*one.placeholders, *other.placeholders})

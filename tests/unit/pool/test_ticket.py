@@ -70,7 +70,7 @@ def test_a_session_hears_of_the_end_before_the_client_does(world: World) -> None
     assert ["finished", "job over", "answer"] == world.heard
 
 
-def test_a_ticket_that_was_taken_back_tells_nobody_and_closes_what_it_has(world: World) -> None:
+def test_a_cancelled_ticket_reports_to_no_owner_and_closes_its_files(world: World) -> None:
     fd = os.memfd_create("result", os.MFD_CLOEXEC)
     one = ticket(world, session=world)
     one.cancel()

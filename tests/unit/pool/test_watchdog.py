@@ -67,7 +67,7 @@ def test_a_loop_that_waits_is_none_that_stands_still(thread: Watchdog, loop: Loo
     assert len(signs) >= 10
 
 
-def test_nor_one_that_turns(thread: Watchdog, loop: Loop) -> None:
+def test_a_loop_that_turns_is_none_that_stands_still(thread: Watchdog, loop: Loop) -> None:
     loop.until = 0.0
     watch(thread, loop, 10.0, turning=True)
 

@@ -43,7 +43,7 @@ class Sandbox:
         self._rested.append(self)
 
 
-def test_a_sandbox_of_which_nothing_was_asked_rests_once() -> None:
+def test_an_unused_sandbox_rests_once() -> None:
     clock: Any = Clock()
     rested: list[Any] = []
     awake, one, other = Awake(), Sandbox(rested), Sandbox(rested)
@@ -60,7 +60,7 @@ def test_a_sandbox_of_which_nothing_was_asked_rests_once() -> None:
     assert ([other, one], []) == (rested, clock.due)  # and no timer is left
 
 
-def test_where_too_many_are_awake_the_one_used_longest_ago_rests() -> None:
+def test_beyond_the_bound_the_least_recently_used_sandbox_rests() -> None:
     clock: Any = Clock()
     rested: list[Any] = []
     awake, boxes = Awake(2), [Sandbox(rested) for _ in range(3)]

@@ -141,7 +141,7 @@ def test_ready_before_the_lock_is_a_failure(birth: Birth) -> None:
     assert ([(NUMBER, "", "the runner says Ready")], False) == (birth.told, birth.runner.checked)
 
 
-def test_what_comes_with_a_message_that_takes_nothing_is_closed(birth: Birth, descriptor: Callable[[], int]) -> None:
+def test_unexpected_descriptors_of_a_message_are_closed(birth: Birth, descriptor: Callable[[], int]) -> None:
     sent(birth, control.Locked(), descriptor())
     sent(birth, control.Ready({}), descriptor(), descriptor())
 
@@ -149,7 +149,7 @@ def test_what_comes_with_a_message_that_takes_nothing_is_closed(birth: Birth, de
 
 
 @pytest.mark.parametrize("locked", [False, True])
-def test_what_failed_is_told(birth: Birth, descriptor: Callable[[], int], locked: bool) -> None:
+def test_a_failed_step_is_reported(birth: Birth, descriptor: Callable[[], int], locked: bool) -> None:
     if locked:
         sent(birth, control.Locked(), descriptor())
 
@@ -179,7 +179,7 @@ def test_a_runner_that_ends_or_breaks_the_protocol(birth: Birth, raw: bytes | No
     assert [(NUMBER, "", "the runner went before it was ready")] == birth.told
 
 
-def test_nothing_is_heard_after_it_was_left(birth: Birth) -> None:
+def test_no_message_is_reported_after_stop_listening(birth: Birth) -> None:
     births.stop_listening(birth.reactor, birth.runner)
 
     birth.reactor.turn(0.0)

@@ -85,9 +85,9 @@ def test_a_call_is_sent_and_its_answer_heard(far: Far) -> None:
 
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("told", [b"\xff\xff\xff\xff", frame(b"a") + b"\0", (MOST + 1).to_bytes(4, "big"), None])
-def test_what_is_no_answer_ends_it(far: Far, asked: bool, told: bytes | None) -> None:
+def test_a_malformed_answer_ends_the_process(far: Far, asked: bool, told: bytes | None) -> None:
     """
-    Too long, more than one, to nothing, and the end. The reason is told once, and nothing is heard after it.
+    Too long, more than one, to no request, and the end. The reason is reported once, and no later message is read.
     """
     if asked:
         far.process.call(b"call", far.heard.append)

@@ -46,7 +46,7 @@ def read(reader: ReplyReader, pipe: tuple[int, int], data: bytes) -> bool:
     return complete
 
 
-def test_few_bytes_go_within_and_more_behind() -> None:
+def test_small_files_go_within_the_reply_and_larger_ones_behind() -> None:
     assert 1 == len(wire.reply_pieces(0, None, None, {"a": b"a" * wire.MAX_WITHIN, "none": b""}))
     head, *contents = wire.reply_pieces(0, None, None, FILES)
 
@@ -54,7 +54,7 @@ def test_few_bytes_go_within_and_more_behind() -> None:
     assert len(head) < 100
 
 
-def test_files_go_into_a_sealed_file_and_what_follows_them_stays(pipe: tuple[int, int]) -> None:
+def test_files_go_into_a_sealed_file_and_later_bytes_stay(pipe: tuple[int, int]) -> None:
     reader = ReplyReader(JOB)
     whole = b"".join(wire.reply_pieces(0, None, None, FILES))
     assert not read(reader, pipe, whole[:-1])  # control
@@ -113,7 +113,7 @@ def test_more_than_a_job_may_bring_is_refused_before_any_of_it_comes(pipe: tuple
         reader.close()
 
 
-def test_nobody_waits_for_files_that_were_not_asked_for(pipe: tuple[int, int]) -> None:
+def test_unrequested_files_are_an_error(pipe: tuple[int, int]) -> None:
     reader = ReplyReader(Job(code=b""))
 
     assert read(reader, pipe, wire.reply_pieces(0, None, None, FILES)[0])

@@ -51,7 +51,7 @@ def without(lines: str) -> str:
     return "".join(line for number, line in enumerate(lines.splitlines(keepends=True)) if number not in OURS)
 
 
-def test_our_frames_are_left_out_and_nothing_else() -> None:
+def test_only_leewards_frames_are_left_out() -> None:
     fault = read(WORDS.encode(), PACKAGE)
 
     assert without(WORDS) == fault.words.decode()

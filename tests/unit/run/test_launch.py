@@ -43,7 +43,7 @@ def test_a_block_has_the_folder_the_paths_the_arguments_and_the_environment() ->
     (b"ls", {b"PATH": b""}, [b"./ls"]),
     (b"ls", {b"PATH": b"/a:/b/"}, [b"/a/ls", b"/b//ls"]),
 ])
-def test_where_a_program_is_looked_for(program: bytes, env: dict[bytes, bytes], paths: list[bytes]) -> None:
+def test_a_program_is_searched_in_path(program: bytes, env: dict[bytes, bytes], paths: list[bytes]) -> None:
     assert paths == list(candidates(program, env))
 
 
@@ -62,7 +62,7 @@ def test_where_a_program_is_looked_for(program: bytes, env: dict[bytes, bytes], 
     (Command((b"a", b"b" * (MOST_STRING + 1))), f"{MOST_STRING} are taken"),
     (Command((b"a", *((b"b" * MOST_STRING,) * 33))), f"{MOST_BYTES} are taken"),
 ])
-def test_what_execve_cannot_be_given_is_a_bad_request(command: Command, says: str) -> None:
+def test_arguments_that_execve_cannot_take_are_a_bad_request(command: Command, says: str) -> None:
     with pytest.raises(BadRequest, match=says):
         block(command)
 

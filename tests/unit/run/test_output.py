@@ -91,7 +91,7 @@ def test_much_goes_to_a_sealed_memfd_byte_for_byte(job: Job):
     os.close(memfd)
 
 
-def test_neither_stream_runs_into_the_other(job: Job):
+def test_the_streams_do_not_mix(job: Job):
     job.write(job.out, b"o" * (2 * INLINE))
     job.write(job.err, b"e" * (2 * INLINE - 1))
     job.output.take_rest()

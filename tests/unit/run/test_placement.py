@@ -34,7 +34,7 @@ def test_the_default_is_one_number() -> None:
     assert set(PLACEMENTS) == set(placement.RESULTS) == set(RESULTS)
 
 
-def test_nobody_else_decides_it() -> None:
+def test_no_other_module_decides_the_placement() -> None:
     """
     No other module has a constant of one of these names.
     """

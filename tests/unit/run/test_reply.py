@@ -43,7 +43,7 @@ def test_a_reply_is_complete_with_its_last_byte_wherever_it_is_cut(pipe: tuple[i
         assert (b"the body", b"x") == (reader.body, os.read(read, 10))
 
 
-def test_what_others_have_read_counts(pipe: tuple[int, int]) -> None:
+def test_bytes_read_elsewhere_count(pipe: tuple[int, int]) -> None:
     read, write = pipe
     reader = ReplyReader(Job(code=b""))
     whole = frame(b"the body")

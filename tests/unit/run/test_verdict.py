@@ -21,7 +21,7 @@ def test_faults_are_the_signals_that_faulthandler_tells_of(number: int, traced: 
     assert may_be_fault(None)
 
 
-def test_an_error_has_what_faulthandler_told() -> None:
+def test_an_error_has_the_text_of_faulthandler() -> None:
     error = ended(signal.SIGABRT, "", oom=False, fault=Fault(b"", "trace", ", in f")).error
     assert JobError("Signalled", "killed by SIGABRT: aborted, in f", "trace") == error
     assert JobError("Signalled", "killed by SIGKILL: killed", "") == ended(signal.SIGKILL, "", oom=False).error
@@ -38,5 +38,5 @@ def test_an_end_after_the_limit_is_a_time_out(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("why", [Stop.OUTPUT, Stop.MEMORY, Stop.REPLY, Stop.CANCELLED, Stop.TIME])
-def test_what_ended_it_after_the_limit_is_told_as_it_is(why: Stop) -> None:
+def test_an_end_after_the_limit_is_reported_as_it_is(why: Stop) -> None:
     assert stopped(why) == overdue(stopped(why))

@@ -178,9 +178,9 @@ def test_a_start_that_takes_too_long_is_given_up(files: LiveFiles, process: Proc
     assert 1 == len(process.ended)
 
 
-def test_what_is_taken_back_has_no_answer(files: LiveFiles, process: Process) -> None:
+def test_a_withdrawn_request_has_no_answer(files: LiveFiles, process: Process) -> None:
     """
-    One that waits isn't done; one that runs is, and the next ones are.
+    A waiting one isn't done; a running one is, and so are the next ones.
     """
     told: Told = []
     running, waiting = files.ask(CALL, 1, told.append), files.ask(CALL, 1, told.append)
@@ -212,7 +212,7 @@ def test_the_end_of_the_sandbox_is_told_once(files: LiveFiles, process: Process)
     assert (2, 2) == (process.killed, len(process.ended))
 
 
-def test_as_much_waits_as_may(files: LiveFiles, process: Process) -> None:
+def test_waiting_requests_have_a_bound(files: LiveFiles, process: Process) -> None:
     """
     In number and in bytes.
     """

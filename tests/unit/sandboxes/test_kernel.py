@@ -105,7 +105,7 @@ def test_requests_wait_for_the_process_and_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("when", ["starting", "running", "closed", "reset"])
-def test_each_request_has_one_answer_when_the_process_goes(when: str) -> None:
+def test_every_request_has_one_answer_when_the_process_ends(when: str) -> None:
     """
     And later ones are told why, until a reset.
     """
@@ -132,9 +132,9 @@ def test_each_request_has_one_answer_when_the_process_goes(when: str) -> None:
             kernel.run(Job(code=b""), lambda report: None)
 
 
-def test_after_a_limit_nothing_is_sent_to_the_process() -> None:
+def test_after_a_limit_no_request_is_sent_to_the_process() -> None:
     """
-    It is going; what waits is refused when it has gone.
+    It is ending; waiting requests are refused when it has ended.
     """
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
@@ -170,9 +170,9 @@ def test_a_request_that_is_taken_back_isnt_answered() -> None:
     assert 1 == len(lease.jobs)
 
 
-def test_a_process_that_was_given_up_has_nothing_to_say() -> None:
+def test_messages_of_a_process_that_was_given_up_are_ignored() -> None:
     """
-    Neither that it is there, nor that it is lost.
+    Neither its start nor its loss is reported.
     """
     process = Process()
     kernel = LiveKernel(process)
@@ -286,9 +286,9 @@ START = JobStart(7, b"x", 1, 5, 0.0, 0)
 ADDRESS = ReplyAddress(3, 5)
 
 
-def test_a_kernel_is_offered_to_the_fast_path_while_nothing_runs_or_waits() -> None:
+def test_an_idle_kernel_is_offered_to_the_fast_path() -> None:
     """
-    Nor while it starts, nor when it is lost.
+    Not while it starts, runs or has waiting requests, nor when it is lost.
     """
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)

@@ -65,10 +65,10 @@ def change(box: Box, mounts: Mounts, told: list[object]) -> None:
 
 
 @pytest.mark.parametrize("end", [{"ok": True}, LeewardError("it ended")])
-def test_there_is_one_at_a_time(mounts: Mounts, end: Mapping[str, Any] | LeewardError) -> None:
+def test_changes_of_a_layer_are_applied_one_at_a_time(mounts: Mounts, end: Mapping[str, Any] | LeewardError) -> None:
     """
-    Two copies would have the same name while they are made, and a change would take one for its own. Not of another
-    overlay either: who changes one waits until nothing is in the sandbox, and a porter is.
+    Two copies would have the same name while they are made, and one change would take the other's for its own. The
+    same holds of another overlay: a change waits until no process is in the sandbox, and a porter is one.
     """
     told: list[object] = []
     box = Box()

@@ -90,7 +90,7 @@ def test_a_killed_program_is_read_to_its_end_though_nobody_takes_it() -> None:
     assert program.chunks.size < ROOM + 8192
 
 
-def test_what_it_wrote_before_it_was_killed_can_be_read_afterwards() -> None:
+def test_output_of_a_killed_program_can_be_read_afterwards() -> None:
     program, _ = started()
     program.kill()
     program.output(STDOUT, b"last words")

@@ -95,9 +95,9 @@ def test_a_waiting_process_is_given_once_and_to_the_same_request_alone(warm: War
     assert not starts.children[0].killed
 
 
-def test_there_is_one_and_it_waits_for_a_while(warm: WarmPlace, starts: Starts, clock: Clock) -> None:
+def test_one_warm_node_waits_for_a_while(warm: WarmPlace, starts: Starts, clock: Clock) -> None:
     """
-    Another one takes its place; the same isn't started twice.
+    Another one replaces it; the same isn't started twice.
     """
     warm.hold("a", starts)
     warm.hold("a", starts)

@@ -53,7 +53,7 @@ def test_a_home_that_no_line_can_hold() -> None:
     ({"hide": ("/home/a/p/x",) * (MOST_NAMES + 1)}, "are the most"),
     ({"hide": tuple(f"/home/a/p/{'x' * 4000}{n}" for n in range(11))}, "bytes together"),
 ])
-def test_what_is_refused(fields: dict[str, Any], why: str) -> None:
+def test_an_unsuitable_agent_folder_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         plan(**fields)
 
@@ -71,5 +71,5 @@ def test_names_are_kept_once() -> None:
     (Folder("/home/a/.pyenv/x", "/usr/x"), False),
     (Folder("/srv", "/srv"), False),
 ])
-def test_what_the_view_shows_anyway(folder: Folder, known: bool) -> None:
+def test_folders_that_the_view_shows_are_not_needed(folder: Folder, known: bool) -> None:
     assert known is needless(folder, VIEW)

@@ -61,7 +61,7 @@ def test_a_policys_map_reads_back() -> None:
     assert NETWORK == parse_policy(policy_map(NETWORK), name="network")
 
 
-def test_nothing_is_the_default() -> None:
+def test_an_empty_policy_allows_no_host() -> None:
     """
     An empty table has no rules and needs no listener.
     """
@@ -104,9 +104,9 @@ def test_nothing_is_the_default() -> None:
     ({"secrets": {"A": {"hosts": ["a"], "from": 7}}}, "secrets.A.from", "says not where"),
     ({"within": {"within": {"within": {"within": {}}}}}, "within.within.within.within", "within each other"),
 ])
-def test_what_is_no_policy(table: object, place: str, reason: str) -> None:
+def test_a_malformed_policy_is_refused(table: object, place: str, reason: str) -> None:
     """
-    Each with its place, the reason, and what would do.
+    Each with its place, the reason, and a valid form.
     """
     with pytest.raises(PolicyError, match=reason) as caught:
         parse_policy(table)

@@ -58,9 +58,9 @@ def rules(draw: st.DrawFn) -> str:
                                 scheme="http", path="/")),
     ("https://*", EgressRule("https://*", "any", scheme="https")),
 ])
-def test_what_a_rule_names(text: str, rule: EgressRule) -> None:
+def test_every_form_of_a_rule_is_parsed(text: str, rule: EgressRule) -> None:
     """
-    Each form of the grammar, and its text in the one form.
+    Each form of the grammar, and its text in canonical form.
     """
     assert rule == parse_rule(text)
     assert rule == parse_rule(rule.text)
@@ -81,7 +81,7 @@ def test_what_a_rule_names(text: str, rule: EgressRule) -> None:
     ("[fd6c:6565:7761:7264::7]:443", "names of sandboxes"), ("x" * 1025, "at most 1024"),
     ("https://a.org?x", "a label"), ("http:example.org", "1 to 65535"),
 ])
-def test_what_is_no_rule_is_refused_with_its_place(text: str, reason: str) -> None:
+def test_a_malformed_rule_is_refused_with_its_place(text: str, reason: str) -> None:
     """
     Each with its place and its reason.
     """
@@ -123,7 +123,7 @@ def test_any_text_is_a_rule_or_policy_error(text: str) -> None:
     ("10.0.0.0/8", "", "10.1.2.3", True), ("10.0.0.0/8", "", "11.1.2.3", False), ("10.0.0.0/8", "", "::1", False),
     ("10.0.0.0/8", "x", "10.1.2.3", True), ("10.0.0.0/8", "x", None, False), ("2001:db8::/32", "", "2001:db8::1", True),
 ])
-def test_which_hosts_a_rule_names(rule: str, name: str, address: str | None, named: bool) -> None:
+def test_a_rule_matches_its_hosts(rule: str, name: str, address: str | None, named: bool) -> None:
     """
     By name or by address.
     """

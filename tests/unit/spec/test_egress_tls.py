@@ -39,7 +39,7 @@ def test_a_secrets_hosts() -> None:
         "api.example.org", "a.b.in.example.org", "evilapi.example.org", "api.example.org.evil.net")]
 
 
-def test_a_seal_shows_nothing_of_itself() -> None:
+def test_the_repr_of_a_seal_has_no_key() -> None:
     assert "key" not in repr(LeaseSeal(b"key", b"", ("leeward-key",)))
 
 

@@ -63,7 +63,7 @@ def test_no_two_overlap_and_there_is_a_bound() -> None:
         folders.check([Folder("/a", f"/data{number}") for number in range(MOST + 1)])
 
 
-def test_deep_is_what_needs_a_place_in_the_root() -> None:
+def test_a_deep_target_needs_a_folder_in_the_root() -> None:
     scratch = VIEW.scratch.targets
     assert [False, False, False, True, True] == [
         folders.is_deep(Folder("/a", target), scratch) for target in ("/workspace", "/workspace/x", "/tmp/x", "/data",

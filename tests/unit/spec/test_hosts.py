@@ -49,7 +49,7 @@ def test_names_in_one_form(text: str, name: str) -> None:
     "[1.2.3.4]", ":::", "1::2::3", "stra\u00dfe.de", "a\u200db.org", "\u2100.org", "x" * 600, "\ud800.org",
     "a\n.org", "a.org\n",
 ])
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_a_malformed_host_is_refused(text: str) -> None:
     """
     Texts that name none, or that programs read in different ways.
     """

@@ -9,7 +9,7 @@ from leeward.spec.limits import Limits
 from leeward.spec.profiles import HostPython
 
 
-def test_each_row_does_something_and_says_why() -> None:
+def test_every_row_has_an_effect_and_a_reason() -> None:
     for library in libraries.LIBRARIES:
         assert library.variables or library.idle
         assert library.why

@@ -18,7 +18,7 @@ def test_defaults_are_the_documented_ones():
     assert (4 * GIB, 256, 600.0, 256 * MIB) == (CEILINGS.memory, CEILINGS.processes, CEILINGS.time, CEILINGS.output)
 
 
-def test_a_request_moves_what_it_names_and_nothing_else():
+def test_a_request_changes_only_the_limits_that_it_names():
     got = adjusted(Limits(), CEILINGS, {"memory": 64 * MIB, "time": 2})
 
     assert Limits(memory=64 * MIB, time=2.0) == got

@@ -15,7 +15,7 @@ from leeward.spec.machine import Machine
     (100, 8, False, 1), (1, 8, False, 1), (101, 8, False, 2), (250, 8, False, 3), (1000, 4, False, 4),
     (400, 8, True, 1), (100, 1, False, 1),
 ])
-def test_as_many_processors_as_the_limit_is_worth(cpu: int, there: int, pinned: bool, told: int) -> None:
+def test_a_job_sees_the_processors_of_its_limit(cpu: int, there: int, pinned: bool, told: int) -> None:
     assert told == machine.processors(Machine(there), Limits(cpu=cpu), pinned=pinned)
 
 

@@ -45,7 +45,7 @@ def test_a_folder_inside_another_one_is_shown_once():
     assert "/srv/py/envs/a" not in _targets(host, MERGED)
 
 
-def test_nothing_of_the_host_is_writable():
+def test_no_file_of_the_host_is_writable():
     view = profiles.python(HostPython("/usr/bin/python3", (3, 11), "/usr"), MERGED, limits=Limits()).view
 
     assert ("/workspace", "/tmp", "/dev/shm") == view.scratch.targets
@@ -55,7 +55,7 @@ def test_nothing_of_the_host_is_writable():
         assert hidden not in {bind.target for bind in view.binds}
 
 
-def test_the_environment_holds_nothing_of_the_daemons():
+def test_the_environment_has_no_variable_of_the_daemon():
     environment = dict(profiles.python(HostPython("/usr/bin/python3", (3, 11), "/usr"), MERGED,
                                        limits=Limits()).environment)
 
@@ -67,7 +67,7 @@ def _spec(**more: Any) -> SandboxSpec:
     return profiles.python(HostPython("/usr/bin/python3", (3, 11), "/usr"), MERGED, limits=Limits(), **more)
 
 
-def test_neither_loopback_nor_terminals_are_there_by_default():
+def test_loopback_and_terminals_are_off_by_default():
     spec = _spec()
 
     assert (False, 0) == (spec.loopback, spec.view.terminals)
@@ -95,7 +95,7 @@ def test_a_home_that_holds_the_interpreter_is_no_link():
     assert "/home/sandbox" not in {link.target for link in spec.view.links}
 
 
-def test_the_limits_are_what_the_machine_seems_to_be():
+def test_the_machine_seems_to_have_the_size_of_the_limits():
     """
     In /proc and /sys alike.
     """
@@ -137,9 +137,9 @@ def test_one_stand_in_can_be_run():
     assert ["/opt/leeward/stand-ins/curl"] == [text.target for text in _spec().view.texts if text.program]
 
 
-def test_a_profile_has_what_its_base_has_where_it_says_nothing():
+def test_a_profile_inherits_unset_keys_from_its_base():
     """
-    For work a loopback network; the base of all has none, and the last word is the profile's.
+    The base `workdir` has a loopback network; the base of all has none, and the profile's own key wins.
     """
     own = with_base(Profile(base="workdir", variables={"A": "1"}, limits={"time": 3.0}))
 

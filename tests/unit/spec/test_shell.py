@@ -35,9 +35,9 @@ def test_a_folder_that_a_sandbox_has_for_itself(cwd: str, needed: bool) -> None:
     assert needed is needs_mount(cwd)
 
 
-def test_what_is_hidden_comes_from_outside_in() -> None:
+def test_hidden_folders_are_listed_from_outside_in() -> None:
     """
-    Each folder once. The root, and what is no path, hide nothing.
+    Each folder once. The root and malformed paths are left out.
     """
     assert [("/a/b", SECRETS), ("/a/b/c", SECRETS_HERE)] == hidden(["/a/b", "/a/b", "/", "", "here"], "/a/b/c")
     assert [("/a", SECRETS_HERE), ("/a/b", SECRETS)] == hidden(["/a/b"], "/a")
@@ -48,7 +48,7 @@ def test_what_is_hidden_comes_from_outside_in() -> None:
     assert [] == hidden(["/"], "/")
 
 
-def test_the_list_has_what_was_promised() -> None:
+def test_the_list_has_the_documented_secrets() -> None:
     for name in (".ssh", ".gnupg", ".aws", ".config/gcloud", ".kube", ".docker", ".netrc", ".pypirc", ".npmrc",
                  ".local/share/keyrings", ".mozilla", ".config/google-chrome*", ".config/chromium*", ".*_history",
                  ".env"):
@@ -63,7 +63,7 @@ def test_the_list_has_what_was_promised() -> None:
     ("/proc", True), ("/sys", True), ("/dev", True), ("/tmp", True), ("/var", True), ("/run", True),
     ("/workspace", True), ("/var/lib", True), ("/lost+found", True), ("/.autofsck", True), ("/usr", False),
     ("/home", False), ("/home/.ssh", False), ("/procedures", False), ("/root", False)])
-def test_what_of_the_root_is_never_shown(path: str, never: bool) -> None:
+def test_some_folders_of_the_root_are_never_shown(path: str, never: bool) -> None:
     assert never is never_shown(path)
 
 
@@ -81,7 +81,7 @@ def test_the_hosts_folders_take_the_place_of_the_profiles() -> None:
     assert set(OWN) == set(made.view.scratch.targets)
 
 
-def test_the_shell_profile_is_the_callers_and_says_what_it_is() -> None:
+def test_the_shell_profile_has_the_callers_uid_and_marks_the_host() -> None:
     made = spec()
 
     assert ("shell", 1234, True) == (made.profile, made.uid, made.host)

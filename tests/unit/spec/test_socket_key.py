@@ -31,7 +31,7 @@ REFUSED = ('socket = "/a\\u0062"', 'socket = """/a"""', "socket = 5", 'socket = 
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_the_key_is_what_toml_says(text: str) -> None:
+def test_the_key_is_read_as_by_a_toml_parser(text: str) -> None:
     """
     Without a parser, and in no table.
     """
@@ -54,9 +54,9 @@ def test_a_key_of_a_table_is_another(tmp_path: Path) -> None:
     assert named_in(b'[limits]\nsocket = "/a"', "x.toml") is None
 
 
-def test_who_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_socket_is_named_by_the_first_source_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The argument, the variable, the user's file, the system's, nobody: in this order.
+    The argument, the variable, the user's file, the system's, none: in this order.
     """
     system = written(tmp_path / "etc.toml", 'socket = "/system"\n', 0o644)
     user = written(tmp_path / ".config/leeward/config.toml", 'socket = "/user"\n')
@@ -75,9 +75,9 @@ def test_who_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(client_socket(None), OwnSocket)
 
 
-def test_whose_files_are_read(tmp_path: Path) -> None:
+def test_only_trusted_configuration_files_are_read(tmp_path: Path) -> None:
     """
-    Not one that others can write, a link, or one in the home of somebody else.
+    Not one that others can write, a link, or one in another user's home.
     """
     file = written(tmp_path / socket_key.USER_FILE, 'socket = "/user"\n', 0o666)
     with pytest.raises(BadRequest, match="nobody else can write"):

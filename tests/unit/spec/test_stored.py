@@ -29,9 +29,10 @@ RECIPE = Recipe(("numpy==2.0", "pandas"), "/usr/bin/python3.11", (3, 11))
 MANIFEST = Manifest("/usr/bin/python3.11", (3, 11), ("numpy",), {"numpy": "2.0"}, 7, "00", 1)
 
 
-def test_the_hash_is_of_what_was_asked_for() -> None:
+def test_the_hash_is_of_the_request() -> None:
     """
-    In any order and with any blanks; another interpreter, index, or leave to build from source is another environment.
+    In any order and with any blanks; another interpreter, index, or permission to build from source is another
+    environment.
     """
     same = Recipe(("pandas", "numpy == 2.0"), "/usr/bin/python3.11", (3, 11))
     others = [Recipe(("numpy==2.1", "pandas"), RECIPE.python, (3, 11)), Recipe(RECIPE.requirements, "/python", (3, 11)),
@@ -43,7 +44,7 @@ def test_the_hash_is_of_what_was_asked_for() -> None:
     assert 6 == len({RECIPE.hash, *(other.hash for other in others)})
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_records_are_read_back() -> None:
     named = Named(RECIPE.hash, ("numpy", "pandas.io"), 2, 8)
 
     assert named == read_named(write_named(named))

@@ -7,9 +7,9 @@ from __future__ import annotations
 from leeward.spec.tools import PACKAGES, TOOLS, package_of
 
 
-def test_each_tool_is_there_once_and_in_one_package() -> None:
+def test_every_tool_is_in_one_package_once() -> None:
     """
-    And no package has what is no tool.
+    And no package has a name that is no tool.
     """
     packaged = [tool for tools in PACKAGES.values() for tool in tools.split()]
 

@@ -23,7 +23,7 @@ def test_code_that_only_node_itself_runs_as_it_is(code: str, needs: bool) -> Non
     assert needs is bool(NEEDS_NODE.search(code))
 
 
-def test_views_show_the_file_and_it_says_what_clients_look_for() -> None:
+def test_views_show_the_file_with_the_words_that_clients_look_for() -> None:
     assert [TEXT.encode()] == [text.content for text in TEXTS if WARM == text.target]
     assert DECLINES.decode() in TEXT
     assert f"reallyExit({DECLINED})" in TEXT

@@ -106,7 +106,7 @@ def test_counts_go_by_name(thread: FakeThread) -> None:
     assert {"mount": 3, "getrusage": 2, "syscall_999": 1, "other": 9, "syscall_5": 4} == supervisor.remove(7)
 
 
-def test_records_have_what_is_new(thread: FakeThread) -> None:
+def test_records_have_the_new_refusals(thread: FakeThread) -> None:
     """
     A record's count is since the last one, the result's is since the start.
     """
@@ -191,9 +191,9 @@ def test_closing_ends_the_thread(thread: FakeThread) -> None:
     assert thread.stopped
 
 
-def test_a_job_shares_what_another_is_granted(thread: FakeThread) -> None:
+def test_jobs_of_one_limit_share_its_grants(thread: FakeThread) -> None:
     """
-    Nothing of one that is gone.
+    Grants of an ended job aren't counted.
     """
     supervisor = Supervisor()
     for job in (1, 2, 3):

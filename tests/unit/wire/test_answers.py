@@ -116,7 +116,7 @@ def test_c113_a_result_is_checked_field_by_field(changes: dict[str, Any]) -> Non
     {"id": 1, "error": {"kind": "busy", "message": "", "retry_after": math.nan}},
     {"id": 1, "error": {"kind": "busy"}}, {"id": 1, "error": {"kind": 1, "message": ""}}, {"id": True, "ok": {}},
 ])
-def test_what_is_no_reply_is_refused(message: dict[str, Any]) -> None:
+def test_a_malformed_reply_is_refused(message: dict[str, Any]) -> None:
     """
     Only PeerError comes out.
     """

@@ -38,7 +38,7 @@ def test_bundles_survive_both_ways() -> None:
     assert "x" * bundles.MAX_PLAIN == reply.value == fields["value"]
 
 
-def test_who_did_not_ask_gets_none() -> None:
+def test_a_client_that_did_not_ask_gets_no_result() -> None:
     for shown in ({"results": TABLE}, {"value": "1"}):
         assert read(**shown)
         with pytest.raises(PeerError):
@@ -82,9 +82,9 @@ def test_one_type_twice_is_refused() -> None:
         read_reply(b"\x85" + body, MAX_FILES, display=True)
 
 
-def test_bytes_that_are_no_text_count_as_what_they_become() -> None:
+def test_invalid_utf_8_counts_as_its_replacement() -> None:
     """
-    Each becomes three.
+    Each byte becomes three.
     """
     def body(count: int) -> bytes:
         return (b"\x85" + msgpack.packb(GOOD)[1:] + msgpack.packb("results") + b"\x91\x81" + msgpack.packb("text/html")
@@ -125,7 +125,7 @@ def test_any_bytes_give_results_or_a_peer_error(data: bytes, more: bytes) -> Non
             continue
 
 
-def test_only_who_asks_may_send_so_much() -> None:
+def test_only_a_job_that_may_show_results_has_the_larger_bound() -> None:
     assert ReplyReader(Job(code=b"")).most < bundles.MAX_TOTAL
     assert ReplyReader(Job(code=b"", display=True)).most >= bundles.MAX_TOTAL
 

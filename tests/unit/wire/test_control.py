@@ -60,7 +60,7 @@ def test_every_kind_is_tried():
     ((0xC1, 8, 7, 0, -2, 7, 0, 15, 0), control.Unstarted(7, control.Stage.EXEC, "", -2, 15)),
     ((0xC1, 8, 5, 6, -1, 7, 0, 0, 0), control.Unstarted(7, control.Stage.STEP, "landlock", -1)),
 ])
-def test_what_a_keeper_says_in_c_is_understood(fields: tuple[int, ...], message: control.Message):
+def test_messages_of_the_keeper_in_c_are_decoded(fields: tuple[int, ...], message: control.Message):
     assert message == control.decode(struct.pack("=BBBBiQQQQ", *fields))
 
 

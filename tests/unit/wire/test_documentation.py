@@ -92,7 +92,7 @@ def test_every_operation_and_field(page: str) -> None:
         assert f"`{word}`" in answer
 
 
-def test_what_a_job_shows(page: str) -> None:
+def test_the_document_names_every_mime_type_and_bound(page: str) -> None:
     """
     Every MIME type, and the bounds.
     """

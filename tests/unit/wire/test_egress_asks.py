@@ -21,7 +21,7 @@ def test_only_its_own_fields_are_kept() -> None:
     assert about == check_ask({**about, "user": 0, "ask": 1})
 
 
-def test_what_a_message_may_be() -> None:
+def test_a_malformed_message_is_refused() -> None:
     assert "Blocked by rule" == message("Blocked by rule")
     for wrong in ("x" * (MAX_MESSAGE + 1), "a\r\nb", b"x", "\x1b"):
         with pytest.raises(BadRequest):

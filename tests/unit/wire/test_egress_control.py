@@ -42,9 +42,9 @@ def changed(**fields: object) -> bytes:
     changed(time=float("inf")), changed(verdict="perhaps"), changed(name="x" * 513), changed(name="a\x1b[2J"),
     changed(reason=None), changed(sent=1.0),
 ])
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_a_malformed_message_is_refused(data: bytes) -> None:
     """
-    Also a row of values that would harm who shows it.
+    Also a row with values that would harm a program that shows it.
     """
     with pytest.raises(PeerError):
         decode(data)

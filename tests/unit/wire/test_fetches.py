@@ -16,7 +16,7 @@ RESPONSE: dict[str, Any] = {"status": 200, "headers": [["a", "b"], ["a", "c"]], 
                             "url": "http://y/", "address": "192.0.2.1"}
 
 
-def test_what_is_taken() -> None:
+def test_valid_fields_are_taken() -> None:
     assert (("a", "b"), ("a", "c")) == fetches.headers([["a", "b"], ["a", "c"]])
     assert () == fetches.headers([])
     assert "x" * fetches.MAX_URL == fetches.url("x" * fetches.MAX_URL)
@@ -34,7 +34,7 @@ def test_what_is_taken() -> None:
     (fetches.policy("policy"), {str(number): 1 for number in range(33)}),
     (fetches.policy("policy"), {"allow": ["x" * 100] * 1000}),
 ])
-def test_what_is_refused(check: Callable[[object], object], value: object) -> None:
+def test_malformed_fields_are_refused(check: Callable[[object], object], value: object) -> None:
     with pytest.raises(BadRequest):
         check(value)
 

@@ -49,7 +49,7 @@ def packed(number: object, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("op", ANSWERS)
-def test_what_is_right_is_taken(op: str) -> None:
+def test_valid_answers_are_taken(op: str) -> None:
     """
     And a failure in its place.
     """
@@ -59,7 +59,7 @@ def test_what_is_right_is_taken(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ANSWERS)
-def test_what_is_wrong_is_refused(op: str) -> None:
+def test_malformed_answers_are_refused(op: str) -> None:
     """
     Another call's answer, a field that is missing, one more, and one of another type.
     """
@@ -116,7 +116,7 @@ def test_any_values_give_an_answer_or_a_peer_error(op: str, data: st.DataObject)
     assert got.keys() in (ANSWERS[op].keys(), FAILURE.keys())
 
 
-def test_a_reason_is_shown_without_what_a_terminal_acts_on() -> None:
+def test_a_reason_is_escaped_for_terminals() -> None:
     assert "\\x1b[2J" == read_answer("file_close", 7, packed(7, errno=5, why="\x1b[2J"))["why"]
 
 

@@ -26,7 +26,7 @@ def request(op: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("op", FIELDS)
-def test_each_is_parsed_encoded_and_handed_on(op: str) -> None:
+def test_every_request_is_parsed_encoded_and_passed_on(op: str) -> None:
     """
     With its defaults; the process in the sandbox gets neither the request's number nor the sandbox's id.
     """
@@ -39,7 +39,7 @@ def test_each_is_parsed_encoded_and_handed_on(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", FIELDS)
-def test_what_is_wrong_is_refused(op: str) -> None:
+def test_malformed_requests_are_refused(op: str) -> None:
     for wrong in ({"path": b""}, {"path": b"a\0b"}, {"path": "text"}, {"path": bytes(5000)}, {"timeout": 0},
                   {"timeout": MAX_CALL_S + 1}, {"timeout": float("nan")}, {"timeout": True}, {"weather": 1},
                   {"sandbox": "no"}):

@@ -27,7 +27,7 @@ def payload(request: Request) -> bytes:
     (Execute(1 << 20, code=b"1", limits={"time": 1.5}, collect=("*",)), 1 << 20),
     (Execute(7, session=1, code=b"1"), 0), (Ping(7), 0), (Slot(7, 0, 100), 0),
 ])
-def test_what_our_clients_send(request_: Request, number: int) -> None:
+def test_requests_of_leewards_clients_are_recognized(request_: Request, number: int) -> None:
     assert number == outline.whole(payload(request_))
 
 
@@ -43,11 +43,11 @@ def test_the_order_of_fields_is_the_clients() -> None:
 
 @pytest.mark.parametrize("field", [
     {"v": 2}, {"v": "1"}, {"op": "executes"}, {"op": 7}, {"id": 0}, {"id": -1}, {"id": 1.0}, {"id": None}, {"id": "7"}])
-def test_what_the_long_way_must_judge(field: dict[str, object]) -> None:
+def test_unusual_fields_are_left_to_the_full_decoder(field: dict[str, object]) -> None:
     assert 0 == outline.whole(msgpack.packb({"v": 1, "id": 9, "op": "execute", "code": b"1", **field}))
 
 
-def test_what_is_no_message_has_none() -> None:
+def test_a_malformed_message_has_no_outline() -> None:
     good = payload(Execute(7, code=b"some code", env={"A": "b"}))
 
     assert [0] * len(good) == [outline.whole(good[:end]) for end in range(len(good))]
@@ -57,9 +57,9 @@ def test_what_is_no_message_has_none() -> None:
     assert 0 == outline.whole(b"\x85\xa1v\x01" + good[4:-1] + b"\xa1v\x01")  # a field twice
 
 
-def test_a_look_at_what_nobody_has_surveyed_is_short() -> None:
+def test_the_outline_of_a_hostile_message_takes_bounded_time() -> None:
     """
-    Four billion values, as far as the first bytes say; and more of them than a request to be looked at has.
+    Four billion values by its first bytes; and more of them than the outline looks at.
     """
     endless = b"\x84\xa1v\x01\xa2id\x07\xa2op\xa7execute\xa4args\xdd\xff\xff\xff\xff" + bytes(1 << 16)
     many = payload(Execute(7, code=b"1", args=("a",) * 100))
@@ -76,7 +76,7 @@ VALUES = st.recursive(
 @pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(["v", "id", "op", "session", "code", "env", "x"]),
                        VALUES | st.sampled_from([1, "execute"]), max_size=7))
-def test_whoever_has_one_is_a_job_of_its_own(message: dict[str, object]) -> None:
+def test_a_request_with_an_outline_is_a_job_of_its_own(message: dict[str, object]) -> None:
     """
     Or would have been refused for a field of it.
     """

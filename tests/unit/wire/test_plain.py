@@ -111,9 +111,9 @@ def test_not_one_whole_frame(pieces: int) -> None:
     assert read(data * 2 if 2 == pieces else data[:-1]) is None
 
 
-def test_every_cut_and_what_is_behind_it() -> None:
+def test_truncated_and_extended_frames_are_not_plain() -> None:
     """
-    The frame's length is right each time, so that only its content tells.
+    The frame's length is right each time, so that only its content counts.
     """
     whole = encode_result(7, Result(b"out", b"error", 0, Outcome.FINISHED))[HEADER:]
 

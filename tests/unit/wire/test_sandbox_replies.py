@@ -40,9 +40,9 @@ def test_the_end_of_a_sandbox_comes_with_its_reason() -> None:
 @pytest.mark.parametrize(("error", "may_have_run"), [
     ({"begun": False}, False), ({"begun": True}, True), ({}, True), ({"begun": 0}, True), ({"begun": "no"}, True),
 ])
-def test_only_a_plain_no_says_that_nothing_was_done(error: dict[str, Any], may_have_run: bool) -> None:
+def test_only_an_explicit_false_means_that_no_code_ran(error: dict[str, Any], may_have_run: bool) -> None:
     """
-    A daemon that says nothing of it may have begun.
+    A daemon that doesn't send the field may have begun.
     """
     sent = SandboxOver("x", may_have_run=may_have_run)
 

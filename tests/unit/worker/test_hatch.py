@@ -57,9 +57,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return made
 
 
-def test_what_it_begins_with(begun: list[subprocess.Popen[bytes]]) -> None:
+def test_a_zygote_begins_with_its_channel_and_plan(begun: list[subprocess.Popen[bytes]]) -> None:
     """
-    Its channel and the plan, and nothing else of the daemon: no folder, session, environment or descriptor.
+    And no other state of the daemon: no folder, session, environment or descriptor.
     """
     before = descriptors()
     hatched = Hatched(PLAN)
@@ -73,7 +73,7 @@ def test_what_it_begins_with(begun: list[subprocess.Popen[bytes]]) -> None:
     assert b"/ True /nowhere 1 ['A'] True True b''\n" == found
 
 
-def test_nothing_is_left_of_a_zygote_that_nobody_needs(begun: list[subprocess.Popen[bytes]]) -> None:
+def test_an_unneeded_zygote_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]]) -> None:
     """
     Neither process nor descriptor.
     """
@@ -85,9 +85,9 @@ def test_nothing_is_left_of_a_zygote_that_nobody_needs(begun: list[subprocess.Po
     assert -signal.SIGKILL == hatched.process.returncode
 
 
-def test_nothing_is_left_of_a_zygote_that_cant_be_started(begun: list[subprocess.Popen[bytes]]) -> None:
+def test_a_zygote_that_cannot_be_started_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]]) -> None:
     """
-    There is no such interpreter.
+    Its interpreter doesn't exist.
     """
     before = descriptors()
     with pytest.raises(FileNotFoundError):
@@ -97,8 +97,8 @@ def test_nothing_is_left_of_a_zygote_that_cant_be_started(begun: list[subprocess
     assert before == descriptors()
 
 
-def test_nothing_is_left_of_a_zygote_that_cant_be_told(begun: list[subprocess.Popen[bytes]],
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zygote_that_cannot_get_its_plan_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]],
+                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The plan doesn't go through the channel.
     """

@@ -30,6 +30,6 @@ def test_ids_that_exist_and_are_nobodys(uids: str, gids: str, workers: int, firs
     (CONTAINER, "0 100000 60000\n", 4),
     ("0 100000 60602\n60602 200000 10000\n", CONTAINER, 4),  # in two pieces
 ])
-def test_too_few_are_an_error_with_a_cure(uids: str, gids: str, workers: int) -> None:
+def test_too_few_ids_are_an_error_with_a_cure(uids: str, gids: str, workers: int) -> None:
     with pytest.raises(Unsupported, match="start leeward as another user than root"):
         first_worker_id((uids, gids), workers)

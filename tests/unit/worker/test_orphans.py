@@ -13,7 +13,7 @@ from leeward.worker import orphans
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_who_can_not_look_says_so(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_proc_is_reported(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str) -> list[str]:
         raise OSError(error, os.strerror(error), path)
 
@@ -40,5 +40,5 @@ def test_a_file_that_can_not_be_opened_leaves_something_to_look_at(monkeypatch: 
     assert not orphans.reap_inits()
 
 
-def test_who_has_seen_all_is_done() -> None:
+def test_reaping_ends_when_no_init_is_left() -> None:
     assert orphans.reap_inits()

@@ -44,7 +44,7 @@ def test_a_socket_has_no_name() -> None:
 
 
 @pytest.mark.parametrize("place", ["", "/run/x.sock", "127.0.0.1:9464", "127.1.2.3:0", "[::1]:65535"])
-def test_the_exporter_listens_on_loopback_addresses(place: str) -> None:
+def test_the_exporter_accepts_a_socket_path_or_a_loopback_address(place: str) -> None:
     assert place == check_place(place)
 
 

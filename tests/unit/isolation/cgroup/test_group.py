@@ -28,7 +28,7 @@ def test_field_finds_a_number_by_its_whole_name():
 @pytest.mark.parametrize(("uid", "capabilities", "may"), [
     (0, "000001ffffffffff", True), (0, "00000000000001c1", True), (0, "00000000000001c0", False),
     (1000, "0000000000000000", True)])
-def test_who_may_give_groups_away(tmp_path, monkeypatch, uid, capabilities, may):
+def test_root_may_give_groups_away_with_cap_chown_alone(tmp_path, monkeypatch, uid, capabilities, may):
     """
     Root with CAP_CHOWN; others needn't.
     """
@@ -40,7 +40,7 @@ def test_who_may_give_groups_away(tmp_path, monkeypatch, uid, capabilities, may)
     assert may is may_give()
 
 
-def test_errors_name_the_file_and_what_was_written(tmp_path):
+def test_errors_name_the_file_and_the_written_value(tmp_path):
     """
     Not only an errno.
     """
@@ -130,9 +130,9 @@ def test_a_home_is_named_for_its_daemon_s_life():
     assert home.name(GONE).endswith("-0")
 
 
-def test_sweeping_finds_homes_and_nothing_else(tmp_path):
+def test_sweeping_finds_homes_alone(tmp_path):
     """
-    By name and owner; what is inside a home isn't searched for homes.
+    By name and owner; groups inside a home aren't searched for homes.
     """
     from leeward.isolation.cgroup.hierarchy import Hierarchy
 

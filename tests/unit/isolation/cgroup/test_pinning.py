@@ -11,7 +11,7 @@ import pytest
 from leeward.isolation.cgroup.pinning import processors_in_turn
 
 
-def test_each_processor_has_its_turn_and_any_may_be_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_processor_has_its_turn_and_any_may_be_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {1, 3, 6})
     orders = {processors_in_turn() for _ in range(200)}
 

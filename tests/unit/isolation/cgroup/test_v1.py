@@ -64,7 +64,7 @@ def test_a_pinned_worker_keeps_its_controller(fake, pinned: bool):
     assert "50000" == written(fake)[f"cpu/{HOME}/w0.1/cpu.cfs_quota_us"]
 
 
-def test_the_unified_hierarchy_is_left_alone_by_who_may_not_give_its_groups_away(fake, monkeypatch):
+def test_without_cap_chown_the_unified_hierarchy_is_left_alone(fake, monkeypatch):
     """
     Root of a container that was left but a few capabilities.
     """
@@ -131,9 +131,9 @@ def test_without_swap_accounting(fake_cgroups):
     assert not [path for path, _ in fake.written if "memsw" in path]
 
 
-def test_a_home_that_cannot_be_made_leaves_nothing(fake, monkeypatch):
+def test_a_home_that_cannot_be_made_leaves_no_group_or_descriptor(fake, monkeypatch):
     """
-    An ordinary user may not: no group, no descriptor is left of the try.
+    An ordinary user isn't allowed to make one.
     """
     hierarchies = mounted(fake, *HYBRID)
     before = len(os.listdir("/proc/self/fd")), fake.groups()

@@ -38,7 +38,7 @@ def test_memory_with_swap_is_never_the_lower(fake):
         "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
 
 
-def test_applying_writes_only_what_differs(fake):
+def test_applying_writes_only_changed_limits(fake):
     """
     It happens while a request waits.
     """

@@ -24,7 +24,7 @@ def fake(fake_cgroups):
 
 @pytest.mark.parametrize(("idle", "file", "then", "later"), [
     (True, "cpu.idle", "1", "0"), (False, "cpu.shares", "128", "1024")])
-def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeypatch, idle, file, then, later):
+def test_an_unrequested_runner_runs_at_idle_priority(fake_cgroups, monkeypatch, idle, file, then, later):
     """
     Until it is armed and once its job was answered, by the best means that the kernel has.
     """
@@ -116,7 +116,7 @@ def test_a_place_that_a_process_is_in_is_removed_when_it_can_be(fake):
     assert f"pids/{HOME}/w0.1" not in fake.groups()
 
 
-def test_few_are_kept_and_none_outlives_the_worker(fake):
+def test_few_groups_are_kept_and_none_outlives_the_worker(fake):
     driver = V1Driver(mounted(fake, *HYBRID))
     worker = driver.worker(0, os.geteuid(), Limits())
     for leaf in [worker.leaf(number, Limits()) for number in range(6)]:
@@ -144,9 +144,9 @@ def test_a_worker_whose_own_group_was_removed_can_have_no_leaf(fake):
     assert driver.worker(0, os.geteuid(), Limits()).leaf(2, Limits()).is_there()
 
 
-def test_where_descriptors_are_scarce_kept_groups_go_first(fake):
+def test_kept_groups_are_closed_first_where_descriptors_are_scarce(fake):
     """
-    One whose memory hasn't gone yet would be kept for later, beside a new one.
+    A group whose memory isn't freed yet would be kept for later, beside a new one.
     """
     driver = V1Driver(mounted(fake, *HYBRID))
     driver.limit_leaves(2)

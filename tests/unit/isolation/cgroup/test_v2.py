@@ -85,9 +85,9 @@ def test_closing_leaves_the_group_as_it_was_found(fake):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_was_on_before_stays_on(fake):
+def test_controllers_that_were_enabled_stay_enabled(fake):
     """
-    Somebody else enabled memory and pids: only cpu is ours to take back.
+    Another program enabled memory and pids: only cpu is leeward's to disable.
     """
     (fake.root / "cgroup.subtree_control").write_text("memory pids")
 
@@ -122,7 +122,7 @@ def test_without_memory_and_pids_it_does_not_serve(fake_cgroups, controllers):
     assert ([], []) == (fake.groups(), fake.written)
 
 
-def test_neither_does_it_read_only_or_unmounted(fake):
+def test_it_does_not_serve_where_cgroups_are_read_only_or_unmounted(fake):
     """
     As in most containers.
     """
@@ -132,7 +132,7 @@ def test_neither_does_it_read_only_or_unmounted(fake):
         V2Driver((Hierarchy(1, frozenset({"memory"}), "/x", "/x"),))
 
 
-def test_neither_does_it_where_it_may_not_give_a_worker_its_groups(fake, monkeypatch):
+def test_it_does_not_serve_without_the_right_to_give_groups_away(fake, monkeypatch):
     """
     Root of a container that was left but a few capabilities.
     """
@@ -197,7 +197,7 @@ def test_a_worker_and_a_leaf(fake):
 
 @pytest.mark.parametrize(("idle", "file", "then", "later"), [
     (True, "cpu.idle", "1", "0"), (False, "cpu.weight", "12", "100")])
-def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeypatch, idle, file, then, later):
+def test_an_unrequested_runner_runs_at_idle_priority(fake_cgroups, monkeypatch, idle, file, then, later):
     """
     Until it is armed and once its job was answered, by the best means that the kernel has.
     """
@@ -217,7 +217,7 @@ def test_a_runner_that_nobody_waits_for_takes_what_is_left(fake_cgroups, monkeyp
     assert fake.written[before + 1:] == [(f"{HOME}/w0/1/{file}", then), (f"{HOME}/w0/2/{file}", then)]
 
 
-def test_applying_writes_only_what_differs(fake):
+def test_applying_writes_only_changed_limits(fake):
     """
     It happens while a request waits.
     """
@@ -278,9 +278,9 @@ def test_killing_is_one_write(fake):
     assert fake.written[-1] == (f"{HOME}/w0/1/cgroup.kill", "1")
 
 
-def test_a_leaf_that_cannot_be_made_leaves_nothing(fake):
+def test_a_leaf_that_cannot_be_made_leaves_no_group_or_descriptor(fake):
     """
-    No group, no descriptor; the worker goes on.
+    The worker goes on.
     """
     worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
     before = len(os.listdir("/proc/self/fd")), fake.groups()

@@ -43,16 +43,16 @@ def account() -> Account:
     return made
 
 
-def test_what_comes_from_the_keeper_is_not_the_job_s(account):
+def test_pages_of_the_keeper_are_not_charged_to_the_job(account):
     """
     A job that has done nothing is charged nothing.
     """
     assert account.memory == 0
 
 
-def test_a_job_is_charged_what_it_touched(account):
+def test_a_job_is_charged_the_pages_that_it_touched(account):
     """
-    Up to what is resident: what it gave back is gone.
+    As far as they are resident: pages that it gave back aren't counted.
     """
     assert look(account, process(100, None, BASE + 50 * MIB, 50 * MIB)) == 50 * MIB
     assert look(account, process(100, None, 20 * MIB, 500 * MIB)) == 20 * MIB
@@ -144,7 +144,7 @@ def test_a_parent_that_gives_memory_back_leaves_it_to_the_child(account):
     assert look(account, process(100, None, BASE, 100 * MIB), process(200, JOB, held, 0)) >= 100 * MIB
 
 
-def test_what_a_parent_makes_later_is_its_own(account):
+def test_later_pages_of_a_parent_are_its_own(account):
     """
     A child that was forked before is not charged for it.
     """
@@ -165,7 +165,7 @@ def test_a_child_is_never_charged_more_than_it_has(account):
     assert got == 2 * BASE
 
 
-def test_an_orphan_is_charged_what_it_had_from_the_job(account):
+def test_an_orphan_is_charged_its_pages_of_the_job(account):
     """
     Its parent's pages are its own now; those of the keeper are still the keeper's.
     """

@@ -34,7 +34,7 @@ def test_the_programs_are_those_of_the_table() -> None:
     "io_uring_setup", "kill", "tgkill", "pidfd_send_signal", "process_vm_readv", "unlinkat", "renameat2",
     "mkdirat", "socketpair", "listen", "setuid",
 ])
-def test_what_a_broker_has_no_need_of_is_refused(arch: str, name: str) -> None:
+def test_calls_that_a_broker_does_not_need_are_refused(arch: str, name: str) -> None:
     plan = broker_plan(arch)
     for call in plan.calls.values():
         if name == call.name:

@@ -33,7 +33,7 @@ def test_the_packaged_programs_are_made_from_the_table() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", WIDENED)
-def test_so_are_those_that_an_operator_widens(name: str) -> None:
+def test_the_packaged_wider_programs_are_made_from_the_table(name: str) -> None:
     """
     Each a module of its own, which no daemon imports that doesn't need it.
     """

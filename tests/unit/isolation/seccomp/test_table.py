@@ -169,7 +169,7 @@ def test_watches_are_asked_for_where_others_could_lack_them(counted: bool, share
     assert NOTIFY == epoll_ctl.decide((3, 4, 4, 0, 0, 0))  # none that the kernel knows
 
 
-def test_what_an_operator_adds_takes_nothing_away() -> None:
+def test_an_operators_addition_refuses_no_further_call() -> None:
     """
     Each addition allows more arguments of calls that were there, and of no others than its own file says.
     """

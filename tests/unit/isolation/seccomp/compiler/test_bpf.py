@@ -21,7 +21,7 @@ YES, NO = Instruction(bpf.RET_K, 0, 0, 1), Instruction(bpf.RET_K, 0, 0, 0)
     (bpf.JGE_K, 5, {5, 6, 7}),
     (bpf.JSET_K, 4, {4, 5, 6, 7}),
 ])
-def test_each_condition_jumps_right(jump: int, k: int, yes: set[int]) -> None:
+def test_every_condition_jumps_right(jump: int, k: int, yes: set[int]) -> None:
     """
     Each condition, over eight numbers.
     """
@@ -68,9 +68,9 @@ def test_words_are_struct_seccomp_data() -> None:
     [Instruction(bpf.LD_ABS, 0, 0, 2), YES],
     [Instruction(0x87, 0, 0, 0), YES],
 ])
-def test_refuses_what_the_kernel_would(program: list[Instruction]) -> None:
+def test_the_assembler_refuses_programs_that_the_kernel_would(program: list[Instruction]) -> None:
     """
-    Past the end, beside a word, or nothing that a filter has.
+    Jumps past the end, loads beside a word, or instructions that no filter has.
     """
     with pytest.raises(Bug):
         bpf.run(program, bpf.words(ARCH, 0))
@@ -88,7 +88,7 @@ def test_assembles_and_disassembles() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 7, 8 * (bpf.MOST_INSTRUCTIONS + 1)])
-def test_refuses_what_isnt_a_program(size: int) -> None:
+def test_the_assembler_refuses_malformed_programs(size: int) -> None:
     """
     Empty, torn, or more than the kernel takes.
     """

@@ -33,7 +33,7 @@ HERE_PROGRAM = compile(HERE)
 
 
 @pytest.mark.parametrize("wanted", [*PLANS, *(pytest.param(init_plan(arch), id=f"init-{arch}") for arch in ARCHES)])
-def test_the_program_does_what_the_plan_says(wanted: SeccompPlan) -> None:
+def test_the_program_decides_as_the_plan_says(wanted: SeccompPlan) -> None:
     """
     c045: numbers -1 to 1024, each with x32's bit, on every architecture, with arguments on both sides of each test.
     """

@@ -96,7 +96,7 @@ def flag(names: str) -> int:
     ("mmap", (0, 4096, 3, flag("MAP_ANONYMOUS MAP_HUGETLB MAP_SHARED") | HIGH), errno(ENOMEM)),
     ("memfd_create", (0, flag("MFD_HUGETLB") | 1), errno(ENOMEM)),
 ])
-def test_each_call_is_decided_as_the_table_says(name: str, args: tuple[int, ...], want: Action) -> None:
+def test_every_call_is_decided_as_the_table_says(name: str, args: tuple[int, ...], want: Action) -> None:
     """
     Arguments count by their low 32 bits, which are all that the kernel sees.
     """
@@ -111,7 +111,7 @@ def test_each_call_is_decided_as_the_table_says(name: str, args: tuple[int, ...]
     ("mmap", (0, 4096, 3, flag("MAP_SHARED MAP_ANONYMOUS"))),
     ("mmap", (0, 4096, 3, 3 | flag("MAP_ANONYMOUS"))),  # MAP_SHARED_VALIDATE
 ])
-def test_refuses_what_the_host_cant_bound(name: str, args: tuple[int, ...]) -> None:
+def test_calls_that_the_host_cannot_bound_are_refused(name: str, args: tuple[int, ...]) -> None:
     """
     c054: allowed where a cgroup bounds it, refused where none does.
     """
