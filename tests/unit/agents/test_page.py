@@ -51,7 +51,7 @@ def test_an_entry_of_the_page_is_good(entry):
 
 
 @pytest.mark.parametrize("entry", [
-    entry.strip('"') for row in rows("These are refused, each with its reason:") for entry in row])
+    entry.strip('"') for row in rows("These entries are refused:") for entry in row])
 def test_an_entry_of_the_page_is_bad(entry):
     with pytest.raises(SettingsError):
         parse_entry(entry)
