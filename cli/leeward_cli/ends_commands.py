@@ -9,7 +9,6 @@ from __future__ import annotations
 import click
 
 from leeward.spec.paths import client_socket
-from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
@@ -26,11 +25,10 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
     `denied` and the security log have it.
     """
     from leeward_cli.explain import explain as of_a_name
-    from leeward_cli.logs import of
+    from leeward_cli.logs import is_end, of
 
     for name in names or ("",):
-        is_job = name.isdigit() or not name or (ID_LENGTH == len(name) and not name.strip(ID_ALPHABET))
-        click.echo(of(client_socket(socket), name) if is_job else of_a_name(name), nl=False)
+        click.echo(of(client_socket(socket), name) if not name or is_end(name) else of_a_name(name), nl=False)
 
 
 @click.command()

@@ -56,7 +56,9 @@ def explain(name: str) -> str:
         return _TOPICS[name]
     if name not in _NAMES:
         near = difflib.get_close_matches(name, [*_TOPICS, *_NAMES], 1)
-        raise BadRequest(f"there is no system call {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise BadRequest(f"there is no system call {name!r:.80}" + (
+            f"; did you mean {near[0]!r}?" if near else "; a job's number, a sandbox's id and the words"
+            f" {', '.join(_TOPICS)} can be explained as well"))
     rules = [rule for rule in RULES if name == rule.name]
     lines = [f"{name}: refused with EACCES, and counted in `denied`, " +
              ("where no row below applies" if any(rule.action != NOTIFY for rule in rules) else "in any case"),

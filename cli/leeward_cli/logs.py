@@ -15,6 +15,7 @@ from typing import Any
 from leeward.client.link import Link
 from leeward.errors import BadReply, BadRequest
 from leeward.spec.sizes import size_text
+from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward_cli.egress_log import explained
 from leeward_cli.explain import explain
 from leeward_cli.job import write
@@ -112,7 +113,21 @@ def line(row: Mapping[str, Any]) -> str:
     return f"{when}  {name_of(row)}  {'  '.join(how)}"
 
 
+def is_end(asked: str) -> bool:
+    """
+    Can *asked* be a job's number or a sandbox's id?
+    """
+    return asked.isdecimal() or (ID_LENGTH == len(asked) and not asked.strip(ID_ALPHABET))
+
+
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
+    """
+    Raises:
+        BadRequest: *asked* is neither a job's number nor a sandbox's id.
+    """
+    if asked and not is_end(asked):
+        raise BadRequest(f"{asked!r:.80} is neither a job's number nor a sandbox's id of {ID_LENGTH} characters;"
+                         " `leeward logs` without it shows both")
     try:
         for found in rows(path, follow):
             for row in found:

@@ -221,7 +221,7 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
     """
     name, argv = split_words(words, sys.argv)
     given = _given(options)
-    if name and given:
+    if name is not None and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
     return in_sandbox(name, socket, given, argv, cwd, terminal, raw)
 
@@ -237,7 +237,7 @@ def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool
     Run COMMAND, or a shell, in the sandbox that ID names: `leeward shell` that never opens one.
     """
     name, argv = split_words(words, sys.argv)
-    if not name:
+    if name is None:
         raise click.UsageError("which sandbox? leeward sandbox list shows them")
     return in_sandbox(name, socket, {}, argv, cwd, terminal, raw)
 
@@ -246,8 +246,8 @@ def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool
 @_SOCKET
 @_opening
 @_RAW
-@click.argument("name", metavar="[ID]", default="", shell_complete=_known)
-def python(socket: str | None, raw: bool, name: str, **options: Any) -> int:
+@click.argument("name", metavar="[ID]", required=False, shell_complete=_known)
+def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> int:
     """
     A Python prompt in a sandbox: in the one that ID names, or in one of its own.
 
@@ -257,25 +257,25 @@ def python(socket: str | None, raw: bool, name: str, **options: Any) -> int:
     from leeward_cli.prompt import main
 
     given = _given(options)
-    if name and given:
+    if name is not None and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    box = Sandbox.attach(name, socket=socket) if name else _opened(socket, given)
+    box = Sandbox.attach(name, socket=socket) if name is not None else _opened(socket, given)
     try:
         return main(box, raw)
     finally:
-        if name:
+        if name is not None:
             box.detach()
         else:
             box.close()
 
 
-def in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
+def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
                 terminal: bool | None, raw: bool) -> int:
     from leeward_cli import terminal as ours
 
     if terminal and not ours.is_ours():
         raise click.UsageError("--terminal: standard input and output are no terminal here")
-    box = Sandbox.attach(name, socket=socket) if name else _opened(socket, given)
+    box = Sandbox.attach(name, socket=socket) if name is not None else _opened(socket, given)
     try:
         if ours.is_ours() if terminal is None else terminal:
             return ours.attend(ours.start(box, argv, cwd))
@@ -283,7 +283,7 @@ def in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: li
     except AskedToEnd as ended:
         number = int(ended.args[0])
     finally:
-        if name:
+        if name is not None:
             box.detach()
         else:
             box.close()
@@ -292,15 +292,15 @@ def in_sandbox(name: str, socket: str | None, given: Mapping[str, Any], argv: li
     return die_by(signal.Signals(number).name)
 
 
-def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str, list[str]]:
+def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, list[str]]:
     """
-    The id, if there is one, and the command, which stands behind `--` in the *line*.
+    The id, None where there is none, and the command, which stands behind `--` in the *line*.
     """
     command = list(line[line.index("--") + 1:]) if "--" in line else []
     before = list(words[:len(words) - len(command)])
     if len(before) > 1:
         raise click.UsageError(f"a command stands behind --: leeward shell {before[0]} -- {' '.join(before[1:])}")
-    return (before[0] if before else ""), command
+    return (before[0] if before else None), command
 
 
 def _as_json(*rows: Any) -> None:
@@ -320,7 +320,7 @@ def _readable(what: str, value: object) -> str:
     A field of `info` with its unit.
     """
     if isinstance(value, float) and what in _SECONDS:
-        return f"{value:.3g} s" if value < 1 else f"{value:.0f} s"
+        return f"{value:.3f} s" if value < 1 else f"{value:.0f} s"
     if isinstance(value, int) and what in _BYTES:
         return size_text(value)
     if isinstance(value, list):

@@ -33,6 +33,7 @@ from leeward.client.sandbox_calls import (
     bounded_fields,
     checked,
     code_fields,
+    id_of,
     open_fields,
     program_fields,
     terminal_fields,
@@ -44,6 +45,7 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
+    from leeward.client.folder_state import FolderState
 
 
 class AsyncSandbox:
@@ -61,15 +63,18 @@ class AsyncSandbox:
         mounts: folders of the host that it shows; at most 16.
         workdir: the folder of the host that is its /workspace, where it may write.
         overlay: the folder *workdir* stays as it is, and `diff` says what the sandbox would have changed there.
+        compare: *workdir* is read in full at the opening, so that `diff` can say what was written there since.
     """
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
-                 workdir: str | os.PathLike[str] | None = None, overlay: bool = False,
+                 workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._blocking: Sandbox | None = None
         self._client = AsyncClient(socket)
         self._packages = packages_of(options.get("packages", ()))
-        self._fields, self._mounts = add_host_view(open_fields(**options), mounts_of(mounts, workdir, overlay))
+        folders = mounts_of(mounts, workdir, overlay, compare)
+        self._fields, self._mounts = add_host_view(open_fields(**options), folders)
+        self._states: dict[str, FolderState] = {}
         self._opening = asyncio.Lock()
         self._id = ""
         self._closed = False
@@ -81,9 +86,10 @@ class AsyncSandbox:
 
         Raises:
             SandboxOver: this user has no such sandbox.
+            RequestRejected: that is no id.
         """
         box = cls(socket=socket)
-        box._id = sandbox
+        box._id = id_of(sandbox)
         try:
             await box.info()
         except BaseException:
@@ -135,7 +141,7 @@ class AsyncSandbox:
     async def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:
             return (await self._client.ask("sandbox_open", fields))[0]
-        return await open_with_await(self._client.ask, fields, self._mounts)
+        return await open_with_await(self._client.ask, fields, self._mounts, self._states)
 
     async def diff(self, target: str = "") -> Changes:
         """
@@ -174,6 +180,7 @@ class AsyncSandbox:
         if self._blocking is None:
             self._blocking = Sandbox(socket=self._client.socket)
             self._blocking._id = await self.id()
+            self._blocking._states, self._blocking._mounts = self._states, self._mounts
         return self._blocking
 
     async def ask(self, op: str, fields: Mapping[str, Any]) -> Reply:

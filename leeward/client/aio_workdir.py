@@ -52,6 +52,7 @@ class AsyncWorkdirSandbox:
         fetch_policy: as for WorkdirSandbox.
         egress: as there.
         overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
+        compare: as for WorkdirSandbox.
         socket: path of the daemon's socket; as for Client.
 
     Raises:
@@ -62,9 +63,10 @@ class AsyncWorkdirSandbox:
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
                  cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
-                 overlay: bool = False, socket: str | os.PathLike[str] | None = None) -> None:
+                 overlay: bool = False, compare: bool = False,
+                 socket: str | os.PathLike[str] | None = None) -> None:
         self._work = WorkdirSandbox(work_dir, mounts, env_vars, timeout, memory, cpu, fetch_policy, egress=egress,
-                                    overlay=overlay, socket=socket)
+                                    overlay=overlay, compare=compare, socket=socket)
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "leeward-workdir")  # none before the first call
 
     async def _do(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

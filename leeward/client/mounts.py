@@ -12,8 +12,8 @@ import struct
 import time
 from _socket import SCM_RIGHTS, SOL_SOCKET  # as link.py does
 from _socket import socket as Socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from leeward.client.link import Link
 from leeward.client.retry import Retry
@@ -22,6 +22,9 @@ from leeward.dataclass import dataclass
 from leeward.errors import BadReply, DaemonError, RequestRejected
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
+
+if TYPE_CHECKING:
+    from leeward.client.folder_state import FolderState
 
 #: Where a program's folder is, of `workdir=`.
 WORKDIR = "/workspace"
@@ -39,30 +42,38 @@ class Mount:
         target: where the sandbox has it; an absolute path, in which nothing of the sandbox's own is.
         writable: what the sandbox writes there is written on the host.
         overlay: the sandbox may write there, and the host's folder stays as it is: `Sandbox.diff` and `apply`.
+        compare: of a writable folder: it is read in full when the sandbox is opened, for `Sandbox.diff`.
     """
 
     source: str | os.PathLike[str]
     target: str
     writable: bool = False
     overlay: bool = False
+    compare: bool = False
 
 
-def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool) -> tuple[Mount, ...]:
+def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool,
+              compare: bool = False) -> tuple[Mount, ...]:
     """
     All mounts of a sandbox.
 
     Raises:
-        RequestRejected: something else than a Mount is among *mounts*, or an overlay of nothing is asked for.
+        RequestRejected: something else than a Mount is among *mounts*, an overlay of nothing is asked for, or a
+            comparison of what has an overlay or can't be written.
     """
     found = tuple(mounts)
     for mount in found:
         if not isinstance(mount, Mount):
             raise RequestRejected(f"mounts hold leeward.Mount, not {type(mount).__name__}")
-    if workdir is None:
-        if overlay:
-            raise RequestRejected("overlay=True needs a workdir; a mount has an overlay of its own")
-        return found
-    return (Mount(workdir, WORKDIR, writable=not overlay, overlay=overlay), *found)
+    if workdir is not None:
+        found = (Mount(workdir, WORKDIR, writable=not overlay, overlay=overlay, compare=compare), *found)
+    elif overlay or compare:
+        raise RequestRejected(f"{'overlay' if overlay else 'compare'}=True needs a workdir; a mount has its own")
+    for mount in found:
+        if mount.compare and (mount.overlay or not mount.writable):
+            raise RequestRejected(f"mount {mount.target!r:.80}: compare=True is for a folder that is written, and not"
+                                  " for an overlay, whose `diff` needs no comparison")
+    return found
 
 
 class OpenFolders:
@@ -81,6 +92,7 @@ class OpenFolders:
             next_tick()
         self.descriptors: list[int] = []
         self.rows: list[dict[str, Any]] = []
+        self.states: dict[str, FolderState] = {}
         try:
             for mount in mounts:
                 self._open(mount)
@@ -98,7 +110,14 @@ class OpenFolders:
         folder = os.path.isdir(f"/proc/self/fd/{fd}")
         if not folder and not os.path.isfile(f"/proc/self/fd/{fd}"):
             raise RequestRejected(f"mount {source!r}: it is neither a folder nor a file")
-        self.rows.append({"path": os.readlink(f"/proc/self/fd/{fd}"), "target": _plain(mount.target),
+        target = _plain(mount.target)
+        if mount.compare:
+            if not folder:
+                raise RequestRejected(f"mount {source!r}: a folder can be compared, and not a file")
+            from leeward.client.folder_state import FolderState
+
+            self.states[target] = FolderState(fd)
+        self.rows.append({"path": os.readlink(f"/proc/self/fd/{fd}"), "target": target,
                           "writable": bool(mount.writable), "overlay": bool(mount.overlay), "file": not folder})
 
     def send(self, reply: Reply, descriptors: list[int]) -> int:
@@ -142,12 +161,18 @@ def _plain(target: str) -> str:
     return target.rstrip("/") or target[:1]
 
 
-def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount]) -> Reply:
+def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
+              states: dict[str, FolderState] | None = None) -> Reply:
     """
     Open a sandbox that is to have *mounts*. Each attempt leaves the descriptors anew.
+
+    Args:
+        states: gets what those that are to be compared had before, by target.
     """
     attempts: Retry | None = None
     with OpenFolders(mounts) as folders:
+        if states is not None:
+            states.update(folders.states)
         while True:
             try:
                 number = folders.send(*link.call("sandbox_dock", {}))
@@ -162,10 +187,18 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount]) ->
 
 
 async def open_with_await(ask: Callable[[str, Mapping[str, Any]], Awaitable[tuple[Reply, list[int]]]],
-                          fields: Mapping[str, Any], mounts: Iterable[Mount]) -> Reply:
+                          fields: Mapping[str, Any], mounts: Sequence[Mount],
+                          states: dict[str, FolderState]) -> Reply:
     """
-    As `open_with`, over a connection of asyncio's. A refusal isn't tried again.
+    As `open_with`, over a connection of asyncio's. A refusal isn't tried again. A thread reads what is to be compared.
     """
-    with OpenFolders(mounts) as folders:
+    if any(mount.compare for mount in mounts):
+        import asyncio  # blocking programs go without
+
+        opened = await asyncio.to_thread(OpenFolders, mounts)
+    else:
+        opened = OpenFolders(mounts)
+    with opened as folders:
+        states.update(folders.states)
         number = folders.send(*await ask("sandbox_dock", {}))
         return (await ask("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}))[0]

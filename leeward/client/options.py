@@ -112,16 +112,19 @@ _ALSO = {
 }
 
 
-def check_names(call: str, options: Mapping[str, object], kind: type) -> None:
+def check_names(call: str, options: Mapping[str, object], kind: type, more: Iterable[str] = ()) -> None:
     """
     Refuse an option that there isn't, as Python itself does, with the one that was meant.
+
+    Args:
+        more: what the call takes beside the options of *kind*.
 
     Raises:
         TypeError: *kind* doesn't name it.
     """
-    names = [*kind.__annotations__, "deadline", *(("idempotent",) if kind is Options else ())]
     for name in options:
         if name not in kind.__annotations__:
+            names = [*kind.__annotations__, *more]
             import difflib  # who makes no mistake doesn't pay for it
 
             meant = _ALSO.get(name) or next(iter(difflib.get_close_matches(name, names, 1)), None)
@@ -184,7 +187,7 @@ def session_fields(options: SessionOptions) -> dict[str, Any]:
         RequestRejected: text that isn't a size.
         TypeError: an unknown option.
     """
-    check_names("session", options, SessionOptions)
+    check_names("session", options, SessionOptions, ("deadline",))
     limits = dict(options)
     idle, profile, environment, egress, policy, _ = (limits.pop(name, None) for name in (
         "idle", "profile", "environment", "egress", "policy", "packages"))
@@ -205,7 +208,7 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
     """
     if not options and isinstance(code, (str, bytes)):  # the common case; after an idle pause each line costs
         return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
-    check_names("execute", options, TurnOptions)
+    check_names("execute", options, TurnOptions, ("deadline",))
     return {"session": session, **execute_fields(code, **options)}
 
 
@@ -215,7 +218,7 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
     """
     if not options and isinstance(code, (str, bytes)):
         return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
-    check_names("execute", options, Options)
+    check_names("execute", options, Options, ("deadline", "idempotent"))
     fields = {name: value for name, value in options.items() if name != "packages"}
     return execute_fields(code, **fields)  # type: ignore[arg-type]  # the names were checked
 
@@ -321,7 +324,7 @@ def execute_fields(
             "args": list(args),
             "env": dict(env or {}),
             "files": {key: _content(key, content) for key, content in (files or {}).items()},
-            "stdin": stdin.encode() if isinstance(stdin, str) else _binary(stdin),
+            "stdin": _bytes_of(stdin, "stdin"),
             "collect": list(collect),
             "display": display,
             "limits": {key: value for key, value in limits.items() if value is not None},
@@ -348,14 +351,18 @@ def _no_code(value: object) -> str:
 
 
 def _content(name: object, value: Any) -> bytes:
+    return _bytes_of(value, f"files: the content of {name!r:.80}")
+
+
+def _bytes_of(value: Any, what: str) -> bytes:
     if isinstance(value, str):
         return value.encode()
     try:
         return _binary(value)
     except TypeError:
-        kind = type(value).__name__
-        raise RequestRejected(f"files: the content of {name!r:.80} is bytes or text, not {kind}"
-                              f"{'; send what is in the file' if isinstance(value, os.PathLike) else ''}") from None
+        hint = ("; send what is in the file" if isinstance(value, os.PathLike) else
+                "; send what its read() gives" if hasattr(value, "read") else "")
+        raise RequestRejected(f"{what} is bytes or text, not {type(value).__name__}{hint}") from None
 
 
 def _binary(value: Any) -> bytes:

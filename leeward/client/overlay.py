@@ -73,7 +73,9 @@ class Overlay:
         if found:
             raise RequestRejected(f"the sandbox has {len(found)} overlays: which target?")
         raise RequestRejected(f"{target!r} is no overlay of this sandbox's" if target else
-                              "the sandbox has no overlay: open it with workdir= and overlay=True to see its changes")
+                              "the sandbox has no copy of a folder: open it with workdir= and overlay=True to see what"
+                              " it changes there; with compare=True the program that opens it sees what changes in the"
+                              " folder itself")
 
     def diff(self) -> Changes:
         host = HostFolder(self._row)

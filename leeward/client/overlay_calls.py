@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from leeward.errors import RequestRejected
+
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
+    from leeward.client.folder_state import FolderState
+    from leeward.client.mounts import Mount
     from leeward.client.overlay import Overlay
 
 
@@ -19,21 +23,48 @@ class OverlayCalls:
     The part of `Sandbox` that is about overlays.
     """
 
+    _mounts: tuple[Mount, ...]
+    #: What folders had that are compared, by target.
+    _states: dict[str, FolderState]
+
+    @property
+    def id(self) -> str:
+        raise NotImplementedError
+
     def _overlay(self, target: str) -> Overlay:
         raise NotImplementedError
 
-    def diff(self, target: str = "") -> Changes:
+    def _compared(self, target: str) -> FolderState | None:
         """
-        What the sandbox has changed in its copy of a folder of the host, sorted by path.
-
-        Args:
-            target: which mount, where it has more than one overlay.
+        What *target* had at the opening, if that is to be compared.
 
         Raises:
-            RequestRejected: it has no overlay, or too much has changed to be listed: 100,000 entries.
+            RequestRejected: there are several, and none is named.
+        """
+        if not any(mount.compare for mount in self._mounts):
+            return None
+        assert self.id  # it is open, so what is to be compared was read
+        several = [mount.target for mount in self._mounts if mount.compare or mount.overlay]
+        if not target and len(several) > 1:
+            raise RequestRejected(f"diff of which target? There are {', '.join(several)}")
+        return self._states.get(target.rstrip("/") or next(iter(self._states)))
+
+    def diff(self, target: str = "") -> Changes:
+        """
+        What has changed in a folder of the host, sorted by path: by the sandbox in its copy of it; or by anybody since
+        the opening, where the sandbox was opened with `compare`. Of the latter every file is read, by this program.
+
+        Args:
+            target: which mount, where there is more than one overlay, or than one that is compared.
+
+        Raises:
+            RequestRejected: there is neither, or too much to be listed: 100,000 entries.
             Stale: the host's folder was replaced by another one.
             SandboxOver, DaemonError: as for `run`.
         """
+        state = self._compared(target)
+        if state is not None:
+            return state.diff()
         return self._overlay(target).diff()
 
     def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:

@@ -39,6 +39,7 @@ from leeward.client.sandbox_calls import (
     bounded_fields,
     checked,
     code_fields,
+    id_of,
     listed,
     open_fields,
     program_fields,
@@ -74,6 +75,7 @@ class Sandbox(OverlayCalls):
         mounts: folders of the host that it shows; at most 16.
         workdir: the folder of the host that is its /workspace, where it may write.
         overlay: the folder *workdir* stays as it is, and `diff` says what the sandbox would have changed there.
+        compare: *workdir* is read in full at the opening, so that `diff` can say what was written there since.
 
     Keyword Args:
         profile (str): what it sees and may do; "python" by default.
@@ -100,14 +102,16 @@ class Sandbox(OverlayCalls):
     """
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
-                 workdir: str | os.PathLike[str] | None = None, overlay: bool = False,
+                 workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._links = FreeLinks(client_socket(socket))
         self._packages = packages_of(options.get("packages", ()))
-        self._fields, self._mounts = add_host_view(open_fields(**options), mounts_of(mounts, workdir, overlay))
+        folders = mounts_of(mounts, workdir, overlay, compare)
+        self._fields, self._mounts = add_host_view(open_fields(**options), folders)
         self._opening = threading.Lock()
         self._id = ""
         self._closed = False
+        self._states = {}
         self._applied: dict[str, dict[bytes, tuple[int, int]]] = {}
 
     @classmethod
@@ -117,9 +121,10 @@ class Sandbox(OverlayCalls):
 
         Raises:
             SandboxOver: this user has no such sandbox.
+            RequestRejected: that is no id.
         """
         box = cls(socket=socket)
-        box._id = sandbox
+        box._id = id_of(sandbox)
         try:
             box.info()
         except BaseException:
@@ -169,7 +174,7 @@ class Sandbox(OverlayCalls):
         if not self._mounts:
             return self._links.call("sandbox_open", fields)[0]
         with self._links.one() as link:
-            return open_with(link, fields, self._mounts)
+            return open_with(link, fields, self._mounts, self._states)
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
         """
@@ -231,10 +236,8 @@ class Sandbox(OverlayCalls):
         try:
             return process.result(on_stdout, on_stderr)
         except BaseException:
-            try:
+            with contextlib.suppress(DaemonError):  # the error that comes is the one that counts
                 process.kill()
-            except DaemonError:
-                pass  # the error that comes is the one that counts
             raise
 
     def run_fields(self, fields: Mapping[str, Any]) -> Answer:
@@ -420,13 +423,10 @@ class Sandbox(OverlayCalls):
         """
         with self._opening:
             self._closed = True
-        try:
+        # Whatever is refused, it is over, or will be when it was idle for long enough.
+        with contextlib.closing(self._links), contextlib.suppress(DaemonError):
             if self._id:
                 self._links.call("sandbox_kill", {"sandbox": self._id}, time.monotonic() + CLOSE_S)
-        except DaemonError:
-            pass  # it is over, or will be when it was idle for long enough
-        finally:
-            self._links.close()
 
     def detach(self) -> str:
         """

@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, Unpack
 
-from leeward.client.options import Limiting, TurnOptions, allowing, egress_of, execute_fields, packages_of
+from leeward.client.options import (
+    Limiting,
+    TurnOptions,
+    allowing,
+    check_names,
+    egress_of,
+    execute_fields,
+    packages_of,
+)
 from leeward.client.typed_options import TypedDict
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
+from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward.wire.sandbox_replies import chunks, flag, page
 
 T = TypeVar("T")
@@ -34,6 +43,9 @@ READ_S = 30.0
 TERM = "xterm-256color"
 #: Bytes of one write.
 WRITE = 1 << 20
+
+#: What `Sandbox` takes beside OpenOptions.
+FOLDERS = ("socket", "mounts", "workdir", "overlay", "compare")
 
 OnData = Callable[[bytes], object]
 
@@ -132,7 +144,9 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
 
     Raises:
         RequestRejected: a value of a wrong type, or text that isn't a size.
+        TypeError: an unknown option.
     """
+    check_names("Sandbox", limits, OpenOptions, FOLDERS)
     if packages_of(packages) and environment:
         raise RequestRejected("a sandbox has an environment or packages, not both")
     fields: dict[str, Any] = {"profile": profile, "environment": environment,
@@ -154,7 +168,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
 def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
                    stdin: bytes | str | None = b"", timeout: float | None = None, output: int | str | None = None,
                    title: str | None = None, cpu_time: float | None = None, clean: bool = False,
-                   warm: bool = False) -> dict[str, Any]:
+                   warm: bool = False, **unknown: object) -> dict[str, Any]:
     """
     The fields that process_run and process_start have in common.
 
@@ -163,8 +177,9 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
         stdin: None is empty, too; another argument leaves it open.
 
     Raises:
-        RequestRejected: as `open_fields`.
+        RequestRejected, TypeError: as `open_fields`.
     """
+    check_names("shell" if isinstance(what, str) else "run", unknown, StartOptions)
     common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output)
     program: dict[str, Any] = {"shell": what} if isinstance(what, str) else {"argv": list(what)}
     more = (("cwd", cwd), ("title", title), ("cpu_time", cpu_time), ("clean", clean or None),
@@ -184,8 +199,9 @@ def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: T
     The fields of a process_start on a terminal of *size*, rows and columns.
 
     Raises:
-        RequestRejected: as `open_fields`.
+        RequestRejected, TypeError: as `open_fields`.
     """
+    check_names("terminal", options, TerminalOptions)
     fields = program_fields(what, **options)
     env = {"TERM": TERM, **fields.get("env", {})}
     try:
@@ -214,9 +230,23 @@ def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[s
     The fields of a sandbox_execute request.
 
     Raises:
-        RequestRejected: as `open_fields`.
+        RequestRejected, TypeError: as `open_fields`.
     """
+    check_names("execute", options, CodeOptions)
     return execute_fields(code, **options)
+
+
+def id_of(sandbox: object) -> str:
+    """
+    An id, of whatever sandbox. What is empty would be a sandbox that isn't open yet.
+
+    Raises:
+        RequestRejected: it is none.
+    """
+    if not isinstance(sandbox, str) or len(sandbox) != ID_LENGTH:
+        raise RequestRejected(f"sandbox must be an id of {ID_LENGTH} characters, not {sandbox!r:.40}; "
+                              "`leeward sandbox list` shows yours")
+    return sandbox
 
 
 def argv_of(argv: Iterable[str]) -> list[str]:

@@ -36,40 +36,22 @@ from leeward.client.workdir_errors import (
     WorkdirRuntimeError,
 )
 from leeward.client.workdir_files import WorkdirEntry, WorkdirFiles, inside, io_error
-from leeward.dataclass import replace
-from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver
-from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
-from leeward.spec.sizes import parse_size
+from leeward.client.workdir_node import MOST_WARM, USAGE, check_code, heap_of, told
+from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver, Stale
+from leeward.outcome import Outcome, Result
 from leeward.spec.stand_ins import FETCH, FETCH_SYNC, WARM
 from leeward.spec.tools import TOOLS
 from leeward.spec.warm_node import DECLINED, DECLINES, NEEDS_NODE, PROBE
 
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
+    from leeward.client.folder_state import BeforeFirstCall, FolderState
 
 T = TypeVar("T")
 
 #: Prints those tools that are programs in PATH, a line each.
 _LOOK = (f"set -- {' '.join(TOOLS)}; IFS=:; "
          'for tool; do for folder in $PATH; do [ -x "$folder/$tool" ] && echo "$tool" && break; done; done; :')
-
-#: What Node does without arguments and without a terminal is to read a program from stdin, which is empty here.
-_USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments]' >&2; exit 2"
-
-#: What V8 writes before it aborts because its heap is full, and the status of that.
-_HEAP_FULL, _ABORTED = b"JavaScript heap out of memory", 134
-
-#: Characters of code that goes by standard input: no more than an argument has.
-MOST_WARM = (128 << 10) // 4
-
-
-def heap_of(memory: int) -> int:
-    """
-    MiB of V8's heap in a sandbox with so many bytes of memory: V8 is to give up before the kernel has no page left,
-    which takes longer, and once took until the time limit.
-    """
-    total = memory >> 20
-    return max(16, total - 64 - total // 8)
 
 
 class WorkdirSandbox:
@@ -95,6 +77,7 @@ class WorkdirSandbox:
         egress: the operator's policy. Without fetch_policy it holds as it is; with one it is "network" where none is
             named, which is there if the operator has allowed it.
         overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
+        compare: the folder is read in full before the first call, so that `diff` can say what has changed since.
         socket: path of the daemon's socket; as for Client.
 
     Raises:
@@ -105,7 +88,10 @@ class WorkdirSandbox:
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
                  cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
-                 overlay: bool = False, socket: str | os.PathLike[str] | None = None) -> None:
+                 overlay: bool = False, compare: bool = False,
+                 socket: str | os.PathLike[str] | None = None) -> None:
+        if overlay and compare:
+            raise RequestRejected("overlay=True needs no compare=True: `diff` shows what commands wrote to their copy")
         if fetch_policy is not None:
             fetch_policy, egress = {"allowed_domains": [], **_short_form(fetch_policy)}, egress or "network"
         self._path = os.path.abspath(work_dir)
@@ -116,11 +102,11 @@ class WorkdirSandbox:
                              overlay=overlay, memory=memory, egress=egress, policy=fetch_policy)
         self._network = egress is not None
         self._box = self._make()
-        size = parse_size(memory) if isinstance(memory, str) else memory
-        self._words = ["node", f"--max-old-space-size={heap_of(size)}", "--require",
+        self._words = ["node", f"--max-old-space-size={heap_of(memory)}", "--require",
                        FETCH_SYNC if self._network else FETCH]
         self._tools: tuple[str, ...] | None = None
         self._lock = threading.Lock()
+        self._before = _before() if compare else None
         for mount in mounts:
             _open(mount.source, os.O_PATH, close=True)
         self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
@@ -162,8 +148,10 @@ class WorkdirSandbox:
         Raises:
             ToolboxNotAvailable: the host has no Node.
             Timeout, Destroyed, WorkdirRuntimeError: as for `exec`.
+            RequestRejected: *code* is no text, or has more than 128 KiB.
         """
         self._check()
+        check_code(code)
         try:
             return self._warm(code) or self._node(["-e", code])
         except CommandNotFound:
@@ -171,8 +159,8 @@ class WorkdirSandbox:
 
     def _node(self, words: list[str]) -> Result:
         if not words:
-            return self._run(["sh", "-c", _USAGE])
-        return self._told(self._run([*self._words, *words]))
+            return self._run(["sh", "-c", USAGE])
+        return told(self._run([*self._words, *words]))
 
     def _warm(self, code: str) -> Result | None:
         """
@@ -183,16 +171,7 @@ class WorkdirSandbox:
         got = self._run([*self._words, "--require", WARM, "-e", PROBE], stdin=code, warm=True)
         if DECLINED == got.exit_code and got.stderr.startswith(DECLINES) and not got.stdout:
             return None
-        return self._told(got)
-
-    @staticmethod
-    def _told(got: Result) -> Result:
-        """
-        A heap that is full isn't an abort.
-        """
-        if _ABORTED == got.exit_code and _HEAP_FULL in got.stderr:
-            return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
-        return got
+        return told(got)
 
     def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False) -> Result:
         got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
@@ -287,19 +266,41 @@ class WorkdirSandbox:
 
     def diff(self) -> Changes:
         """
-        What commands have changed in their copy of the folder, as `Sandbox.diff`.
+        What has changed, sorted by path: what commands have changed in their copy of the folder (`overlay`), or what
+        anybody has changed in the folder since the first call (`compare`).
 
         Raises:
-            WorkdirRuntimeError: there is no copy (`overlay`), or too much has changed to be listed.
+            WorkdirRuntimeError: neither was asked for, there is too much to be listed, or another folder is at that
+                path by now.
             Destroyed: `destroy` was called.
         """
         self._check()
-        return self._ask(self._box.diff)
+        state = self._compared()
+        if state is None and not self._overlay:
+            raise WorkdirRuntimeError("nothing says what the folder was like: with overlay=True commands work on a copy"
+                                      " of it, with compare=True it is read before the first call")
+        try:
+            return self._ask(state.diff if state else self._box.diff)
+        except Stale as error:
+            raise WorkdirRuntimeError(str(error)) from error
 
-    def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
+    def _compared(self) -> FolderState | None:
+        """
+        What the folder had before our first call; this is one.
+        """
+        try:
+            return self._before.of(self._dup) if self._before else None
+        except DaemonError as error:
+            raise WorkdirRuntimeError(str(error)) from error
+
+    def _dup(self) -> int:
         with self._lock:
             self._check()
-            folder = os.dup(self._folder)  # `destroy` may close ours meanwhile
+            return os.dup(self._folder)  # `destroy` may close ours meanwhile
+
+    def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
+        self._compared()
+        folder = self._dup()
         try:
             return call(WorkdirFiles(folder))
         finally:
@@ -347,6 +348,7 @@ class WorkdirSandbox:
         """
         What *call* gives, which uses our sandbox.
         """
+        self._compared()
         box = self._box
         try:
             try:
@@ -386,6 +388,12 @@ class WorkdirSandbox:
 
     def __repr__(self) -> str:
         return f"<WorkdirSandbox {self._path}{'' if self._folder >= 0 else ', destroyed'}>"
+
+
+def _before() -> BeforeFirstCall:
+    from leeward.client.folder_state import BeforeFirstCall  # few ask for it
+
+    return BeforeFirstCall()
 
 
 def _short_form(given: object) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Plans:
         if asked is None or found is None:
             asked, found = self._stored.find(name) or (None, None)
         if asked is None or found is None:
-            known = ", ".join(config.environments) or "none"
+            known = ", ".join(dict.fromkeys((*config.environments, *self._stored.names()))) or "none"
             raise BadRequest(f"environment {name!r} is unknown; this daemon has: {known};"
                              " `leeward env create` makes others")
         if isinstance(found, LeewardError):

@@ -14,6 +14,7 @@ import os
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, PoolFailed
 from leeward.isolation import interpreter, ownership
+from leeward.spec.pool_key import is_name
 from leeward.spec.profiles import HostPython
 from leeward.spec.stored import (
     MOST_WRITTEN,
@@ -28,6 +29,8 @@ from leeward.spec.stored import (
 
 #: Environments that are held against removal, at most: as many as there are branches.
 _MOST_HELD = 16
+#: Names in a message.
+_MOST_NAMED = 32
 
 
 class Stored:
@@ -58,6 +61,17 @@ class Stored:
             return named, self._python(named, read_manifest(written))
         except (BadRequest, OSError) as error:
             raise PoolFailed(f"environment {name!r}: {error}") from None
+
+    def names(self) -> list[str]:
+        """
+        The first of them by name, for a message.
+        """
+        try:
+            found = os.listdir(os.path.join(self._folder, "names")) if self._folder else []
+        except OSError:
+            found = []
+        names = (name.removesuffix(".json") for name in found if name.endswith(".json"))
+        return sorted(name for name in names if is_name(name))[:_MOST_NAMED]
 
     def _python(self, named: Named, manifest: Manifest) -> HostPython:
         own = interpreter.find()

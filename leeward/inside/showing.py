@@ -41,7 +41,7 @@ _IS_COROUTINE = 0x80       # inspect.CO_COROUTINE
 #: By how a line begins that is no Python. Patterns, and not compiled: few jobs need them.
 HINTS = (
     (r"\s*[!%]\s*(pip|conda|mamba|uv)\b",
-     "a job has the packages that its daemon's `python_env` has, and no network to install others from"),
+     "packages aren't installed from inside: packages=[...] of Sandbox, or `leeward env create` and environment=..."),
     (r"\s*(?:[\w, ]+=\s*)?!",
      "a line with ! is IPython's, not Python: subprocess.run(['ls']) runs a program, `shell` of the sandbox as well"),
     (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: there are no magics here"),

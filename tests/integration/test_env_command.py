@@ -103,6 +103,9 @@ def test_a_running_daemon_uses_a_new_environment(place: Place) -> None:
         assert "sweet\n" == got.stdout_text
         assert "Read-only file system" in got.stderr_text or "Permission denied" in got.stderr_text
 
+        with pytest.raises(leeward.RequestRejected, match=r"environment 'dtaa' is unknown; this daemon has: .*data"):
+            client.execute("", environment="dtaa")
+
     again = place.env("create", "same", "flavour >= 1", "--find-links", str(place.wheels), "--preload", "flavour")
     assert b"which was there already" in again.stdout, again
     rows = json.loads(place.env("list", "--json").stdout)

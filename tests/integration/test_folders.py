@@ -172,6 +172,36 @@ def test_several_overlays_and_a_plain_folder(daemon: LiveDaemon, project: Path, 
         box.diff()
 
 
+def test_a_folder_that_is_written_at_once_is_compared(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    """
+    With what it had at the opening, by whomever it was changed since; also when the sandbox is over.
+    """
+    (tmp_path / "other").mkdir()
+    other = leeward.Mount(tmp_path / "other", "/other", writable=True, compare=True)
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, compare=True, mounts=[other]) as box:
+        (project / "before").write_text("the sandbox isn't open yet")
+        box.shell("echo new >file; rm sub/one; mkfifo sub/fifo; ln -s /etc/passwd link; echo b >/other/b")
+        with pytest.raises(leeward.RequestRejected, match="which target"):
+            box.diff()
+        with pytest.raises(leeward.RequestRejected, match="overlay=True"):
+            box.apply()
+        found = [(change.kind, change.path) for change in box.diff("/workspace")]
+        assert ["b"] == [change.path for change in box.diff("/other/")]
+    assert [("modified", "file"), ("created", "link"), ("created", "sub/fifo"), ("deleted", "sub/one")] == found
+    assert found == [(change.kind, change.path) for change in box.diff("/workspace")]
+
+    async def use() -> list[tuple[str, str]]:
+        async with leeward.AsyncSandbox(socket=daemon.socket, workdir=project, compare=True) as box:
+            await box.shell("rm sub/fifo; chmod 600 file")
+            return [(change.kind, change.path) for change in await box.diff()]
+    assert [("mode", "file"), ("deleted", "sub/fifo")] == asyncio.run(use())
+
+    for wrong in ({"compare": True}, {"workdir": project, "overlay": True, "compare": True},
+                  {"mounts": [leeward.Mount(project, "/data", compare=True)]}):
+        with pytest.raises(leeward.RequestRejected, match="compare=True"):
+            leeward.Sandbox(socket=daemon.socket, **wrong)  # type: ignore[arg-type]
+
+
 def test_with_await_and_from_another_program(daemon: LiveDaemon, project: Path) -> None:
     """
     An asyncio client; `leeward diff` and `leeward apply` by the sandbox's id.

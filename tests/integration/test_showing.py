@@ -81,7 +81,7 @@ def test_a_kernel_goes_on(daemon: LiveDaemon) -> None:
         asleep = kernel.execute("import asyncio\nawait asyncio.sleep(100)", timeout=0.3)
         assert Outcome.TIMED_OUT is asleep.outcome
         assert "subprocess" in kernel.execute("!ls").stderr_text
-        assert "python_env" in kernel.execute("%pip install x").stderr_text
+        assert "`leeward env create`" in kernel.execute("%pip install x").stderr_text
         assert "41" == kernel.execute("_ + 21").value
         plain = kernel.execute("display('as text')", display=False)
         assert ("as text\n", ()) == (plain.stdout_text, plain.results)

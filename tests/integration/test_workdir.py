@@ -300,12 +300,35 @@ def test_a_copy_is_compared_and_leaves_the_folder_alone(daemon: LiveDaemon, fold
     assert not (folder / "sub").exists()
 
 
-def test_a_diff_needs_a_copy(work: leeward.WorkdirSandbox) -> None:
+def test_a_diff_needs_a_copy_or_a_comparison(work: leeward.WorkdirSandbox) -> None:
     """
     Nobody has written down what a folder was like before.
     """
-    with pytest.raises(leeward.WorkdirRuntimeError):
+    with pytest.raises(leeward.WorkdirRuntimeError, match=r"overlay=True .* compare=True"):
         work.diff()
+
+
+def test_a_folder_is_compared_with_what_it_was(daemon: LiveDaemon, folder: Path) -> None:
+    """
+    Before the first call, whatever it was; also where the sandbox was replaced meanwhile, and with asyncio.
+    """
+    (folder / "old").write_text("old\n")
+    (folder / "same").write_text("same\n")
+    with leeward.WorkdirSandbox(folder, compare=True, socket=daemon.socket) as work:
+        work.exec("sh", ["-c", "echo new >old; echo same >same; mkdir -p sub; echo x >sub/made; ln -s /etc out"])
+        work._box.kill()
+        work.write_file("mine", "x")
+        work.exec("sh", ["-c", "chmod 600 same"])
+        assert [("created", "mine"), ("modified", "old"), ("created", "out"), ("mode", "same"), ("created", "sub"),
+                ("created", "sub/made")] == [(change.kind, change.path) for change in work.diff()]
+
+    async def use() -> list[str]:
+        async with leeward.AsyncWorkdirSandbox(folder, compare=True, socket=daemon.socket) as work:
+            await asyncio.gather(*(work.write_file(f"{number}", "x") for number in range(3)))
+            return [change.path for change in await work.diff()]
+    found = asyncio.run(use())
+    assert set(found) <= {"0", "1", "2"}  # the first of the three came after the look at the folder
+    assert found
 
 
 def test_mounts_are_shown(daemon: LiveDaemon, folder: Path) -> None:

@@ -38,6 +38,8 @@ def test_every_call_has_a_reason(name: str) -> None:
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
     with pytest.raises(BadRequest, match="there is no system call 'sokcet'; did you mean 'socket'"):
         explain("sokcet")
+    with pytest.raises(BadRequest, match=r"no system call 'qqq'; a job's number, .* network, loopback, terminal can"):
+        explain("qqq")
 
 
 def test_the_command_takes_some_names() -> None:

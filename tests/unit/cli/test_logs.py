@@ -4,10 +4,12 @@ What `leeward explain` says of an end.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leeward.errors import BadRequest
 from leeward_cli import logs
 
 
@@ -23,3 +25,12 @@ def test_a_job_that_its_client_gave_up_is_no_fault(error: str, says: str) -> Non
 
     assert says in first
     assert any(error in line for line in rest)
+
+
+@pytest.mark.parametrize("asked", ["x", "-1", "1.5", "a" * 25, "A" * 26])
+def test_what_names_no_end_is_refused(asked: str, tmp_path: Path) -> None:
+    """
+    Before a daemon is asked.
+    """
+    with pytest.raises(BadRequest, match="is neither a job's number nor a sandbox's id of 26 characters"):
+        logs.show(str(tmp_path / "none"), asked, False, False)

@@ -92,6 +92,12 @@ def test_mistakes_are_named(stand: Stand, box: str) -> None:
         assert (2, True) == (status, said in err), err
     status, _, err = run(stand, "shell", "a" * 26, "--", "true")
     assert (1, True) == (status, b"is over" in err)
+    before = stand.left()
+    for argv in (("shell", "", "--", "true"), ("sandbox", "info", ""), ("sandbox", "kill", ""), ("diff", ""),
+                 ("sandbox", "attach", "", "--", "true"), ("python", "")):  # of a variable that isn't set
+        status, _, err = run(stand, *argv)
+        assert (1, True) == (status, b"must be an id of 26 characters, not ''" in err), (argv, err)
+    assert before == stand.left()
 
 
 def test_output_is_passed_on_and_not_kept(stand: Stand, box: str) -> None:

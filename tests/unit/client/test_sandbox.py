@@ -289,6 +289,37 @@ def test_a_sandbox_of_another_daemon(stand: Stand, box: leeward.Sandbox) -> None
         leeward.Sandbox.attach("x", socket=stand.socket)
 
 
+@pytest.mark.parametrize("name", ["", "a", "a" * 27, None])
+def test_what_is_no_id_is_attached_to_no_sandbox(stand: Stand, name: str) -> None:
+    """
+    An empty one, such as that of a variable that isn't set, would be a sandbox that isn't open yet.
+    """
+    before = leeward.Sandbox.list(socket=stand.socket)
+    with pytest.raises(leeward.RequestRejected, match=f"must be an id of 26 characters, not {name!r}; .*sandbox list"):
+        leeward.Sandbox.attach(name, socket=stand.socket)
+    with pytest.raises(leeward.RequestRejected, match="must be an id of 26 characters"):
+        asyncio.run(leeward.AsyncSandbox.attach(name, socket=stand.socket))
+
+    assert before == leeward.Sandbox.list(socket=stand.socket) or not name
+
+
+def test_an_option_that_there_is_not_is_named(box: leeward.Sandbox) -> None:
+    """
+    With the call that was made, and the option that was meant.
+    """
+    for call, says in (
+            (lambda: leeward.Sandbox(memmory="1G"), r"Sandbox\(\) has no option 'memmory'; did you mean 'memory'\?"),
+            (lambda: leeward.AsyncSandbox(work_dir="x"), r"Sandbox\(\) has no option 'work_dir'; .*'workdir'"),
+            (lambda: box.run(["true"], tiemout=1), r"run\(\) has no option 'tiemout'; did you mean 'timeout'\?"),
+            (lambda: box.shell("true", input="x"), r"shell\(\) has no option 'input'; did you mean 'stdin'\?"),
+            (lambda: box.start(["true"], memory=1), r"run\(\) has no option 'memory'; there are"),
+            (lambda: box.terminal(["true"], stdin="x"), r"terminal\(\) has no option 'stdin'; there are cwd, env"),
+            (lambda: box.execute("1", memory=1), r"execute\(\) has no option 'memory'; there are"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            call()  # type: ignore[no-untyped-call]
+
+
 def test_info_and_list(stand: Stand) -> None:
     """
     With the metadata that were given.

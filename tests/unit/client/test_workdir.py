@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import leeward
-from leeward.client.workdir import heap_of
 from leeward.client.workdir_files import WorkdirFiles, inside
+from leeward.client.workdir_node import MOST_CODE, check_code, heap_of
 
 
 @pytest.mark.parametrize(("path", "plain"), [
@@ -97,3 +97,53 @@ def test_the_heap_leaves_room_for_node_itself(memory: int, heap: int) -> None:
     In MiB.
     """
     assert heap == heap_of(memory << 20)
+
+
+@pytest.mark.parametrize("memory", [1.5, None, b"512M", True])
+def test_memory_of_another_type_is_refused(memory: object, tmp_path: Path) -> None:
+    """
+    As soon as the object is made, with the value and what is taken.
+    """
+    with pytest.raises(leeward.RequestRejected, match="memory is a whole number of bytes or a size such as"):
+        leeward.WorkdirSandbox(tmp_path, memory=memory)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("code", "says"), [
+    (3, "code is JavaScript as text, not int"), (b"1", "not bytes"), ("\ud800", "code can't be sent"),
+    ("x" * (MOST_CODE + 1), "code has 131072 bytes, and `node -e` takes 131071 at most: write_file"),
+    ("\u20ac" * MOST_CODE, "code has 393213 bytes"),
+])
+def test_code_that_node_does_not_take_is_refused(code: object, says: str) -> None:
+    with pytest.raises(leeward.RequestRejected, match=says):
+        check_code(code)
+    check_code("x" * MOST_CODE)
+
+
+def test_an_overlay_is_not_compared(tmp_path: Path) -> None:
+    with pytest.raises(leeward.RequestRejected, match="overlay=True needs no compare=True"):
+        leeward.WorkdirSandbox(tmp_path, overlay=True, compare=True)
+
+
+def test_a_comparison_needs_no_daemon(tmp_path: Path) -> None:
+    """
+    File calls and `diff` are this program's; the state is the one before the first of them.
+    """
+    (tmp_path / "was").write_text("1")
+    with leeward.WorkdirSandbox(tmp_path, compare=True, socket=tmp_path / "none") as work:
+        (tmp_path / "before").write_text("the first call comes later")
+        work.write_file("new/file", "2")
+        work.write_file("was", "3")
+
+        assert [("created", "new"), ("created", "new/file"), ("modified", "was")] == [
+            (change.kind, change.path) for change in work.diff()]
+        work.write_file("was", "1")
+        assert ["new", "new/file"] == [change.path for change in work.diff()]
+
+        moved = tmp_path.rename(tmp_path.with_name("moved"))
+        try:
+            with pytest.raises(leeward.WorkdirRuntimeError, match="no such file or directory"):
+                work.diff()
+        finally:
+            moved.rename(tmp_path)
+    with pytest.raises(leeward.Destroyed):
+        work.diff()

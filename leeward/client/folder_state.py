@@ -1,0 +1,230 @@
+"""
+A folder of the host as it was before a sandbox wrote to it, and what has changed since.
+
+Runs in:   anybody's program, with that program's own rights.
+Trust:     none in what the folder has: a sandbox that runs may change it at any moment. Everything is opened beneath
+           the folder; no link is followed, no other mount entered, and no file is read that isn't a regular one.
+Source:    openat2(2)
+
+An overlay needs none of this, because its upper layer has what was written: overlay.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from leeward._native.beneath import open_beneath
+from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, type_of
+from leeward.errors import RequestRejected, Stale
+
+#: Files and folders that are compared, at most: as many as an overlay's list has.
+MOST = 100_000
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+#: What went, or was replaced by something else, while it was looked at.
+_WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+#: What can't be entered: it is compared as a folder without content.
+_CLOSED = (errno.EACCES, errno.EXDEV)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderEntry:
+    """
+    One path of the folder.
+
+    Attributes:
+        digest: SHA-256 of a file's content; None for a large file, one that can't be read, and for all that is none.
+        mtime: nanoseconds.
+        link: the text of a link.
+    """
+
+    type: str
+    mode: int
+    size: int
+    mtime: int
+    allocated: int
+    digest: bytes | None = None
+    link: bytes = b""
+
+
+class FolderState:
+    """
+    What the folder *fd* has now, with a hash of each file. It reads all of it.
+
+    Args:
+        fd: a descriptor of the folder; it stays the caller's. Its path counts when `diff` is called.
+
+    Raises:
+        RequestRejected: the folder has more than 100,000 entries, or one that can't be compared.
+    """
+
+    def __init__(self, fd: int) -> None:
+        about = os.fstat(fd)
+        self.path, self._is = os.readlink(f"/proc/self/fd/{fd}"), (about.st_dev, about.st_ino)
+        self._before = look(fd)
+
+    def diff(self) -> Changes:
+        """
+        What has changed since, sorted by path.
+
+        Raises:
+            RequestRejected: as for FolderState.
+            Stale: another folder is at that path by now, or none.
+        """
+        try:
+            fd = os.open(self.path, FOLDER | os.O_CLOEXEC)
+        except OSError as error:
+            raise Stale(f"{self.path!r}: {(error.strerror or '').lower()}", self.path) from None
+        try:
+            about = os.fstat(fd)
+            if (about.st_dev, about.st_ino) != self._is:
+                raise Stale(f"{self.path!r} is another folder than the one that the sandbox was opened with",
+                            self.path)
+            return compared(self._before, look(fd))
+        finally:
+            os.close(fd)
+
+
+class BeforeFirstCall:
+    """
+    The state that a folder has before the first of several calls, which may come side by side: whichever thread comes
+    first reads the folder, and the others wait for that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: FolderState | None = None
+
+    def of(self, folder: Callable[[], int]) -> FolderState:
+        """
+        Args:
+            folder: gives a descriptor of the folder, which is closed here.
+
+        Raises:
+            RequestRejected: as for FolderState.
+        """
+        found = self._state
+        if found is None:
+            fd = folder()
+            try:
+                with self._lock:
+                    self._state = found = self._state or FolderState(fd)
+            finally:
+                os.close(fd)
+        return found
+
+
+def look(root: int) -> dict[bytes, FolderEntry]:
+    """
+    Everything in the folder *root*, at any depth.
+
+    Raises:
+        RequestRejected: there is too much of it, or a folder that can't be read for another reason than its mode.
+    """
+    found: dict[bytes, FolderEntry] = {}
+    todo = [b""]
+    while todo:
+        folder = todo.pop()
+        try:
+            fd = open_beneath(root, folder or b".", FOLDER)
+        except OSError as error:
+            if error.errno in _WENT or error.errno in _CLOSED:
+                continue
+            raise RequestRejected(f"{os.fsdecode(folder)!r:.200} can't be compared: {error.strerror}") from None
+        try:
+            for name, seen in _listed(fd):
+                path = folder + b"/" + name if folder else name
+                found[path] = seen
+                if "folder" == seen.type:
+                    todo.append(path)
+                if len(found) > MOST:
+                    raise RequestRejected(f"the folder has more than {MOST} files and folders, which are the most that"
+                                          " are compared; with overlay=True those that were written are compared alone")
+        finally:
+            os.close(fd)
+    return found
+
+
+def _listed(folder: int) -> Iterable[tuple[bytes, FolderEntry]]:
+    for name in map(os.fsencode, os.listdir(folder)):
+        try:
+            yield name, _entry(folder, name)
+        except OSError as error:
+            if error.errno not in _WENT:
+                raise RequestRejected(f"{os.fsdecode(name)!r:.200} can't be compared: {error.strerror}") from None
+
+
+def _entry(folder: int, name: bytes) -> FolderEntry:
+    about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    digest, link = None, b""
+    if stat.S_ISLNK(about.st_mode):
+        link = os.readlink(name, dir_fd=folder)
+    elif stat.S_ISREG(about.st_mode):
+        about, digest = _content(folder, name, about)
+    return FolderEntry(type_of(about.st_mode), stat.S_IMODE(about.st_mode), about.st_size, about.st_mtime_ns,
+                512 * about.st_blocks, digest, link)
+
+
+def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_result, bytes | None]:
+    """
+    What the file is that was opened, which may be another one by now, and the hash of its content.
+    """
+    if about.st_size > LARGE:
+        return about, None
+    try:
+        fd = os.open(name, _FILE, dir_fd=folder)
+    except PermissionError:
+        return about, None
+    try:
+        about, content, size = os.fstat(fd), hashlib.sha256(), 0
+        if not stat.S_ISREG(about.st_mode):
+            return about, None
+        while data := os.read(fd, CHUNK):
+            content.update(data)
+            size += len(data)
+            if size > LARGE:  # it grows while it is read
+                return about, None
+        return about, content.digest()
+    finally:
+        os.close(fd)
+
+
+def compared(before: Mapping[bytes, FolderEntry], after: Mapping[bytes, FolderEntry]) -> Changes:
+    """
+    How *after* differs from *before*, sorted by path.
+    """
+    found = []
+    for path in sorted(before.keys() | after.keys()):
+        was, now = before.get(path), after.get(path)
+        kind = _kind(was, now)
+        if now is None:
+            assert was is not None
+            found.append(FolderChange(os.fsdecode(path), kind, was.type, was.mode, was.size))
+        elif kind:
+            found.append(FolderChange(
+                os.fsdecode(path), kind, now.type, now.mode, now.size, now.digest.hex() if now.digest else None,
+                "file" == now.type and now.size > LARGE, os.fsdecode(now.link) if "link" == now.type else None,
+                now.allocated))
+    return found
+
+
+def _kind(was: FolderEntry | None, now: FolderEntry | None) -> str:
+    """
+    "" where nothing differs.
+    """
+    if was is None:
+        return "created"
+    if now is None:
+        return "deleted"
+    if (was.type, was.link) != (now.type, now.link):
+        return "modified"
+    if "file" == now.type:
+        known = was.digest is not None and now.digest is not None
+        if was.size != now.size or (was.digest != now.digest if known else was.mtime != now.mtime):
+            return "modified"
+    return "" if was.mode == now.mode else "mode"
