@@ -28,11 +28,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from leeward.spec.limits import Limits
+from leeward.spec.profiles import HostPython, python
+
 DEFINITION = 'command = ["{program}"]\nstate = ["~/.state"]\n'
 
-
-#: What a program in bubblewrap has in its environment, as one in a sandbox has.
-BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "USER": "me", "TERM": "xterm-256color"}
 
 
 def first_byte(argv: list[str], env: dict[str, str]) -> float:
@@ -77,6 +77,35 @@ def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
     return taken
 
 
+def same_view(folder: Path, home: Path, program: str) -> list[str]:
+    """
+    Options of bubblewrap's by which a program sees the files and variables that it sees in the profile `agent`. What
+    lies in /etc counts: Claude Code reads the certificates there as it starts, which takes it some 25 ms.
+    """
+    spec = python(HostPython(sys.executable, sys.version_info[:2], sys.base_prefix), {}, limits=Limits(), terminal=True)
+    options = ["--unshare-all", "--unshare-user", "--uid", "1000", "--die-with-parent", "--clearenv"]
+    for name, value in {**dict(spec.environment), "HOME": str(home), "PWD": str(home / "small"), "USER": "me",
+                        "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm-256color"}.items():
+        options += ["--setenv", name, value]
+    options += ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
+                "--tmpfs", str(home)]
+    for place in ("/bin", "/sbin", "/lib", "/lib64"):
+        if os.path.islink(place):
+            options += ["--symlink", os.readlink(place), place]
+    for bind in spec.view.binds:
+        if bind.target.startswith("/etc/") and os.path.exists(bind.source):
+            options += ["--ro-bind", bind.source, bind.target]
+    (folder / "etc").mkdir()
+    for text in spec.view.texts:
+        if text.target.startswith("/etc/"):
+            own = folder / "etc" / os.path.basename(text.target)
+            own.write_bytes(text.content)
+            options += ["--ro-bind", str(own), text.target]
+    for shown in ("small", ".state"):
+        options += ["--bind", str(home / shown), str(home / shown)]
+    return [*options, "--ro-bind", program, program, "--chdir", str(home / "small")]
+
+
 def subjects(folder: Path, program: str, arguments: list[str], files: int, env: dict[str, str],
              terminal: bool) -> dict[str, Callable[[], float]]:
     """
@@ -104,16 +133,7 @@ def subjects(folder: Path, program: str, arguments: list[str], files: int, env: 
              "bare": lambda: measure([program, *arguments], env)}
     bwrap = shutil.which("bwrap")
     if bwrap is not None:
-        links = [word for place in ("/bin", "/sbin", "/lib", "/lib64") if os.path.islink(place)
-                 for word in ("--symlink", os.readlink(place), place)]
-        state = home / ".state"
-        words = [word for name, value in BARE.items() for word in ("--setenv", name, value)]
-        words += ["--setenv", "HOME", str(home), "--setenv", "PWD", str(home / "small")]
-        argv = [bwrap, "--unshare-all", "--unshare-user", "--uid", "1000", "--clearenv", *words,
-                "--die-with-parent", "--ro-bind", "/usr", "/usr", *links,
-                "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", str(home), "--bind",
-                str(home / "small"), str(home / "small"), "--bind", str(state), str(state), "--ro-bind", program,
-                program, "--chdir", str(home / "small"), program, *arguments]
+        argv = [bwrap, *same_view(folder, home, program), program, *arguments]
         found["bwrap"] = lambda: measure(argv, env)
     return found
 

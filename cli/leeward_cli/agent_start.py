@@ -16,7 +16,7 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, load_definition
@@ -52,6 +52,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         UsageError: nothing has begun.
     """
     here = os.isatty(0) and os.isatty(1)
+    on_terminal = here if terminal is None else terminal
     if terminal and not here:
         raise UsageError("--terminal: standard input and output are no terminal here")
     if timeout is not None and not 0 < timeout <= _MOST_S:
@@ -65,9 +66,8 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
     with agent_ends.ending_by_signals() as ignore:
         try:
             with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held,
-                  _UndoneQuietly(run := _prepared(name, project, folder, options, trust_project, rebuild, socket, held),
-                                 ignore)):
-                on_terminal = here if terminal is None else terminal
+                  _UndoneQuietly(run := _prepared(name, project, folder, options, trust_project, rebuild, socket, held,
+                                                  _import_terminal if on_terminal else _import_passing), ignore)):
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
                     return (_changes(run, applied) if overlay else _asked(run) if approved else 0) or status
@@ -128,12 +128,13 @@ def program_of(definition: AgentDefinition) -> AgentProgram | None:
 
 
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
-              socket: str | None, held: contextlib.ExitStack) -> AgentRun:
+              socket: str | None, held: contextlib.ExitStack, meanwhile: Callable[[], None]) -> AgentRun:
     """
     What is to run, decided; nothing has begun.
 
     Args:
         asked: the values of AgentOptions.
+        meanwhile: of AgentRun.
     """
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
@@ -159,7 +160,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
         asking = ApprovedAgent(project)
         request.options["env"] |= asking.environment(request.options["env"])
     return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
-                    (folder, rules_of(settings.exclude, settings.include)))
+                    (folder, rules_of(settings.exclude, settings.include)), meanwhile)
 
 
 def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:
@@ -179,6 +180,14 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
         complain(f"dependencies: {len(found.packages)} packages were unpacked, and are kept for the next start:"
                  f" {', '.join(map(_plain, found.packages))[:500]}")
     return found
+
+
+def _import_terminal() -> None:
+    import leeward_cli.terminal  # noqa: F401
+
+
+def _import_passing() -> None:
+    import leeward_cli.passing  # noqa: F401
 
 
 def _plain(text: str) -> str:

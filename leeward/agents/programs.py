@@ -2,12 +2,13 @@
 The program of an agent: where the caller has it, and which folders of the host a sandbox has to show for it.
 
 Runs in:   the caller's program. It reads the caller's files, with the caller's rights.
-Leaves:    files that a program loads from other places. A definition may show more folders (`show`).
+Leaves:    files that a program loads from other places. A definition may show more folders (`programs`).
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from leeward.dataclass import dataclass
@@ -18,6 +19,8 @@ _SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 #: Bytes of a script's first line, as the kernel has it (BINPRM_BUF_SIZE), and interpreters of interpreters.
 _LINE, _DEPTH = 256, 4
 _ENV = "env"
+#: Programs of version managers that their shims are links to.
+_MANAGERS = ("mise", "volta-shim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +45,36 @@ def find(command: str, environ: Mapping[str, str]) -> AgentProgram | None:
         RequestRejected: it is there, and can't be run in a sandbox: its interpreter is missing.
     """
     path = environ.get("PATH") or os.defpath
-    found = _which(command, path)
+    found = _which(command, path, environ)
     if found is None:
         return None
-    argv, shown = _resolved(os.path.abspath(found), path, 0)
+    argv, shown = _resolved(os.path.abspath(found), path, environ, 0)
     folders = [os.path.dirname(word) for word in argv if word.startswith("/") and os.access(word, os.X_OK)]
     return AgentProgram(tuple(argv), outermost(shown), tuple(dict.fromkeys(
         folder for folder in folders if not _is_shown(folder))))
 
 
-def _which(command: str, path: str) -> str | None:
+def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
     """
-    As `shutil.which`, whose module imports every compressor.
+    As `shutil.which`, whose module imports every compressor; and past the shims of version managers.
     """
     folders = [""] if os.path.dirname(command) else path.split(os.pathsep)
     for folder in folders:
         found = os.path.join(folder, command)
         if os.path.isfile(found) and os.access(found, os.X_OK):
-            return found
+            if "/shims/" not in found and os.path.basename(os.path.realpath(found)) not in _MANAGERS:
+                return found
+            from leeward.agents.shims import behind  # most programs have none
+
+            program = behind(found, environ)
+            if program is None:
+                return found
+            if program:
+                return program
     return None
 
 
-def _resolved(found: str, path: str, depth: int) -> tuple[list[str], list[str]]:
+def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int) -> tuple[list[str], list[str]]:
     """
     The argv of the program at *found*, and what shows it.
     """
@@ -82,10 +93,10 @@ def _resolved(found: str, path: str, depth: int) -> tuple[list[str], list[str]]:
     if os.path.basename(interpreter) == _ENV and rest:
         rest = rest[0].removeprefix("-S ").split()
         interpreter, rest = rest[0], rest[1:]
-    where = _which(interpreter, path)
+    where = _which(interpreter, path, environ)
     if where is None:
         raise RequestRejected(f"{found} is run by {interpreter}, which isn't there")
-    argv, more = _resolved(os.path.abspath(where), path, depth + 1)
+    argv, more = _resolved(os.path.abspath(where), path, environ, depth + 1)
     return [*argv, *rest, real], [*shown, *more]
 
 
@@ -108,7 +119,19 @@ def _rooms(real: str) -> list[str]:
     if _is_shown(real):
         return []
     head, name, _ = real.partition("/node_modules/")
-    return [f"{head}/node_modules"] if name else [real]
+    return [f"{head}/node_modules"] if name else [real, *_library(real)]
+
+
+def _library(real: str) -> list[str]:
+    """
+    Of an interpreter of Python's that was installed elsewhere than in /usr: its modules and its shared library.
+    """
+    version = re.fullmatch(r"python(3\.\d+)t?", os.path.basename(real))
+    if version is None:
+        return []
+    lib = os.path.join(os.path.dirname(os.path.dirname(real)), "lib")
+    shared = f"{lib}/libpython{version[1]}.so.1.0"
+    return [path for path in (f"{lib}/python{version[1]}", shared) if os.path.exists(path)]
 
 
 def _venv(folder: str) -> list[str]:

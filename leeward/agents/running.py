@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -77,6 +78,8 @@ class AgentRun:
         asking: is told of the sandbox, where a person decides what leaves it.
         hiding: a descriptor of the project's folder, and what is hidden in it while the agent runs; None to hide no
             more than there is at the start.
+        meanwhile: called in a thread of its own while the daemon opens the sandbox, which takes some milliseconds in
+            which this process has nothing to do.
 
     Attributes:
         given_up: it was ended, since a name that it was not to see couldn't be hidden.
@@ -84,8 +87,9 @@ class AgentRun:
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
                  registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None,
-                 asking: AgentAsking | None = None, hiding: tuple[int, FileRules] | None = None) -> None:
-        self.asking, self._hiding = asking, hiding
+                 asking: AgentAsking | None = None, hiding: tuple[int, FileRules] | None = None,
+                 meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.asking, self._hiding, self._meanwhile = asking, hiding, meanwhile
         self._watch: HidingWatch | None = None
         self._definition, self.settings, self._request = definition, settings, request
         self.project, self._registry, self._environ, self._tell, self._socket = (project, registry, environ, tell,
@@ -184,6 +188,7 @@ class AgentRun:
         self.box = Sandbox(socket=self._socket, idle=IDLE_S, metadata={
             "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]}, **options)
         try:
+            threading.Thread(target=self._meanwhile, daemon=True).start()
             assert self.box.id
         except BaseException:
             self.box.close()

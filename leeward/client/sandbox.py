@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import kernel_seats
-from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
 from leeward.client.free_links import FreeLinks
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with
@@ -52,11 +51,11 @@ from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
+    from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
     from leeward.client.overlay import Overlay
 
-#: A reply, and the descriptors of its arenas.
-Answer = tuple[Reply, list[int]]
+Answer = tuple[Reply, list[int]]  # and the descriptors of its arenas
 
 
 class Sandbox(OverlayCalls):
@@ -288,8 +287,7 @@ class Sandbox(OverlayCalls):
             Busy: 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
             SandboxOver, DaemonError: as for `run`.
         """
-        what = argv if isinstance(argv, str) else argv_of(argv)
-        return self._start(terminal_fields(what, size, options))
+        return self._start(terminal_fields(argv if isinstance(argv, str) else argv_of(argv), size, options))
 
     def _start(self, fields: Mapping[str, Any]) -> Process:
         return Process(self, checked(whole, self.ask("process_start", fields), "process", 1))
@@ -311,8 +309,10 @@ class Sandbox(OverlayCalls):
             Busy: 16 fetches of yours are under way.
             SandboxOver, DaemonError: as for `run`.
         """
-        fields = {"sandbox": self.id, **fetch_fields(url, method, headers, body)}
-        return fetched_of(*self._links.call("sandbox_fetch", fields))
+        from leeward.client.fetching import fetch_fields, fetched_of  # most sandboxes have nothing fetched
+
+        return fetched_of(*self._links.call("sandbox_fetch", {
+            "sandbox": self.id, **fetch_fields(url, method, headers, body)}))
 
     # --- Python ---------------------------------------------------------------------
 
