@@ -49,8 +49,8 @@ class Admission:
         self.queue, self.backlog, self.ledger = queue, backlog, ledger
         self.closed = False
         self.refused = 0
-        ledger.wake = self.serve
         self.shedding = Shedding(reactor, backlog, lambda: workforce.fast_path)
+        ledger.wake, ledger.forget_connection = self.serve, self.shedding.forget
 
     # --- coming ---------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class Pool:
         self._backlog = Backlog(queue_delay, size)
         self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self._ledger)
         self.refusal, self.forget, self.shed = self.admission.refusal, self.admission.forget, self.admission.shed
+        self.connection_closed = self._ledger.connection_closed
         self._drain = Drain(reactor, self)
         self._running: set[Ticket] = set()
         self._tenants = Tenants(self, self.admission, self.workforce, max_sessions)

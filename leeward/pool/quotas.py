@@ -120,6 +120,10 @@ def _nothing() -> None:
     return
 
 
+def _nothing_known(_connection: int) -> None:
+    return
+
+
 class Ledger:
     """
     Holds users to their *quotas*, which may be replaced at any time.
@@ -130,6 +134,7 @@ class Ledger:
 
     Attributes:
         wake: has its pool look whether somebody who waits may start.
+        forget_connection: has its pool forget what it knows of a connection.
     """
 
     def __init__(self, quotas: Quotas | None = None, workers: Callable[[int], int] = lambda more: 1,
@@ -139,8 +144,16 @@ class Ledger:
         self._accounts: dict[int, _Account] = {}
         self._running = 0  # jobs of everybody
         self.wake: Callable[[], None] = _nothing
+        self.forget_connection: Callable[[int], None] = _nothing_known
         self._book = Book() if book is None else book
         self._book.ledgers.append(self)
+
+    def connection_closed(self, connection: int) -> None:
+        """
+        The next connection may have this number, and none of the pools knows anything of that one.
+        """
+        for ledger in self._book.ledgers:
+            ledger.forget_connection(connection)
 
     def close(self) -> None:
         """

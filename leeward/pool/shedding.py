@@ -84,6 +84,13 @@ class Shedding:
         """
         self._refusals[connection] = self._refusals.get(connection, 0) + more
 
+    def forget(self, connection: int) -> None:
+        """
+        The connection is closed: the next one may have its number. Its stream, which knew that it was shed, is gone.
+        """
+        self._refusals.pop(connection, None)
+        self._connections.discard(connection)
+
     def _look(self) -> None:
         self._timer = None
         fast_path = self._reactor.fast_path

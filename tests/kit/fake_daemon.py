@@ -93,6 +93,9 @@ class FakeDaemon:
     def shed(self, connection: int, count: int, now: float) -> None:
         raise AssertionError("there is no fast path here")
 
+    def connection_closed(self, connection: int) -> None:
+        pass
+
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
                      user: int, egress: Mapping[str, Any] | None = None) -> PoolSession:
         raise Busy("there are no sessions here")

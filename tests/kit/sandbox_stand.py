@@ -350,6 +350,9 @@ class HostPool:
         self.runners: list[HostRunner] = []
         self.accounts = 0
 
+    def connection_closed(self, connection: int) -> None:
+        pass
+
     def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
                   drained: Callable[[], None], seconds: float) -> Seat:
         if len(self.seats) >= self.most:

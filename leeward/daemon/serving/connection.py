@@ -405,7 +405,7 @@ class Connection:
         self._happen(ConnectionEvent.CLOSED)
         home, in_flight = self._home, len(self._flight.tickets)
         in_any_case(
-            self._stream.close, partial(home.gone, self._fd),
+            self._stream.close, partial(home.gone, self._fd), partial(home.jobs.connection_closed, self._fd),
             partial(home.rounds.forget, self._share.budget, self._fd), self._inbox.close, self._operations.close,
             partial(home.part_from, self._share), partial(home.reactor.closer.close, self._sock), self._output.close,
             self._flight.end,

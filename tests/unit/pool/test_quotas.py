@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from leeward.errors import BadRequest, Busy
-from leeward.pool.quotas import NONE, Ledger, Quota, Quotas
+from leeward.pool.quotas import NONE, Book, Ledger, Quota, Quotas
 
 MIB = 1 << 20
 GUESTS = Quotas(Quota(jobs=2, memory=512 * MIB), {7: Quota(jobs=1), 1000: Quota(rate=1.0)}, exempt=(0, 1000))
@@ -155,3 +155,18 @@ def test_a_session_counts_the_worker_that_is_made_for_it() -> None:
         ledger.start(5, MIB)
         held += 1
     assert not ledger.may_start(5, MIB)
+
+
+def test_all_pools_hear_which_connection_is_closed() -> None:
+    """
+    Whichever of them was asked; none that is no more.
+    """
+    book = Book()
+    first, second, third = (Ledger(book=book) for _ in range(3))
+    heard: list[tuple[str, int]] = []
+    for name, ledger in (("first", first), ("second", second), ("third", third)):
+        ledger.forget_connection = lambda connection, name=name: heard.append((name, connection))  # type: ignore[misc]
+    third.close()
+    first.connection_closed(5)
+
+    assert [("first", 5), ("second", 5)] == heard

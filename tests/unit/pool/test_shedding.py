@@ -126,6 +126,22 @@ def test_no_connection_is_shed_where_no_runner_is_offered(box: Box) -> None:
     assert {1: True} == box.shed
 
 
+def test_a_number_that_is_used_again_is_another_connections(box: Box) -> None:
+    """
+    The new one was refused nothing yet, and is shed by its own refusals.
+    """
+    box.refuse(1)
+    assert (False, {1: True}, True) == (box.shedding.quiet(1), box.shed, box.shedding.on)
+    box.shedding.forget(1)  # its stream is gone, with what the fast path knew
+    box.shed.clear()
+
+    assert (True, False, {}) == (box.shedding.quiet(1), box.shedding.on, box.shed)
+    box.refuse(1, MOST - 1)
+    assert {} == box.shed
+    box.refuse(1, 1)
+    assert {1: True} == box.shed
+
+
 @pytest.mark.parametrize("case", ["not dense", "no fast path", "no connection"])
 def test_no_connection_is_shed_without_the_preconditions(box: Box, case: str) -> None:
     box.dense = case != "not dense"

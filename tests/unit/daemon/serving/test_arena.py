@@ -61,6 +61,9 @@ class Box:
     def shed(self, connection: int, count: int, now: float) -> None:
         raise AssertionError("there is no fast path here")
 
+    def connection_closed(self, connection: int) -> None:
+        pass
+
     def job_started(self, job: Job, done: Callable[[Report], None], user: int, start: JobStart) -> Ticket:
         raise AssertionError("there is no fast path here")
 

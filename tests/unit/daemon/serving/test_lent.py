@@ -102,6 +102,9 @@ class Jobs:
     crowded = False
     most_sessions = 0
 
+    def connection_closed(self, connection: int) -> None:
+        pass
+
     def submit(self, job: Any, done: Callable[[Report], None], *_: Any) -> None:
         done(Report(result=Result(b"", b"", 0, Outcome.FINISHED), arena=seal([bytes(SIZE)])))
 

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ class Door:
         self.path = path
         self.user = os.geteuid()
         self.reactor = Reactor()
-        jobs: Any = None
+        jobs: Any = SimpleNamespace(connection_closed=lambda connection: None)
         self.server = Server(self.reactor, jobs, Config(**config), status=dict, shut_down=lambda now: None,
                              users=ServedUsers(os.geteuid(), 0), shares=shares)
         self.listener = socket.socket(socket.AF_UNIX)

@@ -64,6 +64,7 @@ class FakePool:
         self.crowded = False
         self.late: Busy | None = None
         self.asked: list[tuple[int, int]] = []
+        self.closed: list[int] = []
 
     def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int,
                client: ReplyAddress | None = None) -> FakeTicket:
@@ -85,6 +86,9 @@ class FakePool:
 
     def shed(self, connection: int, count: int, now: float) -> None:
         raise AssertionError("there is no fast path here")
+
+    def connection_closed(self, connection: int) -> None:
+        self.closed.append(connection)
 
     most_sessions = 0
 
@@ -396,6 +400,18 @@ def test_a_job_that_would_wait_for_too_long_is_refused_undecoded(box: Box, monke
     box.pool.late = None
     client.send(id=5, op="execute", code=b"")
     assert 2 == len(box.pool.tickets)
+
+
+def test_the_pool_hears_which_number_a_connection_gives_back(box: Box) -> None:
+    client = box.client()
+    box.pool.crowded, box.pool.late = True, Busy("later")
+    client.send(id=1, op="execute", code=b"", stdin=bytes(100_000))
+    client.take()
+    assert [] == box.pool.closed
+    client.sock.close()
+    box.turns()
+
+    assert [number for _, number in box.pool.asked] == box.pool.closed
 
 
 @pytest.mark.parametrize(("data", "message"), [
