@@ -221,7 +221,8 @@ class OrderCarrier:
         """
         box = Sandbox(socket=self._socket, profile=profile, metadata={"request": str(request.id)})
         try:
-            self._life.begin(box.id, profile=profile, request=request.id)
+            with self._life.opening():
+                self._life.begin(box.id, profile=profile, request=request.id)
         except BaseException:
             box.close()
             raise

@@ -30,6 +30,7 @@ from leeward.approvals.egress_rows import EgressRows
 from leeward.approvals.git_store import GitStore
 from leeward.approvals.live_sync import begin_sync
 from leeward.approvals.orders import EXEC_S, command_order
+from leeward.approvals.other_boxes import OtherBoxes
 from leeward.approvals.projects import OpenProjects
 from leeward.approvals.pushes import ask_for_pushes, needed_commits
 from leeward.approvals.queue import ApprovalQueue
@@ -40,7 +41,7 @@ from leeward.approvals.settings import ServiceSettings
 from leeward.approvals.syncing import sync_option
 from leeward.audit.bounded import BoundedJournal
 from leeward.audit.record import AuditRecord
-from leeward.errors import BadRequest, SandboxOver
+from leeward.errors import BadRequest
 
 #: Seconds that a request for a sandbox's changes waits for what is about to flow.
 _FLUSH_S = 10.0
@@ -80,9 +81,11 @@ class ApprovalService:
         self._projects = OpenProjects(project)
         self._egress = EgressRows(socket)
         self._life = SandboxRows(self._rows, self._egress, functools.partial(last_counts, socket))
+        self._others = OtherBoxes(socket, self._life)
         self._carrier = OrderCarrier(queue, self._runs, self._settings, self._projects, socket, self._life)
         self._asks = EgressDesk(queue, socket, self._home)
-        self._boxes = AskingBoxes(socket, folder, self.ends, self._looked, self._ended)
+        self._boxes = AskingBoxes(socket, folder, self.ends, self._looked,
+                                  lambda box, info, why: self._life.end(box.box.id, info, why))
         self._git = GitStore(folder, functools.partial(needed_commits, queue), self._boxes.ids)
 
     def start(self) -> None:
@@ -109,6 +112,7 @@ class ApprovalService:
         self._carrier.close()
         self._git.close()
         self._egress.close()
+        self._others.close()
         self._projects.close()
         self.journal.write(service_row("ended"))
 
@@ -354,9 +358,10 @@ class ApprovalService:
             raise BadRequest("a project is an absolute path")
         project, rest = self._projects.open(os.path.realpath(path)), dict(options or {})
         after = sync_option(rest)
-        made = self._boxes.open(project, rest, self.answering, None if after is None else functools.partial(
-            begin_sync, project=project, queue=self.queue, journal=self.journal, after=after))
-        self._life.begin(made.box.id, project=made.project.path)
+        with self._life.opening():
+            made = self._boxes.open(project, rest, self.answering, None if after is None else functools.partial(
+                begin_sync, project=project, queue=self.queue, journal=self.journal, after=after))
+            self._life.begin(made.box.id, project=made.project.path)
         return made.row()
 
     def close_sandbox(self, sandbox: str) -> None:
@@ -372,11 +377,9 @@ class ApprovalService:
         if box is None:  # the round is over
             self._carrier.look()
             self._life.pull()
+            self._others.look()
         else:
             self._life.look(box.box.id, info)
-
-    def _ended(self, box: AskingBox, info: Mapping[str, Any], why: SandboxOver | None) -> None:
-        self._life.end(box.box.id, info, why)
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """

@@ -74,8 +74,7 @@ class Pool:
         self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self._ledger)
         self.refusal, self.forget, self.shed = self.admission.refusal, self.admission.forget, self.admission.shed
         self.connection_closed = self._ledger.connection_closed
-        self._drain = Drain(reactor, self)
-        self._running: set[Ticket] = set()
+        self._drain, self._running = Drain(reactor, self), set[Ticket]()
         self._tenants = Tenants(self, self.admission, self.workforce, max_sessions)
         self.open_session, self.open_seat = self._tenants.open_session, self._tenants.open_seat
         self.forget_session, self.forget_seat = self._tenants.forget_session, self._tenants.forget_seat

@@ -256,7 +256,9 @@ class Desk:
 
     def _tell_end(self, entry: RegistryEntry[Held], reason: str, detail: str) -> None:
         if self._book is not None:
-            self._book.sandbox(entry.user, entry.name, reason, detail, _used(entry.sandbox.sandbox))
+            sandbox = entry.sandbox.sandbox
+            self._book.sandbox(entry.user, entry.name, reason, detail,
+                               {"profile": sandbox.facts.key.profile, **_used(sandbox)})
 
     def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         """

@@ -22,6 +22,7 @@ from kit.live_daemon import PATIENCE, LiveDaemon, command
 from kit.waiting import poll_until
 from leeward.approvals.box_ends import last_counts
 from leeward.approvals.link import ApprovalsAway
+from leeward.approvals.other_boxes import LOOK_S
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, SandboxOver, Stale
@@ -299,13 +300,31 @@ def test_the_record_has_decisions_sandboxes_and_denied_calls(service: ServedAppr
     service.link.close_sandbox(box.detach())
     wanted = {("sandbox", "open", "started"), ("sandbox", "end", "ended"), ("syscall", "mount", "denied")}
 
-    def seen() -> set[tuple[str, str, str]]:
-        return {(row["category"], row["action"], row["decision"]) for row in service.audit()
-                if row["sandbox"] == box.id}
-    poll_until(lambda: wanted <= seen(), "lines of the record, which a thread writes")
+    poll_until(lambda: wanted <= words_of(service, box.id), "lines of the record, which a thread writes")
     assert [] == [row for row in service.audit() if "bad" in row]
     verified = subprocess.run(command("audit", "verify"), env=service.env, capture_output=True, check=False)
     assert 0 == verified.returncode, verified.stdout
+
+
+def words_of(service: ServedApprovals, sandbox: str) -> set[tuple[str, str, str]]:
+    return {(row["category"], row["action"], row["decision"]) for row in service.audit() if row["sandbox"] == sandbox}
+
+
+def test_the_record_has_sandboxes_of_the_profile_that_other_programs_open(
+        service: ServedApprovals, daemon: LiveDaemon) -> None:
+    """
+    One that is open when the service looks, and one that has come and gone between two looks.
+    """
+    seconds = 2 * LOOK_S + PATIENCE
+    with Sandbox(socket=daemon.socket, profile="approved") as box:
+        box.run(["python3", "-c", "import ctypes; ctypes.CDLL(None).mount(0, 0, 0, 0, 0)"])
+        poll_until(lambda: ("syscall", "mount", "denied") in words_of(service, box.id), "the service looks", seconds)
+        with Sandbox(socket=daemon.socket, profile="approved") as brief, Sandbox(socket=daemon.socket) as other:
+            names = box.id, brief.id, other.id
+    wanted = {("sandbox", "open", "started"), ("sandbox", "end", "ended")}
+    poll_until(lambda: all(wanted <= words_of(service, name) for name in names[:2]), "their ends", seconds)
+
+    assert set() == words_of(service, names[2])
 
 
 def test_sigterm_denies_pending_requests_and_ends_the_services_sandboxes(daemon: LiveDaemon, project: Path,

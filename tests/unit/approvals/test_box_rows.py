@@ -127,3 +127,53 @@ def test_counts_of_an_ended_sandbox_are_read_from_the_daemons_events() -> None:
     for rows in (None, {}, [], [7], [other]):
         assert {} == counts_in(rows, "box")
     assert {} == last_counts("/nowhere/at/all", "box")
+
+
+def about(name: str, **more: Any) -> dict[str, Any]:
+    return {"sandbox": name, "profile": "approved", **more}
+
+
+def test_sandboxes_of_other_programs_have_their_rows_once() -> None:
+    """
+    Open ones at each look what is new; those that have come and gone between two looks their start and end.
+    """
+    life, rows, egress = made()
+    life.begin("own", project="/p")
+    assert life.others([about("own", denied={"bpf": 9}), about("box", age=5.0, denied={"mount": 2})], [])
+    egress.rows.append({"verdict": "denied", "time": 1.0, "sandbox": "box", "name": "x.example"})
+    life.pull()
+    assert life.others([about("box", denied={"mount": 3})], [])
+    assert life.others([], [about("box", reason="memory", detail="too much", denied={"mount": 3}),
+                            about("brief", reason="killed"), about("own", reason="killed")])
+    assert life.others([about("box")], [about("brief", reason="killed")])  # told again
+
+    assert [("own", "open", "started"), ("box", "open", "started"), ("box", "mount", "denied"),
+            ("box", "egress", "denied"), ("box", "mount", "denied"),
+            ("box", "limit", "ended"),
+            ("brief", "open", "started"), ("brief", "end", "ended")] == [
+                (row.sandbox, row.action, row.decision) for row in rows]
+    assert {"by": "another program"} == rows[1].metadata
+    assert ("memory", "memory") == (rows[5].metadata["reason"], rows[5].metadata["limit"])
+
+
+def test_what_the_service_opens_is_no_other_programs() -> None:
+    """
+    Its sandbox is in the daemon's list before the service knows its id.
+    """
+    life, rows, _ = made()
+    with life.opening():
+        assert not life.others([about("own")], [about("gone", reason="killed")])
+        life.begin("own", project="/p")
+    assert [("sandbox", "open", "started")] == rows.said()
+    assert life.others([about("own")], [about("gone", reason="killed")])
+
+    assert ["own", "gone", "gone"] == [row.sandbox for row in rows]
+
+
+def test_another_programs_sandbox_that_can_ask_now_is_the_services() -> None:
+    life, rows, _ = made()
+    life.others([about("box")], [])
+    life.begin("box", project="/p")
+    life.others([about("box", denied={"mount": 1})], [about("box", reason="killed")])  # boxes.py looks at it
+
+    assert [{"by": "another program"}, {"project": "/p"}] == [row.metadata for row in rows]
