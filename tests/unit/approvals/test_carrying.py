@@ -4,6 +4,7 @@ What becomes of orders when the program ends between two steps, and what a rule 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ from leeward.approvals.subjects import branch
 from leeward.errors import LeewardError
 
 #: Nothing is recorded.
-NO_ROWS: Any = SimpleNamespace(begin=lambda box, **why: None, look=lambda box, info: None,
+NO_ROWS: Any = SimpleNamespace(opening=contextlib.nullcontext, begin=lambda box, **why: None, look=lambda box, info: None,
                                end=lambda box, info, why: None)
 
 
