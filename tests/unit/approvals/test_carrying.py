@@ -28,8 +28,8 @@ from leeward.approvals.subjects import branch
 from leeward.errors import LeewardError
 
 #: Nothing is recorded.
-NO_ROWS: Any = SimpleNamespace(opening=contextlib.nullcontext, begin=lambda box, **why: None, look=lambda box, info: None,
-                               end=lambda box, info, why: None)
+NO_ROWS: Any = SimpleNamespace(opening=contextlib.nullcontext, begin=lambda box, **why: None,
+                               look=lambda box, info: None, end=lambda box, info, why: None)
 
 
 class Crash(BaseException):
