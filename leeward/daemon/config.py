@@ -104,7 +104,7 @@ def group_id(config: Config) -> int | None:
 
 def caps(config: Config) -> dict[str, int]:
     """
-    The bounds that clients are told, so that they keep them by themselves; docs/wire.md describes them.
+    The bounds that are sent to clients, which observe them; docs/wire.md describes them.
     """
     return {"requests": config.connection_requests, "sessions": config.connection_sessions,
             "files": config.max_collected, "workers": config.pool_size}
@@ -124,8 +124,8 @@ MOST_ROOM, MOST_ASKED = 256, 1024
 
 def room(config: Config, memory: int) -> int:
     """
-    Workers that may be made for sessions, beside the pool's: as many as *memory*, bytes, has room for if all have what
-    they may have; or as many as `max_sessions` asks for.
+    Workers that may be made for sessions in addition to the pool's: as many as *memory*, bytes, has room for if each
+    uses its limit; or as many as `max_sessions` asks for.
     """
     if config.max_sessions < 0:
         return max(0, min(MOST_ROOM, memory // config.limits.memory - config.pool_size))

@@ -69,7 +69,7 @@ def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _fitting(policy: Any, place: str) -> Any:
     """
-    *policy*, if a sandbox has room for its ports, and a message to the broker for its rules.
+    *policy*, if a sandbox can have listeners for all its ports and a message to the broker has room for its rules.
     """
     from leeward.isolation.egress import MOST_PORTS, ports_beside
     from leeward.spec.egress import policy_map, ports_of
@@ -85,7 +85,7 @@ def _fitting(policy: Any, place: str) -> Any:
 
 def most_listeners(policies: Mapping[str, Any]) -> int:
     """
-    Sockets that each worker with the dearest of *policies* has, where there is IPv6.
+    The most listening sockets that a worker with one of *policies* has, on a host with IPv6.
     """
     if not policies:
         return 0

@@ -148,7 +148,7 @@ KEYS: dict[str, Key] = {
                                     " faster of both, by size"),
 }
 
-#: Keys that had another name; the daemon refuses that one, and says which it is now. So does its command line.
+#: New names of renamed keys. The daemon refuses the old name and prints the new one. So does its command line.
 RENAMED = {"express": "fast_path"}
 
 LIMIT_KEYS: dict[str, Key] = {

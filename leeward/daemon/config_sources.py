@@ -111,7 +111,7 @@ def _check_profile(name: str, profile: Profile, config: Config) -> None:
 
 def _profile(name: str) -> Profile:
     """
-    What *name* is before the configuration changes it: one of leeward's own, or as its base is.
+    The profile *name* before the configuration changes it: the built-in one, or that of its base.
     """
     return OURS.get(name) or Profile(base=DEFAULT_PROFILE)
 
@@ -125,7 +125,7 @@ def _is_own(folder: str, uid: int) -> bool:
 
 def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
     """
-    The values in one file; None where it isn't and needn't be.
+    The values in one file; None if it doesn't exist and isn't required.
     """
     try:
         # Not blocking: somebody may have put a FIFO there.

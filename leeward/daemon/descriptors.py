@@ -22,10 +22,10 @@ from leeward.spec.machine import SIZED
 #: The daemon's own: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log, service
 #: manager (20 where all of it is there), and some that its starter may have left open.
 OWN = 28
-#: For a moment: the start of a zygote (10), a group that is made (4), a look into /proc (2), clients
-#: that were accepted and have no place (4).
+#: Used for a moment: the start of a zygote (10), making a cgroup (4), reading /proc (2), accepted clients that are
+#: refused (4).
 PASSING = 20
-#: The metrics' socket, its folder, and who may ask at once.
+#: The metrics' socket, its folder, and its clients.
 METRICS = 2 + 16
 #: A worker's channel, its keeper's pidfd, /proc/net/sockstat, the far end of a channel that is on its way, and the
 #: files that tell jobs their size.
@@ -34,25 +34,26 @@ WORKER = 3 + 1 + len(SIZED)
 CERTIFICATES = 1
 #: A runner's pidfd, four pipes, and its listener; and the job's file system where that is watched.
 RUNNER = 6
-#: With which a runner can be kept open as a sandbox: four namespaces and its ruleset. Where it would leave fewer
-#: connections than these there are no sandboxes.
+#: Needed to keep a runner open as a sandbox: four namespaces and its ruleset. If fewer connections than that would be
+#: left, there are no sandboxes.
 ENTRANCES, ROOMY = 5, 64
-#: What a live sandbox holds of these while nothing is asked of it (run/awake.py): the channel, two pidfds, sockstat,
-#: the job pipe and the listener. And what its processes take: a pidfd, pipes and a group each, while they run.
+#: What an idle live sandbox holds (run/awake.py): the channel, two pidfds, sockstat, the job pipe and the listener. And
+#: what its processes need while they run: a pidfd, pipes and a group each.
 RESTING, PROCESSES = 6, 4
-#: Sandboxes that have all their descriptors at once, where there are more of them than that has room for.
+#: Sandboxes that may have all their descriptors at once, if there isn't room for all.
 LEAST_AWAKE, MOST_AWAKE = 4, 16
 #: A worker's devpts, where there are sandboxes.
 DEVPTS = 1
 #: Memory files that wait for clients to read, at most; and request arenas.
 RESULTS, ARENAS = 128, 32
-#: The last places are the owner's and root's, so that they can always ask, and end it: so many, or a quarter.
+#: Connections that are reserved for the owner and root, so that they can always send requests and stop the daemon: this
+#: number, or a quarter.
 OWNERS = 8
 #: More descriptors aren't asked for.
 MOST = 65536
-#: What stays free of the descriptors that nothing has a share of.
+#: Descriptors without a share that stay free.
 _KEPT = 1024
-#: With fewer connections a daemon is of no use.
+#: A daemon that could have fewer connections doesn't start.
 LEAST = 4
 
 
@@ -88,14 +89,14 @@ class Shares:
     @property
     def spare(self) -> int:
         """
-        Descriptors by which results can be watched that guests have: half of what nothing else may need.
+        Descriptors for watching results that guests hold: half of those that nothing else may need.
         """
         return max(0, self.limit - self.pool - self.connections - self.results - self.arenas - _KEPT) // 2
 
 
 class Costs(Protocol):
     """
-    What has to be known of a cgroup driver: isolation/cgroup/entry.py. The one for version 1 is the dearest.
+    Descriptors that a cgroup driver needs: isolation/cgroup/entry.py. The driver for version 1 needs the most.
     """
 
     @property
@@ -167,9 +168,9 @@ def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: in
 
 def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBounds, int]:
     """
-    Workers for sessions and sandboxes, *room* at most, out of *left* descriptors: if each of them can have what a
-    worker may have, *each*, nothing else bounds them. If not, most sandboxes are *resting*, and a session has the room
-    of several; some may be awake, and as many workers be left over by others that ended.
+    Workers for sessions and sandboxes, at most *room*, that *left* descriptors suffice for. If there are *each*
+    descriptors for every one, no other bound holds. If not, most sandboxes have to be *resting*, and a session takes
+    the room of several; some sandboxes may be awake, and as many workers of ended sandboxes may be left.
 
     Returns:
         How many, their bounds, and the descriptors that are theirs.
@@ -187,14 +188,14 @@ def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBoun
 
 def owners(connections: int) -> int:
     """
-    Of so many *connections*, those that only the owner and root get.
+    How many of *connections* are reserved for the owner and root.
     """
     return min(OWNERS, connections // 4)
 
 
 def limit() -> int:
     """
-    Descriptors that a daemon may have here: as many as it can raise its limit to.
+    Descriptors that this daemon may have: the limit to which it can raise its own.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
@@ -202,7 +203,8 @@ def limit() -> int:
 
 def raise_limit() -> bool:
     """
-    Raise the hard limit to MOST, and the one in force. Was it below, and may this process do that (CAP_SYS_RESOURCE)?
+    Raise the hard and the soft limit to MOST. Returns whether the limit was lower, and this process could raise it
+    (CAP_SYS_RESOURCE).
     """
     if limit() == MOST:
         return False
@@ -215,7 +217,7 @@ def raise_limit() -> bool:
 
 def in_force(most: int, *, workers: int, spares: int, asked: int, metrics: bool) -> str:
     """
-    What a limit of *most* descriptors makes of `max_connections`, in words, whichever driver will be chosen.
+    The number of connections that a limit of *most* descriptors allows, as text, for either cgroup driver.
     """
     try:
         got = shares(most, V1Driver, workers=workers, spares=spares, asked=asked, metrics=metrics)

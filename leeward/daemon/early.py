@@ -15,14 +15,14 @@ from leeward.daemon.config import Config, quotas
 from leeward.daemon.descriptors import limit
 from leeward.pool.begin import Bootstrap, Settings, begin
 
-#: Those that ask for the end.
+#: Signals that end the daemon.
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def start(settings: Settings) -> Bootstrap:
     """
-    Begin what *settings* describe. Whatever asks for the end waits from now on until `signals.Signals` hears it:
-    it would leave groups behind. The garbage collector waits, too, until somebody enables it.
+    Start the zygote that *settings* describe. ENDING is blocked from now on until `signals.Signals` handles it, because
+    a signal would leave cgroups behind. The garbage collector is disabled until the caller enables it.
 
     Raises: as `begin`.
     """

@@ -36,7 +36,7 @@ class Idle:
 
     def watch(self) -> None:
         """
-        Look from now on, as often as the configuration says; called again when that has changed.
+        Start to check, as often as the configuration says; called again when the configuration has changed.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -59,6 +59,6 @@ class Idle:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a look has failed. The next one comes all the same.
+        For the barrier: a check has failed. The next one follows as usual.
         """
         self.watch()

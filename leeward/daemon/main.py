@@ -55,16 +55,16 @@ from leeward.sandboxes.terms import SandboxTerms, terms_of
 from leeward.spec.paths import default_socket
 from leeward.worker.worker import Worker
 
-#: Seconds that running jobs have after a SIGTERM. With what follows, all is over within 5.
+#: Seconds that running jobs have after a SIGTERM. Together with the rest the daemon ends within 5.
 DRAIN_S = 4.0
 #: Seconds that clients have to read their last replies; and seconds after the order to end before which the socket
 #: stays: on a busy host a client that has just connected may send its request late.
 FLUSH_S, SETTLE_S = 0.3, 2.0
-#: Seconds after the drain and its cut, after which the daemon doesn't wait for their end any more.
+#: Seconds after the drain and the end of running jobs after which the daemon ends without waiting for either.
 _OVERDUE_S = 1.5
-#: Bytes from which on a freed block goes back to the kernel: contents of jobs do, the daemon's own objects don't.
+#: Freed blocks of at least this many bytes are returned to the kernel: contents of jobs, not the daemon's own objects.
 _LARGE_BLOCK = 1 << 20
-#: Workers whose memory is looked up before requests have their turn again: some 20 us each.
+#: Workers whose memory is read in one turn of the loop: some 20 us each.
 _TURN_WORKERS = 16
 
 
@@ -74,8 +74,8 @@ class Daemon:
 
     Args:
         load: reads the configuration again.
-        manager: who started us.
-        bootstrap: what was done before, if anything was.
+        manager: the service manager that started us.
+        bootstrap: the zygote that was started before, if any.
     """
 
     def __init__(self, config: Config, load: Callable[[], Config], manager: Manager,
@@ -189,8 +189,8 @@ class Daemon:
             stop_exporting = self._export()
             try:
                 server.listen(listener.socket)
-                # What is here stays: the collector, which stops everything, leaves it alone from now on. It isn't run
-                # before: of 40,000 objects it would free 1400 and no page, for 18 ms of the start.
+                # The objects that exist now stay, so the collector needn't look at them again. It isn't run before: it
+                # would free 1,400 of 40,000 objects and no page, and take 18 ms of the start.
                 gc.freeze()
                 gc.enable()  # `early.start` may have put it off
                 ready()
@@ -221,7 +221,7 @@ class Daemon:
 
     def _overdue(self) -> bool:
         """
-        Has the drain taken longer than it may? Whoever was to tell of its end has failed.
+        The drain has taken too long: the callback that reports its end has failed.
         """
         return self._ending and time.monotonic() > self._stop_requested + DRAIN_S + _OVERDUE_S
 
@@ -262,7 +262,7 @@ class Daemon:
 
     def _ailing(self) -> str:
         """
-        Why a job wouldn't be run now, or "": for /healthz.
+        Why the daemon takes no jobs now, or "": for /healthz.
         """
         if self._ending:
             return "the daemon is stopping"
@@ -272,7 +272,7 @@ class Daemon:
 
     def _collect(self, done: Callable[[str], None]) -> None:
         """
-        Put the text together, with a look at each worker, and hand it to *done*.
+        Make the text of the metrics, with each worker's memory, and pass it to *done*.
         """
         self._look(self._engine.workers, {}, done)
 
@@ -297,7 +297,7 @@ class Daemon:
 
     def _reload(self) -> None:
         """
-        Take over what has changed in the configuration, as far as that goes while we run.
+        Apply the changes of the configuration that a running daemon can take.
         """
         self._manager.reloading()
         try:
@@ -334,7 +334,7 @@ class Daemon:
         Drain, unless that has begun.
 
         Args:
-            now: what runs has no more time, also of a drain that has begun.
+            now: end running jobs at once, also if a drain has begun.
         """
         if not self._ending:
             self._ending, self._stop_requested = True, time.monotonic()
@@ -351,7 +351,8 @@ class Daemon:
 
     def _see_off(self, server: Server, listener: Listener | Inherited) -> None:
         """
-        Let the clients take their last replies; then nothing more comes in, and what came until then is refused.
+        Give the clients time to read their last replies. Then the daemon reads nothing more, and refuses the requests
+        that it has read.
         """
         give_up = max(time.monotonic() + FLUSH_S, self._stop_requested + SETTLE_S)
         while not server.flushed and time.monotonic() < give_up:
@@ -380,7 +381,7 @@ def _log_standstill(still: Standstill) -> None:
 
 def has_terminal() -> bool:
     """
-    Is there a terminal that controls us? One that was hung up isn't there any more.
+    Whether this process has a controlling terminal. One that was hung up doesn't count.
     """
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
@@ -396,7 +397,7 @@ def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable
 
     Args:
         load: reads the configuration again, on SIGHUP.
-        bootstrap: what `early.start` gave, if it was called.
+        bootstrap: the result of `early.start`, if it was called.
 
     Raises:
         LeewardError: it can't start; nothing is left behind.

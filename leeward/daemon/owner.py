@@ -14,7 +14,8 @@ from functools import cache
 @cache
 def home() -> str:
     """
-    His home folder, "" where the host knows none. Asked before the loop runs: a name service may take its time.
+    The user's home folder, or "" if the host has no entry. Called before the loop runs, because a name service may be
+    slow.
     """
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir

@@ -83,8 +83,8 @@ class Plans:
         profile = with_base(profile)
         if SHELL == name:  # sockets of any kind would lead to the host's
             settings = replace(settings, loopback=False)
-        # The operator's own were looked at when the configuration was read; what ours ask for, and what an own one has
-        # of its base, may be above the ceilings.
+        # Values from the configuration were checked when it was read. Values of a built-in profile, and those that a
+        # profile has from its base, may be above the ceilings.
         profile = replace(profile, limits={
             limit: min(value, getattr(config.ceilings, limit)) if limit in ADJUSTABLE else value
             for limit, value in profile.limits.items()})
@@ -130,9 +130,8 @@ class Plans:
 
 def _for_guests(profile: Profile, config: Config) -> Profile:
     """
-    A profile of ours that the operator hasn't written down, where others than the daemon's own user may name it: no
-    limit that has no ceiling is above [limits], and it has a terminal if the configuration gives one
-    (docs/decisions/0112).
+    A built-in profile without a table in the configuration, reduced for daemons that serve guests: no limit without a
+    ceiling is above [limits], and it has a terminal only if the configuration allows one (docs/decisions/0112).
     """
     return replace(profile, terminal=profile.terminal and config.terminal, limits={
         limit: value if limit in ADJUSTABLE else min(value, getattr(config.limits, limit))
@@ -150,7 +149,7 @@ def _default_folder() -> str:
 
 def environments(config: Config) -> dict[str, object]:
     """
-    What clients are told that ask for packages: where environments are, of which interpreter, and where pip gets them.
+    For clients that ask for packages: the folder of environments, the interpreter, and pip's policy and index.
     """
     return {"folder": _folder(config), "size": config.environments_size, "egress": config.environments_egress,
             "index": config.environments_index, "python": interpreter.base_executable(),

@@ -50,5 +50,5 @@ class Signals:
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
     """
-    The byte on the wake-up descriptor says it all.
+    Python's handler does nothing; the byte on the wake-up descriptor reports the signal.
     """

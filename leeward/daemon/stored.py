@@ -45,7 +45,7 @@ class Stored:
 
     def find(self, name: str) -> tuple[Named, HostPython] | None:
         """
-        What *name* stands for, and its interpreter; None where there is no such name.
+        The environment *name*, and its interpreter; None if there is no such name.
 
         Raises:
             PoolFailed: it can't be used.
@@ -91,8 +91,8 @@ class Stored:
 
     def _hold(self, env: str) -> None:
         """
-        Keep `leeward env prune` from removing it, by a lock on its folder, until this daemon ends or has used many
-        others since.
+        Lock the environment's folder, so that `leeward env prune` doesn't remove it, until this daemon ends or has used
+        many others since.
         """
         if env in self._held:
             self._held[env] = self._held.pop(env)

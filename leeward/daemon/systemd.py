@@ -43,7 +43,7 @@ class Manager:
 
     def notify(self, *lines: str) -> None:
         """
-        Say *lines*, "READY=1" say. Never waits, never fails: a manager that doesn't listen finds out by itself.
+        Send *lines*, such as "READY=1", to the manager. Never waits, never fails.
         """
         if not self._address:
             return
@@ -70,7 +70,7 @@ class Manager:
 
     def listener(self) -> socket.socket | None:
         """
-        The socket that was passed to us, once; close-on-exec and non-blocking.
+        The socket that the manager has passed, close-on-exec and non-blocking; only the first call returns it.
 
         Raises:
             BadRequest: there is more than one, or it isn't what the daemon can serve on.

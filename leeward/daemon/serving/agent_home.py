@@ -24,7 +24,7 @@ from leeward.wire.sandbox_requests import SandboxOpen
 
 def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> HomePlan | None:
     """
-    The home that *request* asks for; None where it asks for none, which the profile `agent` always does.
+    The home that *request* asks for, or None. A request for the profile `agent` always asks for one.
 
     Args:
         spec: of the profile.

@@ -19,12 +19,12 @@ from typing import overload
 from leeward._native.memfd import memory_file
 from leeward.errors import BadRequest
 
-#: Of every arena. More slots than a client has large requests on their way, each for what is quicker
-#: this way than by the socket: docs/decisions/0013-shared-memory.md.
+#: Slots of an arena, and bytes of each. There are more slots than a client usually has large requests in flight:
+#: docs/decisions/0013-shared-memory.md.
 SLOTS = 4
 SLOT = 16 << 20
-#: Bytes of the arenas of all connections together, or fewer where the daemon may have few descriptors. Pages come with
-#: what a client writes, and are the client's.
+#: Bytes of the arenas of all connections together; fewer if the daemon may have few descriptors. Pages are allocated
+#: when the client writes, and are charged to the client.
 TOTAL = 2 << 30
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -33,8 +33,8 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 @functools.cache
 def _private() -> memoryview:
     """
-    Where copies are looked at, one after the other: memory of the daemon's alone, whose pages stay. Fresh ones for each
-    request would cost more than the copy.
+    A buffer of the daemon's own, in which copies of requests are decoded one after the other. It is reused, because
+        fresh pages for each request would cost more than the copy.
     """
     return memoryview(mmap.mmap(-1, SLOT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
@@ -48,7 +48,7 @@ def _check(slot: int, length: int) -> None:
 
 class Look:
     """
-    Bytes of a client's, each read when it is asked for. The client may write them at any time.
+    Bytes in a client's slot, read when they are accessed. The client may change them at any time.
     """
 
     def __init__(self, fd: int, start: int, length: int) -> None:
@@ -98,7 +98,7 @@ class RequestArena:
         try:
             os.ftruncate(fd, cls.size)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
-            # An open file of our own: flags and offset of the client's are the client's.
+            # A separate open file description, so that the client doesn't share our flags and offset.
             return cls(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)), fd
         except BaseException:
             os.close(fd)
@@ -106,7 +106,7 @@ class RequestArena:
 
     def take(self, slot: int, length: int) -> memoryview:
         """
-        A copy of what lies in *slot* now, until the next call, for any arena.
+        A copy of the bytes in *slot*, valid until the next call for any arena.
 
         Raises:
             BadRequest: there is no such slot, or nothing so long in it.
@@ -123,7 +123,8 @@ class RequestArena:
 
     def look(self, slot: int, length: int) -> Look:
         """
-        The same where it lies, without a copy: only for what may be wrong at any time.
+        The bytes in *slot*, without a copy: only for checks whose result may be wrong, because the client may change
+            the bytes.
 
         Raises:
             BadRequest: there is no such slot, or nothing so long can lie in it.
@@ -133,7 +134,7 @@ class RequestArena:
 
     def close(self) -> None:
         """
-        The file is the client's alone from now on.
+        Close our descriptor; the client keeps its own.
         """
         if self._reader >= 0:
             os.close(self._reader)

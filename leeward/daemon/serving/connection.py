@@ -48,8 +48,8 @@ from leeward.wire.answers import encode_refusal
 
 #: Seconds that a client may leave a reply unread before it counts as gone.
 UNREAD_S = 30.0
-#: Seconds after which a connection that holds nothing makes room for the owner's; and one that has never asked
-#: anything: a client that has something to ask connects for that.
+#: Seconds after which an idle connection may be closed to make room for the owner; and the same for a connection that
+#: has never sent a request, since clients connect when they have one.
 IDLE_S, FRESH_S = 1.0, 0.25
 #: Bytes of replies that wait for a client before nothing more is read from it.
 OUTPUT = 1 << 20
@@ -102,8 +102,8 @@ class Connection:
 
     def idle(self, now: float) -> float:
         """
-        For how many seconds it has held nothing but its place, and others may have that; 0.0 if it holds more, has
-        asked something of late, or is closed.
+        Seconds for which the connection has been idle and may be closed to make room; 0.0 if it has jobs, sessions or
+        output, has sent a request recently, or is closed.
         """
         if self._state is _CLOSED or self._flight.sessions or self._inbox.held or self.unfinished:
             return 0.0
@@ -142,7 +142,7 @@ class Connection:
 
     def _end(self) -> None:
         """
-        The client sends nothing any more.
+        The client has closed its sending side.
         """
         if CONNECTION[self._state, ConnectionEvent.END] is _CLOSED:
             self.close("end of stream")
@@ -182,7 +182,7 @@ class Connection:
 
     def _watch(self) -> None:
         """
-        Wait for what can be served: input while there is room for replies, room while there is output.
+        Watch the socket for input while replies have room, and for room while there is output.
         """
         if self._state is _CLOSED:
             return
@@ -204,11 +204,11 @@ class Connection:
 
     def job_started(self, start: JobStart) -> None:
         """
-        For the stream: a request of code alone was whole and alone, and a runner has it.
+        For the stream: the fast path has sent a complete request of code alone to a runner.
         """
         again = self._passed(start.request, start.started)
         if self._state is _CLOSED and 0 < start.session < FIRST_SEAT:
-            return  # it went with its session
+            return  # it ended with its session
         flight = self._flight
         ticket = flight.job_started(start) if start.session else self._home.jobs.job_started(
             Job(code=start.code, name=NAME, limits=self._home.config.limits), partial(flight.done, start.request),
@@ -222,7 +222,7 @@ class Connection:
 
     def ran(self, ran: Ran) -> None:
         """
-        For the stream: the same of a session, and it is answered.
+        For the stream: the fast path has run a job of a session, and has answered it.
         """
         again = self._passed(ran.request, ran.ended)
         if self._state is _CLOSED and ran.session < FIRST_SEAT:
@@ -233,7 +233,7 @@ class Connection:
 
     def refused(self, count: int) -> None:
         """
-        For the stream: so many requests found no runner, and were told so.
+        For the stream: the fast path has refused this number of requests, for which there was no runner.
         """
         home, share = self._home, self._share
         home.metrics.requests += count
@@ -247,7 +247,7 @@ class Connection:
 
     def _passed(self, request: int, when: float) -> bool:
         """
-        Count a request that took the fast path; was its number in use?
+        Count a request that took the fast path. Returns whether its number was in use.
         """
         self._home.metrics.requests += 1
         if self._state in SILENT:
@@ -267,7 +267,7 @@ class Connection:
         self._output.put(parcel)
         if len(self._output) == 1:
             self._flush()
-        self._shut_when_done()  # this may have been the last answer that it waited for
+        self._shut_when_done()  # this may have been the last answer
 
     def answered(self) -> None:
         """
@@ -280,7 +280,7 @@ class Connection:
 
     def _own(self, more: int) -> None:
         """
-        Count *more* large results that wait for this client.
+        Add *more* to the number of large results that wait for this client.
         """
         if more:
             self._home.arenas += more
@@ -307,7 +307,7 @@ class Connection:
 
     def sent(self, count: int) -> None:
         """
-        For the stream: so much of the first parcel was taken, or none will be.
+        For the stream: the kernel has taken *count* bytes of the first parcel, or has failed.
         """
         self._output.sent(-1 if self._state is _CLOSED else count)
         if count < 0:
@@ -318,11 +318,11 @@ class Connection:
 
     def part(self, at_once: bool = False) -> None:
         """
-        Take what has been sent, no new request after that; close when all of it is answered.
+        Read the requests that have been sent and no further ones, and close the connection when all are answered.
 
-        A client that sends later finds the connection closed before a byte was taken, and connects anew. One that
-        has only just connected is about to send, and not every client would try again then: its first request is
-        waited for, and the rest of a frame that has begun, unless it has to be *at_once*.
+        A client that sends later finds the connection closed before a byte was read, and connects again. A client that
+        has just connected is about to send, and not every client would try again: unless *at_once*, the daemon waits
+        for its first request, and for the rest of a frame that has begun.
         """
         if self._state is _CLOSED:
             return
@@ -335,21 +335,21 @@ class Connection:
 
     def _shut_when_done(self) -> None:
         """
-        Take no more, if it parts and nothing more is to come: no rest of a frame, no answer to a call of its jobs, and
-        no request for a result of which it has a part.
+        Shut the receiving side of a parting connection, unless the client still has to send the rest of a frame, an
+            answer to a call of its jobs, or a request for the rest of a result.
         """
         if self._state in LEAVING and not (self._inbox.held or self._inbox.more or self._flight.owes):
             self._shut()
 
     def more(self) -> bool:
         """
-        Has the kernel bytes of this client's? They are on their way to `received`, which looks whether to shut then.
+        Whether the kernel has unread bytes of this client. `received` gets them, and then checks whether to shut.
         """
         return asks(self._sock)
 
     def _shut(self) -> None:
         """
-        No more bytes come in, but for those that the kernel has already: it gives them to us, then the end.
+        Receive nothing more, except the bytes that the kernel already has; after them it reports the end.
         """
         try:
             self._sock.shutdown(socket.SHUT_RD)
@@ -358,7 +358,7 @@ class Connection:
 
     def reconsider(self) -> None:
         """
-        What this user may do has changed.
+        The user's quotas have changed.
         """
         self._watch()
 
@@ -383,7 +383,7 @@ class Connection:
 
     def refuse(self, kind: str, message: str) -> None:
         """
-        Say why with id 0, as far as the client takes it, and close.
+        Send a refusal with id 0, if the socket has room for it, and close the connection.
         """
         log.debug("connection refused", why=message)
         self._home.rounds.charge(self._share.budget, CONNECTING)
@@ -413,6 +413,7 @@ class Connection:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*. What the client was to be told by it may be lost.
+        For the barrier: a callback of this connection has raised *error*, so an answer may be lost, and the connection
+            is closed.
         """
         self.close(bug(error))

@@ -53,7 +53,7 @@ class Door:
 
     def wait(self, client: WaitingClient) -> None:
         """
-        Let *client* wait. If too many do, the first that has sent nothing goes, or *client* itself.
+        Let *client* wait. If too many wait, the first one that has sent nothing is refused, or *client* itself.
         """
         client.sock.setblocking(False)
         client.until = self._reactor.now() + WAIT_S
@@ -67,7 +67,7 @@ class Door:
 
     def clear(self) -> list[WaitingClient]:
         """
-        All who wait, from now on the caller's.
+        Remove and return all waiting clients; the caller owns them.
         """
         waiting, self._waiting = self._waiting, []
         if self._timer is not None:
@@ -81,7 +81,7 @@ class Door:
 
     def _look(self) -> None:
         """
-        Give places to those who wait, first to who has sent something.
+        Admit waiting clients, first those that have sent something.
         """
         self._timer = None
         now = self._reactor.now()
@@ -103,14 +103,14 @@ class Door:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a look has failed. The next one comes all the same.
+        For the barrier: a check has failed. The next one follows as usual.
         """
         self._later()
 
 
 def asks(sock: socket.socket) -> bool:
     """
-    Whether bytes of the client's lie in the kernel.
+    Whether the kernel has unread bytes of the client.
     """
     try:
         return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))

@@ -29,7 +29,7 @@ from leeward.wire.sandbox_requests import SandboxFetch
 
 class FetchCall:
     """
-    One, as a ticket; it counts as use of the sandbox.
+    A fetch, as a ticket; while it runs the sandbox isn't idle.
 
     Raises:
         Busy: the user has as many as may be, or there is no broker or no memory for it.
@@ -83,7 +83,7 @@ class FetchCall:
 
     def _parcel(self, answer: Mapping[str, Any]) -> Parcel:
         """
-        The answer, with the response's body beside it where that is large. Nothing may change it any more.
+        The answer; a large body goes beside it in a memory file, which is sealed against changes.
         """
         fd, self._fd = self._fd, -1
         if fd < 0:
@@ -105,7 +105,7 @@ class FetchCall:
 
     def _end(self) -> bool:
         """
-        It is over; was it not before?
+        Mark the fetch as over. Returns False if it was over already.
         """
         take_back, self._take_back = self._take_back, None
         if take_back is None:

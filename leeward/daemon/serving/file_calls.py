@@ -15,13 +15,14 @@ from leeward.pool.sessions import Cancellable
 from leeward.sandboxes.sandbox import LiveSandbox
 from leeward.wire.file_requests import FileRequest, call_of, weight
 
-#: Makes a ticket of a request that waits: is given what cancels it, and gives what says once that it is answered.
+#: Makes a ticket of a waiting request. Takes the function that cancels it; returns a function that marks it as
+#: answered, and says whether it wasn't yet.
 Waits = Callable[[Callable[[], object]], Callable[[], bool]]
 
 
 class CallTicket:
     """
-    What the connection waits with, before the call exists.
+    The ticket of a request whose call doesn't exist yet.
     """
 
     def __init__(self) -> None:

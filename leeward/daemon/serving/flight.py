@@ -48,7 +48,7 @@ class FlightConnection(Protocol):
 
     def refuse(self, kind: str, message: str) -> None:
         """
-        Say why, in the name of no request, and close.
+        Send a refusal with id 0, and close the connection.
         """
 
     @property
@@ -90,7 +90,7 @@ class Flight:
 
     def _own(self, more: int) -> None:
         """
-        Count *more* large results that this client has yet to read.
+        Add *more* to the number of large results that this client hasn't read.
         """
         self._home.arenas += more
         self._share.arenas += more
@@ -98,8 +98,8 @@ class Flight:
     @property
     def owes(self) -> bool:
         """
-        The client has answers, or will have some, that it can only have whole by other requests; or it owes them to
-        calls of its jobs.
+        Whether the client needs further requests on this connection: to read kept results, or to answer calls of its
+        jobs.
         """
         return bool(self.exchanges.held) or (self.kept.wanted and bool(self.tickets or self.kept))
 
@@ -116,7 +116,7 @@ class Flight:
     def check_weight(self, size: int) -> None:
         """
         Raises:
-            Busy: a request of so many bytes would be too much beside those of this guest's that have no answer.
+            Busy: with *size* more bytes this guest's unanswered requests would be above the bound.
         """
         taken = self._share.taken
         if taken and taken + size > GUEST_TAKEN:
@@ -142,7 +142,7 @@ class Flight:
 
     def cancel(self, target: int) -> bool:
         """
-        Take request *target* back, if it is in flight, and answer it so; was it?
+        Cancel request *target*, if it is in flight, and answer it as cancelled. Returns whether it was in flight.
         """
         if target not in self.tickets:
             return False
@@ -156,22 +156,22 @@ class Flight:
 
     def interrupt(self, target: int) -> bool:
         """
-        Raise KeyboardInterrupt in the job of request *target*, or take the request back where that waits; was it in
-        flight?
+        Raise KeyboardInterrupt in the job of request *target*, or cancel the request if the job hasn't begun. Returns
+        whether it was in flight.
         """
         ticket = self.tickets.get(target)
         return isinstance(ticket, Endable) and (ticket.interrupt() or self.cancel(target))
 
     def kill(self, target: int) -> bool:
         """
-        End the job of request *target*, which is answered with what it has written; otherwise as `interrupt`.
+        End the job of request *target*, and answer it with its output so far; otherwise as `interrupt`.
         """
         ticket = self.tickets.get(target)
         return isinstance(ticket, Endable) and (ticket.kill() or self.cancel(target))
 
     def end(self) -> None:
         """
-        Nobody is there to be answered: the connection is closed.
+        The connection is closed: cancel everything that is in flight.
         """
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
         self._share.taken -= sum(self.weights.values())
@@ -187,7 +187,7 @@ class Flight:
 
     def _part_from(self, number: int) -> Cancellable | None:
         """
-        Request *number* gets its answer now. Whoever waits for calls of its job hears that there are no more.
+        Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well.
         """
         ticket = self.tickets.pop(number, None)
         if self.weights:
@@ -219,7 +219,7 @@ class Flight:
         self._part_from(number)
         try:
             self._report(number, report)
-        except Exception as error:  # half an answer may be on its way: nothing can come behind it
+        except Exception as error:  # a part of an answer may have been sent, so no other can follow
             self._home.reactor.barrier.caught(self.done, error)
 
     def _report(self, number: int, report: Report) -> None:
@@ -284,7 +284,7 @@ class Flight:
 
     def refuse(self, request: int, why: Refused) -> None:
         """
-        The one answer of *request* is *why*.
+        Answer *request* with the refusal *why*.
         """
         self._part_from(request)
         self._link.send(Parcel(memoryview(encode_refused(request, why))))

@@ -22,15 +22,15 @@ from leeward.spec.sandbox import View
 
 class FolderOpening:
     """
-    First the folders are opened, then the sandbox; as a ticket.
+    Opens the folders, then the sandbox; a ticket.
 
     Args:
         dock: where the client has left its descriptors; closed here.
         user: uid and gid of the client.
-        proceed: opens the sandbox with the mounts, which it owns then; gives what takes that back.
+        proceed: opens the sandbox with the mounts, which it then owns; returns a function that cancels the opening.
         refuse: answers the request.
-        view: what the sandbox shows, if it isn't the daemon's usual one.
-        skip_shown: what the view shows already, at the same path, isn't mounted.
+        view: the sandbox's view of the host, if it isn't the daemon's default.
+        skip_shown: don't mount folders that the view already shows at the same path.
 
     Raises:
         Forbidden: the sandbox's processes would have other rights in the folders than the client.
@@ -76,7 +76,7 @@ class FolderOpening:
     def _kept(self, trees: list[int], found: list[tuple[int, int]]) -> tuple[
             tuple[Folder, ...], list[int], tuple[int, int], list[tuple[int, int]]]:
         """
-        Folders, trees, the user, devices and inodes of what is to be mounted. The other trees are closed.
+        The folders, trees, user, devices and inodes of the mounts that are needed. The other trees are closed.
         """
         rows = []
         for row in zip(self._folders, trees, found, self._needless, strict=True):

@@ -70,13 +70,13 @@ class JobExchange:
     @property
     def taking(self) -> bool:
         """
-        Does a request wait for calls?
+        Whether a request waits for calls.
         """
         return self._taker is not None
 
     def take(self, answer: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
         """
-        The calls that there are; with None *answer* is called once, later.
+        The calls of the job that wait; if there are none, returns None, and calls *answer* once, later.
 
         Raises:
             BadRequest: another request waits for them.
@@ -97,13 +97,13 @@ class JobExchange:
 
     def take_back(self) -> None:
         """
-        Nobody waits for calls any more.
+        The waiting request was cancelled.
         """
         self._taker = None
 
     def answer(self, answer: FunctionAnswer) -> bool:
         """
-        Pass an answer on; did the call wait for it?
+        Pass an answer to the job. Returns whether the call still waited for it.
         """
         if self._answer is None or self._broken is None:
             return False
@@ -151,7 +151,7 @@ class Exchanges:
     @property
     def held(self) -> bool:
         """
-        Is there a job that may call?
+        Whether a job of this connection may call functions.
         """
         return bool(self._held)
 
@@ -164,10 +164,10 @@ class Exchanges:
 
     def open(self, request: int, asked: Mapping[str, Any] | None, standing: float) -> Functions | None:
         """
-        The functions of the job that *request* asks for, if it asks for some. `close` has to follow.
+        The functions of the job of *request*, or None. The caller has to call `close` later.
 
         Args:
-            standing: seconds that the job's clock may stand still, if the client wants it so.
+            standing: seconds for which the job's clock may be stopped, if the client asks for that.
         """
         if not asked:
             return None

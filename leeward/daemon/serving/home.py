@@ -31,11 +31,11 @@ from leeward.spec.limits import Limits
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.sandbox import SandboxSpec
 
-#: Bytes of requests of one guest that may wait for their answers. One of them is taken in any case.
+#: Bytes of unanswered requests that one guest may have. One request is accepted in any case.
 GUEST_TAKEN = 256 << 20
 
-#: The part that all connections of one guest together may have of the bytes of unfinished frames, and of the results
-#: and request arenas that there may be.
+#: The part that all connections of one guest together may have of the bounds on unfinished frames, results and request
+#: arenas.
 GUEST_SHARE = 4
 
 
@@ -81,7 +81,7 @@ class PoolPlace(Protocol):
     @property
     def limits(self) -> Limits:
         """
-        Of a job that sets none.
+        The limits of a job that sets none.
         """
 
     @property
@@ -92,7 +92,7 @@ class PoolPlace(Protocol):
 
 def no_place(key: PoolKey) -> PoolPlace:
     """
-    The choice of a server that has one pool.
+    `place` of a server that has one pool.
     """
     raise BadRequest(f"this daemon has no {key.name}")
 
@@ -103,7 +103,7 @@ class Share:
     What the connections of one user share.
 
     Attributes:
-        budget: what of this user's may be served now.
+        budget: how much of this user's requests may be served now.
         taken: bytes of requests that have no answer yet, of a guest.
         free: no quota limits this user, so their jobs may take the fast path.
     """
@@ -127,14 +127,14 @@ class ServerContext(Protocol):
     Attributes:
         place: what serves requests that need another pool than *jobs*; raises BadRequest or Refused if nothing does.
         held: bytes of unfinished frames of all connections.
-        arenas: memory files, and large frames, in parcels that aren't sent.
+        arenas: memory files and large frames in parcels that haven't been sent.
         requests: bytes of request arenas.
         most_results: memory files, and large frames, that may wait for their clients.
         most_requests: bytes of request arenas that there may be.
-        egress: what sandboxes tried to reach.
-        asks: what they wait for.
+        egress: the record of what sandboxes tried to reach.
+        asks: connections that wait for the operator's answer.
         as_armed: jobs get the limits with which their runners were armed.
-        fetch: has a sandbox fetch something; `leeward.pool.ways_out.Exits.fetch`.
+        fetch: makes a fetch under a sandbox's policy; `leeward.pool.ways_out.Exits.fetch`.
     """
 
     reactor: Reactor
@@ -164,18 +164,18 @@ class ServerContext(Protocol):
     def part_from(self, share: Share) -> None: ...
     def lend(self, user: int, arenas: Sequence[Arena]) -> None:
         """
-        Count memory files that *user*, a guest, is about to get.
+        Count memory files that are about to be sent to *user*, a guest.
         """
 
     def lent_too_much(self, user: int) -> str:
         """
-        Which results *user* has to close before the user gets others, if any.
+        A message that says which results *user* has to close before getting others; "" if none.
         """
 
 
 def unread_results(home: ServerContext, share: Share) -> str:
     """
-    Which results have to be read before another job of *share*'s user may start, if any.
+    A message that says which results have to be read before another job of *share*'s user may start; "" if none.
     """
     most = home.most_results
     if home.arenas >= most:

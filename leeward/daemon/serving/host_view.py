@@ -22,11 +22,11 @@ from leeward.wire.sandbox_requests import SandboxOpen
 
 def check(request: SandboxOpen, user: int, config: Config) -> bool:
     """
-    Does *request* of *user* ask for a view of the host?
+    Whether *request* of *user* asks for a view of the host.
 
     Raises:
         Forbidden: the daemon has other rights than the user, or the operator shows no secrets.
-        BadRequest: fields that the profile hasn't, or that it alone has.
+        BadRequest: a field that the profile doesn't have, or that only this profile has.
     """
     if request.profile != NAME:
         if request.cwd or request.show_secrets:
@@ -54,7 +54,7 @@ def key_of(request: Execute | SessionOpen) -> PoolKey:
     The pool of a job, or of a session.
 
     Raises:
-        BadRequest: of the profile that shows the host, which hides what is secret when a live sandbox is opened.
+        BadRequest: the profile `shell`, which needs a live sandbox, because secrets are hidden when one is opened.
     """
     if request.profile == NAME:
         raise BadRequest(f"the profile {NAME!r} is for live sandboxes: Sandbox(profile={NAME!r}), or"
@@ -64,7 +64,7 @@ def key_of(request: Execute | SessionOpen) -> PoolKey:
 
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:
     """
-    *mounts* of a sandbox that shows the host, if it has any, with what it hides.
+    *mounts*, or none, together with the names that a sandbox of the profile `shell` hides.
     """
     made = mounts or Mounts((), [], user, [], 0, [])
     made.hides = () if request.show_secrets else hidden((owner.home(), request.home), request.cwd)

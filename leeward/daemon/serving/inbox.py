@@ -18,17 +18,17 @@ from leeward.wire.frames import FrameReader
 FRAME_S = 10.0
 #: Bytes of unfinished frames of all connections together.
 INPUT = 512 << 20
-#: Bytes in which requests are looked for at once.
+#: Bytes that are searched for requests in one step.
 _LOOK = 512
-#: A frame that came whole, or nearly, isn't worth counting against INPUT.
+#: Unfinished frames below this size aren't counted against INPUT.
 _CHUNK = 1 << 16
 
 
 class Inbox:
     """
     Attributes:
-        held: bytes of the unfinished frame, as far as what came was looked at.
-        pending: payloads of requests that were found, the eldest first.
+        held: bytes of the unfinished frame that have been looked at.
+        pending: payloads of complete requests, the oldest first.
         since: when the unfinished frame began, if there is one.
     """
 
@@ -38,13 +38,13 @@ class Inbox:
         self._home, self._share = home, share
         self._reader = FrameReader()
         self.held = 0
-        self._rest = memoryview(b"")  # came, and wasn't looked at
+        self._rest = memoryview(b"")  # received, and not yet looked at
         self.pending: deque[bytes] = deque()
         self.since: float | None = None
 
     def feed(self, data: bytes, now: float) -> None:
         """
-        Take the next bytes, and look at the first of them.
+        Add received bytes, and look for requests in the first of them.
 
         Raises:
             PeerError, Busy: as `look`.
@@ -55,13 +55,13 @@ class Inbox:
     @property
     def more(self) -> bool:
         """
-        Is there something that was neither served nor looked at?
+        Whether there are requests that weren't served, or bytes that weren't looked at.
         """
         return bool(self.pending or self._rest)
 
     def next(self, now: float) -> bytes | None:
         """
-        The eldest request, if one is whole.
+        The oldest complete request, or None.
 
         Raises:
             PeerError, Busy: as `look`.
@@ -101,7 +101,7 @@ class Inbox:
 
     def late(self, now: float, reading: bool) -> bool:
         """
-        Has the unfinished frame had its time? While we don't read, none runs.
+        Whether the unfinished frame has exceeded FRAME_S. Time in which the daemon doesn't read isn't counted.
         """
         if self.since is None:
             return False
@@ -111,7 +111,7 @@ class Inbox:
 
     def close(self) -> None:
         """
-        Give up all of it.
+        Drop everything.
         """
         self._hold(0)
         self.pending.clear()

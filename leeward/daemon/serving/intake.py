@@ -26,7 +26,7 @@ def job_of(request: Execute, config: Config, limits: Limits, functions: Function
     The job that *request* asks for, within the ceilings of *config*.
 
     Args:
-        limits: what it has where it asks for nothing else.
+        limits: the defaults for limits that the request doesn't set.
         functions: what it may call.
         egress: as for `Job`.
 

@@ -31,7 +31,7 @@ class KeptResults:
     Of one connection.
 
     Args:
-        own: counts large results that wait, by more or less.
+        own: adds a number, perhaps negative, to the count of large results that wait.
         now: the reactor's clock.
 
     Attributes:
@@ -51,7 +51,7 @@ class KeptResults:
 
     def parcel(self, request: int, parcel: Parcel) -> Parcel:
         """
-        The answer to *request*, whose memory files stay here if they are to.
+        The answer to *request*. Its memory files are kept here if the client has asked for that.
         """
         if self.wanted and parcel.arenas:
             self._drop(request)  # a number may be used again when it was answered
@@ -80,7 +80,7 @@ class KeptResults:
 
     def drop(self, request: KeptDrop) -> bool:
         """
-        Let go of the files of one answer; were there any?
+        Close the files of one answer. Returns whether there were any.
         """
         self._since = self._now()
         return self._drop(request.target)
@@ -94,14 +94,14 @@ class KeptResults:
 
     def late(self, seconds: float) -> bool:
         """
-        Has the client left what there is for more than so many *seconds*?
+        Whether the client has neither read nor dropped any of the files for more than *seconds*.
         """
         return bool(self._files) and self._now() - self._since > seconds
 
     def close(self) -> None:
         """
-        Let go of all, and keep nothing from now on: an answer that finds out that the client is gone may have another
-        one behind it.
+        Close all files, and keep none from now on: further answers may follow the one whose sending showed that the
+        client is gone.
         """
         self.wanted = False
         for request in list(self._files):

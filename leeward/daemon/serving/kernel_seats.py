@@ -104,10 +104,10 @@ class KernelSeats:
 
     def by_name(self, request: Execute) -> SandboxExecute:
         """
-        What *request* would be if it named the kernel.
+        *request* as a `sandbox_execute` that names the kernel.
 
         Raises:
-            SessionOver: the connection has bound none to that number.
+            SessionOver: the connection has bound no kernel to that number.
             BadRequest: it has something beside its code.
         """
         seat = self._of(request.session)
@@ -125,7 +125,7 @@ class KernelSeats:
             sandbox = self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox
             sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._owner.fd, number))
         except Refused:
-            return  # it is over, which the next request is told
+            return  # it is over; the next request is refused
 
     def job_started(self, start: JobStart) -> SandboxCall:
         """

@@ -22,7 +22,7 @@ from leeward.run.report import Arena
 
 #: Bytes of results that one guest may have, and files; of these all guests together may have FILES.
 MOST, EACH, FILES = 1 << 30, 1024, 4096
-#: Files that are looked at in a row, and seconds until the next look because another job is asked for.
+#: Files that are checked in one go, and the least seconds between two checks because of a request for a job.
 _LOOK, _LOOK_S = 256, 0.05
 
 
@@ -31,13 +31,13 @@ class LentFiles:
     Of one guest.
 
     Attributes:
-        size: bytes of memory that they take, as of when it was last asked.
+        size: bytes of memory that they take, as of the last check.
     """
 
     __slots__ = ("_files", "_looked", "size")
 
     def __init__(self) -> None:
-        self._files: dict[int, int] = {}  # by our descriptor, the bytes; those that were looked at last come last
+        self._files: dict[int, int] = {}  # bytes by our descriptor; the files that were checked last come last
         self._looked = 0.0
         self.size = 0
 
@@ -46,7 +46,8 @@ class LentFiles:
 
     def lend(self, arena: Arena) -> bool:
         """
-        Count *arena*, and give it a descriptor that can be told from ours; False if that can't be had now.
+        Count *arena*, and reopen it, so that the receiver's open file isn't ours. Returns False if that isn't possible
+        now.
         """
         path = f"/proc/self/fd/{arena.fd}"
         ours = -1
@@ -66,7 +67,7 @@ class LentFiles:
 
     def full(self, now: float) -> bool:
         """
-        Has the guest as much as one may have, by a look where it seems so?
+        Whether the guest has reached the bound. If it seems so, the files are checked first.
         """
         if self._is_full and now >= self._looked + _LOOK_S:
             self._looked = now
@@ -79,7 +80,7 @@ class LentFiles:
 
     def look(self) -> None:
         """
-        Forget those that nobody has any more, of a bounded number of them.
+        Check a bounded number of files, and forget those that nobody has open.
         """
         for fd in list(self._files)[:_LOOK]:
             size = self._files.pop(fd)

@@ -22,7 +22,7 @@ from leeward.errors import BadRequest, Unsupported
 
 #: setsockopt(2), Linux 6.16: whether peers may pass descriptors; the socket module doesn't have its name.
 _SO_PASSRIGHTS = 83
-#: Connections that wait for accept(2); the kernel cuts it to net.core.somaxconn.
+#: Connections that may wait for accept(2); the kernel reduces it to net.core.somaxconn.
 BACKLOG = 4096
 
 
@@ -36,12 +36,12 @@ class Listener:
         group: whose members may connect: the socket is theirs as well, 0660, and leeward's own folder 0710.
 
     Attributes:
-        kept: somebody else owns the socket's place, and listens on when we have ended.
-        folder_mode: permission bits of the folder. What is more than 0700 lets others see the
-            socket, and that is then one lock less.
+        kept: another process owns the socket, and listens on after we have ended.
+        folder_mode: permission bits of the folder. More than 0700 lets other users see the socket, so that only its own
+            mode protects it.
 
     Raises:
-        BadRequest: the place can't be used, or a daemon is there; the message says which.
+        BadRequest: the path can't be used, or a daemon listens there; the message says which.
     """
 
     kept = False
@@ -130,7 +130,7 @@ class Inherited:
     """
     A listening socket that a service manager made, keeps, and gave us.
 
-    Nobody is refused while no daemon runs: the kernel keeps who connects for the next one.
+    No client is refused while no daemon runs: the kernel keeps connections for the next one.
     """
 
     kept = True
@@ -150,13 +150,13 @@ class Inherited:
 
 def refuse_descriptors(listener: socket.socket) -> bool:
     """
-    Have the kernel refuse whoever passes descriptors to a connection of *listener*: EPERM at its sendmsg(2).
+    Let the kernel refuse descriptors that clients pass on connections of *listener*: EPERM at their sendmsg(2).
 
-    No client has a reason to. Else the kernel closes what came and wasn't asked for in the thread that reads, and a
-    close takes as long as the sender has arranged: a socket that lingers, a memory file of gigabytes.
+    No client has a reason to pass any. Otherwise the kernel would close unasked descriptors in the thread that reads,
+    and the sender can make that take long: by a socket that lingers, or a memory file of gigabytes.
 
     Returns:
-        Whether this kernel can, from Linux 6.16 on. Connections get it from their listener.
+        Whether this kernel can do it, from Linux 6.16 on. Connections inherit it from their listener.
     """
     try:
         listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)

@@ -22,11 +22,12 @@ _MOST = 160 << 10
 
 def of(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """
-    The policies under which a sandbox runs and fetches, as `policy_map` makes them; None where its client sends none,
-    and so takes the operator's as it is.
+    The policies under which a sandbox runs and fetches, as `policy_map` makes them; None if the client sends none, so
+    that the operator's holds unchanged.
 
     Raises:
-        BadRequest: one of them is no policy, or reaches for a secret that the operator's hasn't, or narrows none.
+        BadRequest: a policy is invalid, names a secret that the operator's doesn't have, or there is no policy to
+            narrow.
     """
     return _narrowed(request.egress, request.policy, request.fetch_policy, operators)
 

@@ -130,7 +130,7 @@ class Operations:
             parcel = Parcel(memoryview(encode_refused(number, error)))
             home.watcher.request_refused(refusal_of(error)[0], self._share.user)
         except Exception as error:
-            # A bug of ours: this request is answered with it, and all others are served on.
+            # A bug of ours: this request is refused as `internal`, and the connection goes on.
             home.reactor.barrier.note(self.serve, error)
             parcel = self._refusal(number, "internal", bug(error))
         self._link.send(parcel)
@@ -142,9 +142,9 @@ class Operations:
 
     def _too_late(self, number: int) -> bool:
         """
-        Refuse the job that request *number* asks for, if it would have to wait for too long, before it is decoded: else
-        a flood of large requests would be unpacked to be refused. 0 is of no such request. (15 MB take 64 ms to decode
-        and 15 us to look at.)
+        Refuse the job of request *number*, if it would have to wait for too long, before the request is decoded; a
+        flood of large requests would otherwise be decoded only to be refused. *number* is 0 for other requests. (15 MB
+        take 64 ms to decode and 15 us to look at.)
         """
         if not number or number in self._flight.tickets:
             return False
@@ -218,7 +218,7 @@ class Operations:
 
     def _pay(self, *policies: Mapping[str, Any]) -> None:
         """
-        Count what it costs to read *policies*: many times what their bytes cost.
+        Charge for parsing *policies*, which costs many times as much as decoding their bytes.
         """
         self._home.rounds.charge(self._share.budget, fetches.policy_entries(*policies))
 
@@ -283,7 +283,7 @@ class Operations:
 
     def _out_of_slot(self, request: Slot) -> Execute | None:
         """
-        The request that lies in the arena, by a copy of our own; None if it was refused before it was copied.
+        The request in a slot of the arena, decoded from our own copy; None if it was refused before it was copied.
         """
         if self._arena is None:
             raise BadRequest("this connection has no arena; ask for one")
@@ -315,7 +315,7 @@ class Operations:
         answer = self._home.status()
         if "json" != request.form:
             return answer
-        import json  # who never asks for this form doesn't pay for it
+        import json  # imported only if this form is asked for
 
         return {"json": json.dumps(answer)}
 
@@ -382,7 +382,7 @@ class Operations:
         self._link.broken(error)
 
 
-#: Who answers which request: with what it says, or the whole parcel; None if the answer comes later.
+#: The method that answers each kind of request: with a map, or the whole parcel; None if the answer comes later.
 _ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel | None]] = {
     ArenaOpen: Operations._grant,
     KeepResults: Operations._keep,

@@ -21,12 +21,12 @@ class Outbox:
     Parcels, in the order in which they go.
 
     Args:
-        own: counts large results that wait here, by more or less.
+        own: adds a number, perhaps negative, to the count of large results that wait here.
         now: the reactor's clock.
 
     Attributes:
         size: bytes that wait.
-        unread_since: when the kernel last took a byte of what waits; None where nothing does.
+        unread_since: when the kernel last took a byte of the waiting answers; None if none waits.
     """
 
     __slots__ = ("_flying", "_now", "_own", "_parcels", "size", "unread_since")
@@ -43,7 +43,7 @@ class Outbox:
 
     def put(self, parcel: Parcel) -> None:
         """
-        Let *parcel* wait, whose descriptors are ours from now on.
+        Queue *parcel*, whose descriptors belong to the outbox from now on.
         """
         self._parcels.append(parcel)
         self.size += len(parcel.frame)
@@ -72,7 +72,7 @@ class Outbox:
 
     def sent(self, count: int) -> None:
         """
-        The kernel took *count* bytes of the first one, which flew; negative if it took none, and never will.
+        The kernel has taken *count* bytes of the submitted parcel; negative if the send has failed.
         """
         self._flying = False
         if count < 0:
@@ -82,7 +82,8 @@ class Outbox:
 
     def close(self) -> None:
         """
-        Drop everything, except what the kernel may still be sending: that is dropped when it reports the end.
+        Drop everything except the parcel that the kernel may still be sending, which is dropped when the kernel reports
+        its end.
         """
         while len(self._parcels) > self._flying:
             self._give_up(self._parcels.pop())
@@ -94,7 +95,7 @@ class Outbox:
 
     def _first(self) -> Parcel:
         """
-        What goes out next: small answers that wait behind each other go together.
+        The bytes to send next: consecutive small answers are sent together.
         """
         first = self._parcels.popleft()
         frames, size, weight = [first.frame], len(first.frame), first.weight

@@ -61,7 +61,7 @@ class OverlayCall:
         order: dict[str, Any] = {"order": "diff", "number": number}
         if isinstance(request, OverlayRead):
             order = {"order": "read", "number": number, "path": request.path, "offset": request.offset}
-        if entry.sandbox.sandbox.held:  # what it finds would be half of the one state and half of the other
+        if entry.sandbox.sandbox.held:  # it would find a mixture of two states
             raise Busy("an overlay of the sandbox is being changed")
         try:
             self._fd = memory_file("leeward_results")
@@ -96,7 +96,7 @@ class OverlayCall:
 
     def _end(self) -> bool:
         """
-        It is over; was it not before?
+        Mark the call as over. Returns False if it was over already.
         """
         cancel, self._cancel = self._cancel, None
         if cancel is None:
@@ -120,8 +120,8 @@ def change_overlay(desk: Desk, owner: SandboxOwner,
                    request: OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide,
                    entry: RegistryEntry[Held]) -> None:
     """
-    Keep a state of an overlay, or go back; or hide names. What is under way is done, though its connection ends: half
-    of it would be worse.
+    Make or restore a checkpoint of an overlay, discard changes, or hide names. A running operation is completed even if
+    its connection ends, because a partial result would be worse.
 
     Raises:
         BadRequest, Refused: it can't be done.

@@ -105,11 +105,11 @@ def pack(number: int, report: Report, results: str = "auto") -> Parcel:
 
 def _files(report: Report, arenas: list[Arena], most: int) -> dict[str, Place | bytes] | None:
     """
-    Put collected files into one more of *arenas* where they are above *most* bytes, or have no room in a reply. Where
-    no memory file can be made for now, they go in the reply if it has room: the job has run, and its files are here.
+    Put collected files into a further memory file of *arenas* if they have more than *most* bytes, or don't fit into a
+    reply. If no memory file can be made, they go into the reply if they fit.
 
     Returns:
-        Those for whose content *report* isn't to be asked.
+        The files whose content isn't to be taken from *report*.
     """
     result, apart = report.result, report.files
     assert result is not None

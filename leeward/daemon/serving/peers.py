@@ -28,8 +28,8 @@ _MOST_GROUPS = 1024
 class ServedUsers:
     """
     Attributes:
-        uid: whom to serve, beside root: the daemon's own user.
-        group: whose members to serve as well, as guests.
+        uid: the daemon's own user, who is served as root is.
+        group: the group whose members are served as guests.
         quotas: what each user may have, at the start.
     """
 
@@ -51,14 +51,14 @@ def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[],
     Whether the daemon of user *own* serves user *peer*: itself, root, and members of *group*.
 
     Args:
-        groups: tells the peer's groups.
+        groups: returns the peer's groups.
     """
     return peer in (own, 0) or (group is not None and group in groups())
 
 
 def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
     """
-    The groups that the process had which connected *sock*; only the first if they are too many to tell.
+    The groups of the process that connected *sock*, as of then; only its primary group if there are too many.
     """
     try:
         more = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS)
@@ -70,7 +70,7 @@ def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
 
 class RefusalObserver(Protocol):
     """
-    Who counts and records what is refused.
+    Counts and records refusals.
 
     Attributes:
         metrics: where requests are counted.

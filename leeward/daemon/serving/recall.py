@@ -26,8 +26,8 @@ class UserBook(Protocol):
 class RecallWait:
     """
     Args:
-        answer: is called once with what has come after *number*, perhaps nothing, after *seconds* at the latest; unless
-            it is cancelled.
+        answer: is called once with the events after *number*, perhaps none, after *seconds* at the latest; not if the
+            request is cancelled.
         broken: ends the connection.
     """
 
@@ -51,7 +51,7 @@ class RecallWait:
 
     def cancel(self) -> None:
         """
-        Nobody waits for it any more.
+        The request was cancelled.
         """
         if self._answer is not None:
             self._answer = None
@@ -60,7 +60,7 @@ class RecallWait:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: nobody knows whether it was answered.
+        For the barrier: the answer may or may not have been sent.
         """
         self.cancel()
         self._broken(error)

@@ -30,13 +30,13 @@ OWNERS_TURN, GUESTS_TURN = 32, 8
 DEBT = 4
 #: Requests of one connection, before another one of the same user has its turn.
 STEP = 4
-#: Seconds that a round of waiting requests takes of a turn of the loop, and what is over is one request.
+#: Seconds after which a round of waiting requests ends the turn; the last request may exceed it.
 ROUND_S = 0.002
-#: Requests that a connection counts as, and its end if it has broken the protocol.
+#: Units that a new connection costs, and that its end costs if it has broken the protocol.
 CONNECTING = 8
-#: Requests and bytes that a guest may send a second; what a second gives may come at once.
+#: Requests and bytes that a guest may send in a second, perhaps all at once.
 RATE, BYTES = 5000, 64 << 20
-#: Budgets that are remembered of users without a connection, before they are looked through.
+#: Budgets of users without a connection that are kept before unneeded ones are removed.
 _IDLE = 256
 
 
@@ -47,11 +47,10 @@ class Budget:
 
     Attributes:
         turn: units for each turn of the loop.
-        rated: it is a guest's, bounded by the second as well.
-        turns, left: the turn of the loop that was the last to serve this user, and what is left of its allowance.
-        requests, size: what is left of a second's worth as of *counted*; below zero there is a debt, of a second
-            at most.
-        waiting: the connections that have requests, by descriptor; whichever is first is next.
+        rated: it is a guest's, and has a bound for each second as well. turns, left: the turn of the loop that was the
+            last to serve this user, and what is left of its allowance. requests, size: what was left of the bound for a
+            second at *counted*; negative values are a debt of at most one second.
+        waiting: the connections that have requests, by descriptor; the first one is served next.
         connections: that are open.
     """
 
@@ -73,7 +72,7 @@ class Budget:
     @property
     def debt(self) -> float:
         """
-        Seconds until something may be served, as of when it was filled last.
+        Seconds from *counted* until a request may be served.
         """
         return max(0.0, -self.requests / RATE, -self.size / BYTES) if self.rated else 0.0
 
@@ -87,7 +86,7 @@ class Rounds:
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._budgets: dict[int, Budget] = {}
-        self._ring: dict[Budget, None] = {}  # who has something waiting; whoever is first is next
+        self._ring: dict[Budget, None] = {}  # users with waiting requests; the first one is served next
         self._planned = False
         self._timer: Timer | None = None
 
@@ -119,9 +118,9 @@ class Rounds:
         Count what was done for a user.
 
         Args:
-            requests: small ones that it is worth.
+            requests: its cost in small requests.
             size: bytes that were decoded.
-            came: bytes that were read, or copied out of an arena.
+            came: bytes that were received, or copied out of an arena.
         """
         budget.left = max(budget.left - requests - size // UNIT, -DEBT * budget.turn)
         if budget.rated:
@@ -130,17 +129,17 @@ class Rounds:
 
     def may(self, budget: Budget) -> bool:
         """
-        May something be served of this user's, in this turn of the loop?
+        Whether a request of this user may be served in this turn of the loop.
         """
         turns = self._reactor.turns
-        if budget.turns != turns:  # who had a large request pays for it in several turns
+        if budget.turns != turns:  # a large request is paid for in several turns
             budget.left = min(budget.turn, budget.left + budget.turn * (turns - budget.turns))
             budget.turns = turns
         return budget.left > 0 and not (budget.rated and self.exhausted(budget))
 
     def exhausted(self, budget: Budget) -> bool:
         """
-        Has this user had all that there is for now, so that nothing is to be read?
+        Whether this user's budget is used up, so that nothing should be read from the user's connections.
         """
         if not budget.rated or (budget.requests >= 0 <= budget.size):
             return False
@@ -151,7 +150,7 @@ class Rounds:
 
     def later(self, budget: Budget, fd: int, serve: Callable[[], None]) -> None:
         """
-        Call *serve* when it is the turn of the connection *fd*, unless it waits for that already.
+        Call *serve* when it is the turn of the connection *fd*, unless the connection waits already.
         """
         if fd not in budget.waiting:
             budget.waiting[fd] = serve
@@ -207,14 +206,14 @@ class Rounds:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a round of ours has failed. Another one comes.
+        For the barrier: a round has failed. Schedule another one.
         """
         self._planned = False
         self._plan()
 
     def close(self) -> None:
         """
-        Nobody is served any more.
+        Serve no more requests.
         """
         self._ring.clear()
         if self._timer is not None:

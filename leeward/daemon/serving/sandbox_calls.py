@@ -22,7 +22,7 @@ from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec.pool_key import PoolKey
 
-#: Seconds after which a request that ends a sandbox is answered, whatever is left of it: before clients give up.
+#: Seconds after which a request that ends a sandbox is answered even if processes are left: before clients give up.
 ENDING_S = 4.0
 
 
@@ -82,13 +82,13 @@ class SandboxOwner(Protocol):
     def deliver(self, request: int, parcel: Parcel) -> None: ...
     def drop(self, request: int) -> None:
         """
-        *request* is answered otherwise, and at once.
+        Forget the ticket of *request*, which is answered at once.
         """
 
 
 class SandboxCall:
     """
-    A request that waits for a sandbox, as a ticket: it counts as use of it until it is over.
+    A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered.
     """
 
     def __init__(self, desk: Desk, entry: RegistryEntry[Held], taken_back: Callable[[], object]) -> None:
@@ -98,7 +98,7 @@ class SandboxCall:
 
     def end(self) -> bool:
         """
-        It is answered; was it not before?
+        Mark the request as answered. Returns False if it was answered already.
         """
         if self.over:
             return False
@@ -119,7 +119,7 @@ class SandboxOpening:
 class SandboxEnding:
     """
     A request that ends a sandbox, as a ticket. It is answered once, when no process of the sandbox is left, and at the
-    latest after `ENDING_S`: the kernel may hold a process for long whose file system doesn't answer.
+    latest after `ENDING_S`, because a process can hang in the kernel while its file system doesn't answer.
     """
 
     costs = "connection"

@@ -70,7 +70,7 @@ from leeward.wire.sandbox_requests import (
     SandboxRequest,
 )
 
-#: Where a program starts that names no folder.
+#: The folder in which programs start by default.
 _FOLDER = "/workspace"
 #: Rows of a list, at most.
 _MOST_ROWS = 1024
@@ -137,7 +137,7 @@ class Sandboxes:
                 owner.answer(request.id, {"sandbox": what, "idle": idle, "lifetime": lifetime})
 
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
-            # Asked again: while folders were opened, that pool may have ended to make room for another.
+            # Chosen again, because the pool may have ended while folders were opened, to make room for another one.
             place = None if key == PLAIN else owner.place(key)
             if host:
                 mounts = host_view.hiding(request, mounts, (owner.user, owner.group))
@@ -159,7 +159,7 @@ class Sandboxes:
 
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
         """
-        Those that were asked for, or the daemon's.
+        The times of the request, or the daemon's defaults.
         """
         config = self._owner.config
         for what, asked, most in (("idle", idle, config.sandbox_idle), ("lifetime", lifetime, config.sandbox_lifetime)):
@@ -177,7 +177,7 @@ class Sandboxes:
 
     def _kill_sandbox(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
         """
-        Answered when no process is left, so that the caller finds a folder of the host as it stays.
+        Answered when no process is left, so that the sandbox can't change a folder of the host after the answer.
         """
         ending = SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
         self._owner.wait(request.id, ending)
@@ -222,7 +222,7 @@ class Sandboxes:
 
     def execute_bound(self, request: Execute) -> None:
         """
-        Have a bound kernel run code that came by Python.
+        Run code in a bound kernel that didn't take the fast path.
 
         Raises:
             Refused, BadRequest: it can't be done.
@@ -233,7 +233,7 @@ class Sandboxes:
 
     def _settle(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
         """
-        Answer request *number*, which ran code, unless that was done.
+        Answer request *number*, which ran code, unless it was answered already.
         """
         if not call.end():
             _give_up(report)
@@ -297,7 +297,7 @@ class Sandboxes:
     @staticmethod
     def _went_with_it(report: Report, sandbox: LiveSandbox) -> bool:
         """
-        Is the end of the sandbox all that there is to tell of it?
+        Whether the report says only that the sandbox has ended.
         """
         return State.OVER is sandbox.state and (
             report.result is None or report.result.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED))
@@ -429,7 +429,7 @@ class Sandboxes:
 
 def _give_up(report: Report) -> None:
     """
-    Nobody takes this report.
+    Close a report that nobody reads.
     """
     report.close()
 

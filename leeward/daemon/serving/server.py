@@ -46,12 +46,12 @@ class Server:
     Serves clients on listening sockets, or on sockets that it is given.
 
     Args:
-        jobs: takes what clients want to have run.
+        jobs: runs the clients' jobs.
         status: what `leeward status` shows.
         shut_down: called when a client asks the daemon to end, with whether that is to be at once.
-        users: whom to serve.
-        watcher: is told who and what is refused.
-        shares: how far the descriptors go; None for as far as the configuration says.
+        users: the users to serve.
+        watcher: records refusals.
+        shares: how the descriptors are divided; None if only the configuration bounds connections.
         terms: what live sandboxes have in common.
         place: what serves requests that need another pool than *jobs*.
     """
@@ -74,12 +74,12 @@ class Server:
         self.egress = EgressRecord()
         self.asks = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch
-        self._idle: list[Connection] = []  # those to close for the owner's, the next one last
+        self._idle: list[Connection] = []  # connections that may be closed for the owner's, the next one last
         self._looked = 0.0
         self.rounds = Rounds(reactor)
         self._door = Door(reactor, self._admit, self._refuse)
         self._starved = False  # the last accept(2) found no descriptor
-        self._armed_with = config.limits  # the fast path runs jobs with these: nobody limits its runners anew
+        self._armed_with = config.limits  # the limits of jobs on the fast path, which doesn't change those of a runner
         self.as_armed = True
         self.shares: dict[int, Share] = {}
         self.connections: dict[int, Connection] = {}
@@ -100,14 +100,14 @@ class Server:
 
     def _own(self) -> list[str]:
         """
-        Places of the host that are the daemon's.
+        Paths of the host that belong to the daemon.
         """
         name = "" if self._listener is None else self._listener.getsockname()
         return [os.path.realpath(name)] if isinstance(name, str) and name.startswith("/") else []
 
     def stop_listening(self) -> None:
         """
-        Accept nobody any more.
+        Accept no more connections.
         """
         if self._listener is not None:
             self.reactor.forget(self._listener.fileno())
@@ -133,7 +133,7 @@ class Server:
         if self._closed:
             self.reactor.closer.close(sock)
             return
-        if self.reactor.closer.full:  # of what clients that pass descriptors have left: they wait in the backlog
+        if self.reactor.closer.full:  # with sockets of clients that passed descriptors: new clients wait in the backlog
             self._pause()
         self._starved = False
         pid, uid, gid = credentials(sock)
@@ -153,14 +153,14 @@ class Server:
 
     def _most(self, uid: int) -> int:
         """
-        Connections at once of which one may be this user's.
+        How many connections there may be at once if the new one is this user's.
         """
         return self.places if uid in (0, self.uid) else self.places - owners(self.places)
 
     def _rest_is_others(self, uid: int) -> int:
         """
-        The connections that a guest has, if fewer are free than that, which are left to other guests; else 0. So each
-        one who comes finds some, however many have come before and take all that they can.
+        The number of connections that the guest has, if fewer than that are free; otherwise 0. A guest gets another
+        connection only if at least as many are free, so that some are left for each guest who comes later.
         """
         share = self.shares.get(uid)
         mine = 0 if share is None or not share.guest else share.connections
@@ -168,7 +168,7 @@ class Server:
 
     def _all_its_own(self, uid: int) -> int:
         """
-        The connections that this user may have, if all are open; else 0.
+        The number of connections that this user may have, if the user has them all; otherwise 0.
         """
         mine, share = self.quotas.of(uid).connections, self.shares.get(uid)
         return mine if mine and share is not None and share.connections >= mine else 0
@@ -186,7 +186,7 @@ class Server:
 
     def _serve(self, client: WaitingClient) -> None:
         connection = self.adopt(client.sock, client.uid)
-        if self._parted:  # accepted in the moment of parting: the last one that is ours
+        if self._parted:  # accepted while the daemon parts from its clients: serve it as well
             connection.part(self._all_parted)
 
     def _refuse(self, client: WaitingClient) -> None:
@@ -202,7 +202,7 @@ class Server:
     @property
     def places(self) -> int:
         """
-        Connections at once, in force: what the configuration allows, and the descriptors.
+        Connections that there may be at once, by the configuration and the descriptors.
         """
         asked = self.config.max_connections
         return asked if self._room is None else min(asked, self._room.connections)
@@ -221,10 +221,11 @@ class Server:
 
     def _make_room(self) -> bool:
         """
-        Close the connection that has been idle for longest, a guest's before the owner's: the owner always gets in.
+        Close the connection that has been idle for longest, a guest's before the owner's, so that the owner can always
+        connect.
         """
         now = self.reactor.now()
-        if not self._idle and now > self._looked + _LOOK_S:  # whoever connects in a loop pays for one look at all
+        if not self._idle and now > self._looked + _LOOK_S:  # a client that connects in a loop causes one search only
             self._looked = now
             idle = [connection for connection in self.connections.values() if connection.idle(now)]
             self._idle = sorted(idle, key=lambda connection: (connection.guest, connection.idle(now)))
@@ -243,7 +244,7 @@ class Server:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. What it may have left undone is done again.
+        For the barrier: a callback of the server has failed. Do again what it may have left undone.
         """
         if not self._closed:
             self.reactor.after(_PAUSE_S, self._resume)
@@ -255,13 +256,13 @@ class Server:
         try:
             sock.send(encode_refusal(0, kind, message))
         except OSError:
-            pass  # it is gone, or never reads; either way it is away
+            pass  # the peer is gone, or doesn't read
         self.reactor.closer.close(sock)
         self.watcher.peer_refused(kind, client.uid, client.pid)
 
     def adopt(self, sock: socket.socket, user: int | None = None) -> Connection:
         """
-        Serve a connected client, whoever it is. The socket is the server's from now on.
+        Serve a connected client without checking its user. The socket belongs to the server from now on.
 
         Args:
             user: the peer's uid; the daemon's own if None.
@@ -288,7 +289,7 @@ class Server:
 
     def part_from(self, share: Share) -> None:
         """
-        For a connection: its user has one less.
+        Called by a connection that parts: its user has one connection less.
         """
         share.connections -= 1
         share.budget.connections -= 1
@@ -297,7 +298,7 @@ class Server:
 
     def lend(self, user: int, arenas: Sequence[Arena]) -> None:
         """
-        Count memory files that *user*, a guest, is about to get; as far as there are descriptors for that.
+        Count memory files that are about to be sent to *user*, a guest, as far as there are descriptors for that.
         """
         lent = self._lent.get(user)
         for result in arenas:
@@ -324,7 +325,7 @@ class Server:
 
     def govern(self, quotas: Quotas) -> None:
         """
-        Hold users to *quotas*, and jobs to what `config` says, from now on.
+        Apply new *quotas* to users, and the changed `config` to jobs.
         """
         self.quotas = quotas
         self.as_armed = self.config.limits == self._armed_with
@@ -359,10 +360,10 @@ class Server:
 
     def part(self, all_of_them: bool = False) -> None:
         """
-        Accept nobody any more, and let the clients go over to who comes after us.
+        Accept no more connections, and close those of the clients, which then connect to the next daemon.
 
         Args:
-            all_of_them: those as well that have not asked for anything yet, or are in the middle of a frame.
+            all_of_them: also clients that haven't sent a request yet, or are in the middle of a frame.
         """
         self._parted, self._all_parted = True, all_of_them
         self.reactor.barrier.steps(self.stop_listening, *(

@@ -71,7 +71,7 @@ class SessionConnection(Protocol):
     @property
     def guest_sessions(self) -> int | None:
         """
-        How many the user has on all connections, if they are a guest.
+        The number of sessions that a guest has on all connections; 0 for other users.
         """
 
     def place(self, key: PoolKey) -> SessionPlace:
@@ -81,7 +81,7 @@ class SessionConnection(Protocol):
 
     def wait(self, request: int, ticket: Cancellable) -> None:
         """
-        *request* has no answer yet; *ticket* is cancelled if nobody waits for it any more.
+        Register *request*, which is answered later; *ticket* is cancelled if the client no longer waits for it.
         """
 
     def done(self, number: int, report: Report) -> None:
@@ -150,7 +150,7 @@ class Leases:
         if held.job:
             self._owner.take_back(held.job)
         if isinstance(request, SessionClose):
-            if held.waits:  # an open, too: its number is the next one, so a client can close what it hasn't got yet
+            if held.waits:  # also an opening: a client can guess the number of a session that isn't open yet
                 self._owner.take_back(held.waits)
             self._drop(request.session)
             return {}
@@ -192,8 +192,8 @@ class Leases:
                 self._opened(request.id, number, held, why)
 
         session = jobs.open_session(limits, opened, config.queue_timeout, owner.user, policy)
-        # Among ours before it is answered: a client that has gone meanwhile is found out by the answer, and takes along
-        # what is here.
+        # Registered before it is answered: if the answer shows that the client has gone, everything that is registered
+        # here is ended.
         held = self._held[number] = _Held(session, request.idle or config.session_idle, waits=request.id)
         owner.count_sessions(1)
         if at_once:
@@ -287,7 +287,7 @@ class Leases:
 
     def cancelled(self, request: int) -> None:
         """
-        The job *request* was taken back: no report of it comes.
+        The job *request* was cancelled, and has no report.
         """
         for held in self._held.values():
             if held.waits == request:
@@ -306,7 +306,7 @@ class Leases:
 
     def look(self, now: float) -> None:
         """
-        End what was idle for too long, or has lived for too long.
+        End sessions that have been idle for too long, or have reached their lifetime.
         """
         for number, held in list(self._held.items()):
             session = held.session

@@ -18,15 +18,15 @@ class ConnectionState(enum.Enum):
 
     NEW = "new"          # has never asked for anything
     OPEN = "open"        # has asked for something
-    AWAITED = "awaited"  # the daemon wants it to go, and has yet to hear its first request
-    PARTING = "parting"  # the daemon wants it to go; what the kernel has of its requests is still taken
-    ENDED = "ended"      # all that it sent was read; it is closed when all of that is answered
+    AWAITED = "awaited"  # the daemon closes it after its first request
+    PARTING = "parting"  # the daemon closes it when the requests that the kernel has are answered
+    ENDED = "ended"      # everything that it sent was read; it is closed when all of it is answered
     CLOSED = "closed"
 
 
 class ConnectionEvent(enum.Enum):
     ASKED = "asked"    # its first request is here
-    PART = "part"      # the daemon wants it to go
+    PART = "part"      # the daemon closes it
     END = "end"        # the end of its stream was read
     CLOSED = "closed"  # by the client, by us, or by an error
 
@@ -39,10 +39,10 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
     (ConnectionState.AWAITED, ConnectionEvent.PART): ConnectionState.AWAITED,
     (ConnectionState.PARTING, ConnectionEvent.PART): ConnectionState.PARTING,
     (ConnectionState.ENDED, ConnectionEvent.PART): ConnectionState.ENDED,
-    # A client that disconnects isn't waited for: nobody will read its answers.
+    # A client that disconnects is closed at once: nobody will read its answers.
     (ConnectionState.NEW, ConnectionEvent.END): ConnectionState.CLOSED,
     (ConnectionState.OPEN, ConnectionEvent.END): ConnectionState.CLOSED,
-    # Of one that parts the end is our own doing: it gets its answers.
+    # The end of a parting connection was caused by the daemon: the client gets its answers.
     (ConnectionState.AWAITED, ConnectionEvent.END): ConnectionState.ENDED,
     (ConnectionState.PARTING, ConnectionEvent.END): ConnectionState.ENDED,
     (ConnectionState.ENDED, ConnectionEvent.END): ConnectionState.ENDED,
@@ -53,7 +53,7 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
     (ConnectionState.ENDED, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
 }
 
-#: It has asked for nothing yet.
+#: States of a connection that hasn't sent a request yet.
 SILENT = ConnectionState.NEW, ConnectionState.AWAITED
-#: The kernel may have unread bytes of the client, which are served before the connection ends.
+#: States in which the kernel may have unread bytes of the client, which are served before the connection ends.
 LEAVING = ConnectionState.AWAITED, ConnectionState.PARTING

@@ -37,7 +37,7 @@ class RememberedEnd:
     Attributes:
         number: of this user's ends, from 1 on.
         when: seconds since the epoch.
-        about: what it is of, as the wire has it.
+        about: the other fields, as on the wire.
     """
 
     number: int
@@ -47,7 +47,7 @@ class RememberedEnd:
 
     def row(self) -> dict[str, Any]:
         """
-        As the wire has it.
+        The map that is sent on the wire.
         """
         row = {"number": self.number, "time": self.when, **self.about}
         if self.result is not None:
@@ -84,20 +84,20 @@ class EventBook:
 
     def job(self, user: int, number: int, label: str, result: Result) -> None:
         """
-        A job that had a worker of its own, or a session's, is over.
+        Record the end of a job, or of a job of a session.
         """
         self._result(user, {"kind": "job", "job": number, **({"title": label} if label else {})}, result)
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None:
         """
-        A program in a sandbox is over; 0 is an interpreter's number.
+        Record the end of a program in a sandbox; number 0 is an interpreter.
         """
         about = {"kind": "process", "sandbox": sandbox, **({"process": number} if number else {})}
         self._result(user, {**about, **({"title": title[:TEXT]} if title else {})}, result)
 
     def sandbox(self, user: int, name: str, reason: str, detail: str, used: Mapping[str, Any]) -> None:
         """
-        A sandbox is over.
+        Record the end of a sandbox.
 
         Args:
             user: whose.
@@ -137,7 +137,7 @@ class EventBook:
 
     def _forget_one(self, but: int) -> None:
         """
-        The user whose last event is the oldest, and who doesn't wait for one.
+        Forget the user with the oldest last event, among those without a waiting request.
         """
         for user, book in self._books.items():
             if user != but and not book.waiting:
@@ -148,7 +148,7 @@ class EventBook:
 
     def after(self, user: int, number: int) -> dict[str, Any]:
         """
-        The answer to who has heard of those up to *number*.
+        The events after *number*, as an answer.
         """
         book = self._books.get(user)
         if book is None:
@@ -158,7 +158,7 @@ class EventBook:
 
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *tell* once, when there is one more. Returns what takes that back.
+        Call *tell* once, at the next event. Returns a function that cancels that.
         """
         book = self._books.get(user)
         if book is None:

@@ -31,7 +31,7 @@ RATE = 100
 #: Seconds that one text is good for.
 FRESH_S = 0.1
 
-#: Puts the text together and hands it to the function it is given, now or some turns later.
+#: Makes the text and passes it to its argument, now or some turns of the loop later.
 Collect = Callable[[Callable[[str], None]], None]
 
 METRICS, HEALTH = "/metrics", "/healthz"
@@ -61,14 +61,14 @@ class Exporter:
 
     def collect(self, done: Callable[[str], None]) -> None:
         """
-        Hand the text to *done*: the last one while it is fresh.
+        Pass the text to *done*: the last one, if it is less than FRESH_S old.
         """
         if self._text and self.reactor.now() - self._collected < FRESH_S:
             done(self._text)
             return
         self._waiting.append(done)
         now = self.reactor.now()
-        if 1 == len(self._waiting) or now - self._asked > LIFE_S:  # who asked first may have got nothing
+        if 1 == len(self._waiting) or now - self._asked > LIFE_S:  # the first request may have failed
             self._asked = now
             self._collect(self._hand_out)
 
@@ -83,7 +83,7 @@ class Exporter:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. Whoever comes next is to be let in.
+        For the barrier: a callback has failed. Accept the next client.
         """
         self.reactor.after(1.0, self._resume)
 
@@ -150,7 +150,7 @@ class _Client:
             self.close()
             return
         if self._asked:
-            return  # more than it had to say; it isn't read twice
+            return  # bytes after the request, which are ignored
         self._input += data
         status = verdict(self._input, local=self._exporter.local)
         if status is None:
@@ -183,7 +183,7 @@ class _Client:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed.
+        For the barrier: a callback of this client has failed.
         """
         self.close()
 
@@ -197,7 +197,7 @@ class _Client:
 
 def verdict(data: bytes, *, local: bool) -> str | None:
     """
-    As `answer`, of all the bytes so far; None while the request isn't whole. Pure.
+    As `answer`, for the bytes received so far; None while the request is incomplete. Pure.
     """
     head, end, _ = data.replace(b"\r\n", b"\n").partition(b"\n\n")
     if end:
@@ -207,10 +207,10 @@ def verdict(data: bytes, *, local: bool) -> str | None:
 
 def answer(head: bytes, *, local: bool) -> str:
     """
-    The status line's end that refuses the request in *head*; "" if it is to be answered. Pure.
+    The code and reason of the status line that refuses the request in *head*; "" if the request is valid. Pure.
 
     Args:
-        local: it came over a Unix socket, where Host says nothing.
+        local: the request came over a Unix socket, where Host has no meaning.
     """
     first, *fields = head.decode("latin-1").split("\n")
     words = first.split(" ")
@@ -228,19 +228,19 @@ def answer(head: bytes, *, local: bool) -> str:
 
 def asked_for(request: bytes) -> str:
     """
-    The path in a request that `answer` has let pass. Pure.
+    The path in a request that `answer` has accepted. Pure.
     """
     return request.split(b" ", 2)[1].partition(b"?")[0].decode("latin-1")
 
 
 def is_here(host: str) -> bool:
     """
-    Does a Host field name this machine as this machine does?
+    Whether a Host field is a loopback address or localhost.
     """
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if "localhost" == name.lower():
         return True
-    from ipaddress import ip_address  # few daemons have metrics, and ever get here
+    from ipaddress import ip_address  # few daemons have metrics
 
     try:
         return ip_address(name).is_loopback
@@ -253,7 +253,7 @@ def bind(place: str) -> socket.socket:
     A listening socket on the loopback address *place*, "127.0.0.1:9464" or "[::1]:9464".
 
     Raises:
-        OSError: somebody else is there.
+        OSError: the address is in use.
     """
     host, _, port = place.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
@@ -273,7 +273,7 @@ def check_place(place: str) -> str:
     *place* if it may be listened on: "", a socket's path, or a loopback address and port.
 
     Raises:
-        ValueError: it may not.
+        ValueError: it may not be listened on.
     """
     why = 'must be "", a path, or a loopback address and port such as "127.0.0.1:9464" or "[::1]:9464"'
     if place == "" or (place.startswith("/") and "\0" not in place):

@@ -55,7 +55,7 @@ def _entry(name: str, value: bytes) -> bytes:
 
 class JournalWriter:
     """
-    Sends entries and never waits for it; what couldn't be sent is counted, and told later.
+    Sends entries and never waits; entries that couldn't be sent are counted, and their number is logged later.
     """
 
     def __init__(self, path: str = SOCKET) -> None:

@@ -33,13 +33,13 @@ MAX_VALUE = 500
 MAX_VALUES = 24
 #: Bytes of a line. A pipe that polls writable takes as much without blocking (PIPE_BUF, pipe(7)).
 MAX_LINE = 4096
-#: What comes first in a line, whatever else there is.
+#: Fields that come first in a line.
 _FIRST = ("timestamp", "level", "event")
 
 
 def escape(text: str, limit: int = MAX_VALUE) -> str:
     """
-    *text* without anything that a terminal or a line-wise reader could take for more than text.
+    *text* with every character escaped that a terminal or a reader of lines would interpret.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -85,7 +85,7 @@ def as_text(event: Mapping[str, Any]) -> str:
 
 
 def as_json(event: Mapping[str, Any]) -> str:
-    import json  # who wants text doesn't pay for it
+    import json  # not imported for logs as text
 
     return json.dumps(event)
 
@@ -105,7 +105,7 @@ class EventLogger(Protocol):
 
 class LineWriter:
     """
-    Writes lines to a descriptor, and never waits for it.
+    Writes lines to a descriptor, and never waits.
     """
 
     def __init__(self, fd: int) -> None:
@@ -240,7 +240,7 @@ def _logger_base() -> type[BoundLoggerBase]:
 
 class _Sink:
     """
-    What structlog's logger ends in: a method for each level.
+    The last processor's target in structlog: a method for each level.
     """
 
     def __init__(self, owner: Log) -> None:
@@ -249,7 +249,7 @@ class _Sink:
 
 def _in_order(_logger: object, level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
     """
-    Time, level and event first, so that they stay when much is cut; and no field can take their names.
+    Put time, level and event first, so that they stay when the line is cut; fields can't replace them.
     """
     ours = {"timestamp": event["timestamp"], "level": level, "event": event["event"]}
     return {**ours, **event["fields"], **ours}

@@ -32,7 +32,7 @@ KINDS = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "
 PEERS = ("forbidden", "busy", "protocol")
 #: Names of denied calls of which there are series. The kernel has some 400; more can only be an error of ours.
 MOST_CALLS = 600
-#: For calls by numbers that have no name, which a job may choose among four billion.
+#: The label of calls whose number has no name; a job may choose among four billion numbers.
 OTHER = "other"
 #: Users with a series of their own; users that come later are counted together.
 MOST_USERS = 64
@@ -42,7 +42,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 class Histogram:
     """
-    How many observations were at most so large.
+    Counts of observations by upper bounds.
     """
 
     __slots__ = ("_bounds", "_counts", "_sum")
@@ -68,7 +68,7 @@ class Histogram:
 @dataclass(frozen=True, slots=True)
 class Now:
     """
-    What is looked up when somebody asks.
+    Values that are read when the metrics are requested.
 
     Attributes:
         workers: by state.
@@ -92,7 +92,7 @@ class Now:
 @dataclass(slots=True)
 class User:
     """
-    What one user has had, or all users beyond MOST_USERS together.
+    Counters of one user, or of all users beyond MOST_USERS together.
     """
 
     executions: int = 0
@@ -161,7 +161,7 @@ class Metrics:
 
     def callback_failed(self, cost: str) -> None:
         """
-        An exception of ours has cost this, of COSTS.
+        A callback's exception has ended *cost*, one of COSTS.
         """
         self.faults[cost if cost in self.faults else "nothing"] += 1
 

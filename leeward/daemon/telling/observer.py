@@ -70,10 +70,10 @@ class Observer:
 
     def open(self, path: str) -> None:
         """
-        Write to *path* from now on, opened anew.
+        Open *path*, and write to it from now on.
 
         Raises:
-            BadRequest: it can't be written; all is as it was.
+            BadRequest: it can't be written; nothing has changed.
         """
         file = _File(path) if path else None
         if self._file is not None:
@@ -83,7 +83,7 @@ class Observer:
 
     def close(self) -> None:
         """
-        Tell what was left out; write to the daemon's own log from now on.
+        Record what was left out, and write to the daemon's own log from now on.
         """
         self._digest.summary()
         self.open("")
@@ -140,7 +140,7 @@ class Observer:
 
     def request_refused(self, kind: str, user: int, count: int = 1) -> None:
         """
-        So many requests of *user* got no result; *kind* is a word of the wire.
+        *count* requests of *user* were refused; *kind* is the wire's word for the reason.
         """
         self.metrics.request_refused(kind, user, count)
         if kind in ("busy", "forbidden"):

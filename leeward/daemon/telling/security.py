@@ -58,7 +58,7 @@ class _Bucket:
 
 class Digest:
     """
-    Lets records through to *sink*, as many as may come.
+    Passes records to *sink*, within the bounds.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -72,8 +72,8 @@ class Digest:
         """
         Args:
             now: seconds, by a clock that never goes back.
-            fields: what else there is to say.
-            count: how often it happened, for `records left out`.
+            fields: further fields.
+            count: the number of occurrences, for `records left out`.
         """
         key = (event, reason, user)
         own = self._bucket_of(key, now)
@@ -91,7 +91,7 @@ class Digest:
     def _bucket_of(self, key: tuple[str, str, int], now: float) -> _Bucket:
         found = self._own.get(key)
         if found is None:
-            if len(self._own) >= KINDS:  # a full one says no more than none
+            if len(self._own) >= KINDS:  # a full bucket equals a missing one
                 self._own = {each: bucket for each, bucket in self._own.items() if not bucket.is_full(now)}
             if len(self._own) >= KINDS:
                 key = (key[0], key[1], SOMEBODY)
@@ -101,13 +101,13 @@ class Digest:
     @property
     def owes(self) -> bool:
         """
-        Has something been left out that `summary` hasn't told yet?
+        Whether records were left out since the last `summary`.
         """
         return bool(self._left_out)
 
     def summary(self) -> None:
         """
-        Tell what was left out.
+        Record what was left out.
         """
         left_out, self._left_out = self._left_out, {}
         for (event, reason, user), (records, count) in left_out.items():
@@ -142,7 +142,7 @@ class Offender:
 
     def denied(self, digest: Digest, now: float, syscall: str, arch: str, pid: int, count: int) -> None:
         """
-        It was denied *syscall*, *count* times since the last time that this was called.
+        The job was denied *syscall*, *count* times since the last call of this method.
         """
         call = self.calls.setdefault((syscall, arch), _Call())
         call.total += count
@@ -154,7 +154,7 @@ class Offender:
 
     def over(self, digest: Digest, now: float) -> None:
         """
-        The job has ended: tell the rest.
+        The job has ended: record the rest.
         """
         for (syscall, arch), call in self.calls.items():
             if call.logged < call.total:

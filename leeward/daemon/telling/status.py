@@ -12,7 +12,7 @@ from collections.abc import Mapping
 def status(engine: Mapping[str, object], *, transport: str, connections: int, max_connections: int,
            uptime: float, pid: int, environments: Mapping[str, object]) -> dict[str, object]:
     """
-    The engine's account, with what only the daemon knows.
+    The engine's counts, with those of the daemon.
 
     Args:
         engine: workers, jobs, runners_made, layers, degraded and what else it counts.
