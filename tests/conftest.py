@@ -11,6 +11,10 @@ import signal
 
 import pytest
 
+from kit import points
+
+points.build()  # before the first import of leeward's, which the plugins make
+
 pytest_plugins = ["kit.quick", "kit.skip_policy", "kit.lock_policy", "kit.faults", "kit.ordinary_user", "kit.c_client",
                   "kit.beside", "kit.fixtures"]
 

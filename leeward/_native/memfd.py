@@ -8,7 +8,10 @@ Source:    memfd_create(2)
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+
+from leeward.points import point
 
 #: Linux 6.3, <linux/memfd.h>; Python has it from 3.14 on.
 _NOEXEC_SEAL = 0x8
@@ -31,3 +34,14 @@ def memory_file(name: str) -> int:
         if errno.EINVAL != error.errno:
             raise
         return os.memfd_create(name, flags)  # older than Linux 6.3
+
+
+@point("results.seal")
+def seal(fd: int, seals: int) -> None:
+    """
+    Add *seals* (F_SEAL_...) to those of a memory file. Linux 3.17.
+
+    Raises:
+        OSError: it is sealed against that, or has a mapping that writes (EBUSY).
+    """
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)

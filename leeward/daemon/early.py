@@ -13,6 +13,7 @@ import signal
 
 from leeward.daemon.config import Config, quotas
 from leeward.daemon.descriptors import limit
+from leeward.points import point
 from leeward.pool.begin import Bootstrap, Settings, begin
 
 #: Signals that end the daemon.
@@ -44,6 +45,7 @@ def room_for_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit(), hard))
 
 
+@point("daemon.settings")
 def settings(config: Config) -> Settings:
     """
     What the engine needs of *config*.

@@ -47,6 +47,7 @@ from leeward.errors import SHORT, BadRequest, LeewardError
 from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.native import NativeReactor
+from leeward.points import point
 from leeward.pool.begin import Bootstrap, begin
 from leeward.pool.engine import Engine
 from leeward.pool.memory import memory_of
@@ -223,7 +224,7 @@ class Daemon:
         """
         The drain has taken too long: the callback that reports its end has failed.
         """
-        return self._ending and time.monotonic() > self._stop_requested + DRAIN_S + _OVERDUE_S
+        return self._ending and time.monotonic() > self._stop_requested + _drain_s() + _OVERDUE_S
 
     def _terms(self) -> SandboxTerms:
         return terms_of(self._engine.spec, self._engine.confinement.degraded)
@@ -341,11 +342,11 @@ class Daemon:
             if not hasattr(self, "_server"):
                 self._reactor.stop()  # which ends engine.start
                 return
-            log.info("draining", seconds=0.0 if now else DRAIN_S)
+            log.info("draining", seconds=0.0 if now else _drain_s())
             self._manager.stopping("draining")
             if self._listener.kept:
                 self._server.part()
-            self._engine.drain(DRAIN_S, self._reactor.stop)
+            self._engine.drain(_drain_s(), self._reactor.stop)
         if now and hasattr(self, "_server"):
             self._engine.cut()
 
@@ -364,6 +365,11 @@ class Daemon:
         give_up = time.monotonic() + FLUSH_S
         while server.connections and time.monotonic() < give_up:
             self._reactor.turn(0.05)
+
+
+@point("daemon.drain")
+def _drain_s() -> float:
+    return DRAIN_S
 
 
 def _nothing() -> None:

@@ -28,6 +28,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from leeward.points import point
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -70,6 +72,7 @@ def may_pass(sock: object) -> bool:
         return True
 
 
+@point("connection.guarded")
 def guarded(sock: socket.socket) -> bool:
     """
     Must it be looked at before it is received from? Then its out-of-band bytes come in order from now on: the kernel

@@ -21,6 +21,7 @@ from leeward.dataclass import dataclass
 from leeward.errors import PeerError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
+from leeward.points import point
 from leeward.pool.egress_record import EgressRecord
 from leeward.wire.egress_asks import check_ask
 from leeward.wire.egress_control import Ask, AskAnswer, Listening, Unask
@@ -158,7 +159,7 @@ class AskBook:
         """
         self._listeners -= 1
         if not self._listeners:
-            self._grace = self._reactor.after(GRACE_S, self._unheard)
+            self._grace = self._reactor.after(_grace_s(), self._unheard)
 
     def _unheard(self) -> None:
         self._grace = None
@@ -176,6 +177,11 @@ class AskBook:
             message = f"Denied by leeward (request {number})"
         self.tell(AskAnswer(found.number, int(allow), message))
         return True
+
+
+@point("asks.grace")
+def _grace_s() -> float:
+    return GRACE_S
 
 
 def _nobody(_message: Listening | AskAnswer) -> None:

@@ -29,6 +29,7 @@ from leeward.errors import Busy, PeerError, Unsupported
 from leeward.isolation.egress import EgressPlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.points import point
 from leeward.pool.asks import AskBook
 from leeward.pool.fetches import Answered, Fetches
 from leeward.pool.sources import OpenSeal
@@ -55,9 +56,6 @@ if TYPE_CHECKING:  # a daemon without policies doesn't import them
     import subprocess
 
     from leeward.spec.egress_tls import LeaseSeal
-
-#: What the process runs; the tests put another resolver here.
-ENTRY = "from leeward.egress.main import main\nmain({control})\n"
 
 #: Seconds for which the channel may take nothing; and messages that may wait meanwhile.
 STUCK_S, MOST_WAITING = 5.0, 4096
@@ -407,6 +405,14 @@ def check() -> None:
                           cure="pip install 'leeward[egress]'")
 
 
+@point("broker.entry")
+def _entry(control: int) -> str:
+    """
+    What the process runs, with its end of the channel.
+    """
+    return f"from leeward.egress.main import main\nmain({control})\n"
+
+
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     """
     The process, which waits for Begin, and our end of its channel, which doesn't block.
@@ -421,7 +427,7 @@ def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         source = (f"import sys\nsys.path[:0] = {[*import_path(), *places]!r}\n"
-                  + ENTRY.format(control=there.fileno()))
+                  + _entry(there.fileno()))
         try:
             process = subprocess.Popen([sys.executable, "-I", "-S", "-c", source], stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, cwd="/", env={}, pass_fds=[there.fileno()],

@@ -44,6 +44,7 @@ from leeward.isolation.cgroup import descent
 from leeward.loop.barrier import trace_of_frame
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Limit
+from leeward.points import point
 from leeward.protocols import Protocol
 from leeward.run.beside import Beside
 from leeward.run.execution import Execution
@@ -188,6 +189,7 @@ class Watchdog:
         self._null = self._slot = -1
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
+    @point("watchdog.start")
     def start(self) -> None:
         """
         Raises:

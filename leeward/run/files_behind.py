@@ -12,7 +12,7 @@ import fcntl
 import os
 from collections.abc import Mapping
 
-from leeward._native.memfd import memory_file
+from leeward._native.memfd import memory_file, seal
 from leeward.errors import SHORT
 from leeward.run.report import Arena, FileArena
 from leeward.wire.frames import MAX_REPLY
@@ -43,7 +43,7 @@ class FilesBehind:
         try:
             self._fd = memory_file("leeward_results")
             os.ftruncate(self._fd, self._size)
-            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _SEALS_FIRST)
+            seal(self._fd, _SEALS_FIRST)
         except OSError as error:
             self.close()
             if error.errno not in SHORT or self._size > MAX_REPLY:
@@ -95,7 +95,7 @@ class FilesBehind:
         """
         if self._fd < 0:
             return None
-        fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _SEALS_LAST)
+        seal(self._fd, _SEALS_LAST)
         fd, self._fd = self._fd, -1
         return FileArena(Arena(fd, self._size), self._places())
 

@@ -18,7 +18,7 @@ import fcntl
 import os
 import termios
 
-from leeward._native.memfd import memory_file
+from leeward._native.memfd import memory_file, seal
 from leeward.dataclass import dataclass, field
 from leeward.run.last_words import Fault, read
 from leeward.run.placement import PLACEMENTS
@@ -142,7 +142,7 @@ class Output:
         memfd = memory_file("leeward_results")
         try:
             os.ftruncate(memfd, 2 * self._room)
-            fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS_FIRST)
+            seal(memfd, _SEALS_FIRST)
         except BaseException:
             os.close(memfd)
             raise
@@ -223,7 +223,7 @@ class Output:
         self._close_behind()
         if memfd >= 0:
             try:
-                fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, _SEALS_LAST)
+                seal(memfd, _SEALS_LAST)
             except OSError:
                 os.close(memfd)
                 raise

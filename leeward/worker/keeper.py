@@ -18,6 +18,7 @@ from leeward.isolation.cgroup.entry import Entry
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor
+from leeward.points import point
 from leeward.spec import machine
 from leeward.spec.limits import Limits
 from leeward.wire import control
@@ -159,6 +160,7 @@ class Keeper:
         """
         self._channel.send(message, fds)
 
+    @point("worker.sockets")
     def sockets(self) -> int:
         """
         How many sockets there are in its network namespace, and ends of connections over TCP that the kernel keeps for

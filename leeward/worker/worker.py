@@ -24,6 +24,7 @@ from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor
 from leeward.loop.stream import JobStart
+from leeward.points import point
 from leeward.protocols import Protocol
 from leeward.run.births import stop_listening
 from leeward.run.execution import Execution
@@ -222,6 +223,7 @@ class Worker:
     # --- jobs -----------------------------------------------------------------
 
     @property
+    @point("worker.free")
     def free(self) -> bool:
         """
         May a job start here now?

@@ -9,7 +9,6 @@ control a sandbox uses what is its own.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +16,9 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import egress
 from kit.box import control, run_outside
-from kit.egress_hosts import AUTHORITY
-from kit.egress_secrets import NAME, SOURCE, VALUE, Mirrors, mirrors
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.egress_secrets import NAME, VALUE, Mirrors, live_sealed, mirrors
+from kit.live_daemon import LiveDaemon
 from leeward.outcome import Outcome
 
 BROKER = pytest.mark.no_single_lock("the broker knows each lease by its own placeholders and its own authority")
@@ -32,7 +29,7 @@ pool_size = 1
 allow = ["*.example.org:{tls}"]
 addresses = ["127.0.0.1/32"]
 authorities = "{authorities}"
-secrets = {{ {name} = {{ from = "env:{source}", hosts = ["api.example.org"], in = ["header", "query", "body"] }} }}
+secrets = {secrets}
 """
 
 #: Prints what the sandbox has: its placeholder, and its authority's certificate.
@@ -67,15 +64,7 @@ def host() -> Iterator[Mirrors]:
 
 @pytest.fixture(scope="module")
 def daemon(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    authorities, config = folder / "authorities.pem", folder / "c.toml"
-    authorities.write_text(AUTHORITY)
-    config.write_text(CONFIG.format(tls=host.tls, authorities=authorities, name=NAME, source=SOURCE))
-    config.chmod(0o600)
-    (folder / "sitecustomize.py").write_text(
-        f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {egress.ENTRY!r}\n")
-    with LiveDaemon(folder, "--config", str(config), env={
-            "PYTHONPATH": os.pathsep.join((str(folder), PLACES)), SOURCE: VALUE}) as daemon:
+    with live_sealed(tmp_path_factory.mktemp("daemon"), host, CONFIG) as daemon:
         yield daemon
 
 

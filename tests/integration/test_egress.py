@@ -20,7 +20,7 @@ from kit.box import TESTS, Box
 from kit.egress import Servers
 from kit.egress_hosts import AUTHORITY
 from kit.live import opened
-from kit.live_daemon import PLACES, LiveDaemon
+from kit.live_daemon import PLACES
 
 GET = """
     import sys, urllib.request, urllib.error
@@ -335,7 +335,7 @@ def test_the_route_is_tried_by_a_process_of_its_own() -> None:
     It works on each kernel that is tested. Where no netlink socket may be made it is refused.
     """
     code = "from kit import no_netlink\n{0}from leeward.pool.routed import is_routed\nprint(is_routed())"
-    for filtered, said in (("", b"True"), ("no_netlink.refuse()\n", b"False")):
+    for filtered, said in (("", b"True"), ("no_netlink.prepare()\n", b"False")):
         done = subprocess.run([sys.executable, "-c", code.format(filtered)], stdin=subprocess.DEVNULL,
                               capture_output=True, check=False, timeout=120,
                               env={**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), PLACES))})
@@ -347,22 +347,12 @@ def test_without_netlink_sockets_the_proxy_is_the_only_way_out(host: Servers, tm
     Of a daemon under a filter as units and containers have it: its programs are told of the proxy, which decides by
     the policy; no other address answers.
     """
-    config = tmp_path / "c.toml"
-    config.write_text(f"""\
+    config = f"""\
 pool_size = 1
 [egress.web]
 allow = ["web.example.org:{host.http}"]
 addresses = ["127.0.0.1/32"]
-""")
-    config.chmod(0o600)
-    (tmp_path / "sitecustomize.py").write_text(f"""\
-import sys
-import leeward.pool.broker
-leeward.pool.broker.ENTRY = {egress.ENTRY!r}
-sys.path.append({str(TESTS)!r})
-from kit.no_netlink import refuse
-refuse()
-""")
+"""
     code = """
 import os, socket, sys, urllib.request
 print(os.environ["http_proxy"])
@@ -377,7 +367,7 @@ for place in (("web.example.org", int(sys.argv[1])), ("1.2.3.4", 443)):
     except OSError as error:
         print(type(error).__name__)
 """
-    with LiveDaemon(tmp_path, "--config", str(config), env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{PLACES}"}) as daemon:
+    with egress.live(tmp_path, config, build={"kit.no_netlink": {}}) as daemon:
         with daemon.client() as client:
             got = client.execute(code, args=[str(host.http)], egress="web", timeout=120)
         daemon.logged(lambda rows: [row for row in rows if "this host refuses the route" in row["event"]])

@@ -71,7 +71,7 @@ limits = {{ ask = "300ms" }}
 @pytest.fixture(scope="module")
 def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     with egress.live(tmp_path_factory.mktemp("daemon"), CONFIG.format(port=host.http, echo=host.echo),
-                     custom="import leeward.pool.asks\nleeward.pool.asks.GRACE_S = 0.2\n") as daemon:
+                     build={"kit.resolving": {"grace": 0.2}}) as daemon:
         yield daemon
 
 

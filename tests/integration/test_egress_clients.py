@@ -38,11 +38,8 @@ addresses = ["127.0.0.1/32"]
 path = "{environment}"
 """
 
-#: Of a host on which the route can't be made, since no netlink socket can.
-UNROUTED = """\
-from kit.no_netlink import refuse
-refuse()
-"""
+#: What prepares the daemon of a host on which the route can't be made, since no netlink socket can.
+UNROUTED: dict[str, dict[str, object]] = {"kit.no_netlink": {}}
 
 JAVA = """\
 import java.net.*;
@@ -231,10 +228,11 @@ def ports(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
 
 
 @contextmanager
-def _daemon(ports: dict[str, int], folder: Path, custom: str = "") -> Iterator[LiveDaemon]:
+def _daemon(ports: dict[str, int], folder: Path,
+            build: dict[str, dict[str, object]] | None = None) -> Iterator[LiveDaemon]:
     with packages.shown_folder() as place:
         shown = packages.shown(Path(sys.executable), place) if packages.PACKAGES.exists() else Path(sys.prefix)
-        with egress.live(folder, CONFIG.format(**ports, environment=shown), custom=custom) as made:
+        with egress.live(folder, CONFIG.format(**ports, environment=shown), build=build) as made:
             yield made
 
 

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import egress
-from kit.egress_hosts import AUTHORITY
-from kit.egress_secrets import NAME, SOURCE, VALUE, Mirrors, mirrors
+from kit.egress_secrets import NAME, VALUE, Mirrors, live_sealed, mirrors
 from kit.live_daemon import LiveDaemon
 
 CONFIG = """\
@@ -24,7 +22,7 @@ pool_size = 1
 allow = ["*.example.org:{tls}", "*.example.org:{http}"]
 addresses = ["127.0.0.1/32"]
 authorities = "{authorities}"
-secrets = {{ {name} = {{ from = "env:{source}", hosts = ["api.example.org"], in = ["header", "query", "body"] }} }}
+secrets = {secrets}
 [egress.known]
 allow = ["*.example.org:{tls}"]
 addresses = ["127.0.0.1/32"]
@@ -43,11 +41,7 @@ def host() -> Iterator[Mirrors]:
 
 @pytest.fixture(scope="module")
 def daemon(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    folder = tmp_path_factory.mktemp("daemon")
-    authorities = folder / "authorities.pem"
-    authorities.write_text(AUTHORITY)
-    config = CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE)
-    with egress.live(folder, config, **{SOURCE: VALUE}) as daemon:
+    with live_sealed(tmp_path_factory.mktemp("daemon"), host, CONFIG) as daemon:
         yield daemon
 
 
@@ -150,17 +144,14 @@ def test_a_value_from_a_file_is_in_no_memory_but_the_brokers(host: Mirrors, tmp_
     Nor in what the daemon says of itself.
     """
     value = "sk-file-" + secrets.token_hex(16)
-    authorities, key = (tmp_path / name for name in ("authorities.pem", "key"))
-    authorities.write_text(AUTHORITY)
+    key = tmp_path / "key"
     key.write_text(f"{value}\n")
-    config = (CONFIG.format(tls=host.tls, http=host.http, authorities=authorities, name=NAME, source=SOURCE)
-              .replace(f"env:{SOURCE}", f"file:{key}"))
     code = f"""
 import os, urllib.request
 asked = urllib.request.Request("https://api.example.org:{host.tls}/", headers={{"X-Key": os.environ["{NAME}"]}})
 print(urllib.request.urlopen(asked, timeout=60).read().decode())
 """
-    with egress.live(tmp_path, config) as daemon, daemon.client() as client:
+    with live_sealed(tmp_path, host, CONFIG, f"file:{key}") as daemon, daemon.client() as client:
         got = client.execute(code, egress="web", timeout=120)
         assert value in host.last(), got
         said = repr(client.status()) + repr(daemon.log) + repr(got)

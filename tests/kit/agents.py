@@ -87,5 +87,6 @@ def agents_daemon(folder: Path, *options: str) -> Iterator[LiveDaemon]:
     A daemon without a configuration of its own.
     """
     given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # this user has all folders below /tmp
-    with egress.live(folder, "", "--pool-size", "1", *options, **({"XDG_RUNTIME_DIR": given} if given else {})) as made:
+    env = {"XDG_RUNTIME_DIR": given} if given else None
+    with egress.live(folder, "", "--pool-size", "1", *options, env=env) as made:
         yield made

@@ -10,30 +10,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
-import os
 import socket
 import socketserver
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from kit import features
-from kit.box import PATIENCE_S, TESTS, Box
+from kit import features, points, resolving
+from kit.box import PATIENCE_S, Box
 from kit.egress_hosts import certified
-from kit.live_daemon import PLACES, LiveDaemon
-from leeward.pool import broker
+from kit.live_daemon import LiveDaemon
 from leeward.spec.egress import parse_policy
 from leeward.wire.egress_control import Decided
-
-#: In place of `broker.ENTRY`.
-ENTRY = (f"sys.path.append({str(TESTS)!r})\n"
-         "from kit.egress_names import lookup\n"
-         "from leeward.egress.main import main\n"
-         "main({control}, lookup)\n")
 
 _UNTIL_ANSWERED = """
     import socket
@@ -182,24 +173,22 @@ def servers() -> Iterator[Servers]:
 
 
 @contextmanager
-def live(folder: Path, config: str = "", *options: str, custom: str = "", **env: str) -> Iterator[LiveDaemon]:
+def live(folder: Path, config: str = "", *options: str, build: Mapping[str, Mapping[str, Any]] | None = None,
+         env: Mapping[str, str] | None = None) -> Iterator[LiveDaemon]:
     """
     A daemon whose broker asks the tests' resolver.
 
     Args:
         config: the text of its configuration, if it has one.
-        custom: Python that it runs at its start beside; the tests' modules can be imported there.
+        env: variables of it.
+        build: other modules that prepare it (daemon_build.py), with their options.
     """
     if config:
         place = folder / "c.toml"
         place.write_text(config)
         place.chmod(0o600)
         options = ("--config", str(place), *options)
-    # Python imports it at its start.
-    (folder / "sitecustomize.py").write_text(
-        f"import leeward.pool.broker\nleeward.pool.broker.ENTRY = {ENTRY!r}\n{custom}")
-    path = os.pathsep.join((str(folder), PLACES, str(TESTS)))
-    with LiveDaemon(folder, *options, env={"PYTHONPATH": path, **env}) as daemon:
+    with LiveDaemon(folder, *options, env=env, build={resolving.__name__: {}, **(build or {})}) as daemon:
         yield daemon
 
 
@@ -213,7 +202,7 @@ def reaching(policy: dict[str, Any], **more: Any) -> Iterator[Box]:
         more: as for Box.
     """
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(broker, "ENTRY", ENTRY))
+        stack.enter_context(points.filled("broker.entry", resolving.entry))
         made = stack.enter_context(Box(egress=parse_policy(policy, "egress.test", "test"), **more))
         if features.IN_GUEST:  # there a broker takes longer to become a process than a resolver waits
             made.run(_UNTIL_ANSWERED, limits={"time": 60.0})

@@ -1,7 +1,7 @@
 """
 The names of the tests' own resolver, in the broker's process: no name of a test leads anywhere but to this host.
 
-Put in place of the product's by `kit.egress.ENTRY`.
+Put in place of the product's by the point `broker.entry`: egress.py.
 """
 
 from __future__ import annotations

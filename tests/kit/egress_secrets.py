@@ -19,8 +19,9 @@ from typing import Any
 from unittest import mock
 
 from kit.box import PATIENCE_S, Box
-from kit.egress import reaching
+from kit.egress import live, reaching
 from kit.egress_hosts import AUTHORITY, certified
+from kit.live_daemon import LiveDaemon
 
 #: The value, the variable of the daemon's that has it, and the one that jobs see.
 VALUE, SOURCE, NAME = "sk-live-0123456789+/=abcdef", "LEEWARD_TEST_SECRET", "API_KEY"
@@ -149,3 +150,22 @@ def sealed(folder: Path, host: Mirrors, settings: Mapping[str, Any] | None = Non
     with mock.patch.dict(os.environ, {SOURCE: VALUE}), reaching(
             policy(folder, host, **more), **{"spares": 0, **(settings or {})}) as box:
         yield box
+
+
+@contextmanager
+def live_sealed(folder: Path, host: Mirrors, config: str, source: str = f"env:{SOURCE}") -> Iterator[LiveDaemon]:
+    """
+    A daemon with policies that have the secret.
+
+    Args:
+        config: the text of its configuration, with these fields to format: the ports `tls` and `http`, `authorities`,
+            which is a file, and `secrets`, a table with the secret for api.example.org.
+        source: of the secret's value.
+    """
+    authorities = folder / "authorities.pem"
+    authorities.write_text(AUTHORITY)
+    secrets = (f'{{ {NAME} = {{ from = "{source}", hosts = ["api.example.org"], '
+               'in = ["header", "query", "body"] } }')
+    text = config.format(tls=host.tls, http=host.http, authorities=authorities, secrets=secrets)
+    with live(folder, text, env={SOURCE: VALUE}) as daemon:
+        yield daemon

@@ -76,9 +76,11 @@ class LiveDaemon:
 
     Args:
         descriptors: its hard limit; 0 for that of the tests.
+        build: it is a test build, prepared by these modules: daemon_build.py.
     """
 
-    def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None, descriptors: int = 0) -> None:
+    def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None, descriptors: int = 0,
+                 build: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.socket = folder / "leeward.sock"
         self.log: list[dict[str, Any]] = []
         self._told = threading.Condition()
@@ -87,9 +89,14 @@ class LiveDaemon:
         enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', self._group] if self._group else []
         if descriptors:
             enter += ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors)]
+        env, program = dict(env or {}), PROGRAM
+        if build is not None:
+            program = [sys.executable, "-P", "-m", "kit.daemon_build"]
+            env = {"PYTHONPATH": os.pathsep.join((PLACES, str(features.ROOT / "tests"))),
+                   "LEEWARD_TEST_BUILD": json.dumps(build), **env}
         self.process = subprocess.Popen(
-            enter + command("daemon", "run", "--log-json", "--socket", str(self.socket), *options),
-            env=environment(**(env or {})), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+            [*enter, *program, "daemon", "run", "--log-json", "--socket", str(self.socket), *options],
+            env=environment(**env), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 

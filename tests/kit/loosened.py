@@ -1,18 +1,18 @@
 """
 A daemon without one of the locks that are its own: for controls.
 
-Runs in:   the tests' process, which is the daemon of its boxes. The product has no switch for this either.
+Runs in:   the tests' process, which is the daemon of its boxes, and a test build (points.py). The product has no switch
+           for this either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from unittest import mock
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
+from kit import points
 from kit.locks import DAEMONS
-from leeward.run import output
-from leeward.worker.keeper import Keeper
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Worker
 
@@ -24,12 +24,12 @@ def without(names: frozenset[str]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for name in sorted(names):
-            for patch in _OFF[name]:
-                stack.enter_context(patch())
+            for point, replacement in _OFF[name].items():
+                stack.enter_context(points.filled(point, replacement))
         yield
 
 
-def _is_impatient(worker: Worker) -> bool:
+def _is_free_at_once(worker: Worker) -> bool:
     """
     Worker.free, but for the runner before, which may still have processes.
     """
@@ -37,12 +37,20 @@ def _is_impatient(worker: Worker) -> bool:
             and bool(worker._armed) and worker.jobs < worker._terms.recycle_after)
 
 
-_OFF: dict[str, tuple[Callable[[], AbstractContextManager[object]], ...]] = {
-    "sealing": (lambda: mock.patch.object(output, "_SEALS_FIRST", 0),
-                lambda: mock.patch.object(output, "_SEALS_LAST", 0)),
-    "turns": (lambda: mock.patch.object(Worker, "free", property(_is_impatient)),),
-    "backstage": (),  # Box starts the zygote by hand
-    "limits": (),  # Box gives the engine another driver at its start: drivers.py
-    "sockets": (lambda: mock.patch.object(Keeper, "sockets", return_value=0),),
+def _seal_nothing(fd: int, seals: int) -> None:
+    return
+
+
+def _see_no_sockets(_keeper: object) -> int:
+    return 0
+
+
+#: By lock: what is put in the place of which points.
+_OFF: dict[str, dict[str, Callable[..., Any]]] = {
+    "sealing": {"results.seal": _seal_nothing},
+    "turns": {"worker.free": _is_free_at_once},
+    "backstage": {},  # Box starts the zygote by hand
+    "limits": {},  # Box gives the engine another driver at its start: drivers.py
+    "sockets": {"worker.sockets": _see_no_sockets},
 }
 assert _OFF.keys() == DAEMONS

@@ -29,7 +29,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def refuse() -> None:
+def prepare() -> None:
     """
     For good.
     """

@@ -6,14 +6,16 @@ A test build's injection points: what `leeward.points` is there.
     from leeward.crossing import zygote
     points.fill("privileges.capabilities-left", lambda: 0)
 
-Runs in:   processes that tests start, as their zygotes. Imports nothing of leeward's.
+Runs in:   the tests' own process (tests/conftest.py), and processes that tests start: zygotes (halfway.py), daemons
+           (daemon_build.py). Imports nothing of leeward's.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -67,6 +69,25 @@ def fill(name: str, replacement: Callable[..., Any]) -> None:
     if name not in _made:
         raise LookupError(f"{name} is no point of the product's")
     _filled[name] = replacement
+
+
+@contextmanager
+def filled(name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """
+    `fill` while the block runs; what was there before is there again afterwards.
+
+    Raises:
+        LookupError: as `fill`.
+    """
+    before = _filled.get(name)
+    fill(name, replacement)
+    try:
+        yield
+    finally:
+        if before is None:
+            del _filled[name]
+        else:
+            _filled[name] = before
 
 
 def original(name: str) -> Callable[..., Any]:

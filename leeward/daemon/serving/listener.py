@@ -19,6 +19,7 @@ import socket
 import stat
 
 from leeward.errors import BadRequest, Unsupported
+from leeward.points import point
 
 #: setsockopt(2), Linux 6.16: whether peers may pass descriptors; the socket module doesn't have its name.
 _SO_PASSRIGHTS = 83
@@ -148,6 +149,7 @@ class Inherited:
         self.socket.close()
 
 
+@point("listener.refuse-descriptors")
 def refuse_descriptors(listener: socket.socket) -> bool:
     """
     Let the kernel refuse descriptors that clients pass on connections of *listener*: EPERM at their sendmsg(2).

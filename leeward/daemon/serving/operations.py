@@ -25,6 +25,7 @@ from leeward.daemon.serving.recall import RecallWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress
+from leeward.points import point
 from leeward.pool.egress_record import EVERYBODY
 from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
@@ -308,6 +309,7 @@ class Operations:
 
     # --- the daemon -----------------------------------------------------------
 
+    @point("daemon.ping")
     def _ping(self, _request: Ping) -> Mapping[str, Any]:
         return {"version": __version__, "wire": VERSION, "caps": caps(self._home.config)}
 
