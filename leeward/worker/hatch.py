@@ -16,6 +16,7 @@ import msgpack
 import leeward
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import ZygotePlan
+from leeward.points import point
 from leeward.spec.sandbox import Bind
 from leeward.wire import records
 from leeward.worker.process import BackstageProcess, ZygoteProcess
@@ -24,9 +25,16 @@ from leeward.worker.process import BackstageProcess, ZygoteProcess
 #: that no path of the host stands in the command line that every job can read.
 _BOOTSTRAP = "import os;exec(os.read(0,65536))"
 
-#: What the bootstrap's source ends with. The tests of single locks put another entry here;
-#: the product has no way to leave one out.
-ENTRY = "from leeward.crossing import zygote\nzygote.main({control})\n"
+
+@point("zygote.entry")
+def entry(control: int) -> str:
+    """
+    What the bootstrap's source ends with.
+
+    Args:
+        control: the number of the channel there.
+    """
+    return f"from leeward.crossing import zygote\nzygote.main({control})\n"
 
 
 def _needed(backing: Sequence[str]) -> list[str]:
@@ -94,6 +102,7 @@ class Hatched:
         self.process.wait()
 
 
+@point("zygote.begin")
 def begin(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
     """
     Start the interpreter that becomes a zygote.
@@ -111,7 +120,7 @@ def _feed(process: ZygoteProcess, plan: ZygotePlan, control_fd: int) -> None:
         "import sys\n"
         f"sys.path[:0] = {list(plan.import_path)!r}\n"
         "os.dup2(os.open('/dev/null', os.O_RDONLY), 0)\n"
-    ) + ENTRY.format(control=control_fd)
+    ) + entry(control_fd)
     assert process.stdin is not None
     try:
         with process.stdin as stdin:

@@ -232,10 +232,7 @@ class Worker:
                 and not self._leasing.clearing and bool(self._armed) and not self._spent)
 
     @property
-    def _spent(self) -> bool:
-        """
-        Has it had its number of jobs, and may go for it?
-        """
+    def _spent(self) -> bool:  # it has had its number of jobs, and may retire for that
         return self.overdue and self._owner.renews()
 
     @property

@@ -380,7 +380,7 @@ def _ratio(looping: subprocess.Popen[str], client: Client, calls: int = 10, gap:
     assert looping.stdout is not None
     python = []
     for _ in range(calls):
-        time.sleep(gap)  # as the bench does between calls: this is what is measured, and waits for nothing
+        time.sleep(gap)  # time itself is measured: the bench has this gap between calls, and no event ends it
         start = time.perf_counter()
         client.execute("print('hello')")
         python.append((time.perf_counter() - start) * 1e6)

@@ -337,9 +337,9 @@ def is_out_of_memory(ended: Ended) -> bool:
 
 def stay() -> None:
     """
-    To be found with too much, which nobody can tell once it is gone.
+    Keep the memory until the driver ends this process: how much it had can't be read once it is gone.
     """
-    time.sleep(PATIENCE_S / 4)
+    time.sleep(PATIENCE_S / 4)  # no wait for an event, but the most that the driver may take; it kills in this call
 
 
 def populate() -> int:

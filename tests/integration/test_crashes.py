@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 import leeward
+from kit import points
 from kit.box import PATIENCE_S, Box
 from kit.live_daemon import LiveDaemon, descendants, watched
 from leeward.client import conversation
 from leeward.isolation.cgroup import hierarchy
-from leeward.worker import hatch
 from leeward.worker.states import WorkerState
 from leeward.worker.zygote import Zygote
 
@@ -297,7 +297,7 @@ def test_c107_a_zygote_without_descriptors_is_replaced() -> None:
         serve_from_another(box, old)
 
 
-def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs() -> None:
     """
     One that ends as soon as it starts: no job waits for it. When one stands again the workers are renewed.
     """
@@ -305,18 +305,17 @@ def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs(monkeypat
         pool = box.engine.pool
         box.reactor.run(lambda: 2 == len([worker for worker in pool.workers if worker.free]))
         before = pool.workers
-        monkeypatch.setattr(hatch, "ENTRY", "raise SystemExit(1)  # {control}\n")
-        os.kill(zygote_of(box).pid, signal.SIGKILL)
-        box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
+        with points.filled("zygote.entry", lambda _: "raise SystemExit(1)\n"):
+            os.kill(zygote_of(box).pid, signal.SIGKILL)
+            box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
 
-        for number in range(300):
-            assert f"{number}\n".encode() == box.run(f"print({number})").stdout
+            for number in range(300):
+                assert f"{number}\n".encode() == box.run(f"print({number})").stdout
 
-        assert before == pool.workers  # none ended for want of a zygote, and none was waited for
-        assert 1 == len(box.log.of("no zygote: workers go on past their number of jobs"))
-        assert max(worker.jobs for worker in before) > 20  # control
+            assert before == pool.workers  # none ended for want of a zygote, and none was waited for
+            assert 1 == len(box.log.of("no zygote: workers go on past their number of jobs"))
+            assert max(worker.jobs for worker in before) > 20  # control
 
-        monkeypatch.undo()
         box.reactor.run(lambda: not set(before) & set(pool.workers) and 2 == pool.workforce.states()["idle"])
         assert b"1\n" == box.run("print(1)").stdout
         assert all(worker.jobs <= 20 for worker in pool.workers)
@@ -328,18 +327,18 @@ def test_c107_without_a_zygote_a_doomed_worker_goes_all_the_same(monkeypatch: py
     """
     with Box(pool_size=1, recycle_after=2) as box:
         (worker,) = box.engine.pool.workers
-        monkeypatch.setattr(hatch, "ENTRY", "raise SystemExit(1)  # {control}\n")
-        os.kill(zygote_of(box).pid, signal.SIGKILL)
-        box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
-        for _ in range(3):
-            assert b"1\n" == box.run("print(1)").stdout
-        box.reactor.run(lambda: worker.free)
-        assert worker.overdue
+        with points.filled("zygote.entry", lambda _: "raise SystemExit(1)\n"):
+            os.kill(zygote_of(box).pid, signal.SIGKILL)
+            box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
+            for _ in range(3):
+                assert b"1\n" == box.run("print(1)").stdout
+            box.reactor.run(lambda: worker.free)
+            assert worker.overdue
 
-        monkeypatch.setattr(worker.keeper, "sockets", lambda: 1)  # what such a job leaves is gone a moment later
-        assert b"1\n" == box.run("print(1)").stdout
-        box.reactor.run(lambda: WorkerState.SERVING is not worker.state)
-        assert not worker.free
+            monkeypatch.setattr(worker.keeper, "sockets", lambda: 1)  # what such a job leaves is gone a moment later
+            assert b"1\n" == box.run("print(1)").stdout
+            box.reactor.run(lambda: WorkerState.SERVING is not worker.state)
+            assert not worker.free
         monkeypatch.undo()
         assert b"1\n" == box.run("print(1)").stdout
         assert worker not in box.engine.pool.workers

@@ -177,7 +177,7 @@ def test_the_time_limit_runs_on_or_stands_still(daemon: LiveDaemon) -> None:
     As told; what the job does by itself counts in either case.
     """
     def slow() -> None:
-        time.sleep(0.5)
+        time.sleep(0.5)  # time itself is tested: a function that takes longer than the job's limit
 
     with daemon.client() as client, client.session() as session:
         for execute in (client.execute, session.execute):

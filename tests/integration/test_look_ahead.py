@@ -6,17 +6,13 @@ otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from integration.test_begin_early import hurried  # noqa: F401  # a fixture
 from integration.test_rehearsal import LOOK
-from kit.box import Box
-from leeward.worker import hatch
+from kit.box import Box, begins_with
 
 pytestmark = [pytest.mark.needs("user-namespaces"), pytest.mark.usefixtures("hurried")]
 
@@ -27,17 +23,8 @@ NO_ROOM = "import resource\nresource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))\
 FAULTS = "import resource\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
 
 
-@contextmanager
-def zygote(beginning: str) -> Iterator[None]:
-    """
-    One that does this first.
-    """
-    with mock.patch.object(hatch, "ENTRY", beginning + hatch.ENTRY):
-        yield
-
-
 def faults(beginning: str, **settings: Any) -> int:
-    with zygote(beginning), Box(**settings) as box:
+    with begins_with(beginning), Box(**settings) as box:
         return min(int(box.run(FAULTS).stdout) for _ in range(3))
 
 
@@ -60,9 +47,9 @@ def test_a_runner_takes_page_faults_where_no_page_can_be_pinned() -> None:
 
 @pytest.mark.parametrize("beginning", ["", NO_ROOM])
 def test_a_job_finds_the_same_state_with_and_without_pinned_pages(beginning: str) -> None:
-    with zygote(beginning), Box() as box:
+    with begins_with(beginning), Box() as box:
         found = box.run(LOOK)
-    with zygote(OFF), Box() as box:
+    with begins_with(OFF), Box() as box:
         other = box.run(LOOK)  # control
 
     assert (b"", b"") == (found.stderr, other.stderr)

@@ -7,6 +7,7 @@ What the tests are made with; no test is in here.
                   locks
                   attack, confined, landlocked, inits, running: what goes into one, and parts of one alone
     daemons       live_daemon, fake_daemon, sessions, reactors, exposition
+                  daemon_build: one whose points are filled, by stalling, resolving, no_netlink
     other people  ordinary_user, beside, container: users, and containers with the suite in them
     C             c_client
     shared        fixtures: those that several files have

@@ -21,21 +21,21 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from unittest import mock
 
-from kit import features, loosened
+from kit import features, loosened, points
 from kit.drivers import UnlimitedDriver
 from kit.locks import LOCKS
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Result
-from leeward.pool import begin, engine
+from leeward.pool import engine
 from leeward.pool.begin import Settings
 from leeward.pool.branch import Branch
 from leeward.pool.engine import Engine
@@ -114,6 +114,14 @@ def control() -> Iterator[None]:
     CONTROLS.append(tuple(RUNS[before:]))
 
 
+def begins_with(source: str) -> AbstractContextManager[None]:
+    """
+    While the block runs, zygotes that start run *source* first.
+    """
+    usual = points.original("zygote.entry")
+    return points.filled("zygote.entry", lambda control: source + usual(control))
+
+
 class Journal:
     """
     A log that keeps what it is told.
@@ -170,7 +178,7 @@ class Box:
         locks = self.made_of.locks
         with ExitStack() as stack:
             if locks is not None or "backstage" in self.made_of.lacks:
-                entry = (
+                stripped = (
                     f"sys.path.append({str(TESTS)!r})\n"
                     "from kit import points\n"
                     "points.build()\n"
@@ -178,13 +186,13 @@ class Box:
                     "sys.path.pop()\n"
                     f"halfway.strip({None if locks is None else sorted(locks)!r})\n"
                     "halfway.give_up_rights()\n"
-                ) + hatch.ENTRY
-                stack.enter_context(mock.patch.object(hatch, "ENTRY", entry))
-                stack.enter_context(mock.patch.object(hatch, "begin", _careless(LOCKS if locks is None else locks)))
+                )
+                stack.enter_context(begins_with(stripped))
+                stack.enter_context(points.filled("zygote.begin", _careless(LOCKS if locks is None else locks)))
                 if locks is not None and "namespaces" not in locks:
                     stack.enter_context(mock.patch.object(engine, "Branch", _Overlooking))
             if self._driver is not None:
-                stack.enter_context(mock.patch.object(begin, "choose", return_value=self._driver))
+                stack.enter_context(points.filled("cgroup.driver", lambda *_, **__: self._driver))
             self.engine.start()
         _UP.append(self)
         return self
@@ -261,8 +269,8 @@ def settle_all() -> None:
 
 def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[ZygoteProcess, int]]:
     """
-    In place of `hatch.begin`: a zygote that isn't backstage, since keepers without a lock are to find the host's files
-    and network; and, by *locks*, one that is passed what the daemon has.
+    At the point `zygote.begin`: a zygote that isn't backstage, since keepers without a lock are to find the host's
+    files and network; and, by *locks*, one that is passed what the daemon has.
     """
     def start(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
         env = dict(plan.environment)

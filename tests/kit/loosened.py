@@ -34,7 +34,7 @@ def _is_free_at_once(worker: Worker) -> bool:
     Worker.free, but for the runner before, which may still have processes.
     """
     return (worker.state is WorkerState.SERVING and worker._doomed is None and worker._leasing.execution is None
-            and bool(worker._armed) and worker.jobs < worker._terms.recycle_after)
+            and bool(worker._armed) and not worker._spent)
 
 
 def _seal_nothing(fd: int, seals: int) -> None:

@@ -72,7 +72,7 @@ def prepare(*, seconds: float | None = None, idle: bool = False, cgroup: str | N
     def stall(operations: Any, request: Any) -> Any:
         if not (idle or runs()):
             raise Busy("nothing runs yet")
-        # Time itself: for so long the loop has to stand still.
+        # Time itself is tested: for so long the loop has to stand still, whatever happens.
         for event, pause in (("standstill begins", seconds), ("standstill is over", 0.0)):
             print(json.dumps({"event": event}), file=sys.stderr, flush=True)
             time.sleep(pause or 0.0)

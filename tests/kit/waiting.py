@@ -37,7 +37,7 @@ def poll_until(condition: Callable[[], object], why: str, seconds: float = PATIE
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up, f"it never came, and nothing tells of it: {why}"
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # callers say in *why* that no event tells of it
 
 
 def until_written(folder: Path, condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:

@@ -12,11 +12,13 @@ from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.cgroup.none import NoneDriver
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.isolation.cgroup.v2 import V2Driver
+from leeward.points import point
 
 #: Best first.
 NAMES = ("v2", "v1", "none")
 
 
+@point("cgroup.driver")
 def choose(wanted: str | None = None, *, pinned: bool = False) -> Driver:
     """
     Set up the best driver, or the one that is *wanted*.

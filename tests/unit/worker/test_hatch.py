@@ -9,9 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
+from kit import points
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import ZygotePlan
 from leeward.worker import hatch
@@ -39,7 +41,7 @@ def descriptors() -> list[str]:
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+def begun() -> Iterator[list[subprocess.Popen[bytes]]]:
     """
     Every process that is begun; by subprocess, since no feature of the kernel is needed for what is tested here.
     """
@@ -52,9 +54,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
                                      env=dict(plan.environment), pass_fds=[control], start_new_session=True))
         return made[-1], control
 
-    monkeypatch.setattr(hatch, "begin", begin)
-    monkeypatch.setattr(hatch, "ENTRY", ENTRY)
-    return made
+    with points.filled("zygote.begin", begin), points.filled("zygote.entry",
+                                                             lambda control: ENTRY.format(control=control)):
+        yield made
 
 
 def test_a_zygote_begins_with_its_channel_and_plan(begun: list[subprocess.Popen[bytes]]) -> None:
@@ -120,8 +122,8 @@ def test_a_zygote_that_ends_at_once_can_still_be_heard(monkeypatch: pytest.Monke
     Before it has read what it is to run; its last words are there for who waits for it.
     """
     monkeypatch.setattr(hatch, "_BOOTSTRAP", "print('no room'); raise SystemExit(3)")
-    monkeypatch.setattr(hatch, "ENTRY", "#" * (1 << 20))  # more than a pipe holds
-    hatched = Hatched(PLAN)
+    with points.filled("zygote.entry", lambda _: "#" * (1 << 20)):  # more than a pipe holds
+        hatched = Hatched(PLAN)
     try:
         assert hatched.process.stdout is not None
         assert b"no room\n" == hatched.process.stdout.read()
