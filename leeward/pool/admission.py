@@ -38,7 +38,7 @@ class Starter(Protocol):
 class Admission:
     """
     Attributes:
-        queue: who waits.
+        queue: the waiting tickets.
         closed: the daemon is draining: nobody is admitted any more.
         refused: how many were.
     """
@@ -71,7 +71,7 @@ class Admission:
 
     def enter(self, ticket: Ticket) -> None:
         """
-        Start *ticket*, or have it wait for a worker.
+        Start *ticket*, or queue it for a worker.
 
         Raises:
             ShuttingDown, Busy, BadRequest: as Pool.submit.
@@ -109,8 +109,8 @@ class Admission:
 
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:
         """
-        Why a job that *user* sends by *connection* is refused at time *now*, if it would wait for too long; it is
-        counted then. One that waits for its user's quota isn't: how long that takes is the user's own affair.
+        Why a job that *user* sends by *connection* is refused at time *now*, if it would wait for too long; the refusal
+        is counted. A job that waits for its user's quota isn't refused for that.
         """
         if not self.queue or self.closed:
             return None
@@ -126,7 +126,7 @@ class Admission:
 
     def shed(self, connection: int, count: int, now: float) -> None:
         """
-        The fast path has refused so many requests of this connection by itself.
+        The fast path has refused *count* requests of this connection.
         """
         self.refused += count
         self.backlog.refused(count, now)
@@ -134,7 +134,7 @@ class Admission:
 
     def may_start(self, ticket: Ticket) -> bool:
         """
-        Has its user's quota room for it, and the share of others?
+        Whether its user's quota, and the share of other users, have room for it.
         """
         return self.ledger.may_start(ticket.user, ticket.job.limits.memory, ticket.take is not None)
 
@@ -142,7 +142,7 @@ class Admission:
 
     def wait_again(self, ticket: Ticket, seconds: float) -> None:
         """
-        *ticket*'s runner was lost, and no worker is free: it is the next one, at least for so many *seconds*.
+        The runner of *ticket* was lost, and no worker is free: put it at the head of the queue, for at least *seconds*.
         """
         waited = self._reactor.now() - ticket.waited_from
         left = max(ticket.patience - waited, seconds)
@@ -160,7 +160,7 @@ class Admission:
 
     def refuse(self, ticket: Ticket, why: Refused) -> None:
         """
-        Answer a ticket that is in the queue no longer.
+        Refuse a ticket that was removed from the queue.
         """
         if ticket.deadline is not None:
             ticket.deadline.cancel()
@@ -179,7 +179,7 @@ class Admission:
 
     def expire_overdue(self, now: float) -> None:
         """
-        After a callback of ours has failed: refuse those whose deadline has passed.
+        After a callback has failed: refuse the tickets whose deadline has passed.
         """
         in_any_case(*(partial(self._expire, ticket, now - ticket.waited_from) for ticket in list(self.queue)
                       if ticket.deadline is not None and ticket.deadline.when <= now))
@@ -188,7 +188,7 @@ class Admission:
 
     def serve(self) -> None:
         """
-        Start what waits and may start, as long as there are free workers.
+        Start waiting jobs that may start, as long as there are free workers.
         """
         while self.queue and (worker := self._workforce.free()) is not None:
             ticket = self.queue.take(self.may_start)
@@ -200,7 +200,7 @@ class Admission:
 
     def serve_with(self, worker: Worker) -> None:
         """
-        *worker* can take a job: give it one that waits, if there is one.
+        *worker* can take a job: give it a waiting one, if there is one.
         """
         self.backlog.free(worker.slot, self._reactor.now())
         while self.queue and worker.free:

@@ -36,7 +36,7 @@ GRACE_S = 5.0
 @dataclass(frozen=True, slots=True)
 class HeldAsk:
     """
-    One that waits.
+    An ask that waits.
 
     Attributes:
         number: the broker's.
@@ -76,16 +76,16 @@ class AskBook:
     @property
     def listening(self) -> Listening:
         """
-        Whether somebody answers, for a broker that has just begun.
+        The message that tells a new broker whether a client listens.
         """
         return Listening(int(self._listeners > 0 or self._grace is not None))
 
     def hear(self, message: Ask | Unask) -> None:
         """
-        The broker has an ask, or takes one back.
+        Handle a message of the broker: a new ask, or the end of one.
 
         Raises:
-            PeerError: it is none.
+            PeerError: the message is invalid.
         """
         if isinstance(message, Unask):
             self._asks = {at: each for at, each in self._asks.items() if each.number != message.number}
@@ -111,14 +111,14 @@ class AskBook:
 
     def over(self, lease: int) -> None:
         """
-        So is the sandbox.
+        The sandbox's lease has ended, and so have its asks.
         """
         if self._asks:
             self._asks = {at: each for at, each in self._asks.items() if each.lease != lease}
 
     def lost(self) -> None:
         """
-        The broker has gone, and every connection with it.
+        The broker has ended, and every connection with it.
         """
         self._asks = {}
 
@@ -133,7 +133,7 @@ class AskBook:
 
     def wait(self, _user: int, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *wake* once, when there is one more. Returns what takes that back.
+        Call *wake* once, at the next ask. Returns a function that cancels that.
         """
         ticket = next(self._tickets)
         self._waiting[ticket] = wake
@@ -144,7 +144,7 @@ class AskBook:
 
     def listen(self) -> None:
         """
-        One connection more listens, until `unlisten`.
+        One more connection listens, until `unlisten`.
         """
         self._listeners += 1
         grace, self._grace = self._grace, None
@@ -155,7 +155,7 @@ class AskBook:
 
     def unlisten(self) -> None:
         """
-        It was closed.
+        A connection that listened was closed.
         """
         self._listeners -= 1
         if not self._listeners:
@@ -164,11 +164,11 @@ class AskBook:
     def _unheard(self) -> None:
         self._grace = None
         self._asks = {}
-        self.tell(Listening(0))  # which refuses what waits
+        self.tell(Listening(0))  # the broker then refuses the waiting asks
 
     def answer(self, number: int, allow: bool, message: str) -> bool:
         """
-        End the wait of an ask; did it wait?
+        Answer an ask. Returns whether it still waited.
         """
         found = self._asks.pop(number, None)
         if found is None:

@@ -28,9 +28,10 @@ it in the line's order, and that may start.
 
 from __future__ import annotations
 
-#: So many job times may be waited for, if that is more than the configured delay: long jobs can queue.
+#: Job times for which a job may wait, if that is more than the configured delay, so that long jobs can queue.
 JOBS = 10
-#: What may be waited for under overload: of a job time; and of the configured delay, where jobs are much shorter.
+#: How long a job may wait under overload: a part of a job time; and a part of the configured delay, where jobs are much
+#: shorter.
 STRICT_JOB, STRICT_DELAY = 0.5, 0.01
 #: Delays after the last refusal before an overload is over.
 REMEMBERED = 10
@@ -48,7 +49,7 @@ class Backlog:
 
     Attributes:
         delay: may be replaced at any time.
-        workers: that take jobs, now.
+        workers: the number of workers that take jobs now.
     """
 
     def __init__(self, delay: float, workers: int) -> None:
@@ -74,7 +75,7 @@ class Backlog:
 
     def free(self, slot: int, now: float) -> None:
         """
-        The worker *slot* can take a job. Harmless if that was said before.
+        The worker *slot* can take a job. May be called repeatedly.
         """
         since = self._forget(slot)
         if since is not None:
@@ -83,20 +84,20 @@ class Backlog:
 
     def waits(self, now: float) -> None:
         """
-        Somebody who may start has to wait for a worker.
+        A job that may start has to wait for a worker.
         """
         if self._standing_since is None:
             self._standing_since = now
 
     def idle(self) -> None:
         """
-        Nobody waits any more who may start.
+        No job that may start waits any more.
         """
         self._standing_since = None
 
     def full(self, now: float) -> None:
         """
-        Somebody was refused because the queue has no more places.
+        A job was refused because the queue is full.
         """
         if self.delay and self._average is not None and self._stands(now):
             self._refused = now
@@ -128,10 +129,10 @@ class Backlog:
 
     def refusal(self, before: int, now: float, *, quiet: bool = False) -> float | None:
         """
-        None if somebody who comes behind *before* others may wait; else the seconds that the wait would take.
+        None if a job that comes behind *before* others may wait; otherwise the seconds for which it would have to wait.
 
         Args:
-            quiet: no job of the connection was refused of late, so the connection isn't what makes the overload.
+            quiet: no job of the connection was refused recently, so the connection doesn't cause the overload.
         """
         if not self.delay or self._average is None or self.workers <= 0 or self._standing_since is None:
             return None
@@ -141,7 +142,7 @@ class Backlog:
         job = self.job_time(now)
         wait = (before + 1) * job / self.workers
         bound = self._bound(now)
-        if overloaded and before > quiet:  # the next one in line always may: else a worker could come free in vain
+        if overloaded and before > quiet:  # the next job in line may always wait, so that no worker stays idle
             bound = min(bound, max(STRICT_DELAY * self.delay, job if quiet else STRICT_JOB * job))
         if wait <= bound:
             return None
@@ -150,7 +151,7 @@ class Backlog:
 
     def dense(self, now: float) -> bool:
         """
-        Were more jobs refused than started of late?
+        Whether more jobs were refused than started recently.
         """
         self._count(0, 0, now)
         started, refused = self._counts_before
@@ -167,5 +168,5 @@ class Backlog:
         if since is not None:
             self._starts -= since
         if not self._since:
-            self._starts = 0.0  # no error of rounding outlives an idle moment
+            self._starts = 0.0  # removes rounding errors
         return since

@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from leeward.spec.egress import Policy
 
 
-#: The user inside of a sandbox of root's that shows the host.
+#: The user in a sandbox of root's daemon that shows the host.
 NOBODY = 65534
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """
-    What an engine is told. `daemon.config` documents each; its defaults are there, too.
+    The settings of an engine. `daemon.config` documents each of them, with its default.
 
     Attributes:
-        warm: the zygote imports what most programs import. For one job that is more than it saves.
-        sandboxes: runners can be kept open, and given more processes. For one job that is never asked for.
-        profile: its name; if it isn't "python", that one is shown *show* and has *variables* beside.
+        warm: the zygote imports the modules that most programs import. For a single job that costs more than it saves.
+        sandboxes: runners can be kept open and given more processes. `leeward run` doesn't need that.
+        profile: its name; a profile other than "python" is shown *show* as well, and has *variables*.
         with_home: its sandboxes may have a home folder of their own, and files for an agent's tools.
-        host: the interpreter, where it was looked for already; else `python_env` says which.
-        room: workers that may be made for sessions; of a daemon's first pool the engine is told apart from this.
-        patience: with the engine's own processes; no key of the configuration.
-        egress: what jobs may reach; None for nothing, and no sockets but Unix's.
+        host: the interpreter, if it is known already; otherwise `python_env` says which.
+        room: workers that may be made for sessions; for a daemon's first pool the engine has its own argument.
+        patience: seconds to wait for the engine's own processes; not a key of the configuration.
+        egress: the policy of the jobs; None for no network, and no sockets except Unix sockets.
     """
 
     pool_size: int = 4
@@ -100,7 +100,7 @@ class Bootstrap:
 
     def take(self) -> Hatched:
         """
-        The zygote; it and the driver are the caller's from now on.
+        The zygote. The caller owns it and the driver from now on.
         """
         assert self._hatched is not None
         hatched, self._hatched = self._hatched, None
@@ -108,7 +108,7 @@ class Bootstrap:
 
     def close(self) -> None:
         """
-        Give back what nobody took.
+        End the zygote and close the driver, unless they were taken.
         """
         if self._hatched is not None:
             try:
@@ -119,13 +119,13 @@ class Bootstrap:
 
 def begin(settings: Settings) -> Bootstrap:
     """
-    Take the steps for which no other process, and no decision about locks, is needed.
+    Take the first steps of an engine, which need no decision about locks.
 
     Raises:
-        BadRequest, Unsupported: no interpreter or no driver that could serve.
+        BadRequest, Unsupported: there is no usable interpreter or cgroup driver.
         OSError: no zygote can be started.
     """
-    privileges.be_subreaper()  # orphans of a dead zygote or keeper come to us, and are reaped
+    privileges.be_subreaper()  # the orphans of a dead zygote or keeper become our children, and are reaped
     _limits_to_inherit()
     driver = choose(settings.cgroup, pinned=settings.pinned)  # before the zygote, which is to live where this moves us
     try:
@@ -170,7 +170,7 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
         pinned: each worker has one processor.
 
     Raises:
-        BadRequest: it can't be shown what its profile says.
+        BadRequest: a path that its profile shows can't be shown.
     """
     ways_out = _ways_out(settings)
     seal = ways_out.pop("seal", None)
@@ -182,7 +182,8 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
                            **ways_out)
     if settings.profile == profiles.SHELL:
-        # Run by root, its processes have on the host an id that owns nothing; inside it is nobody's as well.
+        # If root runs the daemon, its processes have a host id that owns nothing; in the sandbox that id is nobody's as
+        # well.
         return profiles.shell(spec, *interpreter.roots(), uid=os.geteuid() or NOBODY)
     if seal is not None:
         from leeward.pool import seals
@@ -199,10 +200,10 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
 
 def _binds(paths: Iterable[str], view: View) -> list[Bind]:
     """
-    What shows these *paths* of the host beside *view*.
+    The binds that show these *paths* of the host in addition to *view*.
 
     Raises:
-        BadRequest: one isn't there, or *view* has something in its place.
+        BadRequest: a path doesn't exist, or *view* has something else there.
     """
     shown = [Folder(path, path) for path in paths]
     folders.fits(shown, view)
@@ -212,7 +213,7 @@ def _binds(paths: Iterable[str], view: View) -> list[Bind]:
         if not folders.shown(os.path.realpath(path)):
             raise BadRequest(f"{path!r} is to be shown, and leads to {os.path.realpath(path)!r}, which no sandbox is")
         for target in view.scratch.targets:
-            if folders.within(path, target):  # it would lie below the mount of that
+            if folders.within(path, target):  # it would lie below that mount
                 raise BadRequest(f"{path!r} is to be shown, and lies in {target!r}, of which each sandbox has its own")
     return [Bind(os.path.realpath(path), path, file=os.path.isfile(path)) for path in paths]
 
@@ -232,7 +233,7 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
 
 def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
     """
-    *spec* with the variables that name the proxy, where the policy says so or there is no route.
+    *spec* with the proxy variables, if the policy asks for them or there is no route.
     """
     from leeward.isolation.egress import PROXY_VARIABLES
     from leeward.pool.routed import is_routed
@@ -245,15 +246,15 @@ def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
 
 def _limits_to_inherit() -> None:
     """
-    What zygote, keepers and jobs start from; a job can only go below it.
+    Set the limits that zygote, keepers and jobs inherit; a job can only lower them.
     """
-    # As many descriptors as we may have. Not for their number alone: who has more descriptors in
-    # flight than this limit, over all processes of one user, can't send any. The jobs of an ordinary
-    # user's daemon have its user id, and each may have as many in flight as it has descriptors.
+    # As many descriptors as possible. The limit also bounds descriptors in flight: if all processes of one user
+    # together have more in flight than this limit, none of them can send any. Jobs of an ordinary user's daemon have
+    # the daemon's user id, and each may have as many in flight as it has descriptors.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # No core of ours, which would hold what clients sent, and none of a job's: isolation/rlimits.py says
-    # why 1. An ordinary user whose hard limit is 0 already can't have it.
+    # No core dumps of leeward, which would contain clients' data, and none of jobs: isolation/rlimits.py says why the
+    # limit is 1. An ordinary user with a hard limit of 0 can't set that.
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     except (ValueError, OSError):

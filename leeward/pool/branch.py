@@ -3,7 +3,7 @@ A branch of an engine: one plan, with the zygote that was made for it and the po
 
 Runs in:   the daemon, and `leeward run`.
 
-The engine has what all branches share: the loop, the cgroup driver, the supervisor, the accounts of the quotas.
+All branches share the engine's loop, cgroup driver, supervisor and quota accounts.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Branch:
         surplus: workers that may be made in advance, when others are renewed.
         bounds: what descriptors allow.
         book: with the ledgers of all branches.
-        troubled: called when there is a `problem`, and no runner was made yet.
+        troubled: called when `problem` is set before any runner was made.
 
     Attributes:
-        problem: the first reason why no runner can be made, a layer and a message; None when one was made since.
+        problem: the first reason why no runner can be made, a layer and a message; None again when a runner was made.
         stood: a runner was made.
     """
 
@@ -88,7 +88,7 @@ class Branch:
 
     def begin(self, plan: ZygotePlan, hatched: Hatched) -> None:
         """
-        Have *hatched*, which is the branch's from now on, make the workers.
+        Let the zygote *hatched* make the workers. The branch owns it from now on.
         """
         settings = self.settings
         workers, workforce = self.confinement.plan, self.pool.workforce
@@ -103,7 +103,7 @@ class Branch:
 
     def make_worker(self, slot: int, workforce: Workforce) -> Worker:
         """
-        A worker whose keeper is on order.
+        Make a worker, and order its keeper.
         """
         settings, driver = self.settings, self._ground.driver
         root = 0 == os.geteuid()
@@ -138,14 +138,14 @@ class Branch:
 
     def making_failed(self, slot: int, message: str) -> None:
         """
-        There isn't even an order for a worker.
+        A worker's keeper couldn't be ordered.
         """
         self.blame("", message)
         self.log.warning("no worker can be made", worker=slot, error=message)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
         """
-        A worker could not do its duty.
+        A worker has failed.
         """
         self.blame(layer, message)
         self._ground.worker_failed(worker, layer, message)
@@ -159,7 +159,8 @@ class Branch:
 
     def blame(self, layer: str, message: str) -> None:
         """
-        For the zygotes, too: why no worker could be made. At a start the first reason is the error.
+        Record why no worker could be made; also called by the zygotes. When the engine starts, the first reason is its
+        error.
         """
         self.problem = self.problem or (layer, message)
         if self._troubled is not None and not self.stood:
@@ -167,7 +168,7 @@ class Branch:
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:
         """
-        For the pool: a report was given.
+        For the pool: a job was reported.
         """
         self.zygotes.job_ended()
         self._ground.job_ended(ticket, report)
@@ -175,21 +176,21 @@ class Branch:
     @property
     def limits(self) -> Limits:
         """
-        Of a job that sets none.
+        The limits of a job that sets none.
         """
         return self.settings.limits
 
     @property
     def degraded(self) -> tuple[str, ...]:
         """
-        Layers that are missing, by leave of the settings.
+        Layers that are missing, as the settings allow.
         """
         return self.confinement.degraded
 
     @property
     def busy(self) -> bool:
         """
-        Does somebody use it?
+        Whether jobs, sessions or sandboxes use this branch.
         """
         pool = self.pool
         return bool(pool.tickets or len(pool.queue) or pool.sessions or pool.seats or pool.workforce.held)
@@ -198,7 +199,7 @@ class Branch:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. Nobody is to be ended; what was to come of it is looked for.
+        For the barrier: a callback has failed. Nothing is ended; do what it may have left undone.
         """
         if self._mending is None and not self._closing:
             self._mending = self._reactor.after(_MEND_S, self._mend)

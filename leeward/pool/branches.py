@@ -31,7 +31,7 @@ from leeward.worker.hatch import Hatched
 
 #: Branches at once, whatever slots there are: each has a zygote.
 MOST = 16
-#: Seconds for which a failure is remembered, and failures that are.
+#: Seconds for which a failure is remembered, and the most failures that are.
 _AGAIN_S, _MOST_FAILURES = 5.0, 64
 #: Seconds between looks at the branches; and while one ends.
 _LOOK_S, _ENDING_S = 1.0, 0.05
@@ -82,7 +82,7 @@ class Branches:
     @property
     def all(self) -> list[Branch]:
         """
-        Those that end as well.
+        All branches, including those that end.
         """
         return [place.branch for place in (*self._places.values(), *self._ending)]
 
@@ -90,13 +90,13 @@ class Branches:
 
     def of(self, key: PoolKey) -> Branch:
         """
-        What serves requests with this *key*; begun, if need be.
+        The branch that serves requests with this *key*; begun if there is none.
 
         Raises:
-            BadRequest: there is nothing of that name.
+            BadRequest: a name in the key doesn't exist.
             Busy: other branches have all the workers, and are in use.
             ShuttingDown: the daemon is draining.
-            PoolFailed: it can't be begun.
+            PoolFailed: the branch can't be begun.
         """
         place = self._places.get(key)
         if place is None:
@@ -143,11 +143,11 @@ class Branches:
 
     def _room_for(self, key: PoolKey, slots: int, now: float) -> int:
         """
-        The first of so many free slots.
+        The first of *count* free slots in a row.
 
         Raises:
             Busy: there are none, and none become free.
-            PoolFailed: there never will be so many.
+            PoolFailed: there are never that many.
         """
         if slots > self._slots:
             raise PoolFailed(f"the pool {key.name!r} needs {slots} workers, and this daemon has descriptors and uids"
@@ -191,7 +191,7 @@ class Branches:
 
     def _freed(self) -> None:
         """
-        For the book: a user may have one job more, which another pool's queue may hold.
+        For the book: a user may start one more job, which may wait in another pool's queue.
         """
         if not self._serving and not self._stopped:
             self._serving = True
@@ -241,7 +241,7 @@ class Branches:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. What may be due is looked for again.
+        For the barrier: a callback has failed. Do what may be due.
         """
         self._serving = False
         if self._timer is None and not self._stopped:
@@ -249,7 +249,7 @@ class Branches:
 
     def stop(self) -> None:
         """
-        Begin none any more.
+        Begin no more branches.
         """
         self._stopped = True
         in_any_case(*(place.branch.stop for place in self._places.values()))

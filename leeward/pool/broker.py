@@ -57,26 +57,26 @@ if TYPE_CHECKING:  # a daemon without policies doesn't import them
 
     from leeward.spec.egress_tls import LeaseSeal
 
-#: Seconds for which the channel may take nothing; and messages that may wait meanwhile.
+#: Seconds for which the channel may accept nothing, and messages that may wait meanwhile.
 STUCK_S, MOST_WAITING = 5.0, 4096
 
 #: Seconds before another one is started, doubled each time that it follows soon, up to the second.
 _AGAIN_S, _AGAIN_MOST_S = 0.1, 5.0
-#: Having lasted so many seconds it has proved itself.
+#: A broker that has lived for this many seconds is followed by another one without a longer pause.
 _SOON_S = 30.0
 
-#: Rows that are read before others have their turn.
+#: Rows that are read in one turn of the loop.
 _TURN = 64
 
 
 @dataclass(slots=True, eq=False)
 class Standing:
     """
-    A worker's listeners, the lease of them, and by what TLS of theirs is ended.
+    A worker's listeners, their lease, and the authority by which their TLS is terminated.
 
     Attributes:
-        clearing: is called when nothing is left of the lease before, in the broker and in the listeners' queues.
-        ends: of leases.
+        clearing: called when nothing of the previous lease is left in the broker and in the listeners' queues.
+        ends: the number of leases that have ended.
     """
 
     number: int
@@ -91,13 +91,13 @@ class Standing:
 class BrokerLink:
     """
     Args:
-        begin: what it is to become; asked at each start.
-        record: takes each row of the record.
+        begin: returns the first message for a broker; called at each start.
+        record: gets each row of the record.
         asks: takes what rules of `ask` ask for, and gives the answers.
 
     Attributes:
         starts: how many there have been.
-        fetches: that it was asked for.
+        fetches: the number of fetches that were requested.
     """
 
     costs = "broker"
@@ -129,7 +129,7 @@ class BrokerLink:
     @property
     def stands(self) -> bool:
         """
-        Is there one?
+        Whether there is a broker.
         """
         return self._channel is not None
 
@@ -137,7 +137,7 @@ class BrokerLink:
 
     def stand(self, worker: object, plan: EgressPlan, listeners: Sequence[int], seal: OpenSeal | None = None) -> None:
         """
-        A worker has these listeners until `gone`.
+        Register a worker's listeners, until `gone`.
         """
         if seal is not None and seal.number not in self._sealed():
             seal.number = next(self._numbers)
@@ -149,10 +149,10 @@ class BrokerLink:
 
     def lease(self, worker: object, runner: int, policy: dict[str, object], own: LeaseSeal | None = None) -> None:
         """
-        From now on what comes to *worker*'s listeners is of *runner*, and under *policy*.
+        From now on connections to *worker*'s listeners are of *runner*, under *policy*.
 
         Args:
-            own: what it has for TLS that is ended, where the worker stands with a seal.
+            own: the lease's authority and placeholders, if the worker's pool terminates TLS.
         """
         place = self._places[worker]
         lease = Leased(place.number, runner, os.urandom(32), policy)
@@ -164,7 +164,7 @@ class BrokerLink:
 
     def narrow(self, lease: int, policy: dict[str, object], fetch: dict[str, object]) -> None:
         """
-        *lease*, of which nothing has run yet, is under *policy*, and its fetches under *fetch*.
+        Put *lease*, of which nothing has run yet, under *policy*, and its fetches under *fetch*.
         """
         for place in self._places.values():
             if place.lease is not None and place.lease.lease == lease:
@@ -174,17 +174,17 @@ class BrokerLink:
     def fetch(self, lease: int, about: dict[str, object], fds: Sequence[int], user: int,
               answered: Answered) -> Callable[[], None]:
         """
-        Have the sandbox with *lease* fetch something for its client; *answered* is called once, and later.
+        Make a fetch for the client of the sandbox with *lease*; *answered* is called once, and later.
 
         Args:
-            about: as `wire.egress_control.FetchOrder` has it.
+            about: the fields of `wire.egress_control.FetchOrder`.
             fds: the response's file, and the request's body if it has one; they stay the caller's.
 
         Returns:
-            What takes it back.
+            The function that cancels it.
 
         Raises:
-            Busy: *user* has as many as may be, or there is no broker for now.
+            Busy: *user* has too many fetches, or there is no broker at the moment.
         """
         found = [place for place in self._places.values() if place.lease is not None and place.lease.lease == lease]
         if self._channel is None or not found:
@@ -200,8 +200,8 @@ class BrokerLink:
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """
-        No process of that runner is left. Is nothing of it left here either? Else *cleared* is called when that is so,
-        unless the worker is gone before.
+        No process of that runner is left: end its lease. Returns whether nothing of it is left in the broker either; if
+        not, *cleared* is called when that is so, unless the worker ends before.
         """
         place = self._places.get(worker)
         if place is None or place.lease is None:
@@ -216,7 +216,7 @@ class BrokerLink:
 
     def _check_cleared(self, place: Standing, end: int, start: int) -> None:
         """
-        Has this broker, the one of that *start*, cleared what was over by that *end*?
+        Check whether the broker of that *start* has cleared the lease of that *end*.
         """
         if (place.clearing is not None and (end, start) == (place.ends, self.starts) and self._channel is not None
                 and place in self._places.values()):
@@ -231,7 +231,7 @@ class BrokerLink:
 
     def gone(self, worker: object) -> None:
         """
-        Nor are the listeners.
+        The worker has ended, and so have its listeners.
         """
         place = self._places.pop(worker, None)
         if place is not None:
@@ -273,7 +273,7 @@ class BrokerLink:
                 self._send(place.seal.message(), fds)
         self._send(Stand(place.number, list(place.plan.ports), place.plan.families), place.listeners)
         if place.clearing is not None:
-            self._clear(place, 4 * STUCK_S)  # it has to become a process first
+            self._clear(place, 4 * STUCK_S)  # it has to start first
         if place.lease is not None:
             self._send(place.lease)
 
@@ -285,7 +285,7 @@ class BrokerLink:
 
     def _end(self, why: str) -> None:
         """
-        Have no broker; another one follows where there is need.
+        End the broker; another one is started if it is needed.
         """
         channel, self._channel = self._channel, None
         process, self._process = self._process, None
@@ -305,7 +305,7 @@ class BrokerLink:
 
     def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
         if self._channel is None:
-            return  # it hears of it when there is one
+            return  # a broker gets all of it when it starts
         data = control.encode(message)
         if not self._waiting:
             if self._sent(data, fds) or not self.stands:
@@ -380,7 +380,7 @@ class BrokerLink:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. Another broker is told everything from the start.
+        For the barrier: a callback has failed. Start another broker, which gets all of the state.
         """
         self._end("a bug of the daemon's")
         if self._places:
@@ -415,7 +415,7 @@ def _entry(control: int) -> str:
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     """
-    The process, which waits for Begin, and our end of its channel, which doesn't block.
+    Start the process, which waits for `Begin`. Returns it, and our end of its channel, which doesn't block.
 
     Raises:
         OSError: it can't be started.

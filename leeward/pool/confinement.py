@@ -102,9 +102,9 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     )
     layers: dict[str, dict[str, object]] = {
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],
-                       # What the kernel counts by user is counted for each worker, or for all of them together.
+                       # Resources that the kernel counts by user: counted for each worker, or for all of them together.
                        "ids": "one for all workers" if shared else "one for each worker",
-                       # Of that, what one job can use up so that the others lack it: docs/decisions/0118.
+                       # Those that one job can use up for all others: docs/decisions/0118.
                        "not_kept_apart": ["descriptors in flight", "pipes"] if shared else []},
         "mounts": {"state": "active", "root": "tmpfs, read-only", "binds": len(spec.view.binds)},
         "landlock": {"state": "active" if rules.abi else "missing", "abi": rules.abi, "rules": len(rules.rules)},
@@ -119,6 +119,6 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
 
 def of_one_user() -> bool:
     """
-    Have the workers of a pool one user id, for which the kernel counts what they all have?
+    Whether all workers of a pool have one user id, so that the kernel counts their resources together.
     """
     return os.geteuid() != 0

@@ -17,7 +17,7 @@ from leeward.dataclass import replace
 from leeward.spec.sandbox import SandboxSpec
 from leeward.worker.hatch import import_path
 
-#: The last kernel on which it is known to work, so that nothing is tried up to there. Linux 7.3 refuses it.
+#: The last kernel on which it is known to work; up to that one nothing is tried. Linux 7.3 refuses it.
 _KNOWN = (6, 18)
 
 #: Seconds for the try, which takes 22 ms; an emulated machine takes a hundred times as long.
@@ -36,7 +36,7 @@ sys.exit({_REFUSED} if is_whole_proc_refused() else 0)
 
 def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
     """
-    *spec* without its files of /proc, where the kernel doesn't let it have any: `free` and `uptime` then find none.
+    *spec* without its files of /proc, if the kernel refuses them; `free` and `uptime` then find none.
     """
     if is_coverable():
         return spec

@@ -21,7 +21,7 @@ from leeward.protocols import Protocol
 from leeward.run.report import internal
 from leeward.run.verdict import Stop, why_ended
 
-#: Seconds that the processes of jobs have to end which a drain has cut.
+#: Seconds that the processes of jobs have to end after a drain has ended the jobs.
 _CUT_S = 1.0
 
 
@@ -42,7 +42,7 @@ class Drained(Protocol):
 
     def drain_sessions(self) -> None:
         """
-        Have no session without a job keep its worker.
+        Take the workers of sessions that have no job.
         """
 
     def broken(self, error: Exception) -> None: ...
@@ -52,7 +52,7 @@ class Drain:
     """
     Attributes:
         started: no more jobs are taken.
-        cutting: what runs is being ended.
+        cutting: running jobs are being ended.
     """
 
     def __init__(self, reactor: Reactor, pool: Drained) -> None:
@@ -82,7 +82,7 @@ class Drain:
 
     def cut(self) -> None:
         """
-        End what still runs; harmless twice.
+        End the jobs that still run. May be called repeatedly.
         """
         if self.cutting or not self.started:
             return
@@ -90,7 +90,7 @@ class Drain:
         self._cut_at = self._reactor.now()
         self._reactor.after(_CUT_S, self._answer_cut)
         self._reactor.barrier.steps(
-            *self._refusals(),  # of those whose runner was lost, and who waited for another one
+            *self._refusals(),  # of jobs that waited for another runner, because theirs was lost
             *(partial(ticket.execution.stop, Stop.SHUTDOWN) for ticket in self._pool.tickets
               if ticket.execution is not None), self.check)
 
@@ -103,7 +103,7 @@ class Drain:
 
     def check(self) -> None:
         """
-        Say that all is over, if it is.
+        Report that the drain is over, if it is.
         """
         if self.started and self.over:
             self._report()
@@ -111,7 +111,7 @@ class Drain:
     @property
     def over(self) -> bool:
         """
-        Does no job run, and none wait?
+        Whether no job runs or waits.
         """
         return not (self._pool.tickets or self._pool.admission.queue)
 
@@ -122,7 +122,7 @@ class Drain:
 
     def look(self, now: float) -> None:
         """
-        After a callback of ours has failed: do what is due.
+        After a callback has failed: do what is due.
         """
         if self.started and now >= self._cut_at:
             self.cut()

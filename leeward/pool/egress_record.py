@@ -21,7 +21,7 @@ from leeward.dataclass import dataclass, field
 from leeward.loop.barrier import in_any_case
 from leeward.wire.egress_control import VERDICTS, Decided
 
-#: Rows that are kept; those of one answer; and leases that are over and still known.
+#: Rows that are kept; rows of one answer; ended leases that are remembered.
 MOST_ROWS, PAGE, MOST_PAST = 10_000, 256, 1024
 
 #: In place of a uid: the rows of all users, for the operator; and the owner of a row whose user isn't known.
@@ -74,7 +74,7 @@ class EgressRecord:
     """
     Attributes:
         verdicts: how many rows there have been, by verdict.
-        sent, received: bytes of sandboxes and for them, of connections that are over.
+        sent, received: bytes from sandboxes and to them, of connections that have ended.
     """
 
     def __init__(self) -> None:
@@ -94,13 +94,13 @@ class EgressRecord:
 
     def leased(self, lease: int, policy: str) -> None:
         """
-        There is a lease with this number; whose it is follows.
+        A lease with this number exists; `owned` tells its user.
         """
         self._held[lease] = Lessee(policy=policy)
 
     def owned(self, lease: int, user: int, about: Mapping[str, Any]) -> None:
         """
-        *user* has it; for what *about* says.
+        *user* has the lease; *about* describes its use.
         """
         lessee = self._held.get(lease)
         if lessee is not None:
@@ -110,7 +110,7 @@ class EgressRecord:
 
     def seated(self, lease: int, sandbox: str) -> None:
         """
-        It is this sandbox's.
+        The lease belongs to this sandbox.
         """
         lessee = self._held.get(lease)
         if lessee is not None:
@@ -118,7 +118,7 @@ class EgressRecord:
 
     def over(self, lease: int) -> None:
         """
-        It is over; its last rows may still come.
+        The lease is over; its last rows may still arrive.
         """
         lessee = self._held.pop(lease, None)
         if lessee is not None:
@@ -128,7 +128,7 @@ class EgressRecord:
 
     def lessee(self, lease: int) -> Lessee | None:
         """
-        Who has it; None where it is over.
+        The lessee; None if the lease is over.
         """
         return self._held.get(lease)
 
@@ -136,7 +136,7 @@ class EgressRecord:
 
     def add(self, decided: Decided) -> None:
         """
-        The broker has decided.
+        Add a decision of the broker.
         """
         lessee = self._held.get(decided.lease) or self._past.get(decided.lease) or Lessee()
         self.verdicts[decided.verdict] += 1
@@ -161,13 +161,13 @@ class EgressRecord:
 
     def rows(self) -> Iterator[RecordedDecision]:
         """
-        Those of all users, the oldest first.
+        The rows of all users, the oldest first.
         """
         return merge(*self._rows.values(), key=lambda row: row.serial)
 
     def after(self, user: int, number: int) -> dict[str, Any]:
         """
-        The answer to *user*, or EVERYBODY, who has heard of the rows up to *number*: a page of them.
+        A page of the rows of *user*, or EVERYBODY, after *number*, as an answer.
         """
         if user == EVERYBODY:
             rows: Iterator[tuple[int, RecordedDecision]] = ((row.serial, row) for row in self.rows())
@@ -181,7 +181,7 @@ class EgressRecord:
 
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *tell* once, when there is one more row of *user*'s, or of EVERYBODY's. Returns what takes that back.
+        Call *tell* once, at the next row of *user*, or EVERYBODY. Returns a function that cancels that.
         """
         self._tickets += 1
         self._waiting[self._tickets] = (user, wake)

@@ -35,13 +35,13 @@ from leeward.supervisor import Denied, Supervisor
 from leeward.worker.orphans import reap_inits
 from leeward.worker.worker import Worker
 
-#: How most jobs end. At hundreds a second a line for each would cost more than it tells.
+#: The usual outcomes. At hundreds of jobs a second, a log line for each of these costs more than it is worth.
 _ORDINARY = frozenset({Outcome.FINISHED, Outcome.RAISED})
 
 
 class JobObserver(Protocol):
     """
-    Who counts and records what happens to jobs.
+    Counts and records the ends of jobs.
     """
 
     def job_ended(self, ticket: Ticket, report: Report) -> None: ...
@@ -55,13 +55,13 @@ class Engine:
     Everything between a submitted job and its report.
 
     Args:
-        watcher: is told of every job's end and of every denied call, after the client.
-        bootstrap: what `begin` has made of these *settings*; if `start` fails before it takes over, it is closed.
+        watcher: is called at every job's end and for every denied call, after the client was answered.
+        bootstrap: the result of `begin` for these *settings*; closed if `start` fails before it takes over.
 
     Attributes:
         plans: makes the settings of a branch; without it there is none but `main`.
         further: workers that all branches but `main` may have together.
-        pool_idle: seconds after which such a branch ends that nobody uses.
+        pool_idle: seconds after which an unused branch ends.
         logs_jobs: the log has a line of level info for each job, not only for those that ended badly.
     """
 
@@ -99,7 +99,7 @@ class Engine:
         Bring up the first worker; the others follow while the reactor runs.
 
         Returns:
-            Is it up? False if the reactor was told to stop before; `close` it then.
+            Whether it has started. False if the reactor was stopped before; call `close` then.
 
         Raises:
             Unsupported: a layer can't be set, with the feature that is missing and its cure.
@@ -151,8 +151,7 @@ class Engine:
         What serves requests with this *key*.
 
         Raises:
-            BadRequest: there is nothing of that name.
-            Busy, ShuttingDown, PoolFailed: it can't be had now.
+            BadRequest: a name in the key doesn't exist. Busy, ShuttingDown, PoolFailed: it can't be had now.
         """
         return self.main if key == PLAIN else self.branches.of(key)
 
@@ -160,7 +159,7 @@ class Engine:
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:
         """
-        For a branch: a report was given.
+        For a branch: a job was reported.
         """
         result = report.result
         if result is not None:
@@ -177,7 +176,7 @@ class Engine:
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
         """
-        For a branch: a worker could not do its duty.
+        For a branch: a worker has failed.
         """
         self.log.warning("worker failed", worker=worker.slot, layer=layer, error=message)
         if self._watcher is not None:
@@ -185,7 +184,7 @@ class Engine:
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float, max_sessions: int) -> None:
         """
-        Hold users to *quotas* from now on, in all pools; see Pool.govern.
+        Apply *quotas* from now on, in all pools; see Pool.govern.
         """
         self.pool.govern(quotas, queue_size, queue_delay, max_sessions)
         for branch in self.branches.all:
@@ -194,7 +193,7 @@ class Engine:
     @property
     def pools(self) -> list[Pool]:
         """
-        Of all branches, those that end as well; `main`'s is the first.
+        The pools of all branches, including those that end; that of `main` is the first.
         """
         return [self.pool, *(branch.pool for branch in self.branches.all)]
 
@@ -208,7 +207,7 @@ class Engine:
     def _on_denials(self, _events: int, ended: Ticket | None = None) -> None:
         """
         Args:
-            ended: a job that has just ended, and is the pool's no longer.
+            ended: a job that has just ended, and that the pool has forgotten.
         """
         drained = self.supervisor.drain()
         workers = {worker.running: worker.slot for worker in self.workers} if drained else {}
@@ -227,7 +226,7 @@ class Engine:
 
     def status(self) -> Mapping[str, object]:
         """
-        `leeward status`, but for transport and uptime.
+        The map of `leeward status`, without transport and uptime.
         """
         return {**self.pool.counts(), "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
                 "degraded": list(self.confinement.degraded), "pools": self.branches.status(),
@@ -241,7 +240,7 @@ class Engine:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. Nobody is to be ended; what was to come of it is looked for.
+        For the barrier: a callback has failed. Nothing is ended; do what it may have left undone.
         """
         self.main.broken(error)
 
@@ -271,8 +270,8 @@ class Engine:
 
     def close(self) -> None:
         """
-        End every process and give everything back. Takes at most some seconds. Harmless twice: a start that fails has
-        done it already.
+        End every process and release everything, within some seconds. May be called repeatedly; a start that fails has
+        called it already.
         """
         if self._closed:
             return

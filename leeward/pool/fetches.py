@@ -19,20 +19,20 @@ from leeward.wire.fetches import check_answer
 #: Each has a memory file here, and its response in the broker.
 MOST_OF_USER = 16
 
-#: Is given what `check_answer` has checked.
+#: Called with the answer that `check_answer` has checked.
 Answered = Callable[[Mapping[str, Any]], None]
 
 
 def failed(message: str, cause: str = "http") -> dict[str, Any]:
     """
-    The answer to a fetch that nobody has tried, or whose end nobody knows.
+    The answer to a fetch that wasn't tried, or whose end isn't known.
     """
     return {"failed": cause, "message": message, "url": ""}
 
 
 class Fetches:
     """
-    Those of one broker.
+    The fetches of one broker.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Fetches:
 
     def begin(self, user: int, answered: Answered) -> int:
         """
-        The number of one more.
+        Register a fetch, and return its number.
 
         Raises:
             Busy: *user* has as many as may be.
@@ -54,16 +54,16 @@ class Fetches:
 
     def end(self, number: int) -> bool:
         """
-        Nobody waits for it any more; did somebody?
+        Forget a fetch. Returns whether it was still waited for.
         """
         return self._waiting.pop(number, None) is not None
 
     def answered(self, message: FetchAnswer) -> None:
         """
-        The broker's answer to one.
+        Pass on the broker's answer to a fetch.
 
         Raises:
-            PeerError: it is none.
+            PeerError: the answer is invalid.
         """
         answer = check_answer(message.about)
         found = self._waiting.pop(message.number, None)
@@ -72,7 +72,7 @@ class Fetches:
 
     def lost(self) -> None:
         """
-        The broker has gone, and what it was asked with it.
+        The broker has ended: answer all its fetches as failed.
         """
         waiting, self._waiting = self._waiting, {}
         answer = failed("HTTP error: the broker has ended, and the request with it; it may have been sent")

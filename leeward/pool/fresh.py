@@ -34,10 +34,10 @@ class _Single:
     A zygote that makes one keeper.
 
     Attributes:
-        ready: it serves.
-        worker: whose keeper it makes, or has made.
-        due: when it has kept us waiting for too long.
-        words: what it has said, for the reason of its end.
+        ready: the zygote is ready.
+        worker: the worker whose keeper it makes, or has made.
+        due: the deadline for its next message.
+        words: its error output, for the reason of its end.
     """
 
     __slots__ = ("due", "ready", "words", "worker", "zygote")
@@ -52,13 +52,13 @@ class _Single:
     @property
     def over(self) -> bool:
         """
-        Has the worker that it was for no use for it any more?
+        Whether its worker doesn't need it any more.
         """
         return self.worker is not None and self.worker.state is not WorkerState.MAKING
 
     def quiet(self) -> None:
         """
-        Nothing is expected of it.
+        Stop waiting for a message.
         """
         if self.due is not None:
             self.due.cancel()
@@ -73,7 +73,7 @@ class FreshZygotes:
         most: zygotes that warm up at a time.
 
     Attributes:
-        stands: always: a worker that has had its job goes, whether or not there is a zygote for the next one.
+        stands: always true: a worker ends after its job, whether or not there is a zygote for the next one.
     """
 
     stands = True
@@ -90,25 +90,25 @@ class FreshZygotes:
 
     def order(self, worker: Worker) -> None:
         """
-        Have *worker*'s keeper made, by a zygote of its own.
+        Order the keeper of *worker*, from a zygote of its own.
         """
         self._waiting.append(worker)
         self._reactor.soon(self._go_on)
 
     def runner_made(self) -> None:
         """
-        A runner is armed: its zygote may go, and further ones start.
+        A runner is armed: its zygote may end, and further ones may start.
         """
         self._go_on()
 
     def job_ended(self) -> None:
         """
-        Of no consequence: the worker goes.
+        Nothing to do: the worker ends.
         """
 
     def _go_on(self) -> None:
         """
-        Let those go that have done their work; give orders to those that are ready; start those that are missing.
+        End the zygotes that are done, give orders to those that are ready, and start the missing ones.
         """
         if self._stopped:
             return
@@ -117,7 +117,7 @@ class FreshZygotes:
         self._waiting = [worker for worker in self._waiting if worker.state is WorkerState.MAKING]
         for single in [each for each in self._there if each.ready and each.worker is None][:len(self._waiting)]:
             self._place_order(single)
-        # At the start the first one has the processors to itself until its worker can take a job.
+        # At the start only the first zygote runs, until its worker can take a job.
         most = self._most if self._workforce.runners_made else 1
         free = most - sum(each.worker is None or each.worker.pid < 0 for each in self._there)
         warming = sum(each.worker is None for each in self._there)
@@ -133,7 +133,7 @@ class FreshZygotes:
 
     def adopt(self, hatched: Hatched) -> None:
         """
-        Have this one make a keeper.
+        Use this zygote for the next keeper.
         """
         single = _Single()
         self._there.add(single)
@@ -152,7 +152,7 @@ class FreshZygotes:
         message, fds = worker.order()
         try:
             single.zygote.make_keeper(message, fds)
-        except LeewardError as error:  # the end of its channel brings another one
+        except LeewardError as error:  # the end of its channel starts another one
             self._waiting.insert(0, worker)
             self._log.warning("zygote takes no orders", error=str(error))
             single.ready = False
@@ -171,7 +171,7 @@ class FreshZygotes:
         single.due = None
         if single in self._there:
             self._log.warning("zygote doesn't answer", pid=single.zygote.pid, seconds=seconds)
-            single.zygote.process.kill()  # the end of its channel brings the next one
+            single.zygote.process.kill()  # the end of its channel starts the next one
 
     def _on_ready(self, single: _Single) -> None:
         single.ready, single.words = True, ""
@@ -199,7 +199,7 @@ class FreshZygotes:
 
     def _on_words(self, single: _Single, text: str) -> None:
         """
-        While it warms up these are the modules' that it imports, and a failure only if it ends.
+        Error output during the warm-up is that of imported modules, and an error only if the zygote ends.
         """
         if single.ready:
             self._engine.blame("", text)
@@ -209,7 +209,7 @@ class FreshZygotes:
 
     def _on_gone(self, single: _Single) -> None:
         """
-        A keeper that it has made lives on; one that was on order isn't made.
+        A zygote has ended. A keeper that it has made lives on; an ordered one isn't made.
         """
         single.quiet()
         self._there.discard(single)
@@ -226,7 +226,7 @@ class FreshZygotes:
 
     def _fail(self, why: str) -> None:
         """
-        There is one fewer than there was to be: another one comes at once, or after a pause.
+        A zygote has failed: start another one at once, or after a pause.
         """
         self._lost += 1
         if self._lost > 1:
@@ -257,20 +257,20 @@ class FreshZygotes:
 
     def mend(self) -> None:
         """
-        After a callback of ours has failed: do what may not have been done.
+        After a callback has failed: do what it may have left undone.
         """
         self._rests = False
         self._go_on()
 
     def stop(self) -> None:
         """
-        Start no other.
+        Start no more zygotes.
         """
         self._stopped = True
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """
-        Let them go without waiting for it; *left* is called when all were reaped. Call `stop` before.
+        End them without waiting; *left* is called when all were reaped. Call `stop` before.
         """
         there, self._there = self._there, set()
         for single in there:

@@ -21,7 +21,7 @@ from leeward.protocols import Protocol
 
 class Queued(Protocol):
     """
-    What stands in line. Two that are equal are one.
+    An entry of the queue. Equal entries are the same one.
     """
 
     @property
@@ -29,20 +29,21 @@ class Queued(Protocol):
     @property
     def connection(self) -> int:
         """
-        Any number that no other connection of this user has while something of this one waits.
+        A number that no other connection of this user has while entries of this one wait.
         """
 
 
 W = TypeVar("W", bound=Queued)
 
-#: So often in a row others may come before the one whose turn it is, for having fewer workers. Workers of sessions
-#: count as well, and are kept for hours: their user isn't to wait as long for another one.
+#: How often in a row users with fewer workers may come before the user whose turn it is. Workers of sessions count as
+#: well and are kept for hours, so without this bound their user could wait as long.
 _PASSED = 16
 
 
 class _Lanes(Generic[W]):
     """
-    What waits of one user, by connection. Whichever is first is next; one without anything that waits isn't here.
+    The waiting entries of one user, by connection. The first connection is next; connections without waiting entries
+    aren't here.
     """
 
     __slots__ = ("by_connection", "count")
@@ -83,7 +84,7 @@ class _Lanes(Generic[W]):
 
 class FairQueue(Generic[W]):
     """
-    At most *size* of them by `add`; `put_back` always finds a place.
+    A queue of at most *size* entries; `put_back` may exceed that.
 
     Args:
         running: how many workers a user has.
@@ -92,7 +93,7 @@ class FairQueue(Generic[W]):
     def __init__(self, size: int, running: Callable[[int], int] = lambda user: 0) -> None:
         self.size = size
         self._running = running
-        self._passed = 0  # how often in a row the first one here that might start didn't
+        self._passed = 0  # how often in a row the first user that could start was passed over
         # The first user here is next. A user without waiting jobs isn't here.
         self._users: dict[int, _Lanes[W]] = {}
         self._count = 0
@@ -111,14 +112,14 @@ class FairQueue(Generic[W]):
 
     def of(self, user: int) -> int:
         """
-        How many of *user*'s wait.
+        The number of waiting entries of *user*.
         """
         lanes = self._users.get(user)
         return 0 if lanes is None else lanes.count
 
     def before(self, user: int, connection: int, may: Callable[[W], bool]) -> int:
         """
-        How many of those that *may* have their turn before one that comes now.
+        How many of the entries that *may* start come before a new one.
         """
         lanes = self._users.get(user)
         mine = 0
@@ -133,10 +134,10 @@ class FairQueue(Generic[W]):
 
     def add(self, one: W) -> W | None:
         """
-        Put *one* behind all others of its connection.
+        Add *one* behind all others of its connection.
 
         Returns:
-            None; or who had to give up its place; or *one* itself if there is no place for it.
+            None; or the entry that was removed to make room; or *one* itself if there is no room for it.
         """
         loser: W | None = None
         if self._count >= self.size:
@@ -157,7 +158,8 @@ class FairQueue(Generic[W]):
             return None
         most = max(self._users, key=self.of)
         lanes = self._users[most]
-        # After it the other still has as many: else two would push each other out in turn. So with connections.
+        # The other user must have at least as many afterwards, otherwise two users would displace each other in turn.
+        # The same holds for connections.
         if self.of(one.user) + 1 > lanes.count - 1:
             own = self._users.get(one.user)
             if own is None or own.of(one.connection) + 1 > own.of(own.longest()) - 1:
@@ -167,7 +169,7 @@ class FairQueue(Generic[W]):
 
     def put_back(self, one: W) -> None:
         """
-        *one* was taken, and has to be its user's next again.
+        Put *one*, which was taken, at the head of its user's entries.
         """
         lanes = self._users.pop(one.user, None) or _Lanes()
         lane = lanes.by_connection.pop(one.connection, deque())
@@ -179,9 +181,11 @@ class FairQueue(Generic[W]):
 
     def take(self, may: Callable[[W], bool]) -> W | None:
         """
-        Whoever is next among those that *may*; its user is the last one then, and its connection the last of them.
+        Remove and return the next entry that *may* start. Its user then becomes the last, and its connection the last
+        of that user.
 
-        Of each user only the next is asked: by a job that needs less, another connection would overtake it for ever.
+        Only the first entry of each user is considered; otherwise small jobs of another connection could overtake a
+        large one for ever.
         """
         ready = [user for user, lanes in self._users.items() if may(lanes.first)]
         if not ready:
@@ -197,7 +201,7 @@ class FairQueue(Generic[W]):
 
     def remove(self, one: W) -> bool:
         """
-        Take *one* out, if it is there; was it?
+        Remove *one*, if it is there. Returns whether it was.
         """
         lanes = self._users.get(one.user)
         if lanes is None or not lanes.remove(one):
@@ -209,7 +213,7 @@ class FairQueue(Generic[W]):
 
     def clear(self) -> list[W]:
         """
-        Everybody, in no order that matters; nobody waits any more.
+        Remove and return all entries, in any order.
         """
         all_of_them = list(self)
         self._users.clear()

@@ -18,13 +18,13 @@ from leeward.isolation.cgroup.v2 import V2Worker
 from leeward.worker.worker import Worker
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Processes of one worker that are looked at: a job that forks all the time could else go on without end.
+#: Processes of one worker that are counted, so that a job that keeps forking can't prolong the loop without end.
 _MOST = 4096
 
 
 def memory_of(worker: Worker) -> int:
     """
-    Bytes; 0 for a worker that is going.
+    Memory in bytes; 0 for a worker that is ending.
     """
     group = worker.group
     try:
@@ -32,7 +32,7 @@ def memory_of(worker: Worker) -> int:
             return int(group.group.read("memory.current"))
         if isinstance(group, V1Worker):
             memory = group.parents["memory"]
-            # Leaves of all workers lie side by side there. The keeper is in none: it is the daemon's.
+            # The leaves of all workers have the same parent. The keeper is in none of them, but in the daemon's group.
             return _resident(worker.pid) + sum(int(memory.read(f"{name}/memory.usage_in_bytes"))
                                                for name in memory.children() if name.startswith(f"w{worker.slot}."))
     except (KernelRefusal, OSError, ValueError):  # it retires meanwhile
@@ -49,7 +49,7 @@ def _resident(pid: int) -> int:
 
 def _tree(pid: int) -> list[int]:
     found = [pid] if pid > 0 else []
-    for one in found:  # grows meanwhile: by the children of those that were found
+    for one in found:  # grows during the loop by the children of the processes found
         if len(found) > _MOST:
             break
         with contextlib.suppress(OSError), open(f"/proc/{one}/task/{one}/children") as file:

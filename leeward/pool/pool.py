@@ -35,10 +35,10 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker.worker import Worker
 
-#: A job whose runner is lost before it has the code is given to another; so many times.
+#: How many times a job is given to another runner because its runner was lost before it had the code.
 _LOSSES = 3
 
-#: Such a job waits for another worker at least so long, in seconds.
+#: The least seconds for which such a job waits for another worker.
 _AGAIN_S = 5.0
 
 #: After a callback of ours has failed.
@@ -62,7 +62,7 @@ class Pool:
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None,
                  bounds: SeatBounds = NO_BOUNDS) -> None:
-        # `book` has the ledgers of other pools. The first one has the fast path, the others grow.
+        # Without other ledgers in `book` this is the first pool, which has the fast path; the others grow.
         self._reactor = reactor
         self.now = reactor.now
         self._maker = maker
@@ -90,7 +90,7 @@ class Pool:
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float = 0.0, max_sessions: int = -1) -> None:
         """
-        Hold users to *quotas* from now on; what runs and waits stays.
+        Apply *quotas* from now on; running and waiting jobs aren't affected.
         """
         self._tenants.allow(max_sessions)
         self._ledger.quotas = quotas
@@ -108,13 +108,13 @@ class Pool:
         Args:
             done: called once with the report, from the reactor.
             queue_deadline: seconds that it may wait for a worker.
-            user: the uid of who sends it.
-            client: where the answer may go by the fast path.
+            user: the sender's uid.
+            client: where the fast path may send the answer.
 
         Raises:
             ShuttingDown: the daemon is draining.
-            Busy: it would wait for too long, the queue is full, or *user* sends more than they may.
-            BadRequest: *user*'s quota never has room for it.
+            Busy: the job would wait for too long, the queue is full, or *user* exceeds the quota's rate.
+            BadRequest: the job exceeds *user*'s quota by itself.
         """
         ticket = Ticket(job, done, self, self.now(), patience=queue_deadline, user=user, client=client)
         self.admission.enter(ticket)
@@ -141,7 +141,7 @@ class Pool:
 
     def _forget(self, ticket: Ticket) -> bool:
         """
-        Remove a job that runs in a worker of its own from the records; was it there?
+        Remove a job that has its own worker from the records. Returns whether it was there.
         """
         if ticket not in self._running:
             return False
@@ -177,7 +177,7 @@ class Pool:
             self._fail(ticket, error)
             self._reactor.barrier.caught(worker.run, error)  # it retires
             return
-        if not execution.over:  # else it was lost at once, and may run elsewhere by now
+        if not execution.over:  # otherwise its runner was lost at once, and it may already run elsewhere
             ticket.execution = execution
             ticket.runner = worker.running
             worker.lent(ticket)
@@ -189,7 +189,7 @@ class Pool:
         try:
             taken = take(worker)
         except Exception as error:
-            if not worker.busy:  # else the lease's end comes
+            if not worker.busy:  # otherwise `lease_over` follows
                 self._ledger.end(ticket.user, ticket.job.limits.memory)
             self._fail(ticket, error)
             self._reactor.barrier.caught(worker.lease, error)
@@ -217,12 +217,12 @@ class Pool:
             self.failed += 1
         self._answer(ticket, report)
         if self.queue:
-            self.admission.serve()  # what waited for room in its user's quota
+            self.admission.serve()  # jobs that waited for their user's quota
         self.check_drained()
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
         """
-        Answer a job that a bug of ours has ended.
+        Answer a job that a bug of leeward has ended.
         """
         self.failed += 1
         self._answer(ticket, internal("Bug", bug(error)))
@@ -241,7 +241,7 @@ class Pool:
 
     def lost(self, ticket: Ticket) -> None:
         """
-        For a ticket: its runner died before it had the code. Back to the head of the queue.
+        For a ticket: its runner died before it had the code. Put it back at the head of the queue.
         """
         self._forget(ticket)
         ticket.execution = None
@@ -266,10 +266,10 @@ class Pool:
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
                      seconds: float) -> Ticket | None:
         """
-        For a session: have it *take* a worker, at once or within so many *seconds*.
+        For a session: call *take* with a worker, at once or within *seconds*.
 
         Returns:
-            What waits, or None if it was at once.
+            The waiting ticket, or None if there was a free worker.
 
         Raises:
             ShuttingDown, Busy, BadRequest: as `submit`.
@@ -283,7 +283,7 @@ class Pool:
         For a session: run *job* in its process.
 
         Args:
-            start: of a job that the fast path has sent to the process already; no quota holds its user.
+            start: for a job that the fast path has already sent to the process; its user has no quota.
 
         Raises:
             ShuttingDown, Busy, BadRequest: as `submit`.
@@ -304,7 +304,7 @@ class Pool:
 
     def ran_in(self, lease: Lease, ran: Ran, user: int) -> None:
         """
-        For a session, whose user no quota holds: a job is over of which nobody here has heard before.
+        For a session whose user has no quota: the fast path has run a job that the pool didn't know of.
         """
         lease.ran(ran)
         self.done += 1
@@ -356,7 +356,7 @@ class Pool:
     @property
     def crowded(self) -> bool:
         """
-        Do jobs wait for a worker, or as good as wait?
+        Whether jobs wait for a worker, or are likely to wait.
         """
         return bool(self.queue) or self.admission.shedding.on
 
@@ -364,7 +364,7 @@ class Pool:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. Nobody is to be ended; what was to come of it is looked for.
+        For the barrier: a callback has failed. Nothing is ended; do what it may have left undone.
         """
         if self._mending is None and not self.workforce.closed:
             self._mending = self._reactor.after(_MEND_S, self._mend)
@@ -379,36 +379,36 @@ class Pool:
 
     def drain(self, seconds: float, done: Callable[[], None], why: Refused | None = None) -> None:
         """
-        Take no more jobs, let those that run end within *seconds*, then call *done*. Every job is answered before:
-        one that waited has not run and is refused, one that is cut has a result that says so.
+        Take no more jobs, let running jobs end within *seconds*, then call *done*. Every job is answered before that: a
+        waiting job is refused, and has not run; a job that was ended has a result that says so.
 
         Args:
-            why: what those that wait are told, if it isn't that the daemon ends.
+            why: the refusal of waiting jobs, if the daemon isn't ending.
         """
         self._drain.start(seconds, done, why)
 
     def close(self) -> None:
         """
-        Of one of several pools that has been drained: count for nobody any more.
+        Remove this pool, which was drained, from the accounts of the others.
         """
         self._ledger.close()
 
     def cut(self) -> None:
         """
-        End what still runs of a drain; harmless twice.
+        End the jobs that a drain still waits for. May be called repeatedly.
         """
         self._drain.cut()
 
     def check_drained(self) -> None:
         """
-        A job has ended, or waits no longer: if a drain waits for that, say so.
+        A job has ended or left the queue: tell a drain that waits for that.
         """
         self._drain.check()
 
     @property
     def over(self) -> bool:
         """
-        Is the pool draining, and has no job any more?
+        Whether the pool is draining and has no jobs left.
         """
         return self._drain.started and self._drain.over
 
@@ -428,7 +428,7 @@ class Pool:
     @property
     def running(self) -> dict[int, Ticket]:
         """
-        What runs, by the number of its runner.
+        The running tickets, by the number of their runner.
         """
         return {ticket.runner: ticket for ticket in self._running}
 
@@ -438,7 +438,7 @@ class Pool:
 
     def counts(self) -> dict[str, dict[str, int] | int]:
         """
-        The part of `leeward status` that is the pool's.
+        The pool's part of `leeward status`.
         """
         return {
             **self.workforce.counts(),

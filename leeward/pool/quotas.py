@@ -22,12 +22,12 @@ from leeward.spec.sizes import size_text
 @dataclass(frozen=True, slots=True)
 class Quota:
     """
-    What one user may have. 0 is as much as there is.
+    The bounds of one user. 0 means no bound.
 
     Attributes:
-        jobs: that run at once.
-        memory: bytes, the limits of all running jobs of the user together.
-        rate: jobs a second; a second's worth may come at once.
+        jobs: running jobs.
+        memory: bytes, the sum of the limits of all running jobs of the user.
+        rate: jobs a second; those of one second may come at once.
         connections: at once.
         sandboxes: live ones at once.
     """
@@ -49,7 +49,7 @@ class Quotas:
     Every user's quota.
 
     Attributes:
-        others: of those who are not in *users* and not in *exempt*.
+        others: the quota of users who are neither in *users* nor in *exempt*.
         users: by uid.
         exempt: uids that have none, unless they are in *users*; all others are guests.
         reserve: workers that guests leave to *exempt*, but for the last one.
@@ -68,20 +68,20 @@ class Quotas:
 
     def guest(self, user: int) -> bool:
         """
-        Does *user* have to leave workers to others?
+        Whether *user* has to leave workers to others.
         """
         return self.reserve > 0 and user not in self.exempt
 
     def most(self, user: int, workers: int) -> int:
         """
-        Jobs that *user*, a guest, may run at once on so many *workers*: what his quota says, or all that guests may
-        have but one, which is for the next guest.
+        Jobs that *user*, a guest, may run at once on *workers* workers: what the quota says, but at least one of those
+        that guests may have is left for the next guest.
         """
         return self.of(user).jobs or max(1, workers - self.reserve - 1)
 
     def all_guests(self, workers: int) -> int:
         """
-        Jobs of all guests at once on so many *workers*.
+        Jobs that all guests may run at once on *workers* workers.
         """
         return max(1, workers - self.reserve)
 
@@ -89,7 +89,7 @@ class Quotas:
 @dataclass(slots=True)
 class _Account:
     """
-    What a user has now. *tokens* are jobs that the user may still send, as of *counted*.
+    What a user uses now. *tokens* are jobs that the user may still send, as of *counted*.
     """
 
     jobs: int = 0
@@ -104,11 +104,11 @@ _IDLE = 256
 
 class Book:
     """
-    The ledgers of all pools of a daemon. What a quota says holds for all of them together; the rate is counted in the
-    first one.
+    The ledgers of all pools of a daemon. A quota holds for all of them together; the rate is counted in the first one.
 
     Attributes:
-        freed: called when a job has ended and there are several pools: another pool's may have waited for that.
+        freed: called when a job has ended and there are several pools, because a job in another pool may have waited
+            for that.
     """
 
     def __init__(self) -> None:
@@ -129,11 +129,11 @@ class Ledger:
     Holds users to their *quotas*, which may be replaced at any time.
 
     Args:
-        workers: how many there are to be when so many more of them are given away for long.
+        workers: returns the number of workers there would be if sessions held that many more.
         book: with the ledgers of other pools.
 
     Attributes:
-        wake: has its pool look whether somebody who waits may start.
+        wake: lets its pool check whether a waiting job may start.
         forget_connection: has its pool forget what it knows of a connection.
     """
 
@@ -142,7 +142,7 @@ class Ledger:
         self.quotas = Quotas() if quotas is None else quotas
         self._workers = workers
         self._accounts: dict[int, _Account] = {}
-        self._running = 0  # jobs of everybody
+        self._running = 0  # of all users
         self.wake: Callable[[], None] = _nothing
         self.forget_connection: Callable[[int], None] = _nothing_known
         self._book = Book() if book is None else book
@@ -195,10 +195,10 @@ class Ledger:
 
     def may_start(self, user: int, memory: int, lasting: bool = False) -> bool:
         """
-        Is there room in *user*'s quota for one more running job, and does it leave others what is theirs?
+        Whether *user*'s quota has room for one more running job, and the workers reserved for others stay free.
 
         Args:
-            lasting: it is a session or a sandbox, for which another worker may be made.
+            lasting: the job is a session or a sandbox, for which another worker may be made.
         """
         guest = self.quotas.guest(user)
         if guest and self._of_guests() >= self.quotas.all_guests(self._workers(lasting)):
@@ -207,7 +207,7 @@ class Ledger:
         found = [account for ledger in self._book.ledgers if (account := ledger.account_of(user)) is not None]
         jobs = sum(account.jobs for account in found)
         if not jobs:
-            return True  # `admit` has seen to it that one fits
+            return True  # `admit` has checked that a single job fits
         if guest and self.running(user) >= self.quotas.most(user, self._workers(lasting)):
             return False
         return (not quota.jobs or jobs < quota.jobs) and (
@@ -258,6 +258,6 @@ class Ledger:
         return account
 
     def _tidy(self) -> None:
-        # An account with a rate is kept: without it the user would have the whole rate again.
+        # An account with a rate is kept, because a new one would have the full rate again.
         self._accounts = {user: account for user, account in self._accounts.items()
                           if account.jobs or (account.tokens is not None and self.quotas.of(user).rate)}

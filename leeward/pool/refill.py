@@ -25,11 +25,11 @@ PATIENCE_S = 0.1
 
 class Refill:
     """
-    A queue of the workers that want to arm a runner; each is in it once at most.
+    The queue of workers that want to arm a runner, each at most once.
 
     Args:
         most: armings at once when the store is low.
-        stocked: is there a runner in store for every worker?
+        stocked: returns whether every worker has a runner in store.
     """
 
     def __init__(self, reactor: Reactor, most: int, stocked: Callable[[], bool]) -> None:
@@ -37,7 +37,7 @@ class Refill:
         self._most = most
         self._stocked = stocked
         self._waiting: deque[Worker] = deque()
-        self._arming: dict[int, Timer] = {}  # by the runner's number: when it is waited for no longer
+        self._arming: dict[int, Timer] = {}  # by the runner's number: when others don't wait for it any more
 
     def want(self, worker: Worker) -> None:
         """
@@ -48,7 +48,7 @@ class Refill:
 
     def over(self, runner: int) -> None:
         """
-        This runner is armed, or never will be. Harmless if that was said before.
+        This runner is armed, or has failed. May be called repeatedly.
         """
         timer = self._arming.pop(runner, None)
         if timer is not None:

@@ -34,8 +34,8 @@ class SeatBounds:
     Attributes:
         awake: live sandboxes that may hold all their descriptors at once, and workers that may be left over when
             sandboxes and sessions end; 0 for no bound.
-        seats: sandboxes, if there is no session.
-        price: sandboxes for which there would be room in place of one session.
+        seats: the number of sandboxes, if there is no session.
+        price: the number of sandboxes that take the room of one session.
     """
 
     awake: int = 0
@@ -48,7 +48,7 @@ NO_BOUNDS = SeatBounds()
 
 class RenewableWorker(Protocol):
     """
-    What has to be known of a worker.
+    The properties of a worker that decide.
     """
 
     outdated: bool
@@ -67,8 +67,8 @@ class RenewableWorker(Protocol):
 def vacancy(workers: Mapping[int, RenewableWorker], resting: Collection[int], size: int,
             surplus: int = SURPLUS, first: int = 0) -> int | None:
     """
-    The slot in which a worker is to be made now, or None: one that is missing, or one more where an outdated worker
-    is idle and no worker is on its way in or out.
+    The slot in which a worker has to be made now, or None: that of a missing worker, or a further one if an outdated
+    worker is idle and no worker is being made or ending.
 
     Args:
         resting: slots in which a worker couldn't be made, or failed, and is made again later.
@@ -84,7 +84,8 @@ def vacancy(workers: Mapping[int, RenewableWorker], resting: Collection[int], si
 
 def may_go(worker: RenewableWorker, workers: Mapping[int, RenewableWorker], size: int, surplus: int = SURPLUS) -> bool:
     """
-    May this one go? Not if fewer than *size* others have a job, or could take one; without a *surplus*, one fewer.
+    Whether this worker may be retired: only if at least *size* others have a job or can take one; without a *surplus*,
+    one fewer.
     """
     if not (worker.outdated and worker.free):
         return False

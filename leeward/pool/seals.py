@@ -36,7 +36,7 @@ _LASTS = dt.timedelta(days=3650)
 
 def cryptography() -> tuple[Any, Any, Any]:
     """
-    Of that package: x509, hashes and ec.
+    The modules x509, hashes and ec of that package.
 
     Raises:
         Unsupported: it isn't installed.
@@ -53,7 +53,7 @@ def cryptography() -> tuple[Any, Any, Any]:
 
 def make(policy: Policy) -> Seal | None:
     """
-    For a pool with *policy*; None where no TLS is ended.
+    The seal of a pool with *policy*; None if it terminates no TLS.
 
     Raises:
         BadRequest: a secret's source, or the file of authorities, can't be read.
@@ -69,7 +69,7 @@ def make(policy: Policy) -> Seal | None:
 
 def make_for_lease(secret_count: int) -> LeaseSeal:
     """
-    A fresh authority, and so many fresh placeholders.
+    A new authority, and new placeholders.
     """
     x509, hashes, ec = cryptography()
     from cryptography.hazmat.primitives import serialization as forms
@@ -93,7 +93,7 @@ def make_for_lease(secret_count: int) -> LeaseSeal:
 
 def trusting(spec: SandboxSpec, seal: Seal) -> SandboxSpec:
     """
-    *spec* whose sandboxes have a file of certificates each, which is empty before the daemon has written it.
+    *spec* with a file of certificates for each sandbox, which is empty until the daemon writes it.
     """
     folders = {os.path.dirname(path) for path in (TRUST, *LINKS)} - {"/etc/ssl"}
     view = replace(spec.view,
@@ -106,7 +106,7 @@ def trusting(spec: SandboxSpec, seal: Seal) -> SandboxSpec:
 
 def backstage(view: View, seal: Seal) -> View:
     """
-    *view*, by `trusting`, as the zygote has it: modules that are imported there may read the file.
+    The zygote's version of *view* from `trusting`, because modules that it imports may read the file.
     """
     if not seal.bundle:
         return view
@@ -116,10 +116,10 @@ def backstage(view: View, seal: Seal) -> View:
 
 def check_source(secret: Secret) -> None:
     """
-    Can its value be read, as far as one sees without reading it?
+    Check that a secret's source exists, without reading the value.
 
     Raises:
-        BadRequest: no; whose, and why.
+        BadRequest: names the secret, and the reason.
     """
     kind, _, rest = secret.source.partition(":")
     why = ""

@@ -24,7 +24,7 @@ from leeward.spec.limits import Limits
 
 class SeatRunner(Protocol):
     """
-    `leeward.run.live.LiveRunner`, as far as it is ended from here.
+    The part of `leeward.run.live.LiveRunner` that a seat needs.
     """
 
     def end(self, why: str) -> None: ...
@@ -50,8 +50,8 @@ class Seat:
     Made by `Pool.open_seat`.
 
     Args:
-        opened: called once, with the runner or with why there is none; perhaps before `acquire` returns.
-        lost: called once when the runner has ended and nobody has given the seat back, with the reason.
+        opened: called once, with the runner or the reason why there is none; perhaps before `acquire` returns.
+        lost: called once, with the reason, when the runner has ended before the seat was given back.
         drained: called when the daemon ends.
     """
 
@@ -72,7 +72,7 @@ class Seat:
         Wait for a worker, at most so many *seconds*.
 
         Raises:
-            Refused, BadRequest: there is no use in waiting.
+            Refused, BadRequest: no worker can be had.
         """
         self._wait = self._pool.await_worker(self._limits, self._user, self._take, self._refused, seconds)
 

@@ -49,12 +49,12 @@ class Endable(Cancellable, Protocol):
 
     def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in the job; does it run?
+        Raise KeyboardInterrupt in the job. Returns whether it runs.
         """
 
     def kill(self) -> bool:
         """
-        End the job; does it run?
+        End the job. Returns whether it runs.
         """
 
 
@@ -112,15 +112,15 @@ TABLE: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
 
 def sessions_of(asked: int, workers: int, room: int = 0) -> int:
     """
-    How many sessions a pool may have: *asked*, or below 0 as many as leave half of its *workers* to others, if *room*
-    more are made for sessions.
+    How many sessions a pool may have: *asked*; or, if that is negative, as many as leave half of its *workers* to jobs
+    when *room* more are made for sessions.
     """
     return workers // 2 + room if asked < 0 else min(asked, workers + room)
 
 
 def no_room(count: int, most: int, workers: int) -> Busy | BadRequest:
     """
-    Why there is no place for one more session beside *count* others. It isn't busy where there never will be one.
+    The refusal of a session beyond *count* others: `Busy`, or `BadRequest` if there are never any.
     """
     if not most:
         return BadRequest(f"this daemon has no sessions: of {workers} workers it keeps none for them (max_sessions)")
@@ -133,7 +133,7 @@ class PoolSession:
 
     Attributes:
         user: the uid of its user.
-        egress: the policy of its egress, where its client takes less than the pool's.
+        egress: its client's policy, if that narrows the pool's.
         since: when it was last used, as the reactor tells the time.
         opened: when it was opened.
     """
@@ -159,7 +159,7 @@ class PoolSession:
 
     def acquire(self, opened: Opened, seconds: float) -> None:
         """
-        Wait for a worker, at most so many *seconds*; *opened* is called once.
+        Wait for a worker, at most *seconds*; *opened* is called once.
 
         Raises:
             Refused, BadRequest: there is no use in waiting.
@@ -276,7 +276,7 @@ class PoolSession:
 
     def interrupt(self) -> bool:
         """
-        KeyboardInterrupt in the job that runs; is there one?
+        Raise KeyboardInterrupt in the running job. Returns whether there is one.
         """
         return SessionState.RUNNING is self.state and self._lease is not None and self._lease.interrupt()
 
@@ -284,8 +284,8 @@ class PoolSession:
 
     def reset(self, opened: Opened, seconds: float) -> None:
         """
-        Give up the process for a fresh one; *opened* is called once it is here, or can't be had. Its job, if there is
-        one, must have been taken back.
+        Replace the process by a fresh one; *opened* is called when it is there, or can't be had. A running job must
+        have been cancelled before.
 
         Raises:
             Busy: it waits for a worker already.
@@ -299,7 +299,7 @@ class PoolSession:
 
     def give_up(self) -> None:
         """
-        Nobody waits for its worker any more.
+        The opening was cancelled.
         """
         if SessionState.WAITING is self.state:
             self._on_opened = None
@@ -318,13 +318,13 @@ class PoolSession:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*. What state the process has isn't known any more.
+        For the barrier: a callback has raised *error*, so the state of the process isn't known any more.
         """
         self.lose(bug(error))
 
     def drain(self) -> None:
         """
-        The daemon ends: what has no job has no worker any more, and what has one gets no other.
+        The daemon ends: give back the worker if no job runs; otherwise accept no further job.
         """
         if SessionState.IDLE is self.state:
             self.lose("the daemon is shutting down")
@@ -333,7 +333,7 @@ class PoolSession:
 
     def close(self) -> None:
         """
-        The end. A job that runs must have been taken back.
+        End the session. A running job must have been cancelled before.
         """
         if SessionState.CLOSED is self.state:
             return

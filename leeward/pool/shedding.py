@@ -25,7 +25,7 @@ from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.backlog import Backlog
 
-#: A connection is shed after so many refusals within so many seconds, and for as long as there are as many.
+#: A connection is shed after MOST refusals within LAPSE_S seconds, and while its refusals continue at that rate.
 MOST, LAPSE_S = 8, 0.5
 
 
@@ -46,13 +46,13 @@ class Shedding:
     @property
     def on(self) -> bool:
         """
-        Is a connection shed?
+        Whether any connection is shed.
         """
         return bool(self._connections)
 
     def quiet(self, connection: int) -> bool:
         """
-        Was no job of this connection refused of late?
+        Whether no job of this connection was refused recently.
         """
         return connection not in self._refusals
 
@@ -106,7 +106,7 @@ class Shedding:
 
     def stop(self) -> None:
         """
-        Shed no connection any more. Harmless twice.
+        Shed no connection any more. May be called repeatedly.
         """
         self._refusals.clear()
         timer, self._timer = self._timer, None

@@ -28,23 +28,23 @@ if TYPE_CHECKING:  # a daemon without policies doesn't import these
     from leeward.spec.egress import Secret
     from leeward.spec.egress_tls import Seal
 
-#: Seconds that a command has to tell a value.
+#: Seconds that a command has to print a value.
 COMMAND_S = 30.0
 
 
 #: Bytes that a value can have; the broker takes no more than `egress.values.MOST` of them.
 _MOST = 32768
 
-#: The mark at a value's end is made where the command has succeeded.
+#: The marker after a value, which is written only if the command has succeeded.
 _SHELL = "(eval \"$1\") && printf '\\0'"
 
 
 class OpenSeal:
     """
-    What a pool's sandboxes have in common, as the broker is told of it.
+    The seal of a pool, as the broker gets it.
 
     Attributes:
-        number: by which it is told; 0 before.
+        number: its number for the broker; 0 before it was sent.
     """
 
     def __init__(self, reactor: Reactor, log: EventLog, seal: Seal, secrets: tuple[Secret, ...]) -> None:
@@ -53,14 +53,14 @@ class OpenSeal:
 
     def message(self) -> Sealed:
         """
-        What the broker has to know, beside the descriptors.
+        The message for the broker, without the descriptors.
         """
         return Sealed(self.number, self._seal.bundle, self._seal.trusted, [each.name for each in self._secrets])
 
     @contextmanager
     def opened(self) -> Iterator[list[int]]:
         """
-        A descriptor for each secret, open as long as this. One whose source fails gives nothing.
+        A descriptor for each secret, open as long as the context. If a source fails, its descriptor is at end of file.
         """
         fds: list[int] = []
         try:

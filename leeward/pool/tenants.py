@@ -31,7 +31,7 @@ class Tenants:
         asked: how many sessions and sandboxes there may be together; below 0 as many as the workers allow.
 
     Attributes:
-        most: the same, as a number.
+        most: how many there may be.
     """
 
     def __init__(self, pool: Landlord, admission: Admission, workforce: Workforce, asked: int) -> None:
@@ -42,7 +42,7 @@ class Tenants:
 
     def allow(self, asked: int) -> None:
         """
-        Have at most so many from now on; those that there are stay.
+        Change the bound; open ones stay.
         """
         self.most = sessions_of(asked, self._workforce.size, self._workforce.room)
 
@@ -52,7 +52,7 @@ class Tenants:
         Keep a worker for jobs of one client, as soon as one is free.
 
         Args:
-            opened: called once, with None when it is, or with why it can't be.
+            opened: called once, with None when the session has a worker, or with the reason why it gets none.
             egress: as for `PoolSession`.
 
         Raises:
@@ -88,7 +88,7 @@ class Tenants:
 
     def _check_room(self, sessions: int) -> None:
         """
-        Is there room for so many *sessions* more, or else for a sandbox?
+        Check that there is room for *sessions* more sessions, or, if that is 0, for a sandbox.
 
         Raises:
             Busy: there are as many sessions and sandboxes as there may be.
@@ -113,7 +113,7 @@ class Tenants:
 
     def drain(self) -> None:
         """
-        Have no session without a job keep its worker, and no sandbox.
+        Take the workers of sandboxes, and of sessions that have no job.
         """
         in_any_case(*(session.drain for session in list(self._sessions)), *(seat.drain for seat in list(self._seats)))
 

@@ -46,23 +46,23 @@ class JobSession(Protocol):
 
     def job_over(self) -> None:
         """
-        Its job is over: the client hears of it next.
+        The session's job is over; the client is answered next.
         """
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
     """
-    A submitted job. `cancel` it when nobody waits for it any more.
+    A submitted job. Call `cancel` if its result isn't needed any more.
 
     Attributes:
-        user: the uid of who sent it.
+        user: the sender's uid.
         number: unique in this daemon's life; the security log knows the job by it.
         runner: the number of the runner that has it, or had it; 0 before.
         waited_from: when it was submitted, as the reactor tells the time.
         waited: seconds that it waited for a worker.
-        cancelled: nobody waits for it any more.
-        session: whose job it is, if it has no worker of its own.
+        cancelled: `cancel` was called.
+        session: the session in which it runs, if any.
         take: takes the worker for a session, in place of running the job; False if its runner was lost.
     """
 
@@ -86,13 +86,13 @@ class Ticket:
     @property
     def connection(self) -> int:
         """
-        By which its user sent it; 0 for one that waits on behalf of a session, or in `leeward run`.
+        The number of the connection that sent it; 0 for a ticket of a session's opening, or in `leeward run`.
         """
         return 0 if self.client is None else self.client.fd
 
     def cancel(self) -> None:
         """
-        End the job, or take it out of the queue; its `done` is not called any more.
+        End the job, or remove it from the queue; `done` is not called any more.
         """
         self.done, self.cancelled = None, True
         if self.execution is not None:
@@ -102,7 +102,7 @@ class Ticket:
 
     def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in the job; does it run?
+        Raise KeyboardInterrupt in the job. Returns whether it runs.
         """
         if self.execution is None:
             return False
@@ -111,7 +111,7 @@ class Ticket:
 
     def kill(self) -> bool:
         """
-        End the job, and report it with what it has written; does it run?
+        End the job, and report it with its output. Returns whether it runs.
         """
         if self.execution is None:
             return False
@@ -138,14 +138,14 @@ class Ticket:
 
     def answer(self, report: Report) -> None:
         """
-        Call `done`, once; what nobody takes is closed.
+        Call `done`, once. If there is none, close the report.
         """
         done, self.done = self.done, None
         if self.job.label and report.result is not None:
             report.result = replace(report.result, label=self.job.label, job=self.number)
         if done is not None:
             if self.session is not None:
-                self.session.job_over()  # first: whoever acts on the answer finds the session without a job
+                self.session.job_over()  # first, so that the session accepts a job that follows the answer
             done(report)
         else:
             report.close()

@@ -63,7 +63,7 @@ LOOK_S, WATCH_S = 0.1, 0.02
 LATE_S = 0.1
 #: Seconds between looks while the loop stands still.
 STALLED_S = 0.02
-#: Looks until it is asked whether anything runs.
+#: Looks between two checks whether anything runs.
 _REST = 10
 #: Steps of a hunt in one look.
 _STEPS = 8
@@ -104,7 +104,7 @@ class Standstill:
 @dataclass(frozen=True, slots=True)
 class Overdue:
     """
-    What may have a deadline: a runner, or a process of a live sandbox.
+    An object that may have a deadline: a runner, or a process of a live sandbox.
     """
 
     target: Runner | LiveProcess
@@ -113,7 +113,7 @@ class Overdue:
 
 def deadline(job: Execution) -> float:
     """
-    When *job* has to be over if the loop doesn't see to it, as the reactor tells the time.
+    When the watchdog ends *job*, by the reactor's clock.
     """
     if job.over or not job.started:
         return math.inf
@@ -124,7 +124,7 @@ def deadline(job: Execution) -> float:
 
 def deadlines(tenant: object) -> Iterator[Overdue]:
     """
-    All that *tenant* has running, with when it has to be over.
+    All that *tenant* has running, with the deadlines.
     """
     if isinstance(tenant, Execution):
         yield Overdue(tenant.runner, deadline(tenant))
@@ -156,7 +156,7 @@ class _Bell:
         """
         The present wait, or else the next one, ends at once.
         """
-        with contextlib.suppress(RuntimeError):  # it was rung already
+        with contextlib.suppress(RuntimeError):  # it rings already
             self._lock.release()
 
     def wait(self, seconds: float | None) -> None:
@@ -167,10 +167,10 @@ class Watchdog:
     """
     Args:
         workers: those of the pool.
-        time: the seconds that a job has which the fast path starts by itself.
+        time: the time limit of jobs that the fast path starts.
         report: is called by the loop, when it turns again, with each standstill of TELL_S or more.
         alive: is called by the thread every *period* / 2 while the loop isn't late by *period*; see systemd.py.
-        period: seconds; 0 where nobody wants to know.
+        period: seconds; 0 for never.
     """
 
     def __init__(self, reactor: Reactor, workers: Callable[[], Iterable[WatchedWorker]], *, time: float,
@@ -179,7 +179,7 @@ class Watchdog:
         self._reactor, self._workers, self._time, self._report = reactor, workers, time, report
         self._alive, self._period = alive, period
         self._bell = _Bell()
-        self._watching = False  # memory: is there a runner whose leaf needs looks, or was there one?
+        self._watching = False  # whether the memory of a leaf has to be watched, now or at the last check
         self._over = self._failed = False
         self._loop_thread = threading.get_ident()
         self._turns = -1
@@ -235,7 +235,7 @@ class Watchdog:
 
     def _fail(self, error: Exception) -> None:
         """
-        Have the loop tell of *error*, unless it is still to tell of another one.
+        Let the loop log *error*, unless another one waits to be logged.
         """
         if not self._failed:
             self._failed = True
@@ -247,7 +247,7 @@ class Watchdog:
 
     def _sleep(self) -> None:
         """
-        Until work begins, or the service manager wants a sign.
+        Sleep until a job begins, or the service manager expects a message.
         """
         self._reactor.rouse = self._bell.ring
         try:
@@ -330,7 +330,7 @@ class Watchdog:
 
     def _end(self, target: Runner | LiveProcess, why: Stop) -> bool:
         """
-        End it, unless that was done; was it?
+        End it, unless it has ended already. Returns whether it was ended here.
         """
         if target.ended_by_watchdog is not None:
             return False
@@ -351,7 +351,7 @@ class Watchdog:
 
     def _end_process(self, process: LiveProcess, why: Stop) -> bool:
         """
-        End a process of a live sandbox with all that descends from it.
+        End a process of a live sandbox and all its descendants.
         """
         if process.state is not ProcessState.RUNNING or process.host_pid < 0:
             return False
@@ -372,8 +372,8 @@ class Watchdog:
     @contextlib.contextmanager
     def _borrowed(self, owned: Callable[[], int]) -> Iterator[int]:
         """
-        A duplicate of the descriptor that *owned* tells, for as long as the block lasts; -1 where there is none any
-        more. See the module's head.
+        A duplicate of the descriptor that *owned* returns, for the duration of the block; -1 if it was closed. See the
+        module's docstring.
         """
         fd = owned()
         if fd < 0:

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from leeward.spec.egress import Policy
     from leeward.spec.egress_tls import LeaseSeal, Seal
 
-#: A policy, and that of fetches where it is another one, as `policy_map` makes them.
+#: A policy, and that of fetches if it differs, as `policy_map` makes them.
 Narrowed = tuple[dict[str, Any], dict[str, Any]]
 
-#: Authorities that are made together.
+#: The number of authorities that are made together.
 _BATCH = 8
 
-#: What the C library's resolver reads, and where systemd and others keep the list of name servers.
+#: The file that the C library's resolver reads, and the folders in which systemd and others keep the list of name
+#: servers.
 _RESOLVERS = ("/etc", "/usr", "/lib", "/lib32", "/lib64", "/run/systemd/resolve", "/run/resolvconf",
               "/run/NetworkManager", "/run/nscd")
 
@@ -51,7 +52,7 @@ class PoolWays:
 
     Args:
         policy: as `spec.egress.policy_map` makes it.
-        seals: by what its TLS is ended, if it is.
+        seals: the authorities by which its TLS is terminated, if it is.
     """
 
     def __init__(self, broker: BrokerLink, record: EgressRecord, asks: AskBook, plan: EgressPlan,
@@ -110,11 +111,11 @@ class PoolWays:
 
 class LeaseSeals:
     """
-    Authorities and placeholders of a pool, each for one lease. There is one in stock for each worker without a lease,
-    so that no request waits for it. Of several that are made together each takes a fifth of the time: 0.15 ms.
+    Authorities and placeholders of a pool, each for one lease. One is kept for each worker without a lease, so that no
+    request waits for it. Making several together takes a fifth of the time for each: 0.15 ms.
 
     Attributes:
-        opened: what all leases have in common.
+        opened: the pool's seal, which all leases share.
         certificates: of the host.
     """
 
@@ -125,20 +126,20 @@ class LeaseSeals:
 
     def fill(self, workers: int) -> None:
         """
-        Have one in stock for each of so many *workers* without a lease.
+        Make one for each of *workers* workers without a lease.
         """
         if len(self._stock) < workers:
             self._stock += [self._make() for _ in range(_BATCH)]
 
     def take(self) -> LeaseSeal:
         """
-        That of a lease which begins. It is nobody else's, then or later.
+        Remove and return one, for a new lease. It is never used for another lease.
         """
         return self._stock.popleft() if self._stock else self._make()
 
     def lent(self, own: LeaseSeal) -> Lent:
         """
-        What of it is for the sandbox.
+        The part that the sandbox gets.
         """
         return Lent(dict(zip(self._secrets, own.placeholders, strict=True)), own.certificate)
 
@@ -153,8 +154,8 @@ class Exits:
     An engine's.
 
     Attributes:
-        record: what sandboxes tried.
-        asks: what they wait for.
+        record: the egress log.
+        asks: the connections that wait for an answer.
     """
 
     def __init__(self, reactor: Reactor, log: EventLog) -> None:
@@ -165,7 +166,7 @@ class Exits:
 
     def ways(self, settings: Settings, confinement: Confinement) -> WaysOut:
         """
-        Those of a pool with these *settings*.
+        The ways out of a pool with these *settings*.
 
         Raises:
             Unsupported: a package that the broker needs isn't installed.
@@ -192,10 +193,10 @@ class Exits:
 
     def seated(self, runner: int, sandbox: str, narrowed: Narrowed | None) -> None:
         """
-        A sandbox has this runner, and nothing of its client's runs in it yet.
+        A sandbox has got this runner, and none of its programs runs yet.
 
         Args:
-            narrowed: what its client wants of the pool's policy, and what for its fetches.
+            narrowed: its client's policies, for programs and for fetches.
         """
         self.record.seated(runner, sandbox)
         if narrowed is not None and self.broker is not None:
@@ -220,7 +221,7 @@ class Exits:
 
 def unsourced(policy: Policy) -> Policy:
     """
-    *policy* as the broker gets it: where values and certificates come from is the daemon's.
+    *policy* as the broker gets it, without the sources of values and certificates.
     """
     from dataclasses import replace
 
@@ -230,7 +231,7 @@ def unsourced(policy: Policy) -> Policy:
 
 def begin(confinement: Confinement) -> Begin:
     """
-    What a broker becomes.
+    The first message for a broker.
 
     Args:
         confinement: of any pool. The broker's id is the one before those of all workers.

@@ -25,10 +25,10 @@ from leeward.protocols import Protocol
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Worker
 
-#: A worker that fails is made again after this, doubled each time up to the second figure.
+#: Seconds after which a worker that failed is made again, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 
-#: Workers that were made for sessions are kept for so long after these are over.
+#: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
 
 
@@ -61,7 +61,7 @@ class Work(Protocol):
     @property
     def over(self) -> bool:
         """
-        Is the pool draining, and has no job any more?
+        Whether the pool is draining and has no jobs left.
         """
 
     def check_drained(self) -> None: ...
@@ -77,11 +77,11 @@ class Workforce:
     """
     Attributes:
         by_slot: the workers.
-        offers: by the number of the runner that is on offer to the fast path, the worker that it belongs to.
+        offers: workers by the number of their runner that is on offer to the fast path.
         recycled: workers that have ended.
         runners_made: armed since the start.
-        held: workers that sessions have.
-        closed: no worker is made any more.
+        held: the number of workers that sessions and sandboxes have.
+        closed: no more workers are made.
     """
 
     def __init__(self, reactor: Reactor, maker: WorkerMaker, work: Work, size: int, *,
@@ -116,7 +116,7 @@ class Workforce:
 
     def make_missing(self) -> None:
         """
-        Make the workers that are missing, and the one that is to relieve an outdated one.
+        Make the missing workers, and one that is to replace an outdated one.
         """
         in_any_case(*[self._make_next] * self.wanted)
 
@@ -146,11 +146,11 @@ class Workforce:
 
     def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None:
         """
-        For a worker: it could not do what it has to; it retires.
+        For a worker: it has failed, and retires.
 
         Args:
-            passing: by nothing of its own, so it tries again by itself. That is no reason to wait before another is
-                made in its place, if it comes to that.
+            passing: the cause isn't the worker's, so it tries again by itself, and another one may be made at once if
+                it has to be replaced.
         """
         if not passing:
             self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
@@ -171,7 +171,7 @@ class Workforce:
         else:
             self.make_missing()
         if self._overrun and len(self.by_slot) >= self.wanted:
-            self.renew()  # no new worker comes that would have brought it about
+            self.renew()  # no new worker will cause it
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -181,7 +181,7 @@ class Workforce:
 
     def free(self) -> Worker | None:
         """
-        One that can take a job.
+        A worker that can take a job, or None.
         """
         return next((worker for worker in self.by_slot.values() if worker.free), None)
 
@@ -200,14 +200,14 @@ class Workforce:
     @property
     def crowded(self) -> bool:
         """
-        For a worker: do jobs wait for one?
+        For a worker: whether jobs wait for a worker.
         """
         return self._work.crowded
 
     @property
     def crammed(self) -> bool:
         """
-        For a worker that nobody holds any more: are there enough without it?
+        For a worker whose session has ended: whether there are enough workers without it.
         """
         left = len(self.by_slot) - self.held - self.size - self.surplus
         return 0 < self.bounds.awake < left
@@ -230,7 +230,7 @@ class Workforce:
 
     def stop_offering(self) -> None:
         """
-        Take back what is on offer to the fast path, and offer nothing more.
+        Withdraw the runners on offer to the fast path, and offer no more.
         """
         self._reactor.barrier.steps(*(worker.withdraw for worker in list(self.offers.values())))
         self._offering = False
@@ -263,8 +263,8 @@ class Workforce:
 
     def renews(self) -> bool:
         """
-        For a worker that has had its number of jobs: may it go? Not while nobody could make another in its place; and
-        of those that went on meanwhile, one after the other.
+        For a worker that has had its number of jobs: whether it may retire. Not while no other can be made in its
+        place; workers that went on for that reason retire one after the other.
         """
         if not self._maker.stands:
             if not self._overrun:
@@ -277,7 +277,7 @@ class Workforce:
 
     def renew(self) -> None:
         """
-        Workers can be made again, or one was: let the next one go that is overdue.
+        Workers can be made again, or one was made: retire the next overdue worker.
         """
         overdue = [worker for worker in self.by_slot.values() if worker.overdue]
         self._overrun = bool(overdue)
@@ -286,16 +286,16 @@ class Workforce:
 
     def outdate(self) -> None:
         """
-        Another zygote has taken over: renew the workers of before.
+        Another zygote has taken over: replace the workers of the old one.
         """
         for worker in self.by_slot.values():
-            worker.outdated = worker.pid >= 0  # else the new one is to make it
+            worker.outdated = worker.pid >= 0  # otherwise the new zygote makes it
         self._outdated = True
         self._relieve()
 
     def _relieve(self) -> None:
         """
-        Let outdated workers go that are idle and have been replaced, and have the next one replaced.
+        Retire outdated workers that are idle and have been replaced, and replace the next one.
         """
         for worker in self.workers:
             if may_go(worker, self.by_slot, self.wanted, self.surplus):
@@ -308,19 +308,19 @@ class Workforce:
     @property
     def wanted(self) -> int:
         """
-        How many workers there are to be.
+        The number of workers that there should be.
         """
         return self.with_held(0)
 
     def with_held(self, more: int) -> int:
         """
-        The same if sessions had so many *more*.
+        The same if sessions held *more* more workers.
         """
         return self.size + min(self.room, max(0, self._extra, self.held + more - self.size // 2))
 
     def await_jobs(self, waiting: int) -> None:
         """
-        So many jobs wait: make workers for them, where the pool grows.
+        *count* jobs wait: make workers for them, if the pool grows.
         """
         if self._grows and self.room:
             self._extra = max(self._extra, min(self.room, self._needed(waiting)))
@@ -347,7 +347,7 @@ class Workforce:
 
     def _shrink(self) -> None:
         """
-        Let workers go that were made for sessions or for jobs, and are idle.
+        Retire idle workers that were made for sessions or for waiting jobs.
         """
         self._shrinking = False
         if self.closed:
@@ -360,7 +360,7 @@ class Workforce:
 
     def retire_all(self) -> None:
         """
-        Let every worker go, and make no other, whatever still runs.
+        Retire all workers, even those with jobs, and make no more.
         """
         self.closed = True
         self._reactor.barrier.steps(*(partial(worker.retire, "the daemon is shutting down")
@@ -368,7 +368,8 @@ class Workforce:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the pool hears of it. If what failed was to end a slot's rest, nothing else would.
+        For the barrier: tell the pool, and end the pauses of all slots, because the failed callback may have had to end
+        one.
         """
         self._resting.clear()
         self._work.broken(error)
@@ -377,7 +378,7 @@ class Workforce:
 
     def states(self) -> dict[str, int]:
         """
-        How many workers do what.
+        The number of workers in each state.
         """
         workers = self.by_slot.values()
         busy = sum(worker.busy for worker in workers)

@@ -31,7 +31,7 @@ from leeward.worker.worker import Worker
 from leeward.worker.zygote import Zygote
 
 _BACKOFF_S = 0.2
-#: Signs of what a zygote said before it ended that are told as the reason.
+#: Characters of a zygote's last output that are given as the reason of its end.
 _MOST_WORDS = 4096
 
 
@@ -44,7 +44,7 @@ def pause_after(lost: int) -> float:
 
 class EventLog(Protocol):
     """
-    Where the engine tells what happens.
+    The engine's log.
     """
 
     def debug(self, event: str, /, **fields: object) -> object: ...
@@ -72,7 +72,7 @@ class Zygotes:
         worker_plan: of its keepers.
 
     Attributes:
-        current: the one that serves, or is to; None while there is none.
+        current: the zygote that serves, or is being started; None while there is none.
     """
 
     def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
@@ -82,8 +82,8 @@ class Zygotes:
         self.current: Zygote | None = None
         self._ready = False
         self._lost = 0  # in a row
-        self._due: Timer | None = None  # when it has kept us waiting for too long
-        self._words = ""  # the last that one has said before it was ready
+        self._due: Timer | None = None  # the deadline for its next message
+        self._words = ""  # the last output of a zygote before it was ready
         self._waiting: list[Worker] = []
         self._stopped = False
         duties = ZygoteDuties(
@@ -94,7 +94,7 @@ class Zygotes:
 
     def adopt(self, hatched: Hatched) -> None:
         """
-        Have this one make the keepers.
+        Use this zygote for the keepers.
         """
         self._ready, self._words = False, ""
         self.current = Zygote(self._reactor, hatched, ready=self._on_ready, made=self._on_made,
@@ -106,7 +106,7 @@ class Zygotes:
     @property
     def stands(self) -> bool:
         """
-        Does one serve?
+        Whether a zygote serves.
         """
         return self.current is not None and self._ready
 
@@ -114,7 +114,7 @@ class Zygotes:
 
     def order(self, worker: Worker) -> None:
         """
-        Have *worker*'s keeper made.
+        Order the keeper of *worker*.
         """
         self._waiting.append(worker)
         if self._ready:
@@ -129,7 +129,8 @@ class Zygotes:
 
     def _place_orders(self) -> None:
         """
-        Order what the zygote takes. At the start the first worker has the processors to itself until it can take a job.
+        Order as many keepers as the zygote accepts. At the start only the first worker is made, until it can take a
+        job.
         """
         while self._waiting and self.current is not None and self._ready:
             if not self._workforce.runners_made and len(self._waiting) < len(self._workforce.by_slot):
@@ -148,7 +149,7 @@ class Zygotes:
 
     def _on_order(self) -> list[Worker]:
         """
-        The workers whose keepers the zygote owes us.
+        The workers whose keepers were ordered and aren't made yet.
         """
         return [worker for worker in self._workforce.workers
                 if worker.state is WorkerState.MAKING and worker.pid < 0 and worker not in self._waiting]
@@ -166,7 +167,7 @@ class Zygotes:
 
     def _heard(self) -> None:
         """
-        The zygote said something; for what it still owes it has as long again.
+        The zygote has sent a message; the time for the remaining orders begins again.
         """
         self._expect_nothing()
         if self._on_order():
@@ -176,12 +177,12 @@ class Zygotes:
 
     def _on_silence(self, seconds: float) -> None:
         """
-        A zygote that is stopped, or stuck, would keep its workers from ever being made.
+        Kill a zygote that is stopped or stuck, because its workers would never be made.
         """
         self._expect_nothing()
         if self.current is not None and (self._on_order() or self._waiting or not self._ready):
             self._log.warning("zygote doesn't answer", pid=self.current.pid, seconds=seconds)
-            self.current.process.kill()  # the end of its channel brings the next one
+            self.current.process.kill()  # the end of its channel starts the next one
             self._expect_word(seconds)
 
     def _on_ready(self) -> None:
@@ -199,7 +200,7 @@ class Zygotes:
         else:
             os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
         self._heard()
-        self._place_orders()  # what did not fit into its queue before may now
+        self._place_orders()  # its queue may have room now
 
     def _on_failed(self, message: control.Failed) -> None:
         self._engine.blame(message.layer, message.message)
@@ -212,7 +213,7 @@ class Zygotes:
 
     def _on_words(self, text: str) -> None:
         """
-        While it warms up these are the modules' that it imports, and a failure only if it ends.
+        Error output during the warm-up is that of imported modules, and an error only if the zygote ends.
         """
         if self._ready:
             self._engine.blame("", text)
@@ -228,7 +229,7 @@ class Zygotes:
 
     def _crown(self, heir: Zygote) -> Zygote | None:
         """
-        Take over *heir*, which is ready, in place of the zygote that serves. Workers of before are renewed one by one.
+        Replace the zygote that serves by *heir*, which is ready. The old zygote's workers are replaced one by one.
         """
         old, self.current, self._ready = self.current, heir, True
         self._log.debug("zygote takes over", pid=heir.pid, old=old and old.pid)
@@ -241,7 +242,7 @@ class Zygotes:
 
     def _on_gone(self) -> None:
         """
-        Keepers live on without it; those on order don't.
+        The zygote has ended. Its keepers live on; ordered ones aren't made.
         """
         on_order = self._on_order()
         zygote, self.current, self._ready = self.current, None, False
@@ -286,7 +287,7 @@ class Zygotes:
 
     def mend(self) -> None:
         """
-        After a callback of ours has failed: do what may not have been done.
+        After a callback has failed: do what it may have left undone.
         """
         in_any_case(self._restart, self._place_orders, self._expect_again)
 
@@ -304,7 +305,7 @@ class Zygotes:
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """
-        Let the zygote go without waiting for it; *left* is called when it was reaped. Call `stop` before.
+        End the zygote without waiting; *left* is called when it was reaped. Call `stop` before.
         """
         zygote, self.current, self._ready = self.current, None, False
         self._expect_nothing()
