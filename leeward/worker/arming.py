@@ -38,7 +38,7 @@ _RUNNERS_FDS = 5
 
 class Armer(Protocol):
     """
-    The worker whose runners they are.
+    The worker that owns the runners.
     """
 
     keeper: Keeper
@@ -48,7 +48,7 @@ class Armer(Protocol):
     @property
     def taking(self) -> bool:
         """
-        Does it serve, and will it?
+        Whether the worker serves, and isn't about to retire.
         """
 
     @property
@@ -56,12 +56,12 @@ class Armer(Protocol):
     def want_turn(self) -> None: ...
     def stocked(self) -> None:
         """
-        There is a runner more in store.
+        One more runner is in store.
         """
 
     def stumbled(self, layer: str, text: str, *, passing: bool) -> None:
         """
-        A runner couldn't be armed; *passing* if by nothing of the worker's own.
+        A runner couldn't be armed; *passing* if the cause isn't the worker's.
         """
 
     def doom(self, reason: str) -> None: ...
@@ -72,7 +72,7 @@ class Armer(Protocol):
 
 class Refiller(Protocol):
     """
-    What is asked of the pool, and told to it.
+    The pool.
     """
 
     def renews(self) -> bool: ...
@@ -84,9 +84,9 @@ class Refiller(Protocol):
 class Arming:
     """
     Attributes:
-        runners: by number, all of which a process may be left.
+        runners: by number, all runners that may have processes.
         store: those that wait for a job; the first one is next.
-        report: what the self-check of the first one saw.
+        report: the results of the first runner's self-check.
     """
 
     costs = "worker"
@@ -102,12 +102,12 @@ class Arming:
         self._waits = False  # for a turn
         self._stumbles = Stumbles()
         self._rests = False  # until the next one is tried
-        self._without = False  # nobody asks for a runner for long
+        self._without = False  # a live sandbox has the worker, so no runner is needed
 
     @property
     def count(self) -> int:
         """
-        How many are on their way, or wait for a turn to be.
+        The number of runners that are being armed, or wait for their turn.
         """
         return self._waits + sum(runner.state is RunnerState.ARMING for runner in self.runners.values())
 
@@ -125,14 +125,15 @@ class Arming:
 
     def wanted(self) -> bool:
         """
-        Is there room for one more?
+        Whether another runner is wanted.
         """
         return self._worker.taking and not self._rests and len(self.store) < self.kept
 
     @property
     def kept(self) -> int:
         """
-        How many are to be in store: one for the next job and `spares` more, but no more than jobs are left here.
+        The number of runners that should be in store: one for the next job and `spares` more, but no more than the
+        worker has jobs left.
         """
         if self._without:
             return 0
@@ -142,7 +143,8 @@ class Arming:
 
     def go_without(self) -> None:
         """
-        Let those in store go, and arm none until `go_with`: a live sandbox has the worker, and may keep it for hours.
+        End the runners in store, and arm none until `go_with`: a live sandbox has the worker, and may keep it for
+        hours.
         """
         self._without = True
         while self.store:
@@ -161,7 +163,7 @@ class Arming:
             patient: nobody waits for the runner.
 
         Returns:
-            The number of the runner that is on its way, or None if none is.
+            The number of the runner that is being armed, or None.
         """
         self._waits = False
         if not self.wanted():
@@ -174,7 +176,7 @@ class Arming:
 
     def hurry(self, number: int) -> None:
         """
-        This runner has been armed for too long with what others left it.
+        The arming of this runner takes too long with idle processor time; give it a full share.
         """
         runner = self.runners.get(number)
         if runner is not None and runner.state is RunnerState.ARMING:
@@ -217,7 +219,7 @@ class Arming:
         The keeper has made this runner; *fds* are ours.
         """
         runner = self.runners[number]
-        if len(fds) != _RUNNERS_FDS:  # it reads end of file on its pipe, and goes
+        if len(fds) != _RUNNERS_FDS:  # it reads end of file on its pipe, and ends
             for fd in fds:
                 os.close(fd)
             runner.cut = True
@@ -253,7 +255,7 @@ class Arming:
 
     def move(self, runner: Runner, event: RunnerEvent) -> None:
         """
-        Take *runner* to its next state; the pool hears when it arms no longer.
+        Move *runner* to its next state, and tell the pool when its arming is over.
         """
         was_arming = runner.state is RunnerState.ARMING
         runner.happen(event)
@@ -267,7 +269,7 @@ class Arming:
 
     def failed(self, number: int, layer: str, text: str) -> None:
         """
-        A lock of this runner couldn't be set, or it can't be had for another reason.
+        A lock of this runner couldn't be set, or its arming has failed otherwise.
         """
         runner = self.runners.get(number)
         pause = None if runner is None else pause_of(runner)
@@ -279,14 +281,14 @@ class Arming:
 
     def ended(self, pause: float | None) -> None:
         """
-        A runner had no process any more before it was ready.
+        A runner has ended before it was ready.
         """
         self._stumble("", "a runner ended before it was ready", pause)
 
     def _stumble(self, layer: str, text: str, pause: float | None) -> None:
         """
-        A runner couldn't be armed. Where the cause is none of the worker's another is tried, after *pause* seconds at
-        most; None where it is.
+        A runner couldn't be armed. If the cause isn't the worker's, another one is tried after at most *pause* seconds;
+        *pause* is None if it is.
         """
         self._worker.stumbled(layer, text, passing=pause is not None)
         again = self._stumbles.next(self._reactor.now(), pause, store=bool(self.store))

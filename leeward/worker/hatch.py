@@ -39,7 +39,7 @@ def entry(control: int) -> str:
 
 def _needed(backing: Sequence[str]) -> list[str]:
     """
-    leeward's folder, msgpack's, and the file that is cffi's backend.
+    The folders of leeward and msgpack, and the file of cffi's backend.
 
     Args:
         backing: the last two, of an interpreter of another version.
@@ -93,7 +93,7 @@ class Hatched:
 
     def end(self) -> None:
         """
-        Kill it: nobody has use for it.
+        Kill the zygote, which isn't needed.
         """
         self.channel.close()
         if self.process.stdout is not None:
@@ -126,5 +126,5 @@ def _feed(process: ZygoteProcess, plan: ZygotePlan, control_fd: int) -> None:
         with process.stdin as stdin:
             stdin.write(source.encode(sys.getfilesystemencoding()))
     except BrokenPipeError:
-        pass  # it has ended already: whoever waits for it reads its last words
+        pass  # it has ended already; its channel gives the reason
     process.stdin = None

@@ -51,8 +51,8 @@ def write_id_maps(pid: int, inside: int, host_uid: int, host_gid: int) -> None:
     """
     One user and one group: *inside* in the user namespace of the process *pid* is the host's. user_namespaces(7)
 
-    Only a process of that namespace's parent may write them. Where the zygote has a user namespace of its own, and so
-    the parent isn't ours, a child of ours enters it for that; as the user whose namespace it is we may.
+    Only a process in that namespace's parent may write them. If the zygote has its own user namespace, which then is
+    the parent, a child of the daemon enters it for that; the daemon owns that namespace, so its child may.
 
     Raises:
         KernelRefusal: which file, and the errno.

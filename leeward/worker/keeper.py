@@ -30,10 +30,10 @@ class Keeper:
     """
     Attributes:
         pid: -1 until it was made.
-        gone: it has ended, or never will be.
+        gone: it has ended, or will not be made.
         devpts: out of which terminals are opened; -1 where sandboxes have none.
         rested: `rest` was called.
-        proved: a runner of it has passed the whole of its check of itself, so later ones needn't ask the supervisor.
+        proved: one of its runners has passed the whole self-check, so later ones needn't test the supervisor.
         listeners: the sockets that the broker accepts from, in the order of `isolation.egress.steps`.
     """
 
@@ -59,7 +59,7 @@ class Keeper:
 
     def prove(self) -> None:
         """
-        A runner of it is ready.
+        One of its runners is ready.
         """
         self.proved = True
 
@@ -67,14 +67,14 @@ class Keeper:
 
     def order(self, slot: int, entry: Entry) -> tuple[control.MakeKeeper, list[int]]:
         """
-        The message that has it made, and its descriptors.
+        The message that orders the keeper, and its descriptors.
         """
         fds = [self._far_end.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
         return control.MakeKeeper(slot, entry.into >= 0, len(entry.attach)), fds
 
     def ordered(self) -> int:
         """
-        The order is out: only the keeper holds the far end now.
+        The order was sent: only the keeper holds the far end now.
 
         Returns:
             Our end, for the worker to watch: `receive` when it is readable. `close` ends that.
@@ -84,14 +84,14 @@ class Keeper:
 
     def made(self, pid: int, pidfd: int) -> None:
         """
-        It exists, and waits to be mapped. The worker watches *pidfd*, which is this object's from now on; when it is
-        readable the keeper has ended, and is to be `collect`ed.
+        The keeper exists, and waits for its id maps. This object owns *pidfd* from now on, and the worker watches it;
+        when it is readable the keeper has ended, and has to be `collect`ed.
         """
         self.pid, self._pidfd = pid, pidfd
 
     def map(self, inside: int, ids: tuple[int, int]) -> None:
         """
-        Write its id maps, and let it go on.
+        Write its id maps, and let it continue.
 
         Args:
             inside: the uid and gid in its user namespace.
@@ -136,7 +136,7 @@ class Keeper:
 
     def abandon(self) -> None:
         """
-        Nobody waits for it any more: if it wasn't made yet, it reads end of file when it is, and goes.
+        Stop waiting for it: if it is made later, it reads end of file and ends.
         """
         if self._pidfd < 0:
             self.gone = True
@@ -145,7 +145,7 @@ class Keeper:
 
     def receive(self) -> tuple[control.Message, list[int]] | None:
         """
-        Its next message with descriptors, which are the caller's; None when it is gone.
+        Its next message with descriptors, which the caller owns; None when it has ended.
 
         Raises:
             BlockingIOError: there is none yet.
@@ -156,7 +156,7 @@ class Keeper:
     def send(self, message: control.Message, fds: list[int]) -> None:
         """
         Raises:
-            OSError: it takes none, or is gone.
+            OSError: its channel is full, or it has ended.
         """
         self._channel.send(message, fds)
 
@@ -176,12 +176,12 @@ class Keeper:
 
     def show(self, limits: Limits) -> None:
         """
-        Its next job may use as much as *limits* say, and is told so where programs look for a machine's size.
+        Write *limits* of its next job into the files in which programs look for a machine's size.
 
         Raises:
             OSError: a file can't be written.
         """
-        if limits is self._limits and self._shown:  # as of most jobs: their content needn't be made to be compared
+        if limits is self._limits and self._shown:  # usual: the content needn't be made and compared
             return
         sizes = machine.sizes(limits)
         if sizes == self._shown:
@@ -199,7 +199,7 @@ class Keeper:
 
     def trust(self, certificate: bytes) -> None:
         """
-        Its next job trusts *certificate*, and that of no job before.
+        Its next job trusts *certificate*, and no certificate of an earlier job.
 
         Raises:
             OSError: it can't be written.
@@ -209,8 +209,7 @@ class Keeper:
 
     def rest(self) -> None:
         """
-        A live sandbox has it, and will have it for longer: hold no descriptor that only the next job needs. It gets no
-        other job.
+        A live sandbox keeps it for longer: close the descriptors that only a next job needs. It gets no other job.
         """
         fds, self._sized, self._trust, self.rested = (*self._sized, self._trust), (), -1, True
         for fd in fds:
@@ -221,7 +220,7 @@ class Keeper:
 
     def close(self) -> None:
         """
-        Nothing is told and nothing heard any more. Harmless twice.
+        Close the channel. May be called repeatedly.
         """
         self._far_end.close()
         if self._channel.fileno() >= 0:
@@ -230,7 +229,7 @@ class Keeper:
 
     def kill(self) -> None:
         """
-        End its process, which takes its runners along.
+        Kill its process, and with it its runners.
         """
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):  # gone already
@@ -238,7 +237,7 @@ class Keeper:
 
     def collect(self) -> None:
         """
-        It has ended: give back what was held of it.
+        It has ended: reap it, and close its descriptors.
         """
         pidfd, self._pidfd = self._pidfd, -1
         self.gone = True
@@ -254,7 +253,7 @@ class Keeper:
 
 def _write(fd: int, data: bytes, at: int) -> None:
     """
-    All of *data*, from the place *at* on.
+    Write all of *data* at offset *at*.
 
     Raises:
         OSError: it can't be written.

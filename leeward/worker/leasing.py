@@ -41,16 +41,16 @@ from leeward.worker.terms import WorkerSettings
 
 _NO_LISTENERS = "no descriptors were left for its listeners"
 
-#: After an answer its client is let run before its runner's end takes a processor, unless jobs wait.
+#: Seconds after an answer before its runner is ended, so that the client can run first; not if jobs wait.
 _COURTESY_S = 0.0005
 
-#: A runner that wasn't gone by then, on a host that has no time to spare, gets a full share of what there is.
+#: Seconds after which a runner that hasn't ended gets a full share of processor time, on a busy host.
 _PATIENCE_S = 0.1
 
 
 class Lessor(Protocol):
     """
-    The worker whose runners they are.
+    The worker that owns the runners.
     """
 
     slot: int
@@ -74,7 +74,7 @@ class Queue(Protocol):
     @property
     def crammed(self) -> bool:
         """
-        Are there as many workers as there may be without a session or sandbox?
+        Whether there are enough workers without this one.
         """
     @property
     def fast_path(self) -> FastPath | None: ...
@@ -87,10 +87,10 @@ class Queue(Protocol):
 class Leasing:
     """
     Attributes:
-        execution: the job or the session that has a runner.
-        running: that runner, or the last one while it isn't empty yet.
+        execution: the job, session or sandbox that has a runner.
+        running: that runner, or the last one while it has processes.
         offered: the runner that is on offer to the fast path.
-        clearing: nobody has the listeners until the broker has cleared them.
+        clearing: the listeners can't be leased until the broker has cleared them.
     """
 
     costs = "worker"
@@ -112,7 +112,7 @@ class Leasing:
 
     def offer(self) -> None:
         """
-        Let the fast path have the runner whose turn is next.
+        Offer the next runner to the fast path.
         """
         fast_path = self._pool.fast_path
         if fast_path is None or self.terms.ways_out.listeners:  # the broker has to hear of a job before it runs
@@ -125,7 +125,7 @@ class Leasing:
 
     def withdraw(self) -> None:
         """
-        Whoever wants this worker's next runner has to ask here.
+        Withdraw the offer: only Python uses this worker's next runner.
         """
         runner, self.offered = self.offered, None
         if runner is not None:
@@ -137,7 +137,7 @@ class Leasing:
 
     def stands(self, keeper: Keeper, fds: list[int]) -> bool:
         """
-        The keeper serves, and has sent *fds*: are its listeners there, if it has any?
+        The keeper serves, and has sent *fds*. Returns whether it has all its listeners.
         """
         ways_out = self.terms.ways_out
         try:
@@ -153,14 +153,14 @@ class Leasing:
 
     def emptied(self) -> None:
         """
-        No process of the runner is left that had a job last.
+        No process of the last job's runner is left.
         """
         self.running = None
         self.clearing = not self.terms.ways_out.over(self._worker, self._cleared)
 
     def _cleared(self) -> None:
         """
-        For the broker: nothing is left of what that job has connected.
+        For the broker: no connection of that job is left.
         """
         self.clearing = False
         self._reactor.soon(self._worker.go_on)
@@ -169,7 +169,7 @@ class Leasing:
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
         """
-        The runner on offer has the job of *caller* already.
+        The fast path has given the job of *caller* to the runner on offer.
         """
         if self.offered is not self._arming.store[0]:
             raise Bug(f"runner {start.runner} has a job, and isn't what worker {self._worker.slot} had on offer")
@@ -200,8 +200,8 @@ class Leasing:
         Give an armed runner to a session. Call only when `free`.
 
         Args:
-            lost: called once when the session has it no more, with the reason.
-            policy: of its egress, where that isn't the pool's.
+            lost: called once, with the reason, when the session has lost the runner.
+            policy: its egress policy, if it isn't the pool's.
 
         Raises:
             LeewardError: the runner is gone, or can't be held to *limits*.
@@ -223,8 +223,8 @@ class Leasing:
         Keep an armed runner open for more processes. Call only when `free`.
 
         Args:
-            lost: called once when the runner is open no more, with the reason.
-            keeper: to whom orders go.
+            lost: called once, with the reason, when the runner isn't open any more.
+            keeper: the keeper that gets orders.
             owner: the keeper's uid and gid on the host.
 
         Raises:
@@ -245,13 +245,13 @@ class Leasing:
 
     def _rested(self, keeper: LiveKeeper) -> None:
         """
-        For a live sandbox: it will be there for longer. What others wait for is armed in other workers.
+        For a live sandbox, which stays for longer: arm no further runner here.
         """
         in_any_case(self._arming.go_without, self._worker.group.rest, keeper.rest)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """
-        The keeper tells of a process of a runner that is open, or was.
+        A message of the keeper about a process of an open runner, or one that was open.
         """
         if isinstance(self.execution, LiveRunner):
             self.execution.heard(message, fds)
@@ -269,7 +269,7 @@ class Leasing:
     @property
     def crowded(self) -> bool:
         """
-        Do jobs wait for a worker?
+        Whether jobs wait for a worker.
         """
         return self._pool.crowded
 
@@ -291,7 +291,7 @@ class Leasing:
         """
         caller = execution.caller
         try:
-            caller.finished(report)  # the client first; nobody waits for what follows
+            caller.finished(report)  # the client is answered first; the rest isn't urgent
         except Exception as error:
             self._reactor.barrier.caught(caller.finished, error)
         self.execution = None
@@ -308,7 +308,7 @@ class Leasing:
 
     def give_back(self, runner: Runner) -> None:
         """
-        For a session, or a job that was lost: it has *runner* no more.
+        For a session, or a lost job: it gives back *runner*.
         """
         self.execution = None
         self._arming.go_with()
@@ -329,7 +329,7 @@ class Leasing:
 
     def killed(self, runner: Runner) -> None:
         """
-        For whoever has it: *runner* was killed, and its keeper has to tell its end.
+        For the tenant: *runner* was killed, and its keeper has to report its end in time.
         """
         self._reactor.after(_PATIENCE_S, partial(self._hurry_end, runner))
 
@@ -345,8 +345,9 @@ class Leasing:
 
     def _wait_no_longer(self, runner: Runner, reason: str) -> None:
         """
-        Processes of *runner* don't die: frozen by somebody outside (version 1), or in a call that no signal ends.
-        Whoever has it is answered without their end. They stay locked in, and the worker stays until they are gone.
+        Processes of *runner* don't end: they are frozen from outside (version 1), or in a system call that no signal
+        interrupts. The tenant is answered without waiting for them. They stay confined, and the worker stays until they
+        have ended.
         """
         if runner is self.running and self.execution is not None:
             self.execution.emptied(None, reason)

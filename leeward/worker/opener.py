@@ -30,22 +30,22 @@ from leeward.worker.hatch import import_path
 if TYPE_CHECKING:
     import subprocess
 
-#: Seconds for an answer; the child's own deadline, and what a start takes on a busy machine.
+#: Seconds for an answer: the child's own deadline, and the time of a start on a busy machine.
 LATE_S = 10.0
-#: Orders on their way at once, of everybody; each is a process.
+#: Orders of all users at once; each has a process.
 MOST_ORDERS = 32
 
 _SOURCE = "import sys\nsys.path[:0] = {path!r}\nfrom leeward.crossing import opener\nopener.main({control})\n"
 _ROOM = 1 << 16
 
-#: Called with trees, which are its own then, and device and inode of each; or why there are none.
+#: Called with the trees, which it then owns, and device and inode of each; or with the reason for a failure.
 Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
 
 
 class Opener:
     """
     Args:
-        own: files and folders of the daemon's own, which no sandbox is given.
+        own: the daemon's own files and folders, which can't be mounted.
     """
 
     def __init__(self, reactor: Reactor, own: Callable[[], Sequence[str]]) -> None:
@@ -56,18 +56,18 @@ class Opener:
 
     def begin(self) -> None:
         """
-        Start it before anybody needs it: that takes as long as a dozen sandboxes. If it can't be now, the first order
-        does.
+        Start the process in advance, because a start takes as long as opening a dozen sandboxes. If that fails, the
+        first order starts it.
         """
         with contextlib.suppress(OSError):
             self._there()
 
     def open(self, dock: int, folders: Sequence[Mapping[str, Any]], opened: Opened) -> OpenerOrder:
         """
-        Have *folders* cloned, whose descriptors a client has put on the other end of the socket *dock*.
+        Clone *folders*, whose descriptors a client has sent on the other end of the socket *dock*.
 
         Args:
-            dock: stays the caller's, who may close it now.
+            dock: stays the caller's, who may close it after the call.
             folders: the fields of `spec.folders.Folder`.
 
         Raises:
@@ -105,7 +105,7 @@ class Opener:
     def _send(self, data: bytes, fds: Sequence[int]) -> None:
         try:
             socket.send_fds(self._there(), [data], fds)
-        except (BrokenPipeError, ConnectionResetError):  # it has died: once more, with another one
+        except (BrokenPipeError, ConnectionResetError):  # it has ended: try again with another one
             self._end()
             socket.send_fds(self._there(), [data], fds)
 
@@ -191,7 +191,7 @@ class OpenerOrder:
 
     def cancel(self) -> None:
         """
-        Nobody waits for it any more.
+        The result isn't needed any more.
         """
         self._done = None
         self._release()

@@ -17,7 +17,7 @@ _HELPER = "lw-helper"
 
 def reap(pidfd: int) -> None:
     """
-    Collect a dead process if it became our child; its own parent does otherwise.
+    Reap a dead process if it became our child; otherwise its own parent does.
     """
     try:
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
@@ -27,10 +27,9 @@ def reap(pidfd: int) -> None:
 
 def reap_inits() -> bool:
     """
-    Collect dead inits, and processes beside a runner's first, that became our children before we heard of them.
-
-    One whose keeper died between making it and saying so, and a keeper's helper. Only processes of further pid
-    namespaces and helpers are taken: other children may be somebody else's to wait for.
+    Reap dead inits and further processes of runners that became our children before they were reported, because their
+    keeper died between making and reporting them; and keepers' helpers. Only processes in other pid namespaces and
+    helpers are reaped, because other code may wait for other children.
 
     Returns:
         False if there was no descriptor, or no memory, to look for all of them: call again later.

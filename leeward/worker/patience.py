@@ -12,15 +12,15 @@ from leeward.dataclass import dataclass
 @dataclass(slots=True)
 class Patience:
     """
-    One for an engine and all of its workers. Whoever has the engine may change it while it runs; tests do, where the
-    machine is software, and to see a deadline pass. The configuration has no key for it.
+    The times of an engine and all of its workers. They may be changed while the engine runs; tests do that on emulated
+    machines, and to see a deadline pass. The configuration has no key for them.
 
     Attributes:
         start: seconds for a zygote's imports, and for the first worker after the engine's start.
-        zygote: seconds for one that has a keeper on order to say something. It takes milliseconds; after that it is
-            replaced.
-        keeper: seconds for one to arm a runner, and to tell the end of one that was killed. Both take milliseconds; a
-            keeper that hasn't by then is stopped or stuck, and is replaced.
+        zygote: seconds within which a zygote with an order has to send a message. It takes milliseconds; after that
+            time the zygote is replaced.
+        keeper: seconds for a keeper to arm a runner, and to report the end of one that was killed. Both take
+            milliseconds; after that time the keeper is taken for stopped or stuck, and is replaced.
     """
 
     start: float = 30.0

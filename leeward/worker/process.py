@@ -23,10 +23,10 @@ from leeward.worker.idmaps import write_maps
 
 class ZygoteProcess(Protocol):
     """
-    What is asked of a zygote's process; subprocess.Popen has it, too.
+    The interface of a zygote's process; subprocess.Popen has it, too.
 
     Attributes:
-        stdout: what it says, on stderr as well; None once nobody listens.
+        stdout: its output, with that on stderr; None after it was closed.
     """
 
     @property
@@ -67,7 +67,7 @@ class BackstageProcess:
         made = backstage.here()
 
         def steps(ends: Sequence[Cell]) -> list[Step]:
-            # A session of its own: a Ctrl-C at the daemon's terminal is the daemon's to decide on.
+            # A session of its own, so that a Ctrl-C at the daemon's terminal reaches only the daemon.
             return [Step(Call.SETSID, (), (), gives=Gives.SOMETHING),
                     *descriptors.steps((ends[0], ends[1], ends[1], ends[2], ends[3]), self.CONTROL + 1),
                     *backstage.steps(made, view, modules),
@@ -93,13 +93,13 @@ class BackstageProcess:
 
     def poll(self) -> int | None:
         """
-        How it ended; None while it runs.
+        Its exit status; None while it runs.
         """
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
         """
-        How it ended; waits until it has.
+        Wait for its end, and return its exit status.
         """
         status = self._reap(0)
         assert status is not None
@@ -107,7 +107,7 @@ class BackstageProcess:
 
     def kill(self) -> None:
         """
-        SIGKILL. Nothing happens to one that was reaped: its number may be another's.
+        Send SIGKILL, unless it was reaped: its pid may then be another process's.
         """
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
@@ -118,7 +118,7 @@ class BackstageProcess:
             return self.returncode
         try:
             pid, status = os.waitpid(self.pid, options)
-        except ChildProcessError:  # somebody else has reaped it; how it ended is lost
+        except ChildProcessError:  # it was reaped elsewhere; its status is lost
             pid, status = self.pid, 0
         if pid:
             self.returncode = os.waitstatus_to_exitcode(status)

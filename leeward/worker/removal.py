@@ -13,18 +13,18 @@ from leeward.isolation.cgroup.entry import Leaf, WorkerGroup
 from leeward.loop.reactor import Reactor
 from leeward.run.runner import Runner
 
-#: A group that the kernel doesn't let us remove, and doesn't call busy either, is given up after so many tries.
+#: Tries to remove a group that fails with an error other than EBUSY.
 _REMOVES, REMOVE_S = 100, 0.05
 
 
 class Removal:
     """
-    Of one worker.
+    The groups of one worker's runners.
 
     Args:
-        emptied: is called when one was removed that couldn't be at first.
-        failed: is told of a group that stays.
-        broken: hears what a callback of ours has raised.
+        emptied: called when a group was removed that couldn't be removed at first.
+        failed: called with a group that can't be removed.
+        broken: called with an exception that a callback has raised.
     """
 
     costs = "worker"
@@ -38,13 +38,13 @@ class Removal:
 
     def __bool__(self) -> bool:
         """
-        Is any left?
+        Whether any group is left.
         """
         return bool(self._left)
 
     def dispose(self, runner: Runner) -> None:
         """
-        Give back all that *runner* had, of which no process is left.
+        Release everything of *runner*, which has no processes left.
         """
         removed = False
         try:
@@ -59,7 +59,7 @@ class Removal:
 
     def again(self) -> None:
         """
-        Try those that are left.
+        Try to remove the groups that are left.
         """
         self._left = [runner for runner in self._left if not self.removed(runner.leaf)]
         if self._left:
@@ -68,7 +68,7 @@ class Removal:
 
     def removed(self, group: Leaf | WorkerGroup) -> bool:
         """
-        Remove it, or find after some tries that nobody can.
+        Try to remove a group. Returns True when it was removed, or was given up after some tries.
         """
         try:
             return group.remove()

@@ -25,16 +25,16 @@ from leeward.worker.removal import REMOVE_S, Removal
 from leeward.worker.states import WorkerState
 from leeward.worker.stumbles import AGAIN_MOST_S
 
-#: After a callback of ours has failed in a worker that retires, its steps are taken again.
+#: Seconds after which the steps are taken again when a callback has failed.
 _MEND_S = 0.5
 
-#: After a keeper's death its inits have this long to die of it before they are looked for.
+#: Seconds after a keeper's death until its inits, which die with it, are looked for.
 _ORPHANS_S = 0.1
 
 
 class Leaver(Protocol):
     """
-    The worker that goes.
+    The worker that retires.
     """
 
     group: WorkerGroup
@@ -67,14 +67,14 @@ class Retirement:
 
     def start(self, reason: str) -> None:
         """
-        Take every step, the worker being in its last state but one; a job that runs ends with *reason*.
+        Begin to retire; a running job ends with *reason*.
         """
         self._reason = reason
         self._go()
 
     def _go(self) -> None:
         """
-        Take every step that is left.
+        Take all steps that are left.
         """
         worker = self._worker
         in_any_case(worker.withdraw, worker.keeper.close, worker.keeper.kill,
@@ -84,12 +84,12 @@ class Retirement:
     def _let_go(self, runner: Runner) -> None:
         stop_listening(self._reactor, runner)
         if runner.pidfd >= 0:
-            # The keeper can't tell any more: its init's end is seen by the pidfd.
+            # The keeper can't report any more, so the end of the init is noticed by its pidfd.
             runner.kill()
             self._reactor.forget(runner.pidfd)
             self._reactor.watch(runner.pidfd, READ, partial(self._on_orphan_end, runner))
         else:
-            # Never heard of: it reads end of file on its pipes, or dies with the keeper.
+            # The keeper hasn't reported this runner: it reads end of file on its pipes, or dies with the keeper.
             self._worker.runner_ended(runner.number, None, self._reason)
 
     def _on_orphan_end(self, runner: Runner, _events: int) -> None:
@@ -106,13 +106,13 @@ class Retirement:
                     partial(self._worker.retire, "its keeper is gone"), self.check)
 
     def _reap_inits(self) -> None:
-        # While there are runners: a frozen process beside their first dies later, and its init waits for its end.
+        # Repeated while there are runners: a frozen process may die later, and its init waits for its end.
         if not reap_inits() or self._worker.runners:
             self._reactor.after(AGAIN_MOST_S, self._reap_inits)
 
     def check(self) -> None:
         """
-        Is anything left? If nothing is, the worker is gone.
+        If nothing is left, the worker is gone.
         """
         worker = self._worker
         if worker.state is WorkerState.RETIRING and worker.keeper.gone and not worker.runners and not self.removal:
@@ -125,7 +125,7 @@ class Retirement:
 
     def mend(self) -> None:
         """
-        A callback of ours has failed while the worker retires: take the steps again, a little later.
+        A callback has failed while the worker retires: take the steps again, a little later.
         """
         if self._mending is None:
             self._mending = self._reactor.after(_MEND_S, self._again)

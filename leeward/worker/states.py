@@ -18,7 +18,7 @@ class WorkerState(enum.Enum):
 
     MAKING = "making"      # the zygote was asked for a keeper
     SERVING = "serving"    # the keeper is ready for orders
-    RETIRING = "retiring"  # its channel is closed; its processes are going
+    RETIRING = "retiring"  # its channel is closed; its processes are ending
     GONE = "gone"
 
 

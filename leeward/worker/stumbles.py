@@ -15,8 +15,8 @@ from leeward.run.runner import Runner
 #: without end lets a try through now and then, so what counts is how many tries there are.
 _AGAIN_S, AGAIN_MOST_S, _REMOVED_MOST_S = 0.02, 1.0, 0.1
 
-#: A worker that couldn't arm any for so long, and has none in store, is made anew. Not sooner: a new worker has more
-#: groups to be removed under it than a runner has.
+#: Seconds after which a worker that couldn't arm a runner, and has none in store, is replaced. Not sooner, because a
+#: new worker has more groups that somebody could remove than a runner has.
 _STUMBLES_S = 12.0
 
 #: The longest pause before another runner is tried, by what the kernel said; none for what is the worker's own fault.
@@ -26,7 +26,7 @@ _PAUSES: dict[int | None, float] = {
 
 class Stumbles:
     """
-    Of one worker.
+    The failures of one worker.
     """
 
     def __init__(self) -> None:
@@ -41,10 +41,10 @@ class Stumbles:
 
     def next(self, now: float, pause: float | None, *, store: bool) -> float | None:
         """
-        Seconds until another is to be tried, or None if the worker is to be given up.
+        Seconds until another runner is tried, or None if the worker has to be given up.
 
         Args:
-            pause: seconds at most, or None where the cause is the worker's own.
+            pause: the longest pause, or None if the cause is the worker's.
             store: there are armed runners.
         """
         if not self._count:
@@ -64,8 +64,8 @@ def pause_after(error: Exception) -> float | None:
 
 def pause_of(runner: Runner) -> float | None:
     """
-    The longest pause before another runner is tried, where what this one failed by is none of its worker's: descriptors
-    that were lost, or a group that somebody removed. None for anything else.
+    The longest pause before another runner is tried, if the cause of the failure isn't the worker's: lost descriptors,
+    or a group that somebody removed. None for all other causes.
     """
     try:
         if runner.cut:

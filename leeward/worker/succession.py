@@ -24,7 +24,8 @@ from leeward.wire import control
 from leeward.worker.hatch import Hatched
 from leeward.worker.zygote import Zygote
 
-#: After a successor that couldn't be started, or ended before it was ready; doubled each time up to the second figure.
+#: Seconds until another try, after a successor that couldn't be started or ended before it was ready; doubled each time
+#: up to the second figure.
 _AGAIN_S, _AGAIN_MOST_S = 1.0, 300.0
 
 
@@ -50,10 +51,10 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class ZygoteDuties:
     """
-    What whoever has the zygotes does with a new one.
+    The owner of the zygotes, as far as a successor needs it.
 
     Attributes:
-        owes: does the zygote that serves owe somebody a keeper?
+        owes: whether the zygote that serves still has to make a keeper.
         crown: takes the new one over; returns the old one, or None if there was none.
         made, failed, said, gone: of the new one's messages, as Zygote has them.
     """
@@ -91,7 +92,7 @@ class Succession:
     @property
     def on_its_way(self) -> bool:
         """
-        Is there a new zygote that isn't ready yet, or can't take over yet?
+        Whether there is a new zygote that isn't ready, or can't take over yet.
         """
         return self._heir is not None
 
@@ -114,7 +115,7 @@ class Succession:
         if self._jobs:
             self.start()
         else:
-            self._late = True  # nobody has seen this layout: it is as good as a new one until somebody has
+            self._late = True  # no job has seen this layout yet, so its term begins with the first one
 
     # --- the new one ------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Succession:
 
     def go_on(self) -> None:
         """
-        Let it take over, if it is ready and nobody waits for a keeper of the old one.
+        Let it take over, if it is ready and the old one has made all its keepers.
         """
         heir = self._heir
         if heir is None or not self._ready or self._duties.owes():
@@ -168,7 +169,7 @@ class Succession:
     def _on_failed(self, message: control.Failed) -> None:
         self._log.warning("zygote failed", layer=message.layer, error=message.message)
         if self._heir is not None:
-            self._heir.process.kill()  # the end of its channel brings the rest
+            self._heir.process.kill()  # the end of its channel does the rest
 
     def _on_silence(self) -> None:
         self._due = None
@@ -200,7 +201,7 @@ class Succession:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. The new one, if there is one, isn't to be trusted.
+        For the barrier: a callback has failed. End the new zygote, if there is one.
         """
         heir = self._heir
         if heir is not None:
@@ -209,7 +210,7 @@ class Succession:
 
     def close(self) -> None:
         """
-        End what was started here and isn't anybody else's.
+        End a new zygote that hasn't taken over.
         """
         self._closed = True
         heir, leaving = self._heir, list(self._leaving)

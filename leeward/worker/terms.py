@@ -19,7 +19,7 @@ from leeward.worker.patience import Patience
 
 class LeaseOwner(Protocol):
     """
-    Whose a lease is: `leeward.pool.ticket.Ticket`.
+    The owner of a lease: `leeward.pool.ticket.Ticket`.
 
     Attributes:
         user: the uid.
@@ -38,7 +38,7 @@ class LeaseOwner(Protocol):
 @dataclass(frozen=True, slots=True, repr=False)
 class Lent:
     """
-    What a lease has for itself.
+    What belongs to one lease only.
 
     Attributes:
         variables: that each process of it has beside those of all jobs.
@@ -49,7 +49,7 @@ class Lent:
     certificate: bytes = b""
 
 
-#: What most leases have for themselves.
+#: The usual value: nothing.
 NOTHING_LENT = Lent()
 
 
@@ -70,7 +70,7 @@ class WaysOut(Protocol):
     @property
     def certificates(self) -> bytes | None:
         """
-        What the file of certificates of each worker begins with; None where workers have no such file.
+        The beginning of each worker's file of certificates; None if workers have no such file.
         """
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
@@ -85,23 +85,24 @@ class WaysOut(Protocol):
 
     def owned(self, runner: int, owner: LeaseOwner) -> None:
         """
-        That is *owner*.
+        The tenant's owner is *owner*.
         """
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """
-        No process of that runner is left. May the next one be leased? Else *cleared* is called when it may.
+        No process of that runner is left. Returns whether the next runner may be leased; if not, *cleared* is called
+        when it may.
         """
 
     def gone(self, worker: object) -> None:
         """
-        Nor is the keeper.
+        The keeper has ended.
         """
 
 
 class NoWaysOut:
     """
-    Of a pool without egress.
+    The object of a pool without egress.
     """
 
     listeners = 0

@@ -64,7 +64,7 @@ class Worker:
     Attributes:
         slot: its number in the pool; the cgroup and the host uid follow from it.
         jobs: how many it has run.
-        runners: by number, all of which a process may be left.
+        runners: by number, all runners that may have processes.
         outdated: another zygote has followed the one that made it.
     """
 
@@ -89,7 +89,7 @@ class Worker:
         self._arming = Arming(reactor, self, terms, owner, self._retirement.removal)
         self.runners, self._armed = self._arming.runners, self._arming.store
         self._leasing = Leasing(reactor, self, terms, owner, self._arming)
-        self._doomed: str | None = None  # retire as soon as no job runs, and why
+        self._doomed: str | None = None  # the reason to retire as soon as no job runs
 
     # --- making ---------------------------------------------------------------
 
@@ -123,7 +123,8 @@ class Worker:
         try:
             self.keeper.map(self._terms.uid, self._ids)
         except (KernelRefusal, OSError) as error:
-            # Told as a failure: what can't be mapped once can't the next time, and mustn't be tried without a pause.
+            # Reported as a failure: maps that can't be written once can't be written the next time, so the next try has
+            # to wait.
             self._owner.worker_failed(self, "namespaces", f"id maps: {error}")
             self.retire(f"id maps: {error}")
 
@@ -152,7 +153,7 @@ class Worker:
                 self.runner_ended(number, status, "its init was killed", spent)
             case control.Failed(number, layer, text):
                 self._arming.failed(number, layer, text)
-                self.runner_ended(number, None, text)  # it never was: nobody tells its end
+                self.runner_ended(number, None, text)  # it was never made, so no end is reported
             case control.Started() | control.Unstarted() | control.Exited():
                 self._leasing.heard(message, fds)
             case _:
@@ -188,14 +189,14 @@ class Worker:
 
     def hurry(self, number: int) -> None:
         """
-        For the pool: this runner has been armed for too long with what others left it.
+        For the pool: the arming of this runner takes too long with idle processor time; give it a full share.
         """
         self._arming.hurry(number)
 
     @property
     def report(self) -> dict[str, str]:
         """
-        What the self-check of its first runner saw.
+        The results of its first runner's self-check.
         """
         return self._arming.report
 
@@ -209,14 +210,14 @@ class Worker:
     @property
     def kept(self) -> int:
         """
-        How many are to wait for a job: no more than jobs are left to a worker that will be replaced.
+        The number of runners that should wait for a job: no more than a worker that will be replaced has jobs left.
         """
         return self._arming.kept
 
     @property
     def arming(self) -> int:
         """
-        How many are on their way, or wait for a turn to be.
+        The number of runners that are being armed, or wait for their turn.
         """
         return self._arming.count
 
@@ -226,7 +227,7 @@ class Worker:
     @point("worker.free")
     def free(self) -> bool:
         """
-        May a job start here now?
+        Whether a job may start here now.
         """
         return (self.state is WorkerState.SERVING and self._doomed is None and self._leasing.running is None
                 and not self._leasing.clearing and bool(self._armed) and not self._spent)
@@ -238,14 +239,14 @@ class Worker:
     @property
     def overdue(self) -> bool:
         """
-        Has it had its number of jobs?
+        Whether it has had its number of jobs.
         """
         return self.jobs >= self._terms.recycle_after
 
     @property
     def taking(self) -> bool:
         """
-        Does it serve, and will it?
+        Whether the worker serves, and isn't about to retire.
         """
         return self.state is WorkerState.SERVING and self._doomed is None
 
@@ -263,33 +264,33 @@ class Worker:
     @property
     def running(self) -> int:
         """
-        The number of the runner that has a job, or had the last one and isn't empty yet; 0 for none.
+        The number of the runner that has a job, or had the last one and still has processes; 0 for none.
         """
         return 0 if self._leasing.running is None else self._leasing.running.number
 
     @property
     def runner_on_offer(self) -> Runner | None:
         """
-        What the fast path may give a job by itself.
+        The runner to which the fast path may give a job.
         """
         return self._leasing.offered
 
     def offer(self) -> None:
         """
-        For the pool: let the fast path have the runner whose turn is next.
+        For the pool: offer the next runner to the fast path.
         """
         if self._leasing.offered is None and self.free:
             self._leasing.offer()
 
     def withdraw(self) -> None:
         """
-        Whoever wants this worker's next runner has to ask here.
+        Withdraw the offer: only Python uses this worker's next runner.
         """
         self._leasing.withdraw()
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
         """
-        The runner on offer has the job of *caller* already.
+        The fast path has given the job of *caller* to the runner on offer.
         """
         return self._leasing.job_started(caller, start)
 
@@ -319,13 +320,13 @@ class Worker:
 
     def reconsider(self) -> None:
         """
-        For the pool: a zygote stands again, or another worker was renewed.
+        For the pool: a zygote serves again, or another worker was replaced.
         """
         self._reactor.soon(self.go_on)
 
     def go_on(self) -> None:
         """
-        Look at what is next: the end, a job that waits, or another runner.
+        Decide what is next: the end, a waiting job, or another runner.
         """
         if self.state is not WorkerState.SERVING:
             return
@@ -336,12 +337,12 @@ class Worker:
             self.retire("")
             return
         if self.free:
-            self._owner.worker_free(self)  # a job that waits comes before the runner of a later one
+            self._owner.worker_free(self)  # a waiting job comes before the arming of another runner
         self._arming.refill()
 
     def runner_ended(self, number: int, status: int | None, reason: str, spent: float = 0.0) -> None:
         """
-        No process of this runner is left; as far as its init knows they took *spent* seconds of processor.
+        No process of this runner is left; by its init they took *spent* seconds of processor time.
         """
         runner = self.runners.pop(number, None)
         if runner is None:
@@ -367,15 +368,15 @@ class Worker:
 
     def _take_off(self, runner: Runner, spent: float) -> None:
         """
-        *runner* can have no job any more; its processes took *spent* seconds of processor.
+        Remove *runner*, which can have no further job; its processes took *spent* seconds of processor time.
         """
         if runner is self._leasing.offered:
             self.withdraw()
         if runner in self._armed:
             self._armed.remove(runner)
         if runner is self._leasing.running and self.keeper.sockets():
-            # One whose descriptor was in flight in its own queue goes only when the kernel's collector
-            # comes by, milliseconds later; until then the next job would see its abstract name.
+            # A socket whose descriptor is in flight in its own queue is freed only by the kernel's garbage collector,
+            # milliseconds later; until then the next job would see its abstract name.
             self._doomed = "a job left sockets in its network namespace"
         if runner is self._leasing.running:
             self._show_default()
@@ -396,7 +397,7 @@ class Worker:
 
     def doom(self, reason: str) -> None:
         """
-        Retire, but let a job that runs come to its end first: what failed is another runner.
+        Retire when the running job has ended, because only another runner has failed.
         """
         self.withdraw()
         if self._doomed is None:
@@ -406,7 +407,7 @@ class Worker:
 
     def retire(self, reason: str) -> None:
         """
-        Let the keeper and all its runners go; a job that runs ends with *reason*.
+        End the keeper and all its runners; a running job ends with *reason*.
         """
         if self.state in (WorkerState.RETIRING, WorkerState.GONE):
             return
@@ -426,7 +427,7 @@ class Worker:
 
     def keeper_ended(self) -> None:
         """
-        For its retirement: nobody but the daemon collects what the keeper has left.
+        For its retirement: only the daemon reaps the processes that the keeper has left.
         """
         self._leasing.orphaned()
 

@@ -30,10 +30,10 @@ class Zygote:
     Args:
         hatched: the process; this owns it from now on.
         ready: called once it serves.
-        said: called with what it, or a keeper, had to say on stderr.
+        said: called with output of the zygote or a keeper on stderr.
         made: called with (message, keeper's pidfd) for each keeper; owns the pidfd.
         failed: called with each Failed.
-        gone: called once when it is no more.
+        gone: called once when it has ended.
     """
 
     costs = "zygote"
@@ -57,7 +57,7 @@ class Zygote:
 
     def give(self, plan: WorkerPlan) -> None:
         """
-        Say what keepers and runners have to do. It takes orders then.
+        Send the plan of keepers and runners. After that it accepts orders.
 
         Raises:
             OSError: it is gone.
@@ -73,7 +73,7 @@ class Zygote:
         Ask for a keeper. The descriptors stay the caller's.
 
         Raises:
-            LeewardError: it is gone, or so far behind that it must be.
+            LeewardError: it has ended, or its queue is full, so that it must be stuck.
         """
         try:
             self._channel.send(message, fds)
@@ -98,7 +98,7 @@ class Zygote:
         elif isinstance(message, control.Failed):
             self._failed(message)
         elif isinstance(message, control.Ready):
-            self._hear_out()  # what it said before: imported modules', and no failure
+            self._hear_out()  # output until now is that of imported modules, and no failure
             self._ready()
 
     def _on_words(self, _events: int) -> None:
@@ -106,10 +106,10 @@ class Zygote:
 
     def _hear(self) -> bool:
         """
-        What it, or one of its keepers, wrote to stderr: what imported modules have to say, or a last word.
+        Read output of the zygote or a keeper on stderr: that of imported modules, or the reason of its end.
 
         Returns:
-            Was there something?
+            Whether there was any.
         """
         if self.process.stdout is None:
             return False
@@ -129,7 +129,7 @@ class Zygote:
 
     def _hear_out(self) -> None:
         """
-        All that it has said until now, if that isn't without end.
+        Read all output until now, up to a bound.
         """
         for _ in range(_MOST_SAID // _MOST_WORDS):
             if not self._hear():
@@ -137,7 +137,7 @@ class Zygote:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*, and what it said may be lost. Another one is to be made.
+        For the barrier: a callback has raised *error*, so a message may be lost. Another zygote has to be made.
         """
         in_any_case(self.process.kill, self._end_channel)
 
@@ -153,7 +153,7 @@ class Zygote:
 
     def close(self) -> None:
         """
-        Let it go: it ends when its channel closes. Keepers live on.
+        Close its channel, by which it ends. Keepers live on.
         """
         self._stop_listening()
         if self._channel.fileno() >= 0:
@@ -162,14 +162,14 @@ class Zygote:
 
     def take_office(self, *, failed: Callable[[control.Failed], None], gone: Callable[[], None]) -> None:
         """
-        From now on others hear of what fails, and of its end.
+        Replace the callbacks for failures and for its end.
         """
         self._failed, self._gone = failed, gone
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """
-        Let it go, as `end` does, without waiting for it: it is reaped when it has ended, and killed after so many
-        *seconds*. Then *left* is called.
+        End it, as `end` does, without waiting: it is reaped when it has ended, and killed after *seconds*. Then *left*
+        is called.
         """
         self.close()
         try:
@@ -189,7 +189,7 @@ class Zygote:
 
     def end(self, seconds: float = 0.5) -> None:
         """
-        Close and reap it; kill it if it doesn't go by itself.
+        Close and reap it; kill it if it doesn't end by itself.
         """
         self.close()
         if not self._goes(seconds):
@@ -198,7 +198,7 @@ class Zygote:
 
     def _goes(self, seconds: float) -> bool:
         """
-        Does it end within *seconds*? Popen.wait with a time would look, sleep, and look again.
+        Whether it ends within *seconds*. Popen.wait with a time-out would poll and sleep.
         """
         if self.process.poll() is not None:
             return True
