@@ -78,6 +78,7 @@ def test_c335_cannot_read_a_hidden_file_by_another_name(home: AgentHome, token: 
     attack = ("cat .env; cat ./deep/../.env; ln .env a; cat a; ln -s .env b; cat b; cp .env c; mv .env d; cat d;"
               " mv deep e; cat e/.env; cat /proc/self/cwd/.env /proc/self/root$PWD/.env; umount .env; rm -f .env;"
               " cat .env; tar cf - . | strings; mkdir m; mount --bind . m; cat m/.env; unshare -rm cat .env;"
+              " grep -o 'dir=[^,]*' /proc/self/mountinfo | cut -d= -f2 | while read d; do cat $d/.env; done;"
               " python3 -c 'import os; print(os.pread(os.open(\".env\", os.O_RDONLY), 99, 0))'")
     with control():
         home.settings('[files]\ninclude = [".env"]\n')
@@ -213,12 +214,17 @@ def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
 
 
 @BY_CLIENT
-def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home: AgentHome) -> None:
+def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home: AgentHome, daemon: LiveDaemon) -> None:
     """
     Editors, shells, other agents and package managers obey these files. A change of another file gives no notice.
     """
-    with control():
-        assert "obey" not in within(home, "echo x >code.py")
+    with control(), leeward.Sandbox(socket=daemon.socket, profile="agent", mounts=[
+            leeward.Mount(home.project, str(home.project), writable=True)]) as box:
+        said = box.shell("echo evil >.envrc", cwd=str(home.project))
+        assert "evil\n" == (home.project / ".envrc").read_text()
+        assert "" == said.stdout_text + said.stderr_text
+    (home.project / ".envrc").unlink()
+    assert "obey" not in within(home, "echo x >code.py")
     for path in (".envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".npmrc", ".mcp.json", ".claude/settings.json",
                  ".husky/pre-commit", ".bashrc", ".devcontainer/devcontainer.json", ".cargo/config.toml"):
         said = within(home, f"mkdir -p $(dirname {path}); echo evil >{path}")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kit import model_api
 from kit.agents import AgentHome, agents_daemon
 from kit.live_daemon import PATIENCE, LiveDaemon, command
 
@@ -50,6 +51,36 @@ def test_a_profile_based_on_agent_has_a_home_and_hidden_names(home: AgentHome) -
     for name, why in (("none", "unknown"), ("workdir", "home is of the profiles")):
         got = home.run("start", "sh", ".", "--profile", name, "--", "-c", "true")
         assert (1, True) == (got.returncode, why in got.stderr), got.stderr
+
+
+# --- hosts ------------------------------------------------------------------------
+
+
+@pytest.mark.needs("usr-curl")
+def test_an_unrestricted_network_is_all_public_names_and_no_private_address(home: AgentHome, tmp_path: Path) -> None:
+    """
+    The tests' names lead to this host, which the settings allow; any name of it is reached then, on the ports that
+    agents have, and what is private otherwise isn't. Without the option none is that nobody has listed.
+    """
+    with model_api.serving_for_agents(["word"]) as api:
+        home.settings(f'[network]\nallow = ["listed.example.org:{api.port}", "127.0.0.1:{api.port}"]\n')
+        line = (f"for name in listed.example.org unlisted.example.org private.example.org metadata.example.org; do"
+                f" echo $name $(curl -sS -m 5 http://$name:{api.port}/models 2>&1 | grep -c '.data.:'); done")
+        dump = tmp_path / "dump"
+
+        def reached(*options: str) -> list[str]:
+            got = home.run("start", "sh", ".", *options, "--dump-network-access", str(dump), "--", "-c", line)
+            assert 0 == got.returncode, got.stderr
+            return [row.split()[0] for row in got.stdout.splitlines() if row.endswith(" 1")]
+
+        assert ["listed.example.org"] == reached()
+        assert "denied unlisted.example.org" in dump.read_text().splitlines()
+        assert ["listed.example.org", "unlisted.example.org"] == reached("--unrestricted-network")
+        names = dump.read_text().splitlines()
+        assert "allowed unlisted.example.org" in names
+        assert {"denied private.example.org", "denied metadata.example.org"} <= {*names}
+        home.settings("")
+        assert [] == reached("--unrestricted-network"), "this host is no public one"
 
 
 # --- packages ---------------------------------------------------------------------

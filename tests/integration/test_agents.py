@@ -131,11 +131,17 @@ def test_a_paste_is_one(home: AgentHome) -> None:
         assert screen.usual == screen.modes()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_it_with_all_that_it_has(home: AgentHome, number: int, status: int) -> None:
+#: Of what is killed, each.
+ROUNDS = 20 if os.environ.get("LEEWARD_LONG") else 1
+
+
+@pytest.mark.parametrize("times", range(ROUNDS))
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_with_all_that_it_has(home: AgentHome, number: int, status: int, times: int) -> None:
     process = started(home)
     process.send_signal(number)
-    process.communicate(timeout=PATIENCE)
+    process.wait(PATIENCE)  # with its input open: the first SIGINT is the agent's, which would see the end of it else
+    process.communicate()
     assert status == process.returncode
     assert [] == home.left()
     assert [] == leeward.Sandbox.list(socket=home.environment()["LEEWARD_SOCKET"])
@@ -285,9 +291,6 @@ def test_an_overlay_is_shown_and_applied_or_not(home: AgentHome) -> None:
 # --- what is killed ---------------------------------------------------------------
 
 
-ROUNDS = 20 if os.environ.get("LEEWARD_LONG") else 1
-
-
 @pytest.mark.parametrize("times", range(ROUNDS))
 def test_kill_9_of_the_command_line(home: AgentHome, times: int) -> None:
     """
@@ -302,6 +305,31 @@ def test_kill_9_of_the_command_line(home: AgentHome, times: int) -> None:
     assert "what it left is gone" in home.run("list").stderr
     assert [] == home.left()
     assert "cleanup\n" == (home.path / "order").read_text()
+
+
+@pytest.mark.parametrize("times", range(ROUNDS))
+def test_kill_9_at_each_step_of_a_start(home: AgentHome, times: int) -> None:
+    """
+    Before there is a sandbox, by a hook that kills its parent; while a file is copied into it, which is a pipe that
+    nobody writes; while a hook runs in it. What is left is undone, however far the start got.
+    """
+    home.settings('[hooks]\ncleanup_host = ["echo $LEEWARD_AGENT >>$HOME/order"]\n')
+    home.define("before", 'command = ["sh"]\n[hooks]\nsetup_host = ["kill -9 $PPID"]\n')
+    home.define("copying", 'command = ["sh"]\nstaged = ["~/pipe"]\n')
+    home.define("hook", 'command = ["sh"]\n[hooks]\nsetup = ["echo begun >begun; exec sleep 1000"]\n')
+    os.mkfifo(home.path / "pipe")
+    processes = [home.popen("start", name, ".") for name in ("before", "copying", "hook")]
+    with open(home.path / "pipe", "wb"):  # waits for who reads it
+        poll_until((home.project / "begun").exists, "the hook is another kernel's process for us")
+        for process in processes[1:]:
+            process.kill()
+        for process in processes:
+            process.communicate(timeout=PATIENCE)
+            assert -signal.SIGKILL == process.returncode
+    home.gone()
+    home.run("list")  # the first one may have been undone by another's start
+    assert [] == home.left()
+    assert ["before", "copying", "hook"] == sorted((home.path / "order").read_text().split())
 
 
 @pytest.mark.parametrize("both", [False, True])
