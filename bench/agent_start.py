@@ -28,8 +28,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from leeward.agents.programs import AgentProgram, find
 from leeward.spec.limits import Limits
 from leeward.spec.profiles import HostPython, python
+from leeward.spec.sandbox import SandboxSpec
 
 DEFINITION = 'command = ["{program}"]\nstate = ["~/.state"]\n'
 
@@ -77,36 +79,52 @@ def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
     return taken
 
 
-def same_view(folder: Path, home: Path, program: str) -> list[str]:
+def sandbox_spec() -> SandboxSpec:
+    """
+    What a program sees in the profile `agent`, beside what its client mounts.
+    """
+    return python(HostPython(sys.executable, sys.version_info[:2], sys.base_prefix), {}, limits=Limits(), terminal=True)
+
+
+def variables(home: Path) -> dict[str, str]:
+    """
+    What a program has in its environment, whatever it runs in.
+    """
+    return {**dict(sandbox_spec().environment), "HOME": str(home), "PWD": str(home / "small"), "USER": "me",
+            "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm-256color"}
+
+
+def same_view(folder: Path, home: Path, program: AgentProgram) -> list[str]:
     """
     Options of bubblewrap's by which a program sees the files and variables that it sees in the profile `agent`. What
     lies in /etc counts: Claude Code reads the certificates there as it starts, which takes it some 25 ms.
     """
-    spec = python(HostPython(sys.executable, sys.version_info[:2], sys.base_prefix), {}, limits=Limits(), terminal=True)
+    view = sandbox_spec().view
     options = ["--unshare-all", "--unshare-user", "--uid", "1000", "--die-with-parent", "--clearenv"]
-    for name, value in {**dict(spec.environment), "HOME": str(home), "PWD": str(home / "small"), "USER": "me",
-                        "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm-256color"}.items():
+    for name, value in variables(home).items():
         options += ["--setenv", name, value]
     options += ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
                 "--tmpfs", str(home)]
     for place in ("/bin", "/sbin", "/lib", "/lib64"):
         if os.path.islink(place):
             options += ["--symlink", os.readlink(place), place]
-    for bind in spec.view.binds:
+    for bind in view.binds:
         if bind.target.startswith("/etc/") and os.path.exists(bind.source):
             options += ["--ro-bind", bind.source, bind.target]
     (folder / "etc").mkdir()
-    for text in spec.view.texts:
+    for text in view.texts:
         if text.target.startswith("/etc/"):
             own = folder / "etc" / os.path.basename(text.target)
             own.write_bytes(text.content)
             options += ["--ro-bind", str(own), text.target]
     for shown in ("small", ".state"):
         options += ["--bind", str(home / shown), str(home / shown)]
-    return [*options, "--ro-bind", program, program, "--chdir", str(home / "small")]
+    for shown in program.shown:
+        options += ["--ro-bind", shown, shown]
+    return [*options, "--chdir", str(home / "small")]
 
 
-def subjects(folder: Path, program: str, arguments: list[str], files: int, env: dict[str, str],
+def subjects(folder: Path, program: AgentProgram, arguments: list[str], files: int, env: dict[str, str],
              terminal: bool) -> dict[str, Callable[[], float]]:
     """
     What is measured, by name.
@@ -122,7 +140,7 @@ def subjects(folder: Path, program: str, arguments: list[str], files: int, env: 
         place.mkdir(exist_ok=True)
         (place / f"{number}.py").touch()
     definition = home / ".config/leeward/agents/agent/agent.toml"
-    definition.write_text(DEFINITION.format(program=program))
+    definition.write_text(DEFINITION.format(program=program.argv[-1]))
     definition.chmod(0o600)
 
     def ours(name: str) -> Callable[[], float]:
@@ -130,10 +148,10 @@ def subjects(folder: Path, program: str, arguments: list[str], files: int, env: 
         return lambda: measure([leeward, "agent", "start", "agent", str(home / name), "--", *arguments], env)
 
     found = {"leeward": ours("small"), "large": ours("large"),
-             "bare": lambda: measure([program, *arguments], env)}
+             "bare": lambda: measure([*program.argv, *arguments], variables(home))}
     bwrap = shutil.which("bwrap")
     if bwrap is not None:
-        argv = [bwrap, *same_view(folder, home, program), program, *arguments]
+        argv = [bwrap, *same_view(folder, home, program), *program.argv, *arguments]
         found["bwrap"] = lambda: measure(argv, env)
     return found
 
@@ -147,7 +165,9 @@ def main() -> int:
     parser.add_argument("program")
     parser.add_argument("arguments", nargs="*")
     asked = parser.parse_args()
-    program = os.path.realpath(shutil.which(asked.program) or asked.program)
+    program = find(asked.program, os.environ)
+    if program is None:
+        parser.error(f"{asked.program}: no such program")
     with tempfile.TemporaryDirectory(prefix="lw-agent-") as place:
         folder = Path(place)
         (folder / "run").mkdir(mode=0o700)
