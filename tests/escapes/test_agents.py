@@ -214,7 +214,8 @@ def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
 
 
 @BY_CLIENT
-def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home: AgentHome, daemon: LiveDaemon) -> None:
+def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home: AgentHome,
+                                                                            daemon: LiveDaemon) -> None:
     """
     Editors, shells, other agents and package managers obey these files. A change of another file gives no notice.
     """
