@@ -25,15 +25,15 @@ from typing import Any
 #: What an exception can have cost: the `costs` of an owner. "nothing": no owner had to be ended.
 COSTS = ("job", "session", "worker", "zygote", "broker", "connection", "nothing")
 
-#: Seconds in which one callback's exceptions are told once; the next line says how many there were.
+#: Seconds in which one callback's exceptions are logged once; the next line has their number.
 TELL_S = 10.0
-#: Names of callbacks that are remembered for that. They are names of our own functions.
+#: Names of callbacks that are remembered for that; all are leeward's functions.
 _MOST_NAMES = 512
-#: Frames of a traceback that are told, the innermost ones.
+#: Frames of a traceback that are logged, the innermost ones.
 _MOST_FRAMES = 16
 
-#: Is told: what the exception cost, the callback's name, the error, where it came from, and how many times it was
-#: raised since it was told last.
+#: Called with what the exception cost, the callback's name, the error, its traceback, and the number of times that it
+#: was raised since the last call.
 Tell = Callable[[str, str, Exception, list[str], int], None]
 
 
@@ -44,7 +44,7 @@ class Barrier:
 
     Attributes:
         faults: exceptions so far.
-        report: is told of each exception, but not more often than TELL_S says.
+        report: called for exceptions, at most once in TELL_S for each callback.
         count: is called for each one with what it cost.
     """
 
@@ -69,7 +69,7 @@ class Barrier:
 
     def note(self, callback: Callable[..., object], error: Exception) -> None:
         """
-        Count *error* and tell it, without any consequence.
+        Count and report *error*, without any consequence.
         """
         self.faults += 1
         try:
@@ -87,7 +87,7 @@ class Barrier:
             self._logged[name] = now, 0
             if self.report is not None:
                 self.report(cost, name, error, trace_of(error), since + 1)
-        except Exception:  # there is nobody left to tell; it is counted
+        except Exception:  # it can't be reported; it is counted
             pass
 
     def steps(self, *steps: Callable[[], object]) -> None:

@@ -55,14 +55,14 @@ os._exit(0)
 
 class DescriptorsPassed(OSError):
     """
-    There are descriptors with the next bytes.
+    The next bytes have descriptors with them.
     """
 
 
 def may_pass(sock: object) -> bool:
     """
-    Can the queue of this connection hold descriptors? Asked once, when it is new: it has that of its listener at
-    connect(2).
+    Whether the queue of this connection can hold descriptors. Asked once, when it is new: it inherits the option from
+    its listener at connect(2).
     """
     if not isinstance(sock, socket.socket) or socket.AF_UNIX != sock.family:
         return False
@@ -75,8 +75,8 @@ def may_pass(sock: object) -> bool:
 @point("connection.guarded")
 def guarded(sock: socket.socket) -> bool:
     """
-    Must it be looked at before it is received from? Then its out-of-band bytes come in order from now on: the kernel
-    would throw one away unseen, with descriptors that are with it.
+    Whether the daemon must peek before it receives. If so, out-of-band bytes are received in line from now on, because
+    the kernel would drop one together with descriptors beside it.
     """
     if not may_pass(sock):
         return False
@@ -183,5 +183,5 @@ class Closer:
                     self._suspects.put(sock)
                     threading.Event().wait(_LOOK_S)
                     return
-                sock.close()  # not the last one: it is on its way
+                sock.close()  # not the last descriptor of it, which is in flight
                 self.passed_on += 1

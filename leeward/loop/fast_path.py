@@ -68,7 +68,7 @@ class Giver(Protocol):
 
     def broken(self, error: Exception) -> None:
         """
-        The runner has a job whose start could not be reported: it mustn't have another.
+        The runner has a job whose start couldn't be reported, so it mustn't get another one.
         """
 
 
@@ -82,7 +82,7 @@ class ReplyAddress:
     request: int
 
 
-#: Seconds after its start for which a session's job may be held back.
+#: Seconds for which the report of the start of a session's job may be delayed.
 _HELD_S = 0.001
 
 
@@ -91,7 +91,7 @@ class FastPath:
     The runners on offer, and the jobs that the fast path has.
 
     Attributes:
-        held: the starts that are held back, by the runner's number, the eldest first.
+        held: the starts that aren't reported yet, by the runner's number, the oldest first.
         offered: how many runners were offered to fresh jobs so far.
     """
 
@@ -197,8 +197,8 @@ class FastPath:
 
     def flush(self, now: float = math.inf) -> None:
         """
-        Report the starts that were held back and are due *now*, or all of them: do so before anything is done to a
-        job, a runner or a connection.
+        Report the delayed starts that are due *now*, or all of them. Must be called before any change of a job, a
+        runner or a connection, so that the bookkeeping is complete.
         """
         while self.held and now >= self._due():
             self._report_start(*self.held.pop(next(iter(self.held))))
@@ -206,7 +206,7 @@ class FastPath:
     @property
     def due(self) -> float | None:
         """
-        When the next start that was held back is to be reported, CLOCK_MONOTONIC seconds.
+        When the next delayed start has to be reported, CLOCK_MONOTONIC seconds.
         """
         return self._due() if self.held else None
 
@@ -225,7 +225,7 @@ class FastPath:
 
 def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:
     """
-    The constant bytes of the messages, cut out of what the encoders give for values that can be found again.
+    The constant bytes of the messages, taken from encoded messages with values that can be found in them.
     """
     request = encode_request(Execute(_MARK_ID, code=_MARK))[4:]
     turn = encode_request(Execute(_MARK_ID, session=_MARK_SESSION, code=_MARK))[4:]

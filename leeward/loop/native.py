@@ -120,8 +120,8 @@ class NativeReactor(Reactor):
         self._turns += 1
         if not count:
             return
-        # First the jobs that have begun: until their owners know, they might give the runner away. Of a session's
-        # runner a turn may tell several times, and in order.
+        # Started jobs are reported first: until their owners know, they might give the runner to another job. A
+        # session's runner may be reported several times in a turn, in order.
         first: list[tuple[Receiver, Any]] = []
         rest: list[Any] = []
         for event in self._loop.events[0:count]:
@@ -183,7 +183,7 @@ class NativeReactor(Reactor):
         stream = self._stream_before(fd)
         if stream is None:
             return
-        stream.allow_fast_path(False)  # who was served earlier in this turn may have said otherwise
+        stream.allow_fast_path(False)  # a callback earlier in this turn may have changed it
         receiver = stream.receiver
         try:
             if size < 0:
@@ -226,7 +226,7 @@ class NativeReactor(Reactor):
                 except Exception as error:
                     self.barrier.caught(failed, error)
             return
-        # Who was accepted before the listener was forgotten waits for an answer as everybody else.
+        # Connections that were accepted before the listener was forgotten are served as all others.
         sock = socket.socket(fileno=result)
         if met is None:
             self.closer.close(sock)

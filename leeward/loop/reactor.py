@@ -39,8 +39,8 @@ _NOBODY = (None, 0, 0)
 #: Connections accepted in a row, each of which is met, or sent away, before the next.
 _TURN_ACCEPTS = 64
 
-#: A descriptor stays ready until it is read. If its callback fails so many times within so many seconds, it
-#: isn't looked at for a while: the first pause, doubled each time up to the second figure, in seconds.
+#: A descriptor stays ready until it is read. If its callback fails this many times within this many seconds, the
+#: descriptor isn't watched for a while: the first pause, doubled each time up to the second figure, in seconds.
 _FAILURES, _WITHIN_S = 5, 1.0
 _PAUSE_S, _PAUSE_MOST_S = 0.1, 5.0
 
@@ -127,7 +127,7 @@ class _Door:
 
 def _nobody(_: str) -> None:
     """
-    Who hears that the ring was left, unless somebody wants to.
+    The default of `left_ring`.
     """
 
 
@@ -300,8 +300,8 @@ class Reactor:
             self.barrier.caught(call, error)
 
     def _call(self, fd: int, events: int) -> None:
-        # One served earlier in this turn may have forgotten it, or have closed it and watch
-        # another by the same number now, about which *events* says nothing.
+        # A callback earlier in this turn may have forgotten the descriptor, or closed it and watched another one with
+        # the same number, to which *events* don't apply.
         callback, since, _ = self._callbacks.get(fd, _NOBODY)
         if callback is not None and since < self._turns:
             try:
@@ -327,7 +327,7 @@ class Reactor:
 
     def _pause(self, fd: int, failing: _Failing) -> None:
         failing.paused, failing.count = True, 0
-        with contextlib.suppress(OSError):  # closed by an owner that is half gone
+        with contextlib.suppress(OSError):  # closed by an owner that is ending
             self._unregister(fd)
         self.after(failing.pause, partial(self._resume, fd, failing))
         failing.pause = min(2 * failing.pause, _PAUSE_MOST_S)

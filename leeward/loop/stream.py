@@ -71,7 +71,7 @@ class Ran:
 
 class Receiver(Protocol):
     """
-    Whose connection it is.
+    The owner of a connection.
     """
 
     def received(self, data: bytes) -> None:
@@ -86,17 +86,17 @@ class Receiver(Protocol):
 
     def room(self) -> None:
         """
-        What was refused by BlockingIOError may be tried again.
+        There is room: a `send` that raised BlockingIOError may be tried again.
         """
 
     def sent(self, count: int) -> None:
         """
-        What `send` said None of is over: bytes taken, or -errno. It comes after `close`, too.
+        A `send` that returned None is complete: bytes taken, or -errno. Also called after `close`.
         """
 
     def job_started(self, start: JobStart) -> None:
         """
-        A request of code alone went by the fast path; its report is told already when it comes.
+        A request of code alone took the fast path. Called before the job's report.
         """
 
     def ran(self, ran: Ran) -> None:
@@ -125,7 +125,7 @@ class Stream(Protocol):
 
     def read(self, on: bool) -> None:
         """
-        Whether input is wanted. What was under way may still come.
+        Read input, or stop reading. Bytes that are being received may still arrive.
         """
 
     def allow_fast_path(self, on: bool) -> None:
@@ -150,7 +150,7 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """
-        Nothing is told any more. The socket stays the caller's, to be closed next.
+        Call nothing any more. The socket belongs to the caller, which has to close it next.
         """
 
 

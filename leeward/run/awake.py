@@ -26,7 +26,7 @@ class Sleeper(Protocol):
 class Awake:
     """
     Args:
-        most: at once; 0 for no bound.
+        most: sandboxes that may be awake at once; 0 for no bound.
     """
 
     def __init__(self, most: int = 0) -> None:
@@ -36,7 +36,7 @@ class Awake:
 
     def stir(self, reactor: Reactor, sandbox: Sleeper) -> None:
         """
-        Something is asked of *sandbox*.
+        *sandbox* has got a request.
         """
         self._until.pop(sandbox, None)
         self._until[sandbox] = reactor.now() + QUIET_S
@@ -59,7 +59,7 @@ class Awake:
 
     def broken(self, _error: Exception) -> None:
         """
-        A look has failed: the next sandbox that is used makes for another one.
+        For the barrier: a check has failed. The next request to a sandbox schedules another one.
         """
         if self._timer is not None:
             self._timer.cancel()

@@ -54,7 +54,7 @@ class Tenant(Protocol):
 
 class SharedLeaf:
     """
-    A leaf to which others' processes belong as well: its limits stay as they are, and are enforced already.
+    A leaf that also has other processes: its limits are set already, and don't change.
     """
 
     needs_ticks = False
@@ -70,7 +70,7 @@ class SharedLeaf:
 
     def usage(self) -> Usage:
         """
-        Its own processor time; the sandbox's peak of memory; and what the sandbox was refused since it began.
+        Its own processor time, the sandbox's peak of memory, and the sandbox's counts of refusals since it began.
         """
         now, before = self._leaf.usage(), self._before
         return replace(now, cpu_time=self._spent(), oom_kills=now.oom_kills - before.oom_kills,
@@ -89,7 +89,7 @@ class SharedLeaf:
             elif self.pid > 0:
                 self._time = max(self._time, self._base + self._own())
         except (OSError, LeewardError):
-            pass  # it is gone, and what was read last holds
+            pass  # it has ended; the last values hold
         return self._time
 
     def _own(self) -> float:
@@ -101,7 +101,7 @@ class SharedLeaf:
 
     def leave_group(self) -> None:
         """
-        Others are in its group from now on, so its process alone is counted.
+        Other processes join its group, so from now on only its own process is counted.
         """
         spent = self._spent()
         self._nest, self._alone = None, False
@@ -112,7 +112,7 @@ class SharedLeaf:
 
     def count_end(self, spent: float) -> None:
         """
-        Its direct child has ended, after *spent* seconds of processor: the last time that can be asked.
+        Its direct child has ended, after *spent* seconds of processor time. The last moment at which it can be counted.
         """
         self._time = max(self._spent(), self._base + spent)
         self.pid = -1
@@ -128,7 +128,7 @@ class SharedLeaf:
 
     def gauges(self) -> Gauges | None:
         """
-        None where others are in its group, or its process is gone.
+        None if other processes are in its group, or its process has ended.
         """
         gauges = self._leaf.gauges()
         if gauges is None or not self._alone:
@@ -187,7 +187,7 @@ class Beside(Runner):
     Args:
         birth: None for a branch of a kernel, which was born otherwise: run/branches.py.
         first: the number of the sandbox's first runner.
-        keeps_door: a kernel's birth channel stays: its branches need it.
+        keeps_door: keep the birth channel open, which a kernel's branches need.
 
     Attributes:
         door: that channel.
@@ -202,7 +202,8 @@ class Beside(Runner):
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
         """
-        What the supervisor grants it counts as the sandbox's, whose first process has sent *scratch* before.
+        Register its listener with the supervisor. What the supervisor grants counts for the sandbox, whose first
+        process has sent *scratch* before.
         """
         if scratch >= 0:
             os.close(scratch)
@@ -215,14 +216,14 @@ class Beside(Runner):
 
     def share(self, denials: Denials) -> None:
         """
-        Its listener is others', too.
+        Other processes use its listener, too.
         """
         self._denials = denials
         self.listening = self.locked = self.checked = True
 
     def close_birth(self) -> None:
         """
-        Once it is born nothing is heard there any more. What is sent there goes one way.
+        Once it is ready the daemon receives nothing on the birth channel any more, and only sends.
         """
         birth = self.birth
         if birth is None or not self._keeps_door or not self.locked:
@@ -238,7 +239,7 @@ class Beside(Runner):
 
     def kill(self) -> None:
         """
-        End it and all that descends from it; the sandbox lives on.
+        End it and all its descendants; the sandbox lives on.
         """
         if self.process is not None:
             self.process.kill()
@@ -249,17 +250,17 @@ class Beside(Runner):
 
 class Interpreter:
     """
-    The process as who lends its runner: the holder of an Execution, or the owner of a Lease's runner.
+    The process as the lender of its runner: the holder of an Execution, or the owner of a Lease's runner.
 
     Args:
         terms: of all jobs of the pool.
-        ready: is called once with the runner, which is leased already: it can be given a job.
+        ready: called once with the runner, which is leased already and can get a job.
         failed: is called in its place, with a layer or "", and the reason.
 
     Attributes:
-        tenant: who is told when it is empty; whoever makes one of `runner` sets this.
-        kin: with whom it shares its group and its listener, once it has branches, or is one.
-        take_back: takes it, and a job that it runs, back from the fast path, if that has it.
+        tenant: told when the runner is empty; set by the code that gives `runner` a tenant.
+        kin: the family that shares its group and listener, once it has branches, or is one.
+        take_back: withdraws it, and a job that it runs, from the fast path.
     """
 
     costs = "job"
@@ -292,14 +293,14 @@ class Interpreter:
 
     def kill(self) -> None:
         """
-        End it. Its tenant is told; nobody is called who was not.
+        End it. The tenant is told; `ready` and `failed` aren't called any more.
         """
         if self.process is not None:
             self.process.kill()
 
     def leave_group(self) -> Nest | None:
         """
-        Its group is its branches', too, from now on: the caller's.
+        Give its group to the caller, because its branches use it, too, from now on.
         """
         self.take_back()  # the fast path counts by the group
         self._leaf.leave_group()

@@ -19,13 +19,13 @@ from leeward.run.runner import Runner
 from leeward.run.verdict import bug
 from leeward.wire import control
 
-#: Of which runner, in which layer (or ""), and why.
+#: Called with the runner, the layer (or ""), and the reason.
 Failed = Callable[[int, str, str], None]
 
 
 def attend(reactor: Reactor, runner: Runner, born: Callable[[Runner], None], failed: Failed) -> None:
     """
-    Listen to its birth channel until it has come all the way, failed, or `stop_listening`.
+    Listen to its birth channel until the runner is ready or has failed, or until `stop_listening`.
     """
     assert runner.birth is not None
     reactor.watch(runner.birth.fileno(), READ, BirthListener(reactor, runner, born, failed).hear)
@@ -33,7 +33,7 @@ def attend(reactor: Reactor, runner: Runner, born: Callable[[Runner], None], fai
 
 def stop_listening(reactor: Reactor, runner: Runner) -> None:
     """
-    Nothing of its birth is wanted any more; harmless if that is so already.
+    Stop listening. May be called repeatedly.
     """
     if runner.birth is not None:
         reactor.forget(runner.birth.fileno())
@@ -52,7 +52,7 @@ class BirthListener:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: what it said could not be heard.
+        For the barrier: a message couldn't be handled.
         """
         in_any_case(partial(stop_listening, self._reactor, self._runner),
                     partial(self._failed, self._runner.number, "", bug(error)))

@@ -42,10 +42,10 @@ from leeward.run.stdio import Streams, birth_channel
 from leeward.wire import control
 from leeward.wire.job import BRANCH_WORD
 
-#: Seconds in which a branch has to be there, once its kernel has said that it forked.
+#: Seconds that a branch has to report, once its kernel has said that it forked.
 BRANCH_S = 10.0
 
-#: Why there is none, if its kernel doesn't say.
+#: The reason why there is no branch, if the kernel gives none.
 _NOBODY = "its kernel has forked no branch"
 
 _CREDENTIALS = struct.Struct("iII")
@@ -56,8 +56,8 @@ class Kin:
     A kernel, its branches, and theirs. It is the `Denials` of all of them.
 
     Args:
-        root: whose listener it is.
-        nest: the group in which all of them are.
+        root: the runner that owns the listener.
+        nest: the group of all of them.
     """
 
     def __init__(self, denials: Denials, root: int, nest: Nest | None) -> None:
@@ -116,7 +116,7 @@ class Kin:
 
 class ForkedProcess(LiveProcess):
     """
-    The process of a branch. Where processes are looked at it is found below its sandbox's init, or below its kernel.
+    The process of a branch. A walk over processes finds it below its sandbox's init, or below its kernel.
     """
 
     _joins = False
@@ -145,7 +145,7 @@ class KernelBranch(Interpreter):
 
     def forked(self, refused: str) -> None:
         """
-        Its kernel has answered: why it couldn't, or "".
+        Its kernel has answered, with the reason of a failure, or "".
         """
         self._answered = True
         if refused or self._shut:
@@ -155,7 +155,8 @@ class KernelBranch(Interpreter):
 
     def refuse(self, why: str) -> None:
         """
-        There is no branch. A process that the kernel has forked all the same has lost its pipes, and is the kernel's.
+        Give up the branch. A process that the kernel has forked nevertheless has lost its pipes, and counts as the
+        kernel's.
         """
         if self._ready is None:
             return
@@ -190,7 +191,7 @@ class KernelBranch(Interpreter):
         if self._answered:
             self.refuse(_NOBODY)
         else:
-            self._let_door_go()  # its kernel may say why
+            self._let_door_go()  # its kernel may give the reason
 
     def _ask(self, pid: int) -> None:
         assert self._door is not None
@@ -280,7 +281,7 @@ class Parent(Protocol):
 @dataclass(frozen=True, slots=True)
 class BranchLayout:
     """
-    A branch that is on its way, and what has to be sent to its kernel; `given` closes that.
+    A branch in the making, and the descriptors that have to be sent to its kernel; `given` closes them.
     """
 
     branch: KernelBranch
@@ -290,7 +291,7 @@ class BranchLayout:
 
     def go(self, of: Interpreter) -> None:
         """
-        Send them. Where its kernel has shut the door, or is over, there is no branch.
+        Send them. If its kernel has closed its door, or is over, there is no branch.
         """
         runner = of.runner
         with self.given:
@@ -307,7 +308,7 @@ class BranchLayout:
 def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Interpreter, terms: RunTerms,
             ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> BranchLayout:
     """
-    Make all of a branch of *of* but its process.
+    Make everything of a branch of *of* except its process.
 
     Raises:
         LeewardError: the daemon lacks descriptors.
@@ -339,7 +340,7 @@ def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Inter
 
 def _sender(door: Socket) -> int | None:
     """
-    The number of who has sent one word; None for no word, and -1 for the end or what isn't one.
+    The pid of the sender of a message; None if there is no message, -1 at the end or for an invalid one.
     """
     try:
         data, ancillary, _, _ = door.recvmsg(2, socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(64),

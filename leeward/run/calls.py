@@ -20,7 +20,7 @@ from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import bug
 
-#: Bytes that are read before others have their turn: a pipe's content, several times.
+#: Bytes that are read in one turn of the loop: the content of a pipe, several times.
 _TURN = 1 << 19
 _READ = 1 << 16
 #: Bytes of a frame's length.
@@ -29,7 +29,7 @@ _HEAD = 4
 
 class CallOwner(Protocol):
     """
-    Whose process it is: `leeward.run.beside.Interpreter`.
+    The owner of the process: `leeward.run.beside.Interpreter`.
     """
 
     def kill(self) -> None: ...
@@ -61,8 +61,8 @@ class CallProcess:
 
     def call(self, body: bytes, heard: Callable[[bytes], None]) -> None:
         """
-        Send a call; *heard* is called once with the body of its answer, unless it is lost before. Not before the one
-        before was answered.
+        Send a call; *heard* is called once with the body of its answer, unless the process is lost before. Only when
+        the previous call was answered.
         """
         if self._lost is None or self._heard is not None:
             raise LeewardError("the process has a call, or is over")
@@ -100,10 +100,10 @@ class CallProcess:
 
     def _read(self) -> bool:
         """
-        Read on; is the answer complete?
+        Read more. Returns whether the answer is complete.
 
         Raises:
-            PeerError: it can't be one, or the process has closed its end.
+            PeerError: it isn't an answer, or the process has closed its end.
         """
         answer, turn = self._answer, len(self._answer) + _TURN
         while len(answer) < turn:

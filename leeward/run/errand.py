@@ -14,7 +14,7 @@ from leeward.run.runner import Runner
 
 class Errand:
     """
-    Of one job of *runner*.
+    The frame of one job of *runner*.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -23,13 +23,13 @@ class Errand:
 
     def set_out(self, frame: bytes, unsent: int | None = None) -> None:
         """
-        Bring *frame*, or only its last *unsent* bytes.
+        Send *frame*, or only its last *unsent* bytes.
         """
         self._unsent = memoryview(frame)[0 if unsent is None else len(frame) - unsent:]
 
     def go_on(self) -> bool:
         """
-        Write as much as the pipe takes; is there nothing more to be written?
+        Write as much as the pipe takes. Returns whether all of it is written.
         """
         try:
             while self._unsent:
@@ -37,7 +37,7 @@ class Errand:
         except BlockingIOError:
             return False
         except BrokenPipeError:
-            pass  # it died; its end, when it is seen, tells why
+            pass  # it has ended; the reason follows with its end
         return True
 
     @property
@@ -50,6 +50,6 @@ class Errand:
     @property
     def left(self) -> int:
         """
-        Bytes of it that the runner hasn't read, as far as can be seen: 0 for none.
+        Bytes of it that the runner hasn't read, as far as the daemon can tell; 0 for none.
         """
         return len(self._unsent) or unread(self._runner.job)

@@ -55,8 +55,8 @@ class Execution:
     The run of one job.
 
     Args:
-        holder: what has *runner* until the job is over.
-        caller: whose job it is.
+        holder: has *runner* until the job is over.
+        caller: gets the report.
         alone: nobody waits for the daemon while the job runs, so that it may rehearse the answer.
         fast_path: takes the answer the fast path, where there is one.
 
@@ -67,7 +67,7 @@ class Execution:
 
     costs = "job"
 
-    _asks_when_late = True  # for the files that it is to bring back
+    _asks_when_late = True  # for the files to collect
 
     def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
                  fast_path: FastPath | None = None) -> None:
@@ -86,7 +86,7 @@ class Execution:
         self._reply = ReplyReader(self._job)
         self._timers: dict[str, Timer] = {}  # by what they are for
         self._helpers: dict[str, Helper] = {}  # likewise
-        self._late = False  # its time is up, and it was asked for its files
+        self._late = False  # its time is up, and it was told to return its files
         self._stop: Stop | None = None
         self._watched: set[int] = set()
 
@@ -136,18 +136,18 @@ class Execution:
         offer = self._offer()
         self._errand.set_out(self._frame())
         self._started = self._reactor.now()
-        self._send()  # first: the runner is awake and at work while we make ready to watch it
+        self._send()  # first, so that the runner works while we prepare to watch it
         if not self._errand.unsent and offer is not None and self._fast_path is not None and self._client is not None:
             self._on_fast_path = self._fast_path.adopt(offer, self._client, self._started)
         self._go_on()
 
     def begin(self, start: JobStart) -> None:
         """
-        Go on with what the fast path has started.
+        Continue a job that the fast path has started.
         """
         self._started = start.started
         self._on_fast_path = not start.unsent
-        if start.unsent and self._fast_path is not None:  # there was no memory for all of it in the pipe, say
+        if start.unsent and self._fast_path is not None:  # for instance, the pipe had no memory for all of it
             self._errand.set_out(self._frame(), start.unsent)
             self._fast_path.withdraw(self._runner.number)
             self._send()
@@ -155,7 +155,7 @@ class Execution:
 
     def _offer(self) -> Offer | None:
         """
-        The runner as the fast path has to know it, if the answer may go that way.
+        The description of the runner for the fast path, if the fast path may answer.
         """
         job = self._job
         if self._client is None or job.collect or job.display or job.label or job.limits.output < SHORT_OUTPUT:
@@ -169,7 +169,7 @@ class Execution:
             self._watch(self._runner.reply, READ, self._on_reply)
             if self._alone:
                 self._reactor.soon(self._rehearse)
-        self._reactor.soon(self._keep_time)  # most short jobs are over in the turn that tells of them
+        self._reactor.soon(self._keep_time)  # most short jobs are over in the turn that reports them
 
     def _keep_time(self) -> None:
         if self.over:
@@ -183,7 +183,7 @@ class Execution:
 
     def take_back(self) -> None:
         """
-        From here on the reply is for us alone.
+        From now on only Python reads the reply.
         """
         if self._on_fast_path and self._fast_path is not None:
             self._on_fast_path = False
@@ -192,7 +192,7 @@ class Execution:
 
     def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
         """
-        The client has its answer: an end in order, with nothing to tell.
+        The fast path has answered the client: the job has finished without details.
         """
         self._on_fast_path = False
         self._used = replace(self._before, cpu_time=self._before.cpu_time + cpu_time)
@@ -208,7 +208,7 @@ class Execution:
 
     def handed_over(self, reply: bytes) -> None:
         """
-        The end has something to tell, or isn't one.
+        The reply has details, or is invalid: handle it here.
         """
         self._on_fast_path = False
         if self.over:
@@ -223,7 +223,7 @@ class Execution:
 
     def _send(self, _events: int = 0) -> None:
         if self._errand.go_on():
-            self._forget(self._runner.job)  # open it stays: it tells how much was read
+            self._forget(self._runner.job)  # it stays open, to find out how much was read
         elif self._runner.job not in self._watched:
             self._watch(self._runner.job, WRITE, self._send)
 
@@ -231,8 +231,8 @@ class Execution:
         """
         Was the runner killed from outside before it had read the whole frame?
 
-        An exit, or an end for want of memory, is the doing of a job too large to be read: it
-        would go the same way elsewhere.
+        An exit, or an end for want of memory, is caused by a job that is too large to be read, and would happen
+        elsewhere, too.
         """
         left = self._errand.left
         killed = status is None or os.WIFSIGNALED(status)
@@ -240,7 +240,7 @@ class Execution:
 
     def _give_up(self) -> None:
         """
-        Nothing of the job has run: let it run elsewhere.
+        Nothing of the job has run: give it to another runner.
         """
         self.over = True
         in_any_case(self._release, self._close_pipes, self._output.drop, partial(self._holder.gone, self))
@@ -251,7 +251,7 @@ class Execution:
         try:
             complete = self._read_reply(REPLY_CHUNK)
         except (PeerError, OSError) as error:
-            self._forget(self._runner.reply)  # what is left in it nobody reads, and it would wake us without end
+            self._forget(self._runner.reply)  # nobody reads the rest, and the pipe would wake the loop again and again
             self.stop(Stop.REPLY if isinstance(error, PeerError) else Stop.STORE)
             return
         if complete and self._late:
@@ -261,16 +261,17 @@ class Execution:
 
     def _read_reply(self, most: int) -> bool:
         """
-        Read on, about *most* bytes, so that a large reply waits its turn; is it complete? Raises as ReplyReader.read.
+        Read about *most* more bytes, so that a large reply takes several turns. Returns whether it is complete. Raises
+        as ReplyReader.read.
         """
         complete = self._reply.read(self._runner.reply, most)
-        if self._reply.closed:  # its exit status will tell
+        if self._reply.closed:  # its exit status follows
             self._forget(self._runner.reply)
         return complete
 
-    def _out_of_time(self) -> None:  # one that wants files back is asked for them before
+    def _out_of_time(self) -> None:  # a job with `collect` is told to return its files first
         self.take_back()
-        self._on_reply(0)  # the loop may be late, and the job not
+        self._on_reply(0)  # the loop may be late although the job isn't
         if self._asks_when_late and self._job.collect and not (self._errand.unsent or self.over or self.stopped) \
                 and self._runner.signal(wire.LATE):
             self._late, self._helpers["overtime"] = True, Overtime(self._reactor, self._runner, self)
@@ -283,7 +284,7 @@ class Execution:
         """
         if self._stop is None and not self.over:
             self._stop = why
-            last = [self._runner.tick] if self._runner.leaf.needs_ticks else ()  # what it took goes with it
+            last = [self._runner.tick] if self._runner.leaf.needs_ticks else ()  # its usage can't be read afterwards
             in_any_case(*last, self._runner.kill, partial(self._holder.killed, self._runner), self.take_back)
 
     def interrupt(self) -> None:
@@ -309,7 +310,7 @@ class Execution:
         self._fault = self._fault or bug(error)
         if self.over:
             self._give_back()
-        elif self.answered:  # whoever took it back now would be answered again
+        elif self.answered:  # a later report would answer it again
             self._stop = self._stop or Stop.BUG
             self._finish((None, self._fault))
         else:
@@ -349,7 +350,7 @@ class Execution:
 
     def _finish(self, end: tuple[int | None, str] | None) -> None:
         """
-        Put the report together; *end* is None where a complete reply tells the end.
+        Make the report; *end* is None if a complete reply says how the job ended.
         """
         if self.over:
             return
@@ -365,7 +366,7 @@ class Execution:
             report.close()
         try:
             self._holder.conclude(self, report)
-        finally:  # after the answer: nobody waits for this
+        finally:  # after the answer, because it isn't urgent
             self._give_back()
 
     def _report(self, end: tuple[int | None, str] | None, duration: float) -> Report:
@@ -402,7 +403,7 @@ class Execution:
 
     def _take_output(self, *, faulted: bool) -> tuple[int, Fault | None]:
         """
-        Take what is left in the pipes. Returns a sealed memfd of it if there is much, or -1; and what a fault said.
+        Read the rest of the pipes. Returns a sealed memfd of large output, or -1; and the text of a fault.
         """
         try:
             self._output.take_rest()
@@ -414,7 +415,7 @@ class Execution:
             return -1, None
         finally:
             if self._stop is None and self._output.truncated:
-                self._stop = Stop.OUTPUT  # seen only in what was left in the pipes
+                self._stop = Stop.OUTPUT  # reached only by the rest in the pipes
 
     def _give_back(self) -> None:
         try:
@@ -445,6 +446,6 @@ class Execution:
             for fd in tuple(self._watched):
                 self._forget(fd)
             self._reply.close()
-            helpers, self._helpers = self._helpers, {}  # a cycle would keep the job until it is collected
+            helpers, self._helpers = self._helpers, {}  # a reference cycle would keep the job in memory
             for helper in helpers.values():
                 helper.close()

@@ -27,7 +27,7 @@ class FilesBehind:
         sizes: bytes by name, in the order in which they come.
 
     Attributes:
-        closed: the job has closed its end before all of them were there.
+        closed: the job has closed its end before all files had arrived.
 
     Raises:
         OSError: a memory file for them can't be made, and they have no room in a reply.
@@ -56,7 +56,7 @@ class FilesBehind:
 
     def take(self, pipe: int, most: int) -> bool:
         """
-        Take on, about *most* bytes; are all there?
+        Receive about *most* more bytes. Returns whether all files are complete.
 
         Raises:
             OSError: there is no memory for them.
@@ -82,7 +82,7 @@ class FilesBehind:
 
     def contents(self) -> dict[str, bytes] | None:
         """
-        The files, where they are in memory for want of a memory file.
+        The files, if they are in memory because no memory file could be made.
         """
         kept = self._kept
         if kept is None:
@@ -108,7 +108,7 @@ class FilesBehind:
 
     def close(self) -> None:
         """
-        Give up what was taken and not given away.
+        Drop the files, unless `give` was called.
         """
         if self._fd >= 0:
             os.close(self._fd)

@@ -42,7 +42,7 @@ from leeward.wire import functions as wire
 
 class CallReader(ReplyReader):
     """
-    The frames that a job sends, of which the one that is no call is its reply.
+    Reads the frames of a job: calls, and then its reply.
 
     Args:
         called: takes the content of each call. It may raise PeerError.
@@ -92,7 +92,7 @@ class Calling(Execution):
     @property
     def taken(self) -> bool:
         """
-        Whoever has called has read its code; what is in the pipe may be answers.
+        A job that has made a call has read its code; the bytes in the pipe may be answers.
         """
         return self._last > 0 or super().taken
 
@@ -100,10 +100,10 @@ class Calling(Execution):
 
     def _heard(self, body: bytes) -> None:
         """
-        What isn't the reply has come.
+        Handle a frame that isn't the reply.
 
         Raises:
-            PeerError: it is no call either, or one that may not be made.
+            PeerError: it isn't a call, or the call isn't allowed.
         """
         try:
             self._called(body)
@@ -130,7 +130,7 @@ class Calling(Execution):
 
     def answer(self, number: int, raised: bool, body: bytes) -> bool:
         """
-        For the exchange: this is the answer to call *number*; does that wait for one?
+        For the exchange: the answer to call *number*. Returns whether the call waits for one.
         """
         timer = self._waiting.pop(number, None)
         if timer is None:
@@ -145,14 +145,14 @@ class Calling(Execution):
 
     def _waited(self, number: int) -> None:
         """
-        Nobody has answered call *number* in time.
+        Call *number* wasn't answered in time.
         """
         self._functions.exchange.withdrawn(number)
         self.answer(number, True, wire.pack_error("TimeoutError", f"no answer within {self._functions.wait:g} s"))
 
     def _body_broken(self) -> None:
         """
-        For the exchange: the body of a call was none, as the client says.
+        For the exchange: the client couldn't decode the body of a call.
         """
         self._wrong = "the arguments of a call are none"
         self.stop(Stop.REPLY)
@@ -170,7 +170,7 @@ class Calling(Execution):
             if job not in self._watched:
                 self._watch(job, WRITE, self._write)
             return
-        except BrokenPipeError:  # it has closed its end, or died, which is seen elsewhere
+        except BrokenPipeError:  # it has closed its end, or has ended; that is handled elsewhere
             self._answers.clear()
         self._forget(job)
 
@@ -179,7 +179,8 @@ class Calling(Execution):
     @property
     def stood(self) -> float:
         """
-        Seconds by which its time limit is later: those that the clock has stood, or may stand where it does.
+        Seconds by which its time limit is extended: those for which the clock was stopped, or may yet be if it is
+        stopped now.
         """
         return self._stood if self._stands_since is None else self._functions.standing
 
@@ -203,7 +204,7 @@ class Calling(Execution):
 
     def _set_clock(self) -> None:
         """
-        While the clock stands: when it would be up if it stood for as long as it may.
+        While the clock is stopped, set the deadline for the longest stop that is allowed.
         """
         timer = self._timers.get("time")
         if timer is not None:  # else `_keep_time` comes
@@ -235,7 +236,7 @@ class Calling(Execution):
 
     def emptied(self, status: int | None, reason: str) -> None:
         """
-        As of any job; nobody is left whose calls could be answered.
+        As of any job; open calls can't be answered any more.
         """
         self._gone = True
         super().emptied(status, reason)

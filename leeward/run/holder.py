@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class Caller(Protocol):
     """
-    Whose job it is.
+    The sender of a job.
 
     Attributes:
         client: where the answer goes, if it may go by the fast path.
@@ -54,7 +54,7 @@ class Caller(Protocol):
 
 class Helper(Protocol):
     """
-    What does a part of an execution's work until the job is over.
+    Does a part of an execution's work until the job is over.
     """
 
     def close(self) -> None: ...
@@ -81,7 +81,7 @@ class RunTerms(Protocol):
 
 class Holder(Protocol):
     """
-    What has the runner on which a job runs.
+    The object that has the runner on which a job runs.
     """
 
     @property
@@ -99,13 +99,13 @@ class Holder(Protocol):
 
     def gone(self, execution: Execution) -> None:
         """
-        Nothing of the job has run, for the runner is gone.
+        The runner has ended before any of the job has run.
         """
 
 
 class RunnerOwner(Protocol):
     """
-    Where a session has its runner from.
+    The object that has lent its runner to a session.
     """
 
     @property
@@ -113,7 +113,7 @@ class RunnerOwner(Protocol):
     @property
     def crowded(self) -> bool:
         """
-        Do others wait for the daemon?
+        Whether other jobs wait for the daemon.
         """
 
     def killed(self, runner: Runner) -> None:

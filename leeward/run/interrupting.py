@@ -14,11 +14,11 @@ import signal
 from leeward.loop.reactor import Reactor, Timer
 from leeward.protocols import Protocol
 
-#: It waits so long for its job's frame to be read, and then looks again.
+#: Seconds between two checks whether the job's frame was read.
 _UNREAD_S = 0.001
 
-#: CPython sees a signal that came right before a call that sleeps only when that call ends: another signal, which
-#: does nothing, ends it. SIGURG: a job that puts its default back ignores it.
+#: CPython handles a signal that came right before a sleeping call only when that call ends; another signal ends the
+#: call. SIGURG, because its default action is to be ignored.
 _NUDGE_S = 0.02
 
 
@@ -32,12 +32,12 @@ class InterruptedJob(Protocol):
     @property
     def taken(self) -> bool:
         """
-        Has its process read all of the job's frame?
+        Whether its process has read all of the job's frame.
         """
 
     def signal(self, number: int) -> None:
         """
-        To its process, if that is there.
+        Send a signal to its process, if there is one.
         """
 
     def broken(self, error: Exception) -> None: ...
@@ -70,7 +70,7 @@ class Interruption:
 
     def close(self) -> None:
         """
-        The job is over, or interrupted anew.
+        The job is over, or is interrupted again.
         """
         if self._next is not None:
             self._next.cancel()

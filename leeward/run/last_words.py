@@ -36,10 +36,10 @@ _PLACE = r'^  File ("[^"\n]{1,300}"), line (\d{1,9}) in (.{1,100})$'
 
 class Fault(NamedTuple):
     """
-    What was read out of a job's last words.
+    The result of `read`.
 
     Attributes:
-        words: what was given, without our frames.
+        words: the given bytes without leeward's frames.
         trace: faulthandler's text in it, empty if there is none.
         place: where the fault was, as ', in f ("file", line 1)'; empty if that isn't told.
     """
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 def read(words: bytes, package: str = _PACKAGE) -> Fault:
     """
-    Take our frames out of the last text of faulthandler's in *words*.
+    Remove leeward's frames from the last text of faulthandler in *words*.
 
     Args:
         words: the end of what a job wrote to stderr. Untrusted.
@@ -76,7 +76,7 @@ def _without_ours(text: bytes, package: str) -> bytes:
         frame = re.match(_FRAME, line) if in_thread else None
         if frame is None:
             if left and kept[-1].startswith(_OTHER) and not line:
-                kept.pop()  # a thread of ours: all of it goes, with the empty line behind it
+                kept.pop()  # a thread with leeward's frames only is removed, with its empty line
             else:
                 kept.append(line)
             in_thread, below, left = re.match(_THREAD, line) is not None, False, False

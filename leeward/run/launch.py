@@ -22,7 +22,7 @@ _HEAD = struct.Struct("=IIII")
 #: RLIMIT_STACK, which is 8 MiB).
 MOST_STRINGS, MOST_BYTES, MOST_STRING = 4096, 4 << 20, (128 << 10) - 1
 
-#: Where a program is looked for if its environment has no PATH; as in glibc.
+#: The search path if a program's environment has no PATH; as in glibc.
 _PATH = b"/bin:/usr/bin"
 
 #: Exit codes of shells for what can't be started, by the errno; else CANNOT.
@@ -32,7 +32,7 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR)
 
 class Stdio(enum.Enum):
     """
-    What a process gets for one of its standard streams, where it isn't a descriptor of the caller's.
+    What a process gets as one of its standard streams, if the caller passes no descriptor.
     """
 
     NULL = "null"  # /dev/null
@@ -138,7 +138,7 @@ def unstarted(number: int, layer: str) -> Exit:
 
 def complaint(command: Command, end: Exit) -> bytes:
     """
-    What a shell says on stderr of a program that it couldn't start; b"" where it was started.
+    The message of a shell on stderr for a program that couldn't be started; b"" if it was started.
     """
     if not end.refused:
         return b""

@@ -55,12 +55,12 @@ ENDS = {
 
 class Turn(Execution):
     """
-    One job of a lease. At its time limit it is interrupted, and ended if it isn't over after the *grace*.
+    One job of a lease. At its time limit it is interrupted, and killed if it isn't over after *grace* seconds.
     """
 
     _asks_when_late = False  # its process has handlers of its own
 
-    stray = False  # bytes on the reply pipe that no job of ours can have sent
+    stray = False  # bytes on the reply pipe although no job runs
     grace = 0.0    # seconds
     signals: Callable[[int], None]
     _overdue = False
@@ -70,7 +70,7 @@ class Turn(Execution):
             super().stop(why)
             return
         self._overdue = True
-        # Once, whatever the job does then. Python makes the answer, because it has to report the limit.
+        # Only once. Python makes the answer, because the answer has to report the limit.
         self._timers["grace"] = self._reactor.after(self.grace, partial(super().stop, Stop.TIME))
         in_any_case(self.take_back, self.interrupt)
 
@@ -78,7 +78,7 @@ class Turn(Execution):
         return overdue(verdict) if self._overdue else verdict
 
     def _open_output(self, results: str) -> Output:
-        # Its pipes stay as narrow as they are: what stands in them between two jobs is bounded by that.
+        # Its pipes keep their size, which bounds the output between two jobs.
         return Output(self._runner.out, self._runner.err, self._job.limits.output, memory=0,
                       inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
 
@@ -89,20 +89,20 @@ class Turn(Execution):
 
     def counting_from(self, before: Usage) -> None:
         """
-        What was used before that isn't this job's.
+        The usage before this job.
         """
         self._before = before
 
     def let_go(self) -> None:
         """
-        It is over: others may wait for the pipes now.
+        The job is over: the lease may watch the pipes again.
         """
         self._release()
 
     @property
     def used(self) -> Usage:
         """
-        At its end, by all jobs so far.
+        The usage of all jobs so far, at this job's end.
         """
         return self._used
 
@@ -137,7 +137,7 @@ class CallingTurn(Calling, Turn):
 class Lease:
     """
     Args:
-        owner: where the runner is from, and goes when it is the session's no more.
+        owner: has lent the runner, and gets it back.
         lost: called once, after that, with the reason.
         fast_path: takes jobs the fast path, where there is one.
     """
@@ -154,7 +154,7 @@ class Lease:
         self._turn: Turn | None = None
         self._job_pidfd = -1
         self._used = Usage(cpu_time=runner.cpu_before)
-        self._cpu_time = 0.0  # of jobs of which we heard when they were over, since the last other one
+        self._cpu_time = 0.0  # of jobs on the fast path, since the last other one
         self._fast_path = fast_path
         self._client: ReplyAddress | None = None
         self._offered = False
@@ -180,7 +180,7 @@ class Lease:
     @property
     def ending(self) -> bool:
         """
-        Is it over, or about to be? Then it takes no job.
+        Whether it is over, or about to be, so that it takes no job.
         """
         return bool(self._ending)
 
@@ -223,7 +223,7 @@ class Lease:
 
     def branch(self, caller: Caller) -> Turn:
         """
-        Have the process fork a branch, of descriptors that it was sent; call only while none runs.
+        Let the process fork a branch with the descriptors that it was sent; call only while no job runs.
         """
         self.withdraw()
         turn = self._next(caller, BranchTurn)
@@ -247,7 +247,7 @@ class Lease:
 
     def keep(self) -> None:
         """
-        The fast path gets no more jobs: if one runs, its answer is ours.
+        Give the fast path no more jobs; if one runs, Python makes its answer.
         """
         if self._turn is not None:
             self._turn.take_back()
@@ -269,7 +269,7 @@ class Lease:
 
     def killed(self, runner: Runner) -> None:
         """
-        For a job: it was stopped, and *runner* killed.
+        For a job: it was ended by killing *runner*.
         """
         self._owner.killed(runner)
 
@@ -299,7 +299,7 @@ class Lease:
 
     def _finish_turn(self, turn: Turn, report: Report) -> None:
         """
-        What the end of *turn* means for the next one.
+        Prepare the runner for the next job, or end the lease, after *turn*.
         """
         turn.let_go()
         self._used = turn.used
@@ -337,7 +337,7 @@ class Lease:
 
     def withdraw(self) -> None:
         """
-        The fast path gets no job before the next `offer`.
+        Give the fast path no job before the next `offer`.
         """
         if self._offered and self._fast_path is not None:
             self._fast_path.withdraw(self._runner.number)
@@ -345,7 +345,7 @@ class Lease:
 
     def take_back(self) -> None:
         """
-        The fast path reads nothing of the runner's any more: neither for a job to come nor for one that runs.
+        The fast path stops reading the runner's pipes, for the next job and for a running one.
         """
         in_any_case(self.withdraw, self.keep)
 
@@ -353,7 +353,7 @@ class Lease:
 
     def interrupt(self) -> bool:
         """
-        SIGINT to the job's process, as soon as it has the job; is there a job?
+        Send SIGINT to the job's process as soon as it has read the job. Returns whether there is a job.
         """
         if self._turn is None:
             return False
@@ -361,7 +361,7 @@ class Lease:
         return True
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # dead: that will be seen
+        with contextlib.suppress(ProcessLookupError):  # it has ended; that is noticed elsewhere
             signal.pidfd_send_signal(self._job_pidfd, number)
 
     def end(self, why: str) -> None:
@@ -403,7 +403,7 @@ class Lease:
 
     def abandon(self) -> None:
         """
-        It couldn't be opened: the runner goes, and no session hears of it.
+        It couldn't be opened: end the runner without telling a session.
         """
         self._lost = _nobody
         self._release()
@@ -429,7 +429,7 @@ class Lease:
 
     def _tick(self) -> None:
         """
-        Threads and children that jobs left are held to the limits as well; while a job runs it does this itself.
+        Enforce the limits on threads and children that jobs have left; while a job runs its execution does that.
         """
         if self._turn is None and Limit.MEMORY == self._runner.tick():
             self.end(ENDS[Outcome.OUT_OF_MEMORY])

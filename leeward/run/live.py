@@ -47,14 +47,14 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import control
 
-#: Processes of a runner at once; those that have ended and whose descendants live on count.
+#: Processes of a runner at once, including ended ones whose descendants live on.
 MOST_PROCESSES = 128
 
-#: In front of the numbers of runners, so that the supervisor and the log confuse neither.
+#: The numbers of processes begin here, so that the supervisor and the log can tell them from those of runners.
 _FIRST = 1 << 48
 _numbers = itertools.count(_FIRST)
 
-#: While a keeper is dead, its children that it hadn't told of are looked for so often.
+#: Seconds between two searches for children of a dead keeper that it hadn't reported.
 _ORPHANS_S = 0.1
 
 
@@ -64,15 +64,15 @@ class LiveRunner:
         terms: the pool's.
         keeper: makes the processes.
         owner: uid and gid of the keeper on the host, to whom pipes have to belong.
-        over: called once, when the runner is this one's no more.
+        over: called once, when the runner is given back.
         killed: called when the runner was killed, and `emptied` has to follow.
         lost: called once, after *over*, with the reason.
         collect: reaps processes of dead keepers of which nobody was told.
-        rested: called when nothing was asked of it for a while, or too many others are open.
+        rested: called when it had no request for a while, or too many others are awake.
         fast_path: takes jobs of kernels the fast path, where there is one; it reads files of the groups.
 
     Attributes:
-        processes: those that aren't gone, by number.
+        processes: by number, until nothing of them is left.
         variables: of each of them, beside those of all sandboxes.
     """
 
@@ -101,7 +101,7 @@ class LiveRunner:
     @property
     def over(self) -> bool:
         """
-        Does it take no process any more? *lost* was called, or will be.
+        Whether it takes no more processes; *lost* was called, or will be.
         """
         return self._over is None or bool(self._ending)
 
@@ -321,7 +321,7 @@ class LiveRunner:
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """
-        For the worker: its keeper has said this.
+        For the worker: handle a message of its keeper.
         """
         process = self._processes.get(message.process)
         pidfd = fds[0] if len(fds) == 1 else -1
@@ -381,7 +381,7 @@ class LiveRunner:
 
     def end(self, why: str) -> None:
         """
-        End every process; the ends are told, and then *lost* is called.
+        End every process; their ends are reported, and then *lost* is called.
         """
         if self._over is None or self._ending:
             return
@@ -390,14 +390,14 @@ class LiveRunner:
 
     def orphaned(self) -> None:
         """
-        For the worker: the keeper is dead, so the processes come to the daemon, which has to collect them. Before that
-        the init doesn't end.
+        For the worker: the keeper is dead, so its children become the daemon's, which has to reap them. The init
+        doesn't end before that.
         """
         in_any_case(*(process.orphaned for process in self._processes.values()), self._collect_strays)
 
     def _collect_strays(self) -> None:
         """
-        One of which the keeper hadn't told any more.
+        Reap processes that the keeper had made and not reported.
         """
         self._collect()
         if self._over is not None:
@@ -421,7 +421,7 @@ class LiveRunner:
 
     def abandon(self) -> None:
         """
-        It couldn't be opened: the runner goes, and nobody hears of it.
+        It couldn't be opened: end the runner without calling *lost*.
         """
         self._lost = lambda _why: None
         self._release()

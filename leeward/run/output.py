@@ -81,7 +81,7 @@ class Output:
 
     def drain(self, stream: OutputStream) -> bool:
         """
-        Take some of what the pipe holds now: a bounded piece, so that a flood waits its turn.
+        Read a bounded piece of the pipe's content, so that a flood takes several turns.
 
         Returns:
             False when the writers are gone; True while more may come.
@@ -99,7 +99,7 @@ class Output:
 
     def take_rest(self) -> None:
         """
-        Take what both pipes hold now, and not what is written meanwhile: who replied is at its end.
+        Read what both pipes hold now, and not what is written meanwhile, because the job has replied and is over.
         """
         for stream in (self.out, self.err):
             if stream.fd < 0:
@@ -137,7 +137,7 @@ class Output:
 
     def _made(self) -> int:
         """
-        A memory file with room for both streams, whose size nobody changes any more.
+        Make a memory file with room for both streams, and seal its size.
         """
         memfd = memory_file("leeward_results")
         try:
@@ -150,7 +150,7 @@ class Output:
 
     def _widen(self, stream: OutputStream) -> None:
         """
-        Make room for a flood. Where there is none to be had it goes as it is.
+        Enlarge the pipe for a flood. If the kernel refuses, the pipe keeps its size.
         """
         stream.wide = True
         widen(stream.fd, self._pipe)
@@ -172,13 +172,13 @@ class Output:
             while done < count:
                 done += os.splice(read, self.memfd, count - done, offset_dst=end + done)
         except OSError:
-            self._close_behind()  # with what nobody can take any more; the job ends for it
+            self._close_behind()  # with bytes that can't be stored; the job is ended for that
             raise
         return count
 
     def tail(self, stream: OutputStream) -> bytes:
         """
-        The last 16 KiB of what was taken, before `seal`.
+        The last 16 KiB that were read, before `seal`.
         """
         if not stream.spilled:
             return bytes(stream.head[-_TAIL:])
@@ -187,7 +187,7 @@ class Output:
 
     def take_fault(self) -> Fault:
         """
-        What faulthandler told at the end of stderr, which loses our frames. Before `seal`.
+        The text of faulthandler at the end of stderr, from which leeward's frames are removed. Before `seal`.
         """
         words = self.tail(self.err)
         fault = read(words)
@@ -196,7 +196,7 @@ class Output:
 
     def _replace_tail(self, stream: OutputStream, size: int, data: bytes) -> None:
         """
-        Put *data*, which is no longer, where the last *size* bytes were.
+        Replace the last *size* bytes by *data*, which isn't longer.
         """
         if len(data) == size:
             return
@@ -246,7 +246,7 @@ class Output:
 
     def drop(self) -> None:
         """
-        Give up what was taken into a memfd.
+        Close the memfd.
         """
         self._close_behind()
         if self.memfd >= 0:

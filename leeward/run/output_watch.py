@@ -17,11 +17,11 @@ from leeward.protocols import Protocol
 from leeward.run.output import Output, OutputStream, unread
 from leeward.run.verdict import Stop
 
-#: Output is left in the pipes this long. A pipe holds 64 KiB; a flood waits 5 ms once.
+#: Seconds for which output is left in the pipes. A pipe holds 64 KiB; a flood waits 5 ms once.
 _FIRST_LOOK_S = 0.005
-#: Unless that much is in one of them before, which a job waits with that writes more than a pipe holds.
+#: Bytes in a pipe from which on it is read earlier, because a job that writes more than a pipe holds waits.
 _FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
-#: A job that writes line after line would wake the daemon for each of them, which costs both more than the lines do.
+#: Seconds between reads. Waking the daemon for each line of a job would cost both more than the lines themselves.
 _NEXT_LOOK_S = 0.002
 
 
@@ -90,7 +90,7 @@ class OutputWatch:
                 self._looks[stream.fd] = self._reactor.after(_NEXT_LOOK_S, partial(self._look_again, stream))
             elif stream.fd not in self._watched:
                 self._watch(stream)
-        if self._execution.stopped:  # a pipe that stays full would wake us without end
+        if self._execution.stopped:  # a pipe that stays full would wake the loop again and again
             self._forget(self._output.out.fd)
             self._forget(self._output.err.fd)
 
@@ -114,7 +114,7 @@ class OutputWatch:
 
     def close(self) -> None:
         """
-        Look no more. What is in the pipes stays there.
+        Stop watching. The content of the pipes stays there.
         """
         for timer in (self._first, *self._looks.values()):
             timer.cancel()

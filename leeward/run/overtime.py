@@ -18,8 +18,8 @@ from leeward.run.runner import Runner
 from leeward.run.verdict import Stop
 from leeward.wire import job as wire
 
-#: How long a job whose time is up may take to bring its files back; and the time until it is asked once more: CPython
-#: sees a signal that came right before a call that sleeps only when that call ends.
+#: Seconds that a job whose time is up has to return its files; and seconds until the signal is sent once more, because
+#: CPython handles a signal that came right before a sleeping call only when that call ends.
 COLLECT_S, _AGAIN_S = 0.5, 0.02
 
 
@@ -54,7 +54,7 @@ class Overtime:
 
     def close(self) -> None:
         """
-        Nobody waits for the files any more.
+        Stop waiting for the files.
         """
         for timer in self._timers:
             timer.cancel()

@@ -27,7 +27,7 @@ from leeward.run.verdict import bug
 
 _ROOM, _FDS = 1 << 16, 24
 
-#: The answer with its descriptors, which are the callee's then; or why there is none.
+#: Called with the answer and its descriptors, which it then owns; or with the reason why there is none.
 Answered = Callable[[Mapping[str, Any] | LeewardError, list[int]], None]
 
 
@@ -52,7 +52,7 @@ def ordered(order: Callable[[list[int]], Nest | None]) -> tuple[Channel, Nest | 
 
 class PorterRefusal(LeewardError):
     """
-    The porter itself says that it couldn't do it, and everything is as it was.
+    The porter has failed, and has changed nothing.
     """
 
 
@@ -118,7 +118,7 @@ class PorterOrder:
 
     def cancel(self) -> None:
         """
-        Nobody waits for it any more.
+        The answer isn't needed any more.
         """
         self._answered = None
         in_any_case(self._kill, self._release)

@@ -42,13 +42,13 @@ DRAIN_S = 0.05
 #: second figure.
 _LEFT_S, _LEFT_MOST_S = 0.05, 5.0
 
-#: A walk that kills takes a step, and lets others have the loop for so long.
+#: Seconds between two steps of a walk that kills.
 _STEP_S = 0.001
 
 
 class House(Protocol):
     """
-    What a process needs of its runner.
+    The runner, as far as a process needs it.
     """
 
     def process_gone(self, process: LiveProcess) -> None: ...
@@ -68,10 +68,10 @@ class LiveProcess:
         number: unique in this daemon's life.
         pid: in its own pid namespace; -1 before it runs, and for an interpreter.
         exit: once it is known.
-        terminal: it is on one of ours, which it may keep open until nothing of it is left.
+        terminal: it has one of leeward's terminals, which it may keep open until nothing of it is left.
         ends: its deadline by the reactor's clock; set by the code that has the deadline.
         ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
-        spare: pids that aren't its descendants, whatever they look like: run/branches.py.
+        spare: pids below it that don't count as its descendants: run/branches.py.
     """
 
     costs = "job"
@@ -110,7 +110,7 @@ class LiveProcess:
 
     def started(self, message: control.Started, pidfd: int) -> None:
         """
-        It exists; *pidfd* is the process's from now on, -1 where it was lost on the way.
+        It exists, and owns *pidfd* from now on, which is -1 if the descriptor was lost.
         """
         self._happen(ProcessEvent.STARTED)
         self.pid, self._host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
@@ -149,7 +149,7 @@ class LiveProcess:
 
     def _born(self, _events: int) -> None:
         """
-        The listener comes, or the program has taken the place of what could send it.
+        The listener has arrived, or the program was executed, after which it can't arrive.
         """
         if self._birth is None:
             return
@@ -172,7 +172,7 @@ class LiveProcess:
                 self._denials.share(self.number, self._runner.number)
             except (LeewardError, OSError):
                 os.close(fds[0])
-                self.kill()  # else what it is refused would be neither counted nor answered
+                self.kill()  # otherwise its denied calls would be neither counted nor answered
             return
         for fd in fds:
             os.close(fd)
@@ -197,7 +197,7 @@ class LiveProcess:
 
     def _drained(self) -> None:
         """
-        Is there no more to take? A stream that is paused has its reader's time.
+        Whether all output was read. A paused stream waits for its reader.
         """
         if self.state is not ProcessState.DRAINING:
             return
@@ -226,7 +226,7 @@ class LiveProcess:
 
     def _look_for_rest(self) -> None:
         """
-        Does a descendant live on?
+        Check whether a descendant lives on.
         """
         self._timer = None
         if self.state is not ProcessState.LEFT:
@@ -245,7 +245,7 @@ class LiveProcess:
 
     def lost(self, reason: str) -> None:
         """
-        Its runner has no process any more, and nobody will tell its end.
+        Its runner has ended, so its own end will not be reported.
         """
         if self.state is ProcessState.GONE:
             return
@@ -280,8 +280,8 @@ class LiveProcess:
 
     def pause(self, stream: int) -> None:
         """
-        Read nothing of 1 or 2 until `resume`. What the process writes then waits in its pipe, and it itself when that
-        is full.
+        Read nothing from stream 1 or 2 until `resume`. The process's output waits in the pipe, and the process waits
+        when that is full.
         """
         if stream in self._spills:
             self._spills[stream].pause()
@@ -325,7 +325,7 @@ class LiveProcess:
 
     def have_group(self, nest: Nest | None) -> None:
         """
-        Nobody else is in *nest* any more.
+        No other process is in *nest* any more: use it as its own group.
         """
         self._nest = nest
         if nest is not None and self.exit is not None:
@@ -347,8 +347,8 @@ class LiveProcess:
 
     def spent(self) -> float:
         """
-        Processor seconds of it, and of all that descends from it, as far as the driver can tell: exact where it has
-        groups; else of what lives, and of what that has waited for.
+        Processor seconds of it and its descendants, as far as the driver can tell: exact if it has groups; otherwise
+        those of living processes and of children that these have waited for.
         """
         if self._nest is not None:
             return self._nest.time()
@@ -391,7 +391,7 @@ class LiveProcess:
 
     def orphaned(self) -> None:
         """
-        Its keeper is dead, so its end comes to the daemon, which has to collect it.
+        Its keeper is dead, so the daemon has to reap it.
         """
         if self._pidfd >= 0:
             self._reactor.watch(self._pidfd, READ, self._reap)

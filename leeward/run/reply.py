@@ -52,13 +52,13 @@ class ReplyReader:
 
     def feed(self, data: bytes) -> None:
         """
-        What somebody else has read of it.
+        Add bytes that other code has read from the pipe.
         """
         self._data += data
 
     def read(self, fd: int, most: int) -> bool:
         """
-        Read on, about *most* bytes; are the frame and all that follows it here?
+        Read about *most* more bytes. Returns whether the frame and the files behind it are complete.
 
         Raises:
             PeerError: it announces more than a reply may have.
@@ -97,7 +97,7 @@ class ReplyReader:
 
     def _announced(self) -> dict[str, int]:
         """
-        The sizes of the files that follow; none behind a frame that is no reply, which `told` reports.
+        The sizes of the files that follow; none if the frame isn't a reply, which `parsed` reports.
         """
         if not self._job.collect:
             return {}
@@ -113,14 +113,14 @@ class ReplyReader:
     @property
     def body(self) -> bytes:
         """
-        Of a frame that is complete, what comes behind its header; else nothing.
+        The content of a complete frame without its header; otherwise b"".
         """
         complete = self._size and len(self._data) >= self._size
         return bytes(self._data[wire.HEADER.size:self._size]) if complete else b""
 
     def parsed(self) -> wire.JobReply:
         """
-        What a complete frame says.
+        The decoded reply of a complete frame.
 
         Raises:
             PeerError: it isn't a reply.
@@ -141,7 +141,7 @@ class ReplyReader:
 
     def close(self) -> None:
         """
-        Give up what nobody has taken.
+        Drop the files, unless `give_files` was called.
         """
         if self._behind is not None:
             self._behind.close()

@@ -81,7 +81,7 @@ class Report:
 
     def close(self) -> None:
         """
-        Nobody takes it: close the descriptors.
+        Close the descriptors of a report that isn't used.
         """
         if self.arena is not None:
             self.arena.close()
@@ -91,7 +91,7 @@ class Report:
 
 def internal(name: str, message: str, duration: float = 0.0, degraded: tuple[str, ...] = ()) -> Report:
     """
-    The answer to a job that has no result, and for no reason of its own.
+    The answer to a job without a result, for a reason that isn't the job's.
 
     Args:
         name: of the error, as it were an exception's.

@@ -146,7 +146,7 @@ class Runner:
 
     def ready(self) -> bool:
         """
-        Has it come all the way, by both of its channels?
+        Whether it is ready: both channels have reported.
         """
         return self.checked and self.pidfd >= 0
 
@@ -161,11 +161,11 @@ class Runner:
         self.cpu_before = self.leaf.cpu_time()
         if self.leaf.rlimits():
             self._job_pid = job_of(self.pid)
-            self._check_there()  # else the number, and so its child, may have been a stranger's
+            self._check_there()  # otherwise the pid, and so its child, may have been another process's
 
     def limit(self, limits: Limits) -> None:
         """
-        Hold the job to *limits*, and have it trust what it is to trust, before it has any code.
+        Set *limits* and the certificates of the next job, before it has any code.
 
         Raises:
             LeewardError: it is gone, or a limit can't be set.
@@ -193,7 +193,8 @@ class Runner:
 
     def offer(self, out: int, err: int) -> Offer | None:
         """
-        What the fast path has to know of it, beside the read ends of its output; None where it can't be taken.
+        The description of the runner for the fast path, without the read ends of its output; None if it can't take the
+        fast path.
         """
         gauges = self.leaf.gauges()
         if gauges is None or self.leaf.needs_ticks or not self.listening:
@@ -234,7 +235,7 @@ class Runner:
 
     def mark(self) -> None:
         """
-        What was refused so far isn't the next job's.
+        Start counting denied calls for the next job.
         """
         total = self._denials.total(self.number)
         if total != self._denied_total:
@@ -243,7 +244,7 @@ class Runner:
 
     def tick(self) -> Limit | None:
         """
-        Look after what the kernel doesn't: the limit for which the job must end, or None.
+        Check the limits that the kernel doesn't enforce. Returns the one for which the job must end, or None.
         """
         with self._ticking:
             self._charged = self._denials.charged(self.number) if self._scratch >= 0 else 0
@@ -258,8 +259,8 @@ class Runner:
 
     def tick_beside(self, scratch: int) -> Limit | None:
         """
-        The same by the watchdog's thread, with a descriptor of its own in place of `scratch`; nothing while the loop
-        is at it. Sockets aren't counted, since their descriptor is the loop's, and what is charged stays as it was.
+        The same for the watchdog's thread, with its own descriptor instead of `scratch`; does nothing while the loop
+        does it. Sockets aren't counted, because their descriptor belongs to the loop, and charges aren't updated.
         """
         if not self._ticking.acquire(blocking=False):
             return None
@@ -270,14 +271,14 @@ class Runner:
 
     def signal(self, number: int) -> bool:
         """
-        Send a signal to the job's process; was there one?
+        Send a signal to the job's process. Returns whether there was one.
         """
         try:
             pidfd = os.pidfd_open(job_of(self.pid))
         except (OSError, LeewardError):
             return False
         try:
-            self._check_there()  # else the number may have been a stranger's
+            self._check_there()  # otherwise the pid may have been another process's
             signal.pidfd_send_signal(pidfd, number)
         except (OSError, LeewardError):
             return False
@@ -287,14 +288,14 @@ class Runner:
 
     def lower_priority(self) -> None:
         """
-        Nobody waits for its end: it may take what others leave of the processor.
+        Its end isn't urgent: give it only idle processor time.
         """
         with contextlib.suppress(LeewardError):  # then it is as before
             self.leaf.lower_priority()
 
     def restore_priority(self) -> None:
         """
-        Have a full share of the processor again.
+        Give it a full share of processor time again.
         """
         with contextlib.suppress(LeewardError):  # it is going
             self.leaf.armed()
@@ -320,8 +321,8 @@ class Runner:
 
     def rest(self) -> None:
         """
-        Of a live sandbox, whose first process says nothing: hold no descriptor for that, and none of the leaf's until
-        one is needed.
+        For a live sandbox: close the pipes of its first process, which gets no job, and the leaf's files until they are
+        needed.
         """
         ends = [fd for fd in (self.reply, self.out, self.err) if fd >= 0]
         self.reply = self.out = self.err = -1
@@ -353,8 +354,8 @@ class Runner:
 
     def _close_entrances(self) -> None:
         """
-        While its processes live: who closes a mount namespace's last descriptor takes it apart, and that takes half a
-        millisecond, which is for them and not for the daemon.
+        Called while its processes live: closing the last descriptor of a mount namespace unmounts it, which takes half
+        a millisecond and should happen at the processes' end, not in the daemon.
         """
         entrances, self.entrances = self.entrances, ()
         for fd in entrances:

@@ -20,8 +20,8 @@ CHUNK = 64 << 10
 #: A terminal holds some 64 KiB as well, and a read of it gives 4 KiB at most.
 _READS = 32
 
-#: What a background process writes after its command's end is read and thrown away, so that it neither dies of it nor
-#: waits: a chunk in that many seconds.
+#: Output of a background process after its command's end is read and discarded, a chunk in this many seconds, so that
+#: it gets no SIGPIPE and doesn't block for long.
 _IDLY_S = 0.01
 
 
@@ -73,8 +73,7 @@ class Spill:
 
     def take(self) -> None:
         """
-        Read once more, all that a pipe or a terminal holds: its process has ended, and whoever waits for that isn't
-        told of an end of it.
+        Read once more all that a pipe or a terminal holds, because its process has ended. `ended` isn't called.
         """
         for _ in range(_READS):  # a terminal gives what it holds in pieces of 4 KiB
             data = None if self.over or self.paused or self._idly else self._read()
@@ -87,7 +86,7 @@ class Spill:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: whose output it is hears of it.
+        For the barrier: tell the process.
         """
         self._broken(error)
 
@@ -103,7 +102,7 @@ class Spill:
 
     def idle(self) -> None:
         """
-        Whoever read it doesn't any more.
+        The reader has stopped.
         """
         if self.over or self._idly:
             return

@@ -35,7 +35,7 @@ from leeward.wire.bundles import Bundle
 
 class Stop(enum.Enum):
     """
-    Why we ended a job that hadn't ended.
+    Why the daemon has ended a job.
     """
 
     TIME = "time"
@@ -46,7 +46,7 @@ class Stop(enum.Enum):
     STORE = "store"  # the daemon ran out of descriptors or memory for its output
     BUG = "bug"      # of ours
     CANCELLED = "cancelled"
-    KILLED = "killed"  # by its client, who wants what it has written
+    KILLED = "killed"  # by its client, which gets the output so far
     SHUTDOWN = "shutdown"
 
 
@@ -67,7 +67,7 @@ class Verdict:
 
     def limit_beside(self, before: Usage, after: Usage) -> Limit | None:
         """
-        The limit that it ran into, with those of which only the counters tell.
+        The limit that the job has reached, including those that only counters show.
         """
         if self.outcome is Outcome.OUT_OF_MEMORY:
             return Limit.MEMORY
@@ -96,14 +96,14 @@ _WHY: dict[Stop, str] = {
 
 def why_ended(stop: Stop) -> str:
     """
-    What a result says that has no other reason than *stop*.
+    The error text of a result whose only reason is *stop*.
     """
     return _WHY[stop]
 
 
 def stopped(why: Stop, fault: str = "") -> Verdict:
     """
-    The end of a job that we ended; *fault* is what a bug is told as.
+    The verdict on a job that the daemon has ended; *fault* describes a bug.
     """
     if why in _STOPPED:
         return Verdict(*_STOPPED[why])
@@ -115,7 +115,7 @@ def stopped(why: Stop, fault: str = "") -> Verdict:
 
 def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
     """
-    The end that a job tells of itself.
+    The verdict by a job's own reply.
 
     Args:
         parsed: gives its reply, or raises PeerError.
@@ -131,7 +131,7 @@ def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
 
 def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
     """
-    *verdict* of a job that didn't come to its end, with the files that it sent before, with a reply.
+    *verdict* on a job that was ended, with the files of a reply that it had sent before.
     """
     reply = None if parsed is None else replied(parsed)
     if reply is None or Outcome.INTERNAL is reply.outcome:
@@ -161,14 +161,15 @@ def overdue(verdict: Verdict) -> Verdict:
 
 def may_be_fault(status: int | None) -> bool:
     """
-    Has a signal ended it of which faulthandler tells? A kernel's branch has no status that the daemon could know.
+    Whether it may have ended by a signal that faulthandler reports. The daemon doesn't know the status of a kernel's
+    branch.
     """
     return status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _FAULTS)
 
 
 def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = None) -> Verdict:
     """
-    What a wait status means.
+    The verdict by a wait status.
 
     Args:
         status: None where it isn't known.
@@ -201,6 +202,6 @@ _FAULTS = frozenset((signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBU
 
 def bug(error: Exception) -> str:
     """
-    What whoever is hit by *error* is told.
+    The text about *error*, a bug, for the affected client.
     """
     return f"a bug of the daemon's, please report it: {type(error).__name__}: {error!s:.200}"
