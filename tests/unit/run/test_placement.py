@@ -58,7 +58,7 @@ def test_the_fast_path_sends_less_than_that_in_its_answer() -> None:
 
 @pytest.mark.parametrize(("page", "said"), [
     ("architecture.md", "Up to {kib} KiB of both streams together stay in memory"),
-    ("performance.md", "the default takes the memory file above {kib} KiB"),
+    ("performance.md", "by default results above {kib} KiB go by memory file"),
     ("wire.md", "sends output above {kib} KiB this way"),
     ("wire.md", "binary up to {bytes:,} bytes, else"),
     ("wire.md", "replies above {kib} KiB, that wait for their clients"),
