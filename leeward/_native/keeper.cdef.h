@@ -1,8 +1,3 @@
-struct lw_range {
-	uint64_t start;
-	uint64_t size;
-};
-
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
@@ -14,6 +9,7 @@ struct lw_way {
 	const struct lw_beginning *beginning;
 	const struct lw_range *hot;
 	uint32_t hot_count;
+	const struct lw_snapshot_parts *taken;
 };
 
 struct lw_born {

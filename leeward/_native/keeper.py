@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from leeward._native._shim import ffi, lib
+from leeward._native.snapshot import Snapshot
 from leeward._native.spawn import Clone
 from leeward._native.steps import Cell, Table
 from leeward.dataclass import dataclass
@@ -89,6 +90,7 @@ class Kept:
         self.born = ffi.new("struct lw_born *")
         self.paths[0].once = once
         self._beginning: Any = None
+        self.snapshot: Snapshot | None = None
         self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
@@ -107,6 +109,14 @@ class Kept:
         """
         self._hot = ffi.new("struct lw_range[]", list(pages))
         self.paths[0].hot, self.paths[0].hot_count = self._hot, len(pages)
+
+    def taken(self, snapshot: Snapshot) -> None:
+        """
+        *snapshot* is what the zygote's memory is from now on. What a keeper has only read of it by then, its first
+        runner for which somebody waits needs no entries of.
+        """
+        self.snapshot = snapshot
+        self.paths[0].taken = snapshot.taken
 
     @property
     def beginning(self) -> Any:

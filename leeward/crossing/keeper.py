@@ -121,6 +121,8 @@ def main(channel: int, ways: Ways) -> None:
     """
     Build the template, then serve until the daemon is gone.
     """
+    if ways.kept.snapshot is not None:
+        ways.kept.snapshot.look()
     template = ways.settling
     template.table.address(CHANNEL)[0] = channel
     try:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
-from leeward.crossing import handlers, keeper, scout, setup, threads
+from leeward.crossing import handlers, keeper, scout, setup, snapshot, threads
 from leeward.errors import LeewardError, PeerError
 from leeward.inside import contexts, hooks
 from leeward.inside import main as inside
@@ -66,9 +66,12 @@ def main(control_fd: int) -> None:
     gc.freeze()
     inside.prepare()  # after that: it is the job's
     keeper.begin_early(ways)
+    memory = snapshot.lay_out()
     if plan.rehearse:
         ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
         keeper.look_ahead(ways)
+    if memory is not None and memory.take():
+        ways.kept.taken(memory)
     backstage.behind()
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
     KeeperSpawner(channel, ways).serve()

@@ -34,7 +34,8 @@ def entry(control: int) -> str:
     Args:
         control: the number of the channel there.
     """
-    return f"from leeward.crossing import zygote\nzygote.main({control})\n"
+    return ("from leeward._native.snapshot import gather_arenas\ngather_arenas()\n"
+            f"from leeward.crossing import zygote\nzygote.main({control})\n")
 
 
 def _needed(backing: Sequence[str]) -> list[str]:

@@ -228,6 +228,8 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	if (order->into & LW_HURRIED && way->hot_count && !keeper->asked) {
 		keeper->asked = true;
 		lw_hot_pin(way->hot, way->hot_count);
+		if (way->taken)
+			lw_snapshot_drop(way->taken);
 	}
 	if ((err = open_pipes(pipes)) < 0)
 		return fail(keeper, order->runner, LW_PIPE2, err);

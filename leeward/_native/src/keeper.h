@@ -5,6 +5,7 @@
 #include "begin.h"
 #include "beside.h"
 #include "hot.h"
+#include "snapshot.h"
 #include "spawn.h"
 #include "steps.h"
 
@@ -60,6 +61,7 @@ struct lw_way {
 	const struct lw_beginning *beginning; /* of one for which somebody waits; or NULL */
 	const struct lw_range *hot;    /* pages that each such job writes */
 	uint32_t hot_count;
+	const struct lw_snapshot_parts *taken; /* mapped in place of the zygote's memory; or NULL */
 };
 
 /* How far a job came on it. */

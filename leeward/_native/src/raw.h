@@ -4,21 +4,22 @@
 
 #if defined(__x86_64__)
 
-static inline long raw(long nr, long a, long b, long c, long d, long e)
+static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
 	long ret;
 	__asm__ volatile("syscall"
 			 : "=a"(ret)
-			 : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+			 : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
 			 : "rcx", "r11", "memory");
 	return ret;
 }
 
 #elif defined(__aarch64__)
 
-static inline long raw(long nr, long a, long b, long c, long d, long e)
+static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 {
 	register long x8 __asm__("x8") = nr;
 	register long x0 __asm__("x0") = a;
@@ -26,9 +27,10 @@ static inline long raw(long nr, long a, long b, long c, long d, long e)
 	register long x2 __asm__("x2") = c;
 	register long x3 __asm__("x3") = d;
 	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
 	__asm__ volatile("svc 0"
 			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
+			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
 			 : "memory");
 	return x0;
 }
@@ -36,5 +38,10 @@ static inline long raw(long nr, long a, long b, long c, long d, long e)
 #else
 #error "leeward knows x86_64 and aarch64"
 #endif
+
+static inline long raw(long nr, long a, long b, long c, long d, long e)
+{
+	return raw6(nr, a, b, c, d, e, 0);
+}
 
 #endif

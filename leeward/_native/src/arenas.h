@@ -1,0 +1,13 @@
+/* Where CPython puts its arenas. See arenas.c. */
+#ifndef LW_ARENAS_H
+#define LW_ARENAS_H
+
+#include "hot.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+bool lw_arenas_gather(size_t room);
+struct lw_range lw_arenas_gathered(void);
+
+#endif

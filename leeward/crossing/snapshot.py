@@ -1,0 +1,133 @@
+"""
+Which memory of the zygote becomes a file's, so that clones don't copy its page tables.
+
+Runs in:   the zygote, when it has imported everything.
+Source:    proc_pid_maps(5); pagemap(5): Documentation/admin-guide/mm/pagemap.rst
+
+Only memory of which it is known what is done with it: data of libraries, the heap (brk), and the interpreter's arenas.
+Of what a library has mapped for itself, or malloc for a large block, a part may be given back by MADV_DONTNEED, which
+would bring the file's content back in place of zeros, or made longer by mremap, which would reach beyond it.
+docs/decisions/0145
+"""
+
+from __future__ import annotations
+
+import array
+import mmap
+import resource
+from collections.abc import Iterable, Iterator, Sequence
+
+from leeward._native import snapshot as native
+from leeward.dataclass import dataclass
+
+#: A switch for tests.
+TAKE = True
+
+_PAGE = resource.getpagesize()
+_PRESENT, _SWAPPED, _FILE = 1 << 63, 1 << 62, 1 << 61
+_ENTRY = 8  # bytes of /proc/self/pagemap for each page
+
+#: So many pages that were never touched, between two that were, are taken as well: another mapping costs more.
+_HOLE = 64
+#: So many pages of a library's constants are taken for what lies behind them: one mapping in place of two.
+_CONSTANTS = 32
+
+#: Bytes of a snapshot. It takes some 3 ms to copy 10 MiB, and for that time there is twice the memory.
+_MOST = 256 << 20
+
+#: Address, bytes, PROT_*
+Part = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """
+    A line of /proc/PID/maps.
+    """
+
+    start: int
+    end: int
+    rights: str
+    inode: int
+    name: str
+
+    @property
+    def protection(self) -> int:
+        return mmap.PROT_READ | (mmap.PROT_WRITE if "w" == self.rights[1] else 0)
+
+
+def lay_out() -> native.Snapshot | None:
+    """
+    None where the kernel doesn't tell, or there is nothing, or too much.
+    """
+    arenas = native.gathered_arenas()
+    if not TAKE:
+        return None
+    try:
+        with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+            def own(mapping: Mapping) -> list[int]:
+                """
+                Addresses of pages that this process has written.
+                """
+                pagemap.seek(mapping.start // _PAGE * _ENTRY)
+                entries = array.array("Q", pagemap.read((mapping.end - mapping.start) // _PAGE * _ENTRY))
+                return [mapping.start + number * _PAGE for number, entry in enumerate(entries)
+                        if entry & _SWAPPED or (entry & _PRESENT and not entry & _FILE)]
+
+            found = [part for mapping, before in known(maps, arenas, native.thread_storage())
+                     for part in parts(mapping, before, own(mapping))]
+    except OSError:
+        return None
+    return native.Snapshot(found) if found and sum(size for _, size, _ in found) <= _MOST else None
+
+
+def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterator[tuple[Mapping, Mapping | None]]:
+    """
+    The mappings that may be taken, each with the one before it.
+
+    Args:
+        maps: lines of /proc/PID/maps.
+        arenas: where the interpreter's arenas are, address and bytes.
+        storage: an address in the thread's storage: the mapping with it is left out.
+    """
+    mappings = list(map(_mapping, maps))
+    libraries = {(each.inode, each.name) for each in mappings if each.inode and "x" == each.rights[2]}
+    for mapping, before in zip(mappings, [None, *mappings], strict=False):
+        if mapping.rights in ("rw-p", "r--p") and not mapping.start <= storage < mapping.end and (
+                (mapping.inode, mapping.name) in libraries or "[heap]" == mapping.name or _within(mapping, arenas)):
+            yield mapping, before
+
+
+def _mapping(line: str) -> Mapping:
+    span, rights, _, _, inode, *name = line.split(maxsplit=5)
+    start, end = (int(number, 16) for number in span.split("-"))
+    return Mapping(start, end, rights, int(inode), name[0].strip() if name else "")
+
+
+def _within(mapping: Mapping, arenas: tuple[int, int]) -> bool:
+    start, size = arenas
+    return start <= mapping.start and mapping.end <= start + size
+
+
+def parts(mapping: Mapping, before: Mapping | None, own: Sequence[int]) -> list[Part]:
+    """
+    What of *mapping* is taken, whose pages *own* this process has written.
+
+    Args:
+        before: where it holds constants of the same library, they are taken as well.
+    """
+    if not own:
+        return []
+    if mapping.inode:
+        start = mapping.start
+        if (before is not None and (before.end, before.rights, before.inode, before.name)
+                == (start, mapping.rights, mapping.inode, mapping.name) and start - before.start <= _CONSTANTS * _PAGE):
+            start = before.start
+        return [(start, mapping.end - start, mapping.protection)]
+    found: list[Part] = []
+    since = own[0]
+    for page, after in zip(own, [*own[1:], 0], strict=True):
+        if not after or after - page > _HOLE * _PAGE:
+            found.append((since, page + _PAGE - since, mapping.protection))
+            since = after
+    return found

@@ -1,0 +1,133 @@
+"""
+A snapshot by itself: memory becomes a file's and keeps its content.
+
+Each test runs a short program of its own: what it changes would otherwise be pytest's memory.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PRELUDE = """
+import array, mmap, os, resource
+from leeward._native._shim import ffi, lib
+from leeward._native.snapshot import Snapshot, gather_arenas, gathered_arenas, thread_storage
+
+PAGE = mmap.PAGESIZE
+memory = mmap.mmap(-1, 600 * PAGE, mmap.MAP_PRIVATE)
+for number in range(600):
+    memory[number * PAGE] = number % 251
+address = int(ffi.cast("uintptr_t", ffi.from_buffer(memory)))
+
+def taken(first, count, protection=mmap.PROT_READ | mmap.PROT_WRITE):
+    return Snapshot([(address + first * PAGE, count * PAGE, protection)])
+
+def own():
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        pagemap.seek(address // PAGE * 8)
+        entries = array.array("Q", pagemap.read(600 * 8))
+    return [number for number, entry in enumerate(entries) if entry >> 63 and not entry >> 61 & 1]
+
+def present():
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        pagemap.seek(address // PAGE * 8)
+        return sum(entry >> 63 for entry in array.array("Q", pagemap.read(600 * 8)))
+
+def whole():
+    return [memory[number * PAGE] for number in range(600)] == [number % 251 for number in range(600)]
+"""
+
+
+def program(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    return done.stdout
+
+
+def test_it_has_the_same_content_and_no_page_of_its_own_until_it_is_written() -> None:
+    said = program("""
+before = own()
+print(taken(8, 590).take(), len(before), own() == [*range(8), 598, 599], whole())
+memory[9 * PAGE] = 1
+print(own() == [*range(8), 9, 598, 599])
+""")
+
+    assert "True 600 True True\nTrue\n" == said
+
+
+def test_a_clone_that_writes_it_has_its_own() -> None:
+    said = program("""
+taken(0, 600).take()
+if 0 == (pid := os.fork()):
+    memory[5 * PAGE] = memory[6 * PAGE] = 1
+    os._exit(0 if own() == [5, 6] else 1)
+print(os.waitpid(pid, 0)[1], whole())
+""")
+
+    assert "0 True\n" == said
+
+
+def test_a_file_that_cannot_hold_it_changes_nothing() -> None:
+    said = program("""
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300 * PAGE, 300 * PAGE))
+print(taken(0, 600).take(), len(own()), whole())
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(taken(0, 100).take())
+""")
+
+    assert "False 600 True\nFalse\n" == said
+
+
+def test_nobody_can_write_the_file() -> None:
+    said = program("""
+taken(0, 600).take()
+(link,) = [f"/proc/self/map_files/{line.split()[0]}" for line in open("/proc/self/maps") if "leeward_zygote" in line]
+start, end = (part.lstrip("0") for part in os.path.basename(link).split("-"))
+try:
+    file = os.open(f"/proc/self/map_files/{start}-{end}", os.O_RDWR)
+except PermissionError:
+    print("no")  # CAP_CHECKPOINT_RESTORE
+else:
+    try:
+        os.pwrite(file, b"x", 0)
+    except PermissionError:
+        print("no")
+print(whole())
+""")
+
+    assert "no\nTrue\n" == said
+
+
+def test_what_was_only_read_is_dropped() -> None:
+    said = program("""
+snapshot = taken(0, 590)
+snapshot.take()
+memory[70 * PAGE] = 7
+memory[589 * PAGE + 1] = 8
+print(whole(), present())
+lib.lw_snapshot_drop(snapshot.taken)
+print(present())
+snapshot.look()
+lib.lw_snapshot_drop(snapshot.taken)
+print(present(), own() == [70, 589, *range(590, 600)], memory[70 * PAGE], memory[589 * PAGE + 1], whole())
+""")
+
+    assert "False 600\n600\n12 True 7 8 False\n" == said
+
+
+def test_arenas_lie_side_by_side() -> None:
+    said = program("""
+gather_arenas()
+some = [(number,) for number in range(100_000)]
+start, size = gathered_arenas()
+print(size > 3 << 20, sum(start <= id(each) < start + size for each in some) > 90_000)
+more = [(number,) for number in range(100_000)]
+print(sum(start <= id(each) < start + size for each in more) < 50_000, gathered_arenas() == (start, size))
+del some, more
+print(not start <= thread_storage() < start + size)
+""")
+
+    assert "True True\nTrue True\nTrue\n" == said

@@ -1,0 +1,121 @@
+"""
+The zygote's memory is a file's: jobs find in it what they would find otherwise, and no way to write it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from integration.test_begin_early import hurried  # noqa: F401  # a fixture
+from integration.test_rehearsal import LOOK
+from kit.box import Box, begins_with
+
+pytestmark = [pytest.mark.needs("user-namespaces"), pytest.mark.usefixtures("hurried")]
+
+OFF = "from leeward.crossing import snapshot\nsnapshot.TAKE = False\n"
+#: There is no memory file that can hold it.
+NO_FILE = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+
+MAPS = """
+import json
+print(json.dumps([line.strip().split(maxsplit=5) for line in open("/proc/self/maps")]))
+"""
+
+#: More memory of each kind than the zygote had: what follows the snapshot in the file isn't found, nor its end.
+GROW = """
+names = [f"name {number}" for number in range(200_000)]
+large = bytearray(b"x") * (1 << 20)
+large += large * 40
+table = dict.fromkeys(names)
+print(len(set(names)), len(large), len(table), {0, 120} >= set(large))
+del names, table, large
+print(sum(map(len, (bytes(size) for size in range(0, 400_000, 1000)))), any(any(bytes(9000)) for _ in range(400)))
+"""
+
+
+def mappings(beginning: str = "") -> list[list[str]]:
+    with begins_with(beginning), Box() as box:
+        return list(json.loads(box.run(MAPS).stdout))
+
+
+def test_what_it_has_written_is_a_files() -> None:
+    found, other = mappings(), mappings(OFF)
+
+    assert any("leeward_zygote" in line[-1] for line in found)
+    assert not any("leeward_zygote" in line[-1] for line in other)  # control
+    assert len(found) + 20 < len(other)
+
+
+def test_where_no_file_can_hold_it_nothing_changes() -> None:
+    assert not any("leeward_zygote" in line[-1] for line in mappings(NO_FILE))
+
+
+def bytes_with(rights: str, lines: list[list[str]]) -> int:
+    spans = [[int(number, 16) for number in line[0].split("-")] for line in lines if rights == line[1]]
+    return sum(end - start for start, end in spans)
+
+
+@pytest.mark.parametrize("rights", ["r-xp", "r--p", "rwxp"])
+def test_nothing_becomes_writable_or_a_program(rights: str) -> None:
+    """
+    As much as before is constant, relocated tables (RELRO) among it, and as much can be run.
+    """
+    assert bytes_with(rights, mappings(OFF)) == bytes_with(rights, mappings())
+
+
+@pytest.mark.parametrize("beginning", ["", NO_FILE])
+def test_a_job_finds_what_it_would_find_otherwise(beginning: str) -> None:
+    with begins_with(beginning), Box() as box:
+        found = box.run(LOOK)
+    with begins_with(OFF), Box() as box:
+        other = box.run(LOOK)  # control
+
+    assert (b"", b"") == (found.stderr, other.stderr)
+    assert json.loads(other.stdout) == json.loads(found.stdout)
+
+
+def test_memory_can_grow_and_comes_back_as_zeros() -> None:
+    with Box() as box:
+        done = box.run(GROW)
+
+    assert b"200000 42991616 200000 True\n79800000 False\n" == done.stdout, done.stderr
+
+
+def test_no_job_and_no_process_of_it_finds_what_another_has_written() -> None:
+    code = """
+import json, os, sys
+print(hasattr(sys, "mark"), sys.getrecursionlimit(), hasattr(json, "mark"), flush=True)
+sys.mark = json.mark = 1
+sys.setrecursionlimit(77)
+if 0 == (pid := os.fork()):
+    json.mark = 2
+    os._exit(0)
+os.waitpid(pid, 0)
+print(json.mark)
+"""
+    with Box() as box:
+        assert [b"False 1000 False\n1\n"] * 4 == [box.run(code).stdout for _ in range(4)]
+
+
+def test_a_job_has_no_way_to_the_file() -> None:
+    """
+    Its mappings are listed, and can't be opened.
+    """
+    code = """
+import os
+found = tried = 0
+for line in open("/proc/self/maps"):
+    if "leeward_zygote" in line:
+        start, end = (int(number, 16) for number in line.split()[0].split("-"))
+        tried += 1
+        try:
+            os.open(f"/proc/self/map_files/{start:x}-{end:x}", os.O_RDWR)
+            found += 1
+        except OSError:
+            pass
+print(found, tried > 0, sorted(os.listdir("/proc/self/fd"))[:3])
+"""
+    with Box() as box:
+        assert box.run(code).stdout.startswith(b"0 True")
