@@ -72,6 +72,8 @@ def main(control_fd: int) -> None:
         keeper.look_ahead(ways)
     if memory is not None and memory.take():
         ways.kept.taken(memory)
+    elif snapshot.TAKE:
+        os.write(2, b"clones copy all of its page tables: no memory file can hold what it has written\n")
     backstage.behind()
     channel.send(control.Ready({"modules": str(len(sys.modules))}))
     KeeperSpawner(channel, ways).serve()
