@@ -83,9 +83,8 @@ def hiding(names: Iterable[str]) -> list[ParameterSet]:
 
 def expect(box: Box, name: str) -> None:
     driver = box.engine.driver.name
-    # A watch charges six interpreters with more than a cgroup does, and without any lock, where it can't look at the
-    # job's file system, with what each maps of the zygote's memory; what they register it doesn't see at all.
-    limit = 96 * MIB if name in KERNEL and "none" == driver else ALL[name]
+    # A watch charges six interpreters with more than a cgroup does; what they register it doesn't see at all.
+    limit = 64 * MIB if name in KERNEL and "none" == driver else ALL[name]
     got = box.run(code_of(name), limits={"memory": limit})
 
     # Shared memory without a name is also charged when it is mapped, and that may be first if the watch is late.

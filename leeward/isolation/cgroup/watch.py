@@ -139,7 +139,7 @@ class Account:
         Args:
             processes: parents before children, and the job before orphans.
             files: bytes in files on the job's file system. If None, each process is charged for the files in memory
-                that it maps, the zygote's memory (crossing/snapshot.py) among them: no job without its locks is less.
+                that it maps, the zygote's memory (crossing/snapshot.py) among them.
             spent: processor seconds of processes that are gone, as the init counts them.
             hidden: bytes that neither the processes nor the files show.
         """
