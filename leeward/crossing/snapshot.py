@@ -56,12 +56,13 @@ class Mapping:
         return mmap.PROT_READ | (mmap.PROT_WRITE if "w" == self.rights[1] else 0)
 
 
-def lay_out() -> native.Snapshot | None:
+def lay_out(wanted: bool) -> native.Snapshot | None:
     """
-    None where the kernel doesn't tell, or there is nothing, or too much.
+    None where the kernel doesn't tell, there is nothing, or too much, or none is *wanted*. Arenas aren't gathered any
+    more in either case.
     """
     arenas = native.gathered_arenas()
-    if not TAKE:
+    if not (wanted and TAKE):
         return None
     try:
         with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:

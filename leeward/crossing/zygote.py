@@ -66,13 +66,13 @@ def main(control_fd: int) -> None:
     gc.freeze()
     inside.prepare()  # after that: it is the job's
     keeper.begin_early(ways)
-    memory = snapshot.lay_out()
+    memory = snapshot.lay_out(plan.rehearse)  # not for one job alone: it costs as much as some dozens gain
     if plan.rehearse:
         ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
         keeper.look_ahead(ways)
     if memory is not None and memory.take():
         ways.kept.taken(memory)
-    elif snapshot.TAKE:
+    elif snapshot.TAKE and plan.rehearse:
         os.write(2, b"clones copy all of its page tables: no memory file can hold what it has written\n")
     backstage.behind()
     channel.send(control.Ready({"modules": str(len(sys.modules))}))

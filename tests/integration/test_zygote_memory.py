@@ -49,7 +49,7 @@ def test_what_it_has_written_is_a_files() -> None:
 
 
 def test_where_no_file_can_hold_it_nothing_changes_and_the_log_says_so() -> None:
-    with zygote(NO_FILE), Box() as box:
+    with begins_with(NO_FILE), Box() as box:
         assert b"leeward_zygote" not in box.run(MAPS).stdout
         assert ["clones copy all of its page tables: no memory file can hold what it has written"] == [
             row["text"] for row in box.log.of("zygote says")]
