@@ -23,7 +23,7 @@ from leeward.points import point
 from leeward.wire import control
 from leeward.wire.control import Kind
 
-#: What an order brings: struct lw_way of keeper.h.
+#: The values of an order: struct lw_way of keeper.h.
 IN, RULESET = Cell("in"), Cell("ruleset")
 _JOB, _REPLY, _OUT, _ERR, _BIRTH = birth.ENDS
 
@@ -57,7 +57,7 @@ def _descriptors(plan: WorkerPlan, kind: Kind) -> list[Step]:
 
 def _folder(plan: WorkerPlan, kind: Kind) -> list[Step]:
     """
-    A job begins where jobs do; a program's folder is a part of its command.
+    The current folder of a job; a program's folder is part of its command.
     """
     return [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else []
 

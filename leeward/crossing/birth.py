@@ -28,7 +28,8 @@ ENDS = _JOB, _REPLY, _OUT, _ERR, _BIRTH = tuple(map(Cell, ("job", "reply", "out"
 #: 0 reads nothing, 1 and 2 are the job's pipes. Only these outlive an exec.
 INHERITED = 3
 
-#: Whether a keeper's first runner alone asks the supervisor, which has to refuse. All others ask the filter alone.
+#: Whether only a keeper's first runner tests the supervisor, which has to refuse a call. All others test only the
+#: filter.
 PROVE_ONCE = True
 
 _AT_FDCWD = -100
@@ -46,7 +47,7 @@ class Birth:
     Attributes:
         layers: for each step, the layer that it belongs to.
         ready: the message that a runner sends if no step fails.
-        once: the number of the step that a keeper's first runner alone takes; 0 where each takes all.
+        once: the number of the step that only a keeper's first runner takes; 0 if every runner takes all.
     """
 
     table: Table

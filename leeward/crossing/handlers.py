@@ -33,7 +33,7 @@ def take() -> None:
     Install the handlers, keep what the kernel knows of them, and reset it to the defaults.
 
     Raises:
-        KernelRefusal: it doesn't say what it knows.
+        KernelRefusal: the kernel doesn't report them.
     """
     global _steps
     inside.install_handlers()
@@ -51,6 +51,6 @@ def take() -> None:
 
 def steps() -> list[Step]:
     """
-    What `take` has found, for a job. None before it.
+    The steps that install what `take` has found in a job; none before `take`.
     """
     return list(_steps)

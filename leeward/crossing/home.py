@@ -42,7 +42,7 @@ class AgentHome:
         os.close(os.open(_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o000, dir_fd=scratch))
         os.mkdir(_HOME, 0o700, dir_fd=scratch)
         os.makedirs(path, 0o755, exist_ok=True)
-        # What the view shows below, such as an interpreter that the user has installed: it stays.
+        # What the view shows below the path, such as an interpreter that the user has installed, is mounted again.
         below = [(name, native.copy(f"{path}/{name}")) for name in sorted(os.listdir(path))
                  if not os.path.islink(f"{path}/{name}")]
         native.move_mount(scratch, path)  # below the home's own mount, where no process reaches it

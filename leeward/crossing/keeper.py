@@ -36,10 +36,10 @@ from leeward.wire.control import Kind
 
 #: The keeper's end of its control channel, and the ruleset of its inits.
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
-#: Whether what a runner that begins in C writes is copied by the call that makes it.
+#: Whether the clone copies the pages that a runner which begins in C writes.
 COPY_BY_CLONE = True
 
-#: What the daemon opens terminals of sandboxes out of; it alone keeps it.
+#: The devpts from which the daemon opens sandboxes' terminals; only the daemon keeps a descriptor.
 _DEVPTS = Cell("devpts")
 
 _keep = point("keeper.keep")(keep)
@@ -54,7 +54,8 @@ def _runner_namespaces() -> Clone:
 @point("runner.begins-in-c")
 def _begins_in_c() -> bool:
     """
-    Whether a runner does for which somebody waits. Where a lock was taken out of Python's steps it must not.
+    Whether a runner for which a request waits begins in C. It must not if a test has taken a lock out of Python's
+    steps.
     """
     return True
 
@@ -101,7 +102,7 @@ def ways(plan: WorkerPlan) -> Ways:
 
 def begin_early(ways: Ways) -> None:
     """
-    Lay out how a runner begins for which somebody waits, if it can in C. Called in the zygote, when `inside` is ready.
+    Lay out what a runner needs to begin in C, if that is possible. Called in the zygote, when `inside` is ready.
     """
     renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() else None
     if renew is not None:
@@ -110,8 +111,8 @@ def begin_early(ways: Ways) -> None:
 
 def look_ahead(ways: Ways) -> None:
     """
-    Have the pages that such a runner writes copied before it faults. Called in the zygote, after all that jobs find is
-    there.
+    Find the pages that such a runner writes, so that the clone copies them. Called in the zygote, when everything that
+    jobs inherit is there.
     """
     if COPY_BY_CLONE and _begins_in_c():
         ways.kept.copy_by_clone(scout.hurried(ways.kept, JOB, REPLY))
@@ -136,7 +137,7 @@ def main(channel: int, ways: Ways) -> None:
         born = _keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
         if born is ways.kept.begun:
             inside.serve_begun(JOB, REPLY)
-    except BaseException as error:  # an interrupt comes from the moment on when a job has its frame
+    except BaseException as error:  # interrupts are possible once a job has its frame
         if not ways.kept.born.begun:
             raise
         try:
@@ -172,7 +173,7 @@ def settling(plan: WorkerPlan) -> Template:
         before=[*back,
                 returns(Call.SETRESGID, plan.uid, plan.uid, plan.uid),
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
-                # As nobody on the host: in its network namespace, were this it, the files would be root's.
+                # With an id that is nobody's on the host: in root's network namespace the files would belong to root.
                 *(namespaces.small_queues_steps() if plan.watched and plan.loopback else [])],
         after=[*namespaces.loopback_steps(),
                *ways_out,  # before any job, and never closed here: no job gets one of their ports

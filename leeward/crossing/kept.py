@@ -39,7 +39,7 @@ class Lost(Exception):
 
 class _Room:
     """
-    What may be written still.
+    The bytes that may still be written.
     """
 
     def __init__(self, scratch: int, most: int) -> None:
@@ -275,7 +275,7 @@ def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> N
         try:
             with _opened(open_beneath(upper, b".", _FOLDER)) as fd:
                 for path in paths or map(os.fsencode, os.listdir(fd)):
-                    # No process is there that could change what is on the way, and it was looked at.
+                    # No process can change the path's folders now, and they were checked.
                     _throw_away(scratch, number, os.fsencode(layers.UPPER.format(number)) + b"/" + path)
             _cover(scratch, number, target)
         except Exception as error:

@@ -27,8 +27,8 @@ _BUSY_S = 1.0
 
 def scratch_trees(first: str, count: int) -> list[int]:
     """
-    So many detached copies of the scratch file system's root, which lies below the folder *first*. What is written
-    there counts as what the sandbox writes elsewhere.
+    Detached copies of the root of the scratch file system, on which the folder *first* lies. Writes there count as
+    those of the sandbox.
     """
     if not count:
         return []
@@ -42,7 +42,8 @@ def scratch_trees(first: str, count: int) -> list[int]:
 
 def _check(upper: str) -> None:
     """
-    Without attributes in the upper folder the overlay would mount, and not know a folder that replaces another.
+    Check that the upper folder has user attributes. Without them the overlay can be mounted, but folders that replace
+    others aren't marked.
     """
     try:
         os.setxattr(upper, "user.leeward", b"y")
@@ -54,8 +55,8 @@ def _check(upper: str) -> None:
 
 def lay(scratch: int, lower: int, number: int, target: str) -> None:
     """
-    Mount the overlay with *lower*, both detached, on *target*. Its layers are found by *scratch* from then on: what is
-    below *target* isn't, by a path.
+    Mount the overlay with *lower*, both detached, on *target*. Its layers are reached through *scratch* from then on,
+    because no path leads below *target*.
     """
     native.move_mount(scratch, target)
     about = os.fstat(lower)
@@ -92,10 +93,10 @@ def cover(scratch: int, lower: int, number: int, target: str) -> None:
 
 def uncover(target: str) -> bool:
     """
-    Unmount the overlay on *target*. Its layers may be changed then: the kernel has none of them in memory any more.
+    Unmount the overlay on *target*, so that its layers may be changed: the kernel then caches nothing of them.
 
     Returns:
-        False where somebody is in it, or has a file of it open; nothing is changed then.
+        False if a process uses it; nothing is changed then.
     """
     until = time.monotonic() + _BUSY_S
     while True:

@@ -68,7 +68,7 @@ def main(control: int) -> None:
         child = _child(channel, root)
         data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
         while data and "map" == (order := msgpack.unpackb(data))["order"]:
-            # Of mounts alone, which no file system of a client's hears of.
+            # An operation on mounts only, which doesn't reach a client's file system.
             _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
             _close(fds)
             data, fds, _, _ = socket.recv_fds(channel, _MOST, _FDS)
@@ -112,7 +112,7 @@ def _close(fds: list[int]) -> None:
 
 def _rehearse() -> None:
     """
-    Do what an order does, so that what it writes to is this process's own by then.
+    Take the steps of an order once, so that this process has its own copies of the pages that they write.
     """
     root = os.open("/", _LOOK)
     with contextlib.suppress(BadRequest):
@@ -142,7 +142,7 @@ def _serve(channel: socket.socket, root: bool) -> NoReturn:
 
 def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> None:
     """
-    Tell, on the socket *end*, what *does* gives, or why it doesn't.
+    Send the result of *does*, or the reason of its failure, on the socket *end*.
     """
     trees: list[int] = []
     try:
@@ -153,7 +153,7 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
         try:
             socket.send_fds(reply, [msgpack.packb(answer)], trees)
         except OSError:
-            pass  # nobody waits for it any more
+            pass  # the answer isn't awaited any more
 
 
 # --- folders ----------------------------------------------------------------------
@@ -162,11 +162,11 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
 def _clone(dock: int, wanted: list[Folder], own: list[str],
            root: bool) -> tuple[dict[str, Any], list[int]]:
     """
-    Trees of what the client has put on its socket *dock*, one for each of *wanted*, and its device and inode. By then
-    nothing else holds what the client gave: after an answer, its owner may unmount it.
+    A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*. The
+    descriptors themselves are closed by then, so that the owner may unmount the file systems after the answer.
 
     Raises:
-        BadRequest: what came is none of that.
+        BadRequest: the client has sent something else.
     """
     with contextlib.ExitStack() as held, contextlib.ExitStack() as made:
         given = _given(dock, len(wanted))
@@ -196,7 +196,7 @@ def _tree(at: int, folder: Folder, what: str) -> int:
     A detached mount of *at*, with the attributes that *folder* is to have.
 
     Raises:
-        BadRequest: it can't be had, or not as it is wanted.
+        BadRequest: it can't be mounted, or not with these attributes.
     """
     try:
         tree = native.copy(at)
@@ -247,7 +247,7 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
 def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
     """
     Raises:
-        BadRequest: it isn't where it was said to be, or no sandbox may have it.
+        BadRequest: it isn't at the given path, or must not be mounted.
     """
     path = os.readlink(f"/proc/self/fd/{at}")
     if path != folder.path:
@@ -283,8 +283,8 @@ def _check_mounts(at: int, path: str, what: str) -> None:
 
 def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
     """
-    Show the files of one user, uid and gid, in *trees* as those of the sandbox's processes, whose ids on the host are
-    the last two of *ids*. So the kernel gives them what it gives that user, and what they make is that user's.
+    Map the owner of the files in *trees*, uid and gid, to the sandbox's processes, whose host ids are the last two of
+    *ids*. So they have that user's rights there, and the files that they create belong to that user.
     """
     found = _maps.pop(ids, -1)
     _maps[ids] = found = _new_map(*ids) if found < 0 else found  # the one that was used last is the last

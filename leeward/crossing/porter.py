@@ -51,7 +51,7 @@ class Carried:
     Attributes:
         handled: rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock.
         scratch: the folder of the scratch file system that lies over its root.
-        steps: so many are on a porter's way.
+        steps: the number of a porter's steps.
     """
 
     handled: int
@@ -65,7 +65,7 @@ def carried(plan: WorkerPlan) -> Carried:
 
 def way(plan: WorkerPlan) -> Way:
     """
-    Its one lock: no descriptor but its own.
+    Its only lock: it has no descriptors except its own.
     """
     job, reply, out, err, channel = birth.ENDS
     rules = [_RULES] if plan.landlock.abi else []
@@ -75,7 +75,7 @@ def way(plan: WorkerPlan) -> Way:
 
 def main(carried: Carried, born: Born) -> NoReturn:
     """
-    Do what is told. Never returns.
+    Carry out the order. Never returns.
     """
     if born.join_error or born.affinity_error or born.done < carried.steps:
         os._exit(1)  # it has other descriptors than its own; the end of its channel tells
@@ -155,8 +155,8 @@ def _make(path: str, *, file: bool) -> None:
 
 def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
     """
-    Give the sandbox a root of its own, with room for the targets of *rows*: the one that it has is shared by all
-    runners of its keeper. Everything else in it is where it was.
+    Give the sandbox a root of its own with the targets of *rows*, because its root is shared by all runners of its
+    keeper. Everything else is at the same place.
     """
     taken: list[tuple[str, int, str]] = []  # where, and a mount to put there or a link's text; neither: a folder
     _take_along("", [row["target"] for row in rows], taken)
@@ -183,7 +183,7 @@ def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
 
 def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]]) -> None:
     """
-    Note all that lies in *folder* and has to be in the new root.
+    Collect everything in *folder* that has to be in the new root.
     """
     for name in sorted(os.listdir(folder or "/")):
         path = f"{folder}/{name}"
@@ -199,8 +199,8 @@ def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]
 
 def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     """
-    Hide names in a sandbox in which a client's processes run: they may be links by now, or others. A mount is put on
-    what is opened without following one.
+    Hide names in a sandbox in which a client's processes run, which may have replaced files by links: each file is
+    opened without following links, and covered by its descriptor.
     """
     _bare(_MOUNTS)
     return {"ok": True, "made": home.hide_all(fds[0], order["hide"])}

@@ -48,7 +48,7 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
         os.write(BIRTH, birth.ready)
         if not born.beside:
             os.close(BIRTH)
-        # A kernel keeps it: the daemon sends by it what a branch needs, and reads nothing from it any more.
+        # A kernel keeps it: the daemon sends the descriptors of branches on it, and reads nothing from it any more.
         inside.serve(_pipes, JOB, REPLY, BIRTH if born.beside else -1)
     except BaseException as error:  # the last frame of this process: whatever it is, no job may come
         try:

@@ -33,7 +33,7 @@ _PAGE = resource.getpagesize()
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
 _LARGEST = 1 << 32  # bytes; a range beyond it is only reserved, such as a sanitizer's shadow of all memory
 
-#: What a hurried job does at least: it defines, calls, formats, prints.
+#: A small job that defines, calls, formats and prints.
 _SMALL = b'def f(x):\n    return [x]\n\n\nprint(f"{f(1)}")\n'
 
 #: Above all descriptors that a job begins with.
@@ -66,8 +66,8 @@ def written() -> tuple[Range, ...]:
 
 def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
     """
-    The pages that a small job writes for which somebody waits, with the descriptors *job* and *reply*; empty if they
-    can't be found.
+    The pages that a small job writes in a runner that begins in C, with the descriptors *job* and *reply*; empty if
+    they can't be found.
 
     `written` has those of a rehearsal, and others that its looking writes, and the zygote meanwhile: too many to copy
     for each job.

@@ -29,7 +29,7 @@ _EXIT_LATE = 124
 
 def reply(end: program.End, wanted: collecting.Wanted, showing: Showing | None = None) -> list[bytes]:
     """
-    What ends a job: the frame with what it has shown, and the files that it brings back within or behind it.
+    The reply of a job: a frame with its results, and the collected files in the frame or after it.
     """
     brought, left_out, full = collecting.collect(*wanted)
     in_order = program.IN_ORDER is end and not (brought or left_out or full)
@@ -63,7 +63,7 @@ def write(fd: int, pieces: Iterable[bytes]) -> None:
 def collect_when_late(reply_fd: int, wanted: collecting.Wanted,
                       channel: functions.FunctionChannel | None = None) -> None:
     """
-    From now on, bring files back on LATE.
+    From now on, collect the files and reply on LATE.
 
     Args:
         channel: what goes by the same pipe until then.
@@ -73,14 +73,14 @@ def collect_when_late(reply_fd: int, wanted: collecting.Wanted,
 
 def punctual() -> None:
     """
-    The job is over, and its reply is made: LATE does nothing any more.
+    The job is over, and its reply is made: ignore LATE.
     """
     signal.signal(LATE, signal.SIG_IGN)
 
 
 def deafen() -> None:
     """
-    The job is over: an interrupt does nothing any more. One that has come already is forgotten.
+    The job is over: ignore interrupts, also one that has arrived already.
     """
     while True:
         try:
@@ -92,17 +92,17 @@ def deafen() -> None:
 
 def _late(job: int, reply_fd: int, wanted: collecting.Wanted, channel: functions.FunctionChannel | None, number: int,
           frame: types.FrameType | None) -> None:
-    if os.getpid() != job:  # a child of the job's, which has inherited the handler: somebody else has sent it
+    if os.getpid() != job:  # a child of the job, which has inherited the handler; the daemon didn't send it
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         return
     punctual()
     try:
         program.flush()
-    except BaseException:  # we are in the middle of a line that writes, say
+    except BaseException:  # for instance, the main thread is writing
         pass
     try:
-        if channel is None or channel.close_in_time():  # else a call is half written
+        if channel is None or channel.close_in_time():  # otherwise a call is partly written
             write(reply_fd, reply(program.End(_EXIT_LATE), wanted))
     except BaseException:  # no memory left, say; the daemon doesn't wait for long
         pass

@@ -27,7 +27,7 @@ _OUT, _ERR = 1, 2
 
 class Doorway:
     """
-    Where the daemon sends what a branch needs.
+    The socket on which the daemon sends the descriptors of a branch.
 
     Args:
         door: the descriptor, -1 where there is none.
@@ -40,7 +40,7 @@ class Doorway:
 
     def shut(self) -> None:
         """
-        No branch will be asked for.
+        Close it: no branch will be requested.
         """
         door, self._door = self._door, -1
         if door >= 0:
@@ -48,7 +48,7 @@ class Doorway:
 
     def fork(self, job_fd: int, reply_fd: int) -> bool:
         """
-        Make a branch. Returns whether this is it; it has the numbers *job_fd* and *reply_fd* for its own pipes then.
+        Make a branch. Returns True in the branch, whose own pipes then have the numbers *job_fd* and *reply_fd*.
 
         Raises:
             OSError: it can't be made.
@@ -81,7 +81,7 @@ class Doorway:
         try:
             door.sendall(wire.BRANCH_WORD)
             if door.recv(1) != wire.BRANCH_WORD:
-                os._exit(0)  # nobody wants it any more
+                os._exit(0)  # it isn't wanted any more
             door.sendall(wire.BRANCH_WORD)
         finally:
             door.close()
@@ -89,7 +89,7 @@ class Doorway:
 
 def _middle(gate: int) -> None:
     """
-    In the child: leave a child of its own behind, and end. Returns in that one.
+    In the child: fork again, and exit. Returns in the grandchild.
     """
     try:
         if os.fork():

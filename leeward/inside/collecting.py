@@ -31,7 +31,7 @@ Entry = tuple[str, str]
 
 class Wanted(NamedTuple):
     """
-    What a job's request wants brought back.
+    The files that a job's request asks for.
     """
 
     patterns: Sequence[str] = ()
@@ -43,7 +43,7 @@ NOTHING = Wanted()
 
 def wanted(fields: Mapping[str, Any]) -> Wanted:
     """
-    As the fields of a job have it.
+    From the fields of a job.
     """
     return Wanted(fields["collect"], fields["most_files"])
 
@@ -72,7 +72,7 @@ def collect(patterns: Sequence[str], most: int = wire.MAX_FILES,
 
 class Haul:
     """
-    What was found so far.
+    The files found so far.
 
     Attributes:
         found: contents, by name.
@@ -89,7 +89,7 @@ class Haul:
 
     def bring(self, pattern: str) -> bool:
         """
-        Take what *pattern* stands for; is there any?
+        Add the files of *pattern*. Returns whether there are any.
         """
         if "." == pattern:
             for name, why in self._all():
@@ -110,7 +110,7 @@ class Haul:
         if not os.path.lexists(path):
             return False
         if path != os.path.realpath(path):
-            self._take(name, "link")  # it would be another file's content under this name
+            self._take(name, "link")  # its content would be that of another file
         elif os.path.isdir(path):
             for below, why in self._all():
                 if below.startswith(name + "/") and "folder" != why:
@@ -144,7 +144,7 @@ class Haul:
 
     def leave_out(self, name: str, why: str) -> None:
         """
-        Note that *name* doesn't come back.
+        Record that *name* isn't returned.
         """
         if len(self._out) < wire.MAX_LEFT_OUT:
             self._out.setdefault(name, why)
@@ -153,7 +153,8 @@ class Haul:
 
     def left_out(self) -> list[tuple[str, str]]:
         """
-        The names that were left out, as they can be shown. One pattern may have left out what another one brought.
+        The names that were left out, in printable form. A name that one pattern left out may have been found by
+        another.
         """
         brought = set(self.found)
         for name in self.found:
@@ -207,14 +208,14 @@ def matching(pattern: str, entries: Sequence[Entry], folders: bool = False) -> I
     wanted = pattern.split("/")
     deep = "**" in wanted
     if "**" == wanted[-1]:
-        wanted.append("*")  # at the end it stands for what is in a folder, not for the folder
+        wanted.append("*")  # at the end, ** matches the content of a folder and not the folder
     for name, why in entries:
         parts = name.split("/")
         if folders:
             if "folder" != why and any(_matches(parts[:end], wanted, False) for end in range(1, len(parts))):
                 yield name, why
         elif _matches(parts, wanted, False):
-            if not ("folder" == why and deep):  # what is in the folder has an entry of its own
+            if not ("folder" == why and deep):  # the folder's content has its own entries
                 yield name, why
         elif (name.startswith(".") or "/." in name) and _matches(parts, wanted, True):
             dot = next(place for place, part in enumerate(parts) if part.startswith("."))

@@ -1,6 +1,6 @@
 """
-Contexts of TLS that modules have made while they were imported in the zygote: in a sandbox they trust its own authority
-as well, of which the zygote can't know. aiohttp makes one when it is imported.
+TLS contexts that modules have made while the zygote imported them, such as aiohttp's: in a sandbox they get its
+authority, which the zygote can't know.
 
 Runs in:   `find` in the zygote; `tell` in the job's process, before its first code.
 """
@@ -22,7 +22,7 @@ _path = ""
 
 def find(path: str) -> None:
     """
-    Find them; before the collector's objects are frozen, of which it tells no more.
+    Find the contexts. Called before the garbage collector's objects are frozen, because it doesn't list frozen ones.
 
     Args:
         path: of the file of certificates, whose last one is the authority's.
@@ -36,7 +36,8 @@ def find(path: str) -> None:
 
 def tell() -> None:
     """
-    Have them trust it. Without, connections of theirs are refused: that isn't for the job to see here.
+    Add the authority to the contexts. If that fails, their connections are refused; the job doesn't get an exception
+    here.
     """
     if not _found:
         return

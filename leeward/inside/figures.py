@@ -29,7 +29,7 @@ _shown: set[int] = set()
 
 def prepare(show_one: Callable[[object], object]) -> None:
     """
-    Before a job: draw without a screen, and have a say when `pyplot` is there.
+    Before a job: select the backend without a screen, and arrange for our `show` when `pyplot` is imported.
     """
     global _show_one
     first, _show_one = _show_one is None, show_one
@@ -47,7 +47,7 @@ def prepare(show_one: Callable[[object], object]) -> None:
 
 class _Pyplot:
     """
-    Finds `matplotlib.pyplot` as the others do, once, and gives it our `show`.
+    An import hook that finds `matplotlib.pyplot` by the other finders, once, and installs our `show` in it.
     """
 
     def find_spec(self, name: str, path: Sequence[str] | None,

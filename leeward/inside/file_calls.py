@@ -48,7 +48,7 @@ class CallTime:
 
     def start(self, seconds: float) -> None:
         self._runs = True
-        # Again and again: where a file that can't be read is passed over, so is the first one.
+        # Repeatedly, because code that skips unreadable files also skips the first exception.
         signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
 
     def stop(self) -> None:
@@ -101,7 +101,7 @@ def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict
 
 def _why(error: OSError) -> str:
     """
-    What *error* says, where that is ours and not the errno's usual text.
+    The text of *error*, if it is leeward's and not the usual text of the errno.
     """
     said = error.strerror or ""
     return "" if said == os.strerror(error.errno or 0) else said

@@ -51,7 +51,7 @@ def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
     A descriptor of the regular file *path*, and what it is.
     """
     if not flags & os.O_CREAT or os.path.exists(path):
-        regular(os.stat(path))  # a look first: to open a FIFO or a device may be noticed by somebody
+        regular(os.stat(path))  # checked before, because opening a FIFO or a device can have an effect
     fd = os.open(path, flags | _OPEN, 0o666)
     try:
         there = os.fstat(fd)
@@ -91,7 +91,7 @@ class FileReading:
 
     def _unsized(self) -> int:
         """
-        How much there is of a file that tells no size, as those of /proc; a chunk at most.
+        The size of a file that reports none, such as those of /proc; at most a chunk.
         """
         size = 0
         while size < CHUNK and (data := os.pread(self.fd, CHUNK - size, size)):
@@ -105,7 +105,7 @@ class FileReading:
         while data and len(data) < size and (more := os.pread(self.fd, size - len(data), offset + len(data))):
             data += more
         if len(data) < size:
-            self.end = offset + len(data)  # somebody has cut it
+            self.end = offset + len(data)  # it was truncated meanwhile
         return data
 
     def drop(self) -> None:
@@ -172,7 +172,7 @@ class FileWriting:
 
     def finish(self) -> None:
         """
-        Put it in its place.
+        Rename the file to its name.
         """
         try:
             os.fchmod(self.fd, self._mode)
@@ -190,13 +190,13 @@ class FileWriting:
 
     def drop(self) -> None:
         """
-        As if it never was.
+        Remove the incomplete file.
         """
         os.close(self.fd)
         try:
             os.unlink(self._beside)
         except OSError:
-            pass  # somebody else has removed or moved it
+            pass  # it was removed or moved meanwhile
 
 
 def _umask() -> int:
@@ -207,10 +207,10 @@ def _umask() -> int:
 
 def _in_place(path: bytes, new: bool) -> os.stat_result | None:
     """
-    What a file that is written to *path* takes the place of; None if nothing is there.
+    The stat of the file that a file written to *path* replaces; None if there is none.
 
     Raises:
-        OSError: it mustn't, or that is no regular file.
+        OSError: it must not be replaced, or isn't a regular file.
     """
     try:
         before = os.stat(path)
@@ -228,7 +228,7 @@ def _in_place(path: bytes, new: bool) -> os.stat_result | None:
 
 class Handles:
     """
-    What is read or written in pieces, by number; the one that was asked for last comes last.
+    The files that are read or written in pieces, by number; the least recently used one comes first.
     """
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ class Handles:
 
     def add(self, one: FileReading | FileWriting) -> int:
         """
-        A number that nobody can guess, and that no process before this one has given.
+        Add a file. Returns its number, which is random, so that it doesn't repeat one of an earlier process.
         """
         while len(self._open) >= MOST_HANDLES:
             self._open.pop(next(iter(self._open))).drop()
@@ -251,10 +251,10 @@ class Handles:
 
     def take(self, number: int) -> FileReading | FileWriting:
         """
-        The one by this number, which is free then.
+        Remove and return the file with this number.
 
         Raises:
-            OSError: it is gone, with the process that had it or because others were asked for.
+            OSError: the number isn't known: its process has ended, or the file was replaced by others.
         """
         one = self._open.pop(number, None)
         if one is None:
@@ -325,7 +325,7 @@ def append(call: Fields) -> dict[str, Any]:
 
 def edit(call: Fields) -> dict[str, Any]:
     """
-    Put `new` in the place of `old` if that is there once; how many times it is there.
+    Replace `old` by `new` if it occurs once. Returns the number of occurrences.
     """
     path, old = call["path"], call["old"]
     if not old:

@@ -144,7 +144,7 @@ def lines(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _files(path: bytes) -> Iterator[bytes]:
     if not os.path.isdir(path):
-        os.close(opened(path)[0])  # what is wrong with it is the call's answer
+        os.close(opened(path)[0])  # an error is the call's answer
         yield path
         return
     for name, entry in walk(path):

@@ -31,7 +31,7 @@ Row = list[Any]
 
 def row_of(name: bytes, path: bytes, there: os.stat_result) -> Row:
     """
-    What a client is told of *path*, by *name*.
+    The row for *path*, with *name*.
     """
     mode, target = there.st_mode, b""
     if stat.S_ISLNK(mode):
@@ -176,10 +176,10 @@ def move(path: bytes, to: bytes) -> dict[str, Any]:
 
 def copy(path: bytes, to: bytes, follow: bool = True) -> dict[str, Any]:
     """
-    A file with its mode and time, or a folder with all that is in it.
+    Copy a file with its mode and time, or a folder with its content.
 
     Raises:
-        OSError: EINVAL for what is neither, also somewhere in the folder.
+        OSError: EINVAL for anything else, also in the folder.
     """
     there = os.stat(path, follow_symlinks=follow)
     if stat.S_ISLNK(there.st_mode):
@@ -266,7 +266,7 @@ def _emptied(folder: bytes) -> list[bytes]:
 
 def _gone(folder: bytes) -> None:
     """
-    Remove a folder that was empty. What somebody has put there meanwhile goes as well.
+    Remove a folder that was empty, with entries that were added meanwhile.
     """
     while True:
         try:

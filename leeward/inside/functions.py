@@ -41,7 +41,7 @@ _OVER = "the job that was given this function is over"
 
 class FunctionError(RuntimeError):
     """
-    What a client's function raised, where it is no exception of Python's own. It has that exception's name.
+    Raised for an exception of a client's function that isn't a builtin of Python. It has that exception's name.
     """
 
 
@@ -70,7 +70,7 @@ class _Waiting:
         """
         The answer; waits for it. Raises what the function raised.
         """
-        with self._lock:  # it stays free for whoever asks next
+        with self._lock:  # released for the next caller
             pass
         if self.error is not None:
             raise RuntimeError(self.error)
@@ -99,7 +99,7 @@ class _Waiting:
             try:
                 loop.call_soon_threadsafe(resolve)
             except RuntimeError:
-                pass  # the loop is closed: nobody waits
+                pass  # the loop is closed
 
         self._answered = answered
         if self.done:
@@ -163,11 +163,11 @@ class FunctionChannel:
         self._open: dict[int, _Waiting] = {}
         self._parts: dict[int, list[bytes]] = {}
         self._last = 0
-        self._carrying = _thread.allocate_lock()  # the carrier's, as long as there is one; then `close` has it
+        self._carrying = _thread.allocate_lock()  # held by the carrier while it runs, then by `close`
         self._started = False
         self._wake = self._woken = -1  # made by the carrier, which alone replaces them
-        self._over = ""       # why no call is made any more
-        self._closed = False  # and no carrier is there that could tell so
+        self._over = ""       # why no more calls are made
+        self._closed = False  # and there is no carrier
 
     def ask(self, place: int, body: bytes) -> _Waiting:
         """
@@ -200,7 +200,8 @@ class FunctionChannel:
 
     def close(self, seconds: float = -1) -> bool:
         """
-        End it before the job's reply; has it ended? What still waits gets a RuntimeError.
+        End the channel before the job's reply. Calls that still wait get a RuntimeError. Returns whether the carrier
+        has ended.
 
         Args:
             seconds: that the carrier may take, or -1.
@@ -223,7 +224,7 @@ class FunctionChannel:
 
     def close_in_time(self) -> bool:
         """
-        As `close`, for a signal handler: it may have come in the middle of anything.
+        As `close`, for a signal handler, which may interrupt any code.
         """
         return self.close(_LATE_S)
 
@@ -247,7 +248,7 @@ class FunctionChannel:
                     os.read(woken, wire.PIECE)
                 if self._job in ready:
                     self._receive()
-        except BaseException as error:  # the job has closed our descriptors, say
+        except BaseException as error:  # for instance, the job has closed our descriptors
             self._over = self._over or f"no function can be called any more: {type(error).__name__}: {error}"
             self._closed = True
             self._fail_all()
@@ -291,7 +292,7 @@ class FunctionChannel:
 
     def _fail_all(self) -> None:
         """
-        Whatever waits gets an error: nobody answers it any more.
+        Fail all waiting calls, which will not be answered.
         """
         while self._open:
             self._open.popitem()[1].finish(b"", error=self._over)

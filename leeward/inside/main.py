@@ -71,7 +71,7 @@ def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | 
     Lay out in the zygote, once, what a job needs that begins in C.
 
     Returns:
-        What C has to call in place of `freshen`; None where no one call does all of that, and no job begins in C.
+        What C has to call instead of `freshen`; None if a single call doesn't suffice, so that no job begins in C.
     """
     global _laid
     renew = None if hooks.any_registered() else fresh.in_one_call()
@@ -91,7 +91,7 @@ def install_handlers() -> None:
 
 def renumber() -> None:
     """
-    In a runner's further process: it isn't the one that `prepare` has laid out.
+    In a further process of a runner: correct what `prepare` has set for the first one.
     """
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
 
@@ -187,7 +187,7 @@ def _serve(pipes: JobPipes, take: Callable[[], bytes | None], me: int, job_fd: i
         else:
             end, wanted, shown = _run(body, main, job_fd, reply_fd)
         answer.deafen()
-    except KeyboardInterrupt as error:  # in a line of ours, before the job's first or behind its last
+    except KeyboardInterrupt as error:  # in leeward's code, before the job's first line or after its last
         answer.deafen()
         end, wanted = program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING
     _reply(me, reply_fd, end, wanted, shown)
@@ -202,7 +202,7 @@ def _reply(me: int, reply_fd: int, end: program.End, wanted: collecting.Wanted,
             answer.punctual()
         answer.write(reply_fd, answer.reply(end, wanted, shown))
     except OSError:
-        os._exit(end.exit_code)  # the job closed our descriptor: then the exit status has to tell it
+        os._exit(end.exit_code)  # the job has closed our descriptor, so only the exit status reports the end
     while True:
         signal.pause()
 
@@ -266,7 +266,7 @@ def _read(fd: int, size: int) -> bytes | None:
     buffer = bytearray(size)
     view, got = memoryview(buffer), len(first)
     view[:got] = first
-    while got < size:  # where it belongs: a new piece each time would be new pages each time
+    while got < size:  # into one buffer: a new piece each time would touch new pages
         count = os.readv(fd, [view[got:]])
         if not count:
             return None

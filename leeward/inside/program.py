@@ -51,7 +51,7 @@ IN_ORDER = End(0)
 
 def hide_frames() -> None:
     """
-    Take our frames out of what `traceback` and `inspect` say of a job's stack; once, in the zygote.
+    Remove leeward's frames from what `traceback` and `inspect` show of a job's stack; called once, in the zygote.
     """
     tracebacks.hide_frames(ours)
 
@@ -193,7 +193,7 @@ def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
         with open(path, "xb") as file:
             file.write(source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass"))
     except (OSError, ValueError):
-        return  # one of the job's own files has this name, or no file can; then it goes without
+        return  # a file of the job has this name, or no file can have it: go on without
     main.__file__ = path
 
 
@@ -224,7 +224,7 @@ def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
             sys.stderr.write(shown)
         else:
             sys.excepthook(type(error), error, error.__traceback__)
-    except BaseException:  # a job's own hook, or its own stderr: nothing more can be told there
+    except BaseException:  # raised by a hook or a stderr of the job: nothing more can be printed
         shown += "(and sys.excepthook failed)\n"
     code = _KILLED_BY_INTERRUPT if isinstance(error, KeyboardInterrupt) else 1
     return End(code, (type(error).__qualname__, _text(error), shown), _limit_behind(error))
@@ -270,7 +270,7 @@ def wind_up(end: End) -> End:
             atexit._run_exitfuncs()
         except SystemExit as leaving:
             end = End(_exit_code(leaving), end.error, end.limit)
-        except BaseException:  # as the interpreter: told, and no change of the exit code
+        except BaseException:  # printed, without a change of the exit code, as the interpreter does
             traceback.print_exc()
     flush()
     return end
@@ -300,5 +300,5 @@ def rehearse(source: bytes, main: types.ModuleType) -> End:
     end = _run_code(source, main)
     _anyone_waits()
     flush()
-    main.__dict__.clear()  # its functions and it hold each other: no collector has to come
+    main.__dict__.clear()  # breaks the reference cycle between it and its functions
     return end

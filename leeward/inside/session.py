@@ -73,7 +73,7 @@ def _reply(reply_fd: int, end: program.End, wanted: collecting.Wanted = collecti
            shown: showing.Showing | None = None) -> None:
     try:
         answer.write(reply_fd, answer.reply(end, wanted, shown))
-    except BaseException:  # the job closed our descriptor, say: then the exit status has to tell it
+    except BaseException:  # for instance, the job has closed our descriptor; the exit status reports the end
         os._exit(end.exit_code or _LOST)
 
 
@@ -87,7 +87,7 @@ def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.E
         if not doorway.fork(job_fd, reply_fd):
             return program.IN_ORDER
         threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
-    except BaseException as error:  # out of a hook that an earlier job left, too
+    except BaseException as error:  # also from a hook that an earlier job left
         if os.getpid() != me:
             os._exit(_LOST)
         return program.raised(error, None, program.NAME)
@@ -154,7 +154,7 @@ def _run(body: bytes, name: str, main: types.ModuleType,
 
 def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> None:
     """
-    The functions were this job's: their names go, unless the job has put something else there.
+    Remove the names of this job's functions, unless the job has assigned other values to them.
     """
     for name, function in channel.functions.items():
         if main.__dict__.get(name) is function:
@@ -168,7 +168,7 @@ def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> No
 
 def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, collecting.Wanted]:
     """
-    Apply what a job has beside its code. Returns its code, its name in tracebacks, and the files to collect.
+    Apply the other fields of a job. Returns its code, its name in tracebacks, and the files to collect.
     """
     program.take_environment(fields["env"])
     if fields["args"]:
@@ -186,7 +186,7 @@ def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | No
             break
         except BaseException:  # out of a signal handler that a job left
             if select.select([job_fd], (), (), 0)[0]:
-                os._exit(_LOST)  # perhaps a part of a frame went with it
+                os._exit(_LOST)  # a part of a frame may be lost
             traceback.print_exc()
     if head is None:
         return None

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from leeward.inside import figures, program
 from leeward.wire import bundles
 
-#: By form: the method that makes it. A form that isn't here comes by `_repr_mimebundle_` alone.
+#: The method that makes each form. Other forms come only from `_repr_mimebundle_`.
 METHODS = {
     "text/html": "_repr_html_", "text/markdown": "_repr_markdown_", "text/latex": "_repr_latex_",
     "image/svg+xml": "_repr_svg_", "image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_",
@@ -38,7 +38,8 @@ _TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, whose module isn't 
 _ONLY_AST = 0x400          # ast.PyCF_ONLY_AST
 _IS_COROUTINE = 0x80       # inspect.CO_COROUTINE
 
-#: By how a line begins that is no Python. Patterns, and not compiled: few jobs need them.
+#: Hints by the beginning of a line that isn't Python. The patterns aren't compiled in advance, because few jobs need
+#: them.
 HINTS = (
     (r"\s*[!%]\s*(pip|conda|mamba|uv)\b",
      "packages aren't installed from inside: packages=[...] of Sandbox, or `leeward env create` and environment=..."),
@@ -50,7 +51,7 @@ HINTS = (
 #: Where top-level `await` runs, from the first one on.
 _loop: Any = None
 
-#: What the job shows that runs now.
+#: The results of the running job.
 _current: Showing | None = None
 
 program.ours.append(globals())
@@ -58,7 +59,7 @@ program.ours.append(globals())
 
 class Shown(NamedTuple):
     """
-    What there is to send. `left_out` has a name and a reason of outcome.LeftOutReason each.
+    The results to send. `left_out` has a name and a reason of outcome.LeftOutReason each.
     """
 
     results: list[bundles.Bundle]
@@ -99,7 +100,7 @@ class Showing:
 
     def end(self) -> Shown:
         """
-        Nothing is shown from here on; `display` prints, until another job is asked to show things.
+        End the results of this job. `display` prints until another job with `display` begins.
         """
         global _current
         if _current is self:
@@ -146,7 +147,7 @@ class Showing:
 
     def _kept(self, number: int, forms: Iterator[tuple[str, Any]]) -> bundles.Bundle:
         """
-        Those of *forms* that can be sent and have room, the first of each.
+        The *forms* that can be sent and fit, the first of each kind.
         """
         bundle: bundles.Bundle = {}
         for kind, made in forms:
@@ -171,7 +172,8 @@ class Showing:
 
     def _forms(self, number: int, thing: object) -> Iterator[tuple[str, Any]]:
         """
-        Every form of *thing*, the one for everybody first. Looked for in its class: an object may answer to any name.
+        Every form of *thing*, plain text first. Methods are looked up in its class, because an object may have any
+        attribute.
         """
         kind = type(thing)
         given: dict[str, Any] = {}
@@ -226,7 +228,7 @@ def display(*things: object, raw: bool = False, **_ignored: object) -> None:
 
 def _compiled(source: bytes, name: str) -> Iterator[types.CodeType]:
     """
-    The code of *source*; if it ends with an expression, that one comes apart, and its value is to be shown.
+    The code of *source*, and, if it ends with an expression whose value has to be shown, the code of that expression.
     """
     try:
         tree: Any = compile(source, name, "exec", _TOP_LEVEL_AWAIT | _ONLY_AST, dont_inherit=True)
@@ -248,7 +250,7 @@ _NOTHING = compile("None", "<nothing>", "eval", dont_inherit=True)
 
 def _is_quiet(source: bytes, last: Any) -> bool:
     """
-    Does a semicolon follow the expression *last*?
+    Whether a semicolon follows the expression *last*.
     """
     lines = source.splitlines()
     if last.end_lineno > len(lines):
@@ -268,7 +270,7 @@ def _hint(error: SyntaxError, source: bytes) -> None:
 
 def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """
-    Its value, in a loop that stays: tasks that it starts go on whenever something is awaited.
+    Await a value in a loop that is kept: tasks go on whenever something is awaited.
     """
     global _loop
     import asyncio
@@ -290,7 +292,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 async def _ended(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     """
-    What it returns or raises, so that no frame of the loop's is between it and us.
+    What the coroutine returns or raises, as a value, so that no frame of the loop is in the traceback.
     """
     try:
         return await coroutine, None

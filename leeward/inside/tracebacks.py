@@ -75,7 +75,7 @@ def _with_suggestions(shown: str, error: BaseException) -> str:
     sys.stderr = said
     try:
         sys.__excepthook__(type(error), error, error.__traceback__)
-    except BaseException:  # the job put another one there
+    except BaseException:  # the job has replaced it
         return shown
     finally:
         sys.stderr = before
@@ -108,7 +108,7 @@ def _among(frame: types.FrameType, ours: Sequence[dict[str, Any]]) -> bool:
 
 def hide_frames(ours: Sequence[dict[str, Any]]) -> None:
     """
-    End the stacks of `traceback` and `inspect` where those of a job begin: below is what has called it, from *ours*.
+    Cut the stacks of `traceback` and `inspect` where the job's code begins; below it are its callers, from *ours*.
 
     `sys._getframe` and what is C, such as faulthandler and warnings, see all frames. A module that isn't loaded stays
     as it is.
@@ -122,7 +122,7 @@ def hide_frames(ours: Sequence[dict[str, Any]]) -> None:
 def _walker(walk: Callable[..., Any], ours: Sequence[dict[str, Any]]) -> Callable[..., Any]:
     @wraps(walk)
     def walk_stack(f: types.FrameType | None) -> Iterator[tuple[types.FrameType, int]]:
-        # Without a frame it counts its callers, of which there must be none more.
+        # Without a frame it counts its callers, so there must be no further one.
         return walk(f) if f is None else _until(walk(f), ours)
     return walk_stack
 
