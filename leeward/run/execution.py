@@ -261,7 +261,7 @@ class Execution:
 
     def _read_reply(self, most: int) -> bool:
         """
-        Read about *most* bytes of a reply, which may take several turns. Returns whether it is complete; raises as `read`.
+        Read about *most* bytes, so that a large reply takes several turns. Returns whether it is complete.
         """
         complete = self._reply.read(self._runner.reply, most)
         if self._reply.closed:  # its exit status follows

@@ -231,8 +231,8 @@ def test_a_value_shown_before_an_error_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("line", "hint"), [
-    ("!ls", "subprocess"), ("  !ls -l", "subprocess"), ("files = !ls", "subprocess"), ("%pip install x", "python_env"),
-    ("!pip install x", "python_env"), ("%timeit 1", "magics"), ("x = %who", "magics"), ("x = = 1", None),
+    ("!ls", "subprocess"), ("  !ls -l", "subprocess"), ("files = !ls", "subprocess"), ("%pip install x", "packages="),
+    ("!pip install x", "packages="), ("%timeit 1", "magics"), ("x = %who", "magics"), ("x = = 1", None),
 ])
 def test_a_line_of_ipythons_gets_a_hint(line: str, hint: str | None) -> None:
     with pytest.raises(SyntaxError) as caught:
