@@ -31,7 +31,7 @@ class Range:
     what: str
 
 
-#: Every range that is refused. Of several that an address is in, the smallest counts.
+#: Every range that is refused. If an address is in several, the smallest counts.
 RANGES: tuple[Range, ...] = tuple(Range(ip_network(text), what) for text, what in (
     ("0.0.0.0/8", "this network"),
     ("10.0.0.0/8", "private"),
@@ -133,7 +133,7 @@ def refused(address: Address, policy: Policy) -> str | None:
 @dataclass(frozen=True, slots=True)
 class Url:
     """
-    What of a URL decides.
+    The parts of a URL that decide.
 
     Attributes:
         scheme: in lower case.
@@ -173,7 +173,7 @@ MAX_URL = 16384
 
 def parse_url(text: str) -> Url:
     """
-    A URL with a host in it. Of programs that read one in different ways, none is right: what is doubtful is refused.
+    Parse a URL with a host. URLs that programs interpret differently are refused.
 
     Raises:
         InvalidHost: no URL of this kind; the message says why.

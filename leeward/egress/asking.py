@@ -67,7 +67,7 @@ class Asking:
 
     def listen(self, on: bool) -> None:
         """
-        Somebody listens from now on, or nobody: what waits is refused then.
+        A client listens from now on, or none does; then everything that waits is refused.
         """
         self.listening = on
         if not on:
@@ -76,7 +76,7 @@ class Asking:
 
     def answered(self, answer: AskAnswer) -> None:
         """
-        The daemon has one; nobody may wait for it any more.
+        An answer of the daemon; its ask may have ended meanwhile.
         """
         question = self._open.pop(answer.number, None)
         if question is not None:
@@ -105,7 +105,7 @@ class Asking:
 
 class LeaseAsks:
     """
-    Those of one sandbox.
+    The asks of one sandbox.
     """
 
     def __init__(self, asking: Asking, lease: int) -> None:
@@ -115,7 +115,7 @@ class LeaseAsks:
     @property
     def listening(self) -> bool:
         """
-        Does somebody answer?
+        Whether a client answers asks.
         """
         return self._asking.listening
 

@@ -62,7 +62,7 @@ class Broker:
 
     def _catch_up(self) -> None:
         """
-        Read what waits.
+        Read the waiting messages.
         """
         while not self.over.done():
             try:

@@ -40,7 +40,7 @@ class Certificates:
 
     def towards_sandboxes(self, name: str) -> ssl.SSLContext:
         """
-        What the broker has in place of *name*.
+        The context with which the broker takes the place of *name*.
         """
         context = self._contexts.pop(name, None)
         if context is None:
@@ -93,7 +93,7 @@ class Certificates:
 
 def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
     """
-    What verifies hosts.
+    The context that verifies hosts.
 
     Args:
         bundle: the host's file of certificates; "" for what OpenSSL takes by itself.

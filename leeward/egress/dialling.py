@@ -58,7 +58,7 @@ class SharedLookup:
     """
     One sandbox's share of a resolver.
 
-    A question goes on when its asker has given up, as the thread does that asks it, and counts until its end.
+    A query whose caller has given up continues in its thread, and counts until it ends.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -73,7 +73,7 @@ class SharedLookup:
     def _answered(self, asked: asyncio.Future[list[Address]]) -> None:
         self._free.release()
         if not asked.cancelled():
-            asked.exception()  # which nobody may wait for any more
+            asked.exception()  # which may have no waiter any more
 
 
 def _ask(name: str) -> list[Address]:
@@ -88,7 +88,7 @@ async def dial(policy: Policy, request: Request, lookup: Lookup, *,
 
     Args:
         request: without an address, where it has a name.
-        granted: what rules of `ask` say of it was answered by yes.
+        granted: the operator has allowed what a rule of `ask` matched.
 
     Returns:
         The socket, the caller's; the request with the address that was dialled; and what allowed it.
@@ -133,8 +133,8 @@ async def _dial(policy: Policy, request: Request, lookup: Lookup,
 
 def alternating(addresses: list[Address]) -> list[Address]:
     """
-    *addresses* with the two versions in turns, the first one's first: where one of them leads nowhere, every second
-    try is of the other.
+    *addresses* with the two versions alternating, beginning with the first one's, so that every second try is of the
+    other version if one doesn't work.
     """
     versions = list(dict.fromkeys(address.version for address in addresses))
     lists = ([address for address in addresses if version == address.version] for version in versions)
@@ -185,7 +185,7 @@ def _unreachable(address: Address, port: int, error: OSError) -> NotAllowed:
 
 def _drop(task: asyncio.Task[socket.socket]) -> None:
     """
-    Nobody waits for this try any more: its socket is closed.
+    Give up a try, and close its socket.
     """
     if not task.cancel() and not task.cancelled() and task.exception() is None:
         task.result().close()

@@ -82,8 +82,8 @@ class Requests:
 
     def next(self) -> Head | bytes | BodyEnd | None:
         """
-        What comes next: a head, then its body in pieces, then END; None while more bytes are needed, or while the
-        request before isn't answered.
+        The next event: a head, then its body in pieces, then END; None while more bytes are needed, or the previous
+        request isn't answered.
 
         Raises:
             HeadError: to be answered by `refuse`, and the connection closed.
@@ -110,7 +110,7 @@ class Requests:
 
     def send(self, event: h11.Event) -> bytes:
         """
-        The bytes by which the job learns of *event*, of a response.
+        The bytes of *event*, of a response, for the job.
 
         Raises:
             ResponseError: the response breaks the protocol.
@@ -158,7 +158,7 @@ class Requests:
 
     def rest(self) -> bytes:
         """
-        What the job has sent beyond the head, once the connection is another protocol's: after CONNECT and 101.
+        The bytes after the head, once the connection has another protocol: after CONNECT and 101.
         """
         rest = bytes(self._waiting)
         if self._http is not None and not self._over:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from leeward.egress.injection import Injection
     from leeward.egress.sealing import Sealing
 
-#: What each error begins with, by its cause; those of a decision among them.
+#: The beginning of each error's text, by its cause; includes the causes of decisions.
 TEXTS = {
     **CAUSES,
     "disabled": "networking disabled: configure fetch_policy to enable",
@@ -68,7 +68,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _OURS = frozenset(("host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te",
                    "trailer", "upgrade", "expect", "proxy-authorization", "http2-settings"))
 
-#: Fields that go along to another host. A credential can be in any other one.
+#: Fields that are sent to another host after a redirect. Any other one may contain a credential.
 _HARMLESS = frozenset(("accept", "accept-encoding", "accept-language", "cache-control", "content-encoding",
                        "content-language", "content-type", "if-modified-since", "if-none-match", "range", "user-agent"))
 
@@ -149,7 +149,7 @@ class Fetcher:
         resolve: the addresses of a name; an OSError or none says that it has none.
         trust: by which hosts' certificates are verified; None is the machine's roots.
         sealing: what puts secrets into requests, and verifies hosts in place of *trust*.
-        budget: what the fetches count in beside the policy's own limits, and where each is told of.
+        budget: counts the fetches with the sandbox's connections, and records each.
         clock: seconds.
     """
 
@@ -278,7 +278,7 @@ class Fetcher:
 
     async def _injection(self, policy: Policy, url: Url, request: FetchRequest) -> Injection | None:
         """
-        What puts secrets into *request*; None where none is for its host. As for a sandbox's requests.
+        The injection of secrets into *request*; None if there are none for its host.
         """
         if self._sealing is None or url.scheme != "https":
             return None
@@ -360,7 +360,7 @@ def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
 
 def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool) -> FetchFailure:
     """
-    What there is to say of a connection that there isn't.
+    The failure for a connection that couldn't be made.
     """
     if not refused.failed:
         return _refused(refused.decision, url, redirected)
@@ -415,7 +415,7 @@ def _checked(request: FetchRequest) -> tuple[tuple[str, str], ...]:
 
 def _joined(url: Url, location: str) -> str:
     """
-    Where a redirect leads to.
+    The URL of a redirect.
     """
     if any(not "!" <= letter for letter in location) or "\\" in location:
         raise FetchFailure("url", "a redirect to a text with spaces, control characters or backslashes", url.text)

@@ -27,7 +27,7 @@ _AROUND = 1024
 
 class NobodysConnection:
     """
-    In place of a client's pipe: a fetch has none.
+    Takes the place of a client's pipe, which a fetch doesn't have.
     """
 
     def reset_at_end(self) -> None: ...
@@ -36,7 +36,7 @@ class NobodysConnection:
 
 class Fetching:
     """
-    Those of one lease.
+    The fetches of one lease.
 
     Args:
         narrower: the client's policy, as `parse_policy` reads it; {} for that of the lease.
@@ -51,9 +51,9 @@ class Fetching:
 
     def begin(self, message: control.FetchOrder, fds: Sequence[int], tell: Callable[[FetchAnswer], None]) -> None:
         """
-        Fetch, and *tell* once.
+        Begin a fetch; *tell* is called once.
         """
-        full = self._tenancy.full()  # asked now: soon it is one of them itself
+        full = self._tenancy.full()  # checked now, before this fetch counts itself
         task = asyncio.get_running_loop().create_task(self._fetch(message, fds, tell, full))
         self._tasks[message.number] = task
         task.add_done_callback(lambda _: self._tasks.pop(message.number, None))
@@ -62,7 +62,7 @@ class Fetching:
 
     def stop(self, number: int) -> None:
         """
-        Nobody waits for it any more.
+        Cancel a fetch.
         """
         task = self._tasks.get(number)
         if task is not None:

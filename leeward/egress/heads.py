@@ -28,7 +28,7 @@ _MAX_DIGITS = 15
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]{1,16384}) HTTP/1\.([01])")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 
-#: Between this hop and the next one only; RFC 9110 §7.6.1. A proxy's credentials are for us.
+#: Fields for this hop only; RFC 9110 §7.6.1. A proxy's credentials are for the broker.
 _HOP = frozenset((b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"http2-settings",
                   b"proxy-authorization"))
 

@@ -92,7 +92,7 @@ class HelloReader:
         return None
 
     def _check_head(self) -> None:
-        # As far as it is there, so that who speaks another protocol isn't waited for.
+        # Checked as far as it has arrived, so that another protocol is recognised without waiting for more bytes.
         head = self._head
         if head[0] != _HANDSHAKE or (len(head) > 1 and head[1] != 3):
             raise HelloError("no record of a TLS handshake", is_tls=self._records > 0)
@@ -135,7 +135,7 @@ class _Reader:
 
     def block(self, count: int) -> bytes:
         """
-        What stands after its length of *count* bytes.
+        A block that follows its length of *count* bytes.
         """
         return self.take(self.number(count))
 

@@ -24,7 +24,7 @@ from leeward.egress.exchanges import ResponseError
 from leeward.egress.heads import Head, HeadError
 from leeward.egress.swap import Swap
 
-#: Fields of a request that ask for what couldn't be searched.
+#: Fields of a request that ask for responses that can't be searched.
 _NOT_ASKED = (b"accept-encoding", b"range", b"if-range")
 
 _BASIC = b"basic "
@@ -120,7 +120,7 @@ class Injection:
 
     def rest(self) -> h11.Data | None:
         """
-        What was held back of the response's body, at its end.
+        The rest of the response's body, at its end.
         """
         data = self._swap.end()
         return h11.Data(data=data) if data else None
@@ -138,7 +138,7 @@ def _check(event: h11.Response) -> None:
 
 def _forms(value: bytes) -> list[bytes]:
     """
-    A value as it is, in a URL, in a form, and in a text of JSON.
+    The forms of a value: unchanged, URL-encoded, form-encoded, and in JSON.
     """
     return list(dict.fromkeys((value, quote(value, safe="").encode(), quote(value, safe="/").encode(),
                                quote(value, safe="").replace("%20", "+").encode(),

@@ -25,7 +25,7 @@ from leeward.egress.relay import goal_of, relay
 from leeward.egress.tenancy import NotAllowed, Tenancy, refusal
 from leeward.wire.egress_control import DNS, PROXY
 
-#: Connections that one listener gives in one turn of the loop.
+#: Connections that are accepted from one listener in one turn of the loop.
 _TURN = 64
 
 #: SO_SNDBUF of what a sandbox is sent, which the kernel doubles for its own part. The path is `lo`, so more fills
@@ -33,7 +33,7 @@ _TURN = 64
 #: of 64 KiB, and the broker takes twice the processor time: 0.25 to 0.4 s for 1 GiB, in place of 0.08 to 0.23 s.
 _SENT = 128 << 10
 
-#: Seconds until a listener is looked at again, where no descriptor was left for what it gives.
+#: Seconds until a listener is watched again, after no descriptor was left for a connection.
 _PAUSE_S = 0.1
 
 
@@ -64,7 +64,7 @@ class LeasedListeners:
 
     def lease(self, tenancy: Tenancy) -> None:
         """
-        From now on they are of *tenancy*.
+        Lease the listeners to *tenancy*.
         """
         if self._tenancy is not None:  # the same one, of which nothing has run yet, under another policy
             self.over()
@@ -76,7 +76,7 @@ class LeasedListeners:
 
     def over(self) -> None:
         """
-        Reset what there is, and forget it.
+        Reset all connections, and forget them.
         """
         tenancy, self._tenancy = self._tenancy, None
         for end in (*self._names, *(end for end, _ in self._ports)):
@@ -94,7 +94,7 @@ class LeasedListeners:
 
     def close(self) -> None:
         """
-        The sandbox is no more.
+        The sandbox has ended.
         """
         self.over()
         for end in (*self._names, *(end for end, _ in self._ports)):
@@ -124,7 +124,7 @@ class LeasedListeners:
 
     def _pause(self, end: socket.socket, port: int) -> None:
         """
-        It stays readable, and gives nothing now.
+        Stop watching a listener for a while: it is readable, but accept(2) fails.
         """
         self._loop.remove_reader(end)
         self._loop.call_later(_PAUSE_S, self._look_again, self._tenancy, end, port)

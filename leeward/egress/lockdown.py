@@ -62,7 +62,7 @@ def prove(begin: Begin) -> None:
     Try what is forbidden.
 
     Raises:
-        PermissionError: something isn't.
+        PermissionError: something is allowed.
     """
     if privileges.capabilities_left() or 2 != privileges.seccomp_mode():
         raise PermissionError("the broker has capabilities, or no filter")

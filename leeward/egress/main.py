@@ -18,7 +18,7 @@ from leeward.egress.dialling import Lookup, Resolver
 from leeward.errors import PeerError
 from leeward.wire.egress_control import Begin
 
-#: What is imported only when it is needed would be out of reach then.
+#: Imports that would be made later, when the files can't be read any more.
 _WARM = (concurrent.futures.thread, traceback)
 
 
@@ -50,7 +50,7 @@ def main(control: int, lookup: Lookup | None = None) -> None:
 
 async def _warm_up() -> None:
     """
-    Have the C library load what its resolver needs, and Python what names need.
+    Let the C library load its resolver's modules, and Python its codecs for names.
     """
     with suppress(ImportError):  # a policy for which TLS ends is refused by a daemon without cryptography
         import leeward.egress.sealing  # noqa: F401

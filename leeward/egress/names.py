@@ -51,7 +51,7 @@ _RESPONSE, _AUTHORITATIVE, _TRUNCATED, _DESIRED, _AVAILABLE, _CHECKING = 0x8000,
 @dataclass(frozen=True, slots=True)
 class Query:
     """
-    What a message asks.
+    A parsed query.
 
     Attributes:
         number: of the message, which the answer repeats.
@@ -74,7 +74,7 @@ class Query:
 
 def parse_query(message: bytes) -> Query:
     """
-    The query that *message* is.
+    Parse the query in *message*.
 
     Raises:
         PeerError: no query with one question; nothing is to be answered.
@@ -130,7 +130,7 @@ def respond(query: Query, table: NameTable, reachable: Callable[[str], bool]) ->
     if query.group != IN or not query.name or not reachable(query.name):
         return answer(query, code=NO_SUCH_NAME)
     if query.kind not in (A, AAAA):
-        return answer(query)  # the name is there, and has no such record; HTTPS and SVCB among them
+        return answer(query)  # the name exists without such a record; also for HTTPS and SVCB
     addresses = table.addresses(query.name)
     return answer(query, addresses) if addresses else answer(query, code=SERVER_FAILURE)
 
@@ -171,7 +171,7 @@ class Messages:
     @property
     def held(self) -> int:
         """
-        Bytes of a message that isn't whole.
+        Bytes of an incomplete message.
         """
         return len(self._held)
 

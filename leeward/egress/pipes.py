@@ -55,7 +55,7 @@ class Pipe:
 
     def give_back(self, data: bytes) -> None:
         """
-        Have *data* be received again, before what follows.
+        Put back *data*, which is received again before further bytes.
         """
         self._back = data + self._back
 
@@ -78,7 +78,7 @@ class Pipe:
     @property
     def is_quiet(self) -> bool:
         """
-        Is it open, and has nothing come that wasn't received?
+        Whether it is open, and has no unread bytes.
         """
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -90,14 +90,14 @@ class Pipe:
 
     def finish(self) -> None:
         """
-        Nothing more is sent.
+        Shut down the sending side.
         """
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def reset_at_end(self) -> None:
         """
-        However it is closed, the peer is to see that this is no proper end.
+        Make any close a reset, so that the peer sees an error.
         """
         self._reset = True
 
@@ -106,7 +106,7 @@ class Pipe:
         Harmless twice.
 
         Args:
-            reset: the peer is to see that this is no proper end.
+            reset: close by a reset, so that the peer sees an error.
         """
         with suppress(OSError):
             if (reset or self._reset) and self._socket.fileno() >= 0:
@@ -137,7 +137,7 @@ class Pipe:
                 break
             self._took(count, most, what)
             await other.send(view[:count])
-            await asyncio.sleep(0)  # neither call waits where both peers are quick: others have their turn
+            await asyncio.sleep(0)  # if both peers are fast neither call waits: let other tasks run
         other.finish()
 
     def _took(self, count: int, most: int, what: str) -> None:

@@ -33,7 +33,7 @@ PROTOCOLS = {"dns": "", "http": "http", "https": "https", "tls": "https", "tcp":
 #: On these ports anything but TLS and HTTP needs a rule that names the port.
 _EXPECTED = tuple(SCHEMES.values())
 
-#: What each cause of a refusal is called; `fetch` begins its errors so.
+#: The text of each cause of a refusal, with which errors of `fetch` begin.
 CAUSES = {
     "blocked": "domain is blocked",
     "unlisted": "domain not in allowlist",
@@ -45,14 +45,14 @@ CAUSES = {
     "unseen": "protocol not allowed",
 }
 
-#: Of rules that fit in part, the cause that tells the most: the one that was the furthest.
+#: The causes by how much of a rule has matched; the last one is the most informative.
 _DEPTHS = ("unlisted", "port", "scheme", "unseen", "method", "path", "private")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    What is to be decided.
+    A request to decide.
 
     Attributes:
         name: as `parse_host` gives it; "" where an address itself was asked for.
@@ -74,7 +74,7 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """
-    What a policy says.
+    The decision of a policy.
 
     Attributes:
         verdict: "allow", "deny", "ask" or "need-address".
@@ -96,7 +96,7 @@ def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decisi
     Args:
         policy: one, with those that it is within.
         request: in normal form.
-        granted: a person has allowed what `ask` asked for.
+        granted: the operator has allowed what a rule of `ask` matched.
     """
     decision = _decide(policy, request, granted)
     within = policy.within
@@ -179,7 +179,7 @@ def _is_denied(rule: EgressRule, request: Request) -> bool:
 
 def _missed(rule: EgressRule, request: Request, policy: Policy) -> str:
     """
-    What of a rule in `allow` or `ask` doesn't fit, as a cause; "" if all does.
+    The cause for which a rule of `allow` or `ask` doesn't match; "" if it does.
     """
     address = _plain(request)
     if rule.kind == "network" and request.name:
@@ -195,7 +195,7 @@ def _missed(rule: EgressRule, request: Request, policy: Policy) -> str:
 
 def _missed_beyond(rule: EgressRule, request: Request, policy: Policy) -> str:
     """
-    What of a rule's port, scheme, methods and path doesn't fit.
+    The cause for which a rule's port, scheme, methods or path doesn't match; "" if they do.
     """
     ports = (rule.port,) if rule.port else (SCHEMES[rule.scheme],) if rule.scheme else policy.ports
     if request.port not in ports:

@@ -47,7 +47,7 @@ class Goal:
 
 def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
     """
-    What *address*, as a job has connected to it, means.
+    The goal of a connection to *address*.
 
     Raises:
         NotAllowed: it is of the range of names, and no name's.
@@ -63,7 +63,7 @@ def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
 
 def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
     """
-    Why nothing that could be said there would be allowed; None if something would.
+    Why no protocol would be allowed there; None if some would be.
     """
     for protocol in PROTOCOLS:
         if "dns" != protocol:
@@ -117,7 +117,7 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
 
 async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
     """
-    What the client speaks, as far as it matters: of `policy.PROTOCOLS`.
+    The client's protocol, one of `policy.PROTOCOLS`.
 
     Raises:
         NotAllowed: its hello is for somebody else.

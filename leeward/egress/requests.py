@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Seconds that a client may be silent between two requests.
 _IDLE_S = 60.0
 
-#: What a client still sends when it was refused is read for so long, so that the answer isn't lost by a reset.
+#: Seconds for which bytes of a refused client are read, so that a reset doesn't discard the answer.
 _LAST_S, _LAST_BYTES = 1.0, 1 << 20
 
 
@@ -99,7 +99,7 @@ class Served:
 
     async def _head(self, first: bool) -> Head | None:
         """
-        The next request's; None where there is none.
+        The head of the next request; None if there is none.
         """
         seconds = self._tenancy.policy.limits.connect if first else _IDLE_S
         try:
@@ -119,7 +119,7 @@ class Served:
 
     async def _serve(self, head: Head, first: bool) -> bool:
         """
-        One request; may another one follow?
+        Serve one request. Returns whether another one may follow.
         """
         tenancy = self._tenancy
         attempt = tenancy.begin(head.host.name, head.host.address, head.port)
@@ -130,7 +130,7 @@ class Served:
             server = await self._upstream(head, attempt)
         except NotAllowed as refused:
             attempt.refused(refused)
-            # Who answers an ask words the refusal.
+            # The operator's answer to an ask has the text of the refusal.
             said = str(refused) if ANSWERED == refused.decision.cause else f"leeward: {refused}"
             await self.answer(refused.status, said)
             return False
@@ -186,7 +186,7 @@ class Served:
 
     def _check_goal(self, head: Head) -> None:
         """
-        Is the request for the host to which the job has connected?
+        Check that the request is for the host to which the job has connected.
         """
         if "authority" == head.form:
             raise refusal("CONNECT on a port that is no proxy's", status=405)
@@ -197,7 +197,7 @@ class Served:
 
     async def _exchange(self, head: Head, server: Pipe) -> bool:
         """
-        The request, and the response to it; may another one follow?
+        Pass on the request and its response. Returns whether another request may follow.
         """
         limits = self._tenancy.policy.limits
         put = None
@@ -247,7 +247,7 @@ class Served:
     async def _send_response(self, responses: Responses, server: Pipe, put: Injection | None) -> bool:
         """
         Returns:
-            Was it an agreement to another protocol?
+            Whether the host has switched to another protocol.
         """
         await asyncio.sleep(0)  # a quick response may be there before `_send_body` has had the turn that it needs
         ended = False
@@ -291,7 +291,7 @@ class Served:
 
     def rest(self) -> bytes:
         """
-        What has come behind a CONNECT.
+        The bytes that followed a CONNECT.
         """
         return self._requests.rest()
 

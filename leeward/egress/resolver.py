@@ -31,7 +31,7 @@ _V4, _V6 = 12, 20  # struct in_pktinfo: ifindex, spec_dst, addr; struct in6_pkti
 
 def prepare(end: socket.socket) -> None:
     """
-    Have the kernel tell which address each query was sent to: its answer has to come from there.
+    Let the kernel report the address to which each query was sent, from which the answer has to come.
     """
     if socket.AF_INET == end.family:
         end.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
@@ -61,7 +61,7 @@ def receive(end: socket.socket) -> list[tuple[bytes, tuple[int, int, bytes], obj
 
 def reply(tenancy: Tenancy, end: socket.socket, data: bytes, source: tuple[int, int, bytes], sender: object) -> None:
     """
-    Answer one query. One that is none is not answered.
+    Answer one query. An invalid one isn't answered.
     """
     with suppress(PeerError, OSError):
         end.sendmsg([respond(parse_query(data), tenancy.names, tenancy.reachable)], [source], 0,

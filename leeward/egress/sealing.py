@@ -23,7 +23,7 @@ from leeward.wire.egress_control import Leased, Sealed
 
 class PoolSealing:
     """
-    What the sandboxes of a pool have in common.
+    The seal that the sandboxes of a pool share.
 
     Args:
         message: what the daemon says of it.
@@ -44,7 +44,7 @@ class PoolSealing:
 
     def close(self) -> None:
         """
-        No sandbox has it any more.
+        No sandbox uses it any more.
         """
         self.values.close()
 
@@ -123,7 +123,7 @@ class Sealing:
 
 def _has(head: Head, placeholder: bytes) -> bool:
     """
-    Does the secret matter to the request? Credentials in base64 may have it.
+    Whether the request may contain the secret's placeholder, also in credentials in base64.
     """
     return (placeholder in head.target.encode()
             or any(placeholder in value or b"authorization" == name for name, value in head.fields))

@@ -16,7 +16,8 @@ from typing import Any
 from leeward.egress.addresses import RANGES
 from leeward.spec.egress import Policy, PolicyError, parse_policy
 
-#: What `deny_private_ips = false` opens. Metadata are rows of their own, so that none of these opens them.
+#: The ranges that `deny_private_ips = false` permits. Metadata services have separate ranges, which none of these
+#: includes.
 _PRIVATE = tuple(str(each.network) for each in RANGES if each.what in ("private", "loopback", "link-local"))
 
 #: Each key, and what it is in a policy's table; "limits." and so on for a limit.
@@ -30,7 +31,7 @@ _KEYS = {
 
 def is_short_form(given: Mapping[str, Any]) -> bool:
     """
-    Is it this form, and not a policy's table? They have no key in common.
+    Whether it is this form and not a policy's table; they have no key in common.
     """
     return "deny_private_ips" in given or not _KEYS.keys().isdisjoint(given)
 

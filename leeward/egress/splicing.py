@@ -20,7 +20,7 @@ from contextlib import suppress
 #: Bytes in the pipe.
 PIPED = 1 << 20
 
-#: Bytes after which others have their turn, where neither peer makes a direction wait.
+#: Bytes after which other tasks run, if neither peer makes a direction wait.
 _TURN = 2 << 20
 
 #: <linux/splice.h>: SPLICE_F_MOVE | SPLICE_F_NONBLOCK
@@ -51,20 +51,20 @@ class Splicing:
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._out, self._into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with suppress(OSError):  # beyond what this user may have in pipes: it stays as it is
+        with suppress(OSError):  # above the user's bound on pipes: it keeps its size
             fcntl.fcntl(self._into, fcntl.F_SETPIPE_SZ, PIPED)
         self._held = 0
         self._watches_goal: bool | None = None
 
     def begin(self) -> None:
         """
-        From now on bytes pass.
+        Start to pass bytes.
         """
         self._turn()
 
     def end(self) -> None:
         """
-        Nothing is watched any more. Harmless twice.
+        Stop watching. May be called repeatedly.
         """
         self._forget()
         out, into, self._out, self._into = self._out, self._into, -1, -1
@@ -79,7 +79,7 @@ class Splicing:
             return
         try:
             self._pass_on()
-        except Exception as error:  # whoever waits for `over` has it
+        except Exception as error:  # `over` fails with it
             self._forget()
             self.over.set_exception(error)
 

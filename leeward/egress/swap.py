@@ -34,7 +34,7 @@ class Swap:
 
     def feed(self, data: bytes) -> bytes:
         """
-        What is known of the stream's next bytes.
+        The output that is certain after *data*.
         """
         data = self._held + data
         said, at = [], 0

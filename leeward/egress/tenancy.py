@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from leeward.egress.asking import LeaseAsks
     from leeward.egress.sealing import Sealing
 
-#: Names whose refusal is in the record; the same one is there once.
+#: Refused names that are remembered, so that each has one row.
 _MOST_ASKED = 1024
 
 _MINUTE_S = 60.0
 
-#: The cause of a refusal that comes of a rule of `ask`; beside those of `policy.CAUSES`.
+#: The cause of a refusal by a rule of `ask`, in addition to `policy.CAUSES`.
 ANSWERED = "answered"
 
 
@@ -56,7 +56,7 @@ class NotAllowed(PeerError):
 
     Attributes:
         decision: what the policy says.
-        failed: the policy has nothing against it.
+        failed: the policy allows it, and it failed otherwise.
         status: the answer to a request of HTTP.
     """
 
@@ -67,14 +67,14 @@ class NotAllowed(PeerError):
 
 def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllowed:
     """
-    What no rule has decided.
+    A refusal that no rule has decided.
     """
     return NotAllowed(Decision("deny", "", reason), failed=failed, status=status)
 
 
 def unanswered(decision: Decision) -> Decision:
     """
-    The refusal in place of a *decision* to ask, where nobody answers; any other one as it is.
+    *decision*, or the refusal that replaces a decision to ask if no client answers.
     """
     if ASK != decision.verdict:
         return decision
@@ -110,7 +110,7 @@ class Tenancy:
 
     def reachable(self, name: str) -> bool:
         """
-        Does the resolver know *name*? A name that it doesn't is in the record, once.
+        Whether the resolver answers *name*. A refused name is recorded once.
         """
         decision = decide(self.policy, Request(name, protocol="dns"))
         if self.hopeful(decision):
@@ -123,7 +123,7 @@ class Tenancy:
 
     def hopeful(self, decision: Decision) -> bool:
         """
-        Is it allowed, or could it be by an answer?
+        Whether it is allowed, or could be by an answer.
         """
         return decision.verdict in (ALLOW, NEED_ADDRESS) or (
             ASK == decision.verdict and self.asks is not None and self.asks.listening)
@@ -170,7 +170,7 @@ class Tenancy:
 
     def record(self, row: Decided) -> None:
         """
-        For a try. A job that tries as fast as it can would fill the record, and the daemon's time.
+        Write a row for a try, within the bound: a job could otherwise fill the record, and use the daemon's time.
         """
         if "denied" == row.verdict:
             if not self._counted(self._refused):
@@ -197,7 +197,7 @@ class Tenancy:
         client.close(reset=True)  # of one that was ended before it began
         self.open -= 1
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, OSError):  # else a peer has gone, which was told
+        if error is not None and not isinstance(error, OSError):  # otherwise a peer has gone, which is recorded
             self.begin("", None, 0).failed(f"a bug of the broker's: {type(error).__name__}: {error}")
             task.get_loop().call_exception_handler({"message": "a connection failed", "exception": error})
 
@@ -257,7 +257,7 @@ class Attempt:
 
     def closed(self, sent: int, received: int, reason: str = "") -> None:
         """
-        It is over, if it was connected.
+        The connection has ended, if there was one.
         """
         if self._allowed:
             self._allowed = False

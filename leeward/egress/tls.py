@@ -112,7 +112,7 @@ class TlsPipe(Pipe):
 
     def _part(self) -> None:
         """
-        Say that nothing more follows, where there is room to say it.
+        Send TLS's closing message, if the socket has room for it.
         """
         with suppress(ssl.SSLError, ValueError):
             self._tls.unwrap()

@@ -84,7 +84,7 @@ class Values:
 
 def checked(data: bytes) -> bytes | str:
     """
-    The value in what a source has told, or what is wrong with it, without a byte of it.
+    The value in a source's output, or the reason why it is invalid, without a byte of the value.
     """
     if not data.endswith(b"\0"):
         return "its source has failed" if len(data) <= MOST + 2 else f"it has more than {MOST} bytes"
@@ -98,6 +98,6 @@ def checked(data: bytes) -> bytes | str:
 
 def unavailable(name: str, why: str) -> Exception:
     """
-    The refusal of a request that would need the secret.
+    The refusal of a request that needs the secret.
     """
     return refusal(f"the secret {name} can't be had: {why}", failed=True, status=502)

@@ -50,7 +50,7 @@ class Chunks:
     @property
     def full(self) -> bool:
         """
-        Must the writer wait?
+        Whether the writer has to wait.
         """
         return self.size >= self._room
 

@@ -35,7 +35,7 @@ from leeward.worker.opener import Opener
 #: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
 MOST_TERMINALS_OF_USER = 256
 
-#: Bytes that one user's started processes were given to read and haven't read: they outlive the request.
+#: Bytes of unread input of one user's started processes, which outlive their requests.
 MOST_INPUT_OF_USER = 256 << 20
 
 
@@ -58,7 +58,7 @@ class SeatPool(Protocol):
 
 class EndBook(Protocol):
     """
-    Who remembers what has ended: `leeward.daemon.telling.events.EventBook`.
+    The memory of ends: `leeward.daemon.telling.events.EventBook`.
     """
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None: ...
@@ -68,7 +68,7 @@ class EndBook(Protocol):
 @dataclass(slots=True)
 class Held:
     """
-    A sandbox with what only the desk knows of it.
+    A sandbox, with the desk's data about it.
     """
 
     sandbox: LiveSandbox
@@ -131,7 +131,7 @@ class Desk:
             Its id, under which it can be ended while it waits.
 
         Raises:
-            Busy, ShuttingDown, BadRequest: there is no use in waiting.
+            Busy, ShuttingDown, BadRequest: it can't be opened.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
@@ -153,7 +153,7 @@ class Desk:
             held.on_open = held.mounts = None
             self._end(name, Reason.UNOPENED, str(error))
             raise
-        if State.OVER is sandbox.state:  # it was lost as soon as it was here
+        if State.OVER is sandbox.state:  # its runner was lost at once
             held.seat.close()
             held.seat = None
         self._look_at(entry)
@@ -198,7 +198,7 @@ class Desk:
             SandboxOver: *user* has no such sandbox that can be used.
         """
         entry = self._registry.get(name, user)
-        if State.OPENING is entry.sandbox.sandbox.state:  # nobody can know its id yet
+        if State.OPENING is entry.sandbox.sandbox.state:  # its id isn't known to any client yet
             raise SandboxOver(f"sandbox {name} is not open yet", "unknown")
         entry.used = self._reactor.now()
         return entry
@@ -212,7 +212,7 @@ class Desk:
     def admit_terminal(self, user: int) -> None:
         """
         Raises:
-            Busy: processes of *user* are on as many terminals as may be.
+            Busy: *user* has too many terminals open.
         """
         taken = sum(entry.sandbox.sandbox.terminals for entry in self.of(user))
         if taken >= MOST_TERMINALS_OF_USER:
@@ -262,7 +262,7 @@ class Desk:
 
     def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         """
-        What a client may know of it.
+        The map for a client.
         """
         now, sandbox = self._reactor.now(), entry.sandbox.sandbox
         return {
@@ -315,7 +315,7 @@ class Desk:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. What was to end is looked for again.
+        For the barrier: a callback has failed. Check again which sandboxes have to end.
         """
         if self._timer is None and len(self._registry):
             self._timer = self._reactor.after(1.0, self._look)
@@ -330,7 +330,7 @@ class Desk:
 
     def give_up(self, name: str, user: int) -> None:
         """
-        Nobody waits for its opening any more.
+        The opening was cancelled.
         """
         try:
             entry = self._registry.get(name, user)

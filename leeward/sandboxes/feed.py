@@ -17,7 +17,8 @@ from leeward.sandboxes.place import Child
 #: Bytes of writes of one process that may wait.
 MOST = 4 << 20
 
-#: Is told how many bytes of a write were taken: fewer than all where the process has closed its stdin, or ended.
+#: Called with the number of bytes of a write that were taken: fewer than all if the process has closed its stdin, or
+#: ended.
 Taken = Callable[[int], None]
 
 
@@ -36,7 +37,7 @@ class Feed:
     @property
     def open(self) -> bool:
         """
-        Can more be written?
+        Whether more can be written.
         """
         return self._child.stdin >= 0 and not self._ends
 
@@ -92,7 +93,7 @@ class Feed:
 
     def close(self) -> None:
         """
-        Nobody reads any more: whoever waits is told how much was taken.
+        The process doesn't read any more: complete the waiting writes with the bytes taken so far.
         """
         self._forget()
         self._child.close_stdin()

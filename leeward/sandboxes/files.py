@@ -137,7 +137,7 @@ class LiveFiles:
 
     def ask(self, call: Mapping[str, Any], size: int, answered: Answered) -> FileCall:
         """
-        Do *call* behind those that wait; *answered* is called once, perhaps before this returns.
+        Queue *call*; *answered* is called once, perhaps before this returns.
 
         Args:
             size: about how many bytes it has.
@@ -184,7 +184,7 @@ class LiveFiles:
 
     def _lost(self, turn: int, why: str) -> None:
         """
-        The process is gone. One that was never there would be lost again: then nobody waits for the next.
+        The process has ended. If it had never started, the waiting calls fail, because another one would fail, too.
         """
         if turn != self._turn or self.stage not in (FilesStage.STARTING, FilesStage.READY):
             return
@@ -253,7 +253,7 @@ class LiveFiles:
 
     def _give_up(self, why: str) -> None:
         """
-        End the process, whatever it does; those that wait get another one.
+        Kill the process; waiting calls get another one.
         """
         process, starting = self._process, self._starting
         turn = self._turn
@@ -267,7 +267,7 @@ class LiveFiles:
 
     def taken_back(self, call: FileCall) -> None:
         """
-        For a call: nobody waits for it. One that runs is let be: half of a call would be worse.
+        For a call: it was cancelled. A running call is completed, because a partial one would be worse.
         """
         if call in self._waiting:
             self._drop(call)

@@ -93,7 +93,7 @@ class KeptOutput:
 
     def drop(self) -> None:
         """
-        Give up what was kept.
+        Drop the output.
         """
         for head in self._heads:
             head.clear()

@@ -194,7 +194,7 @@ class LiveKernel:
         self._waiting: deque[KernelRequest] = deque()
         self._running: KernelRequest | None = None
         self._why = ""
-        self._turn = 0  # a process of an earlier turn has nothing to say any more
+        self._turn = 0  # callbacks of earlier processes are ignored
         self._begin()
 
     def _begin(self) -> None:
@@ -227,13 +227,13 @@ class LiveKernel:
     @property
     def lives(self) -> bool:
         """
-        Has it a process, or will it have one?
+        Whether it has a process, or will have one.
         """
         return self.stage in (KernelStage.STARTING, KernelStage.READY)
 
     def run(self, job: Job, done: Done) -> KernelRequest:
         """
-        Run *job* behind those that wait; *done* is called once, perhaps before this returns.
+        Queue *job*; *done* is called once, perhaps before this returns.
 
         Raises:
             SessionOver: its process has ended.
@@ -257,7 +257,7 @@ class LiveKernel:
     def fork(self, job: Job, fork: Fork, opened: Callable[[KernelLease], None],
              lost: Callable[[str], None]) -> Forking:
         """
-        Have a branch made behind the requests that wait: a process with the state that this one has then.
+        Queue the making of a branch: a process with the state that this kernel has at that time.
 
         Args:
             job: what it counts as.
@@ -337,7 +337,7 @@ class LiveKernel:
 
     def taken_back(self, request: KernelRequest) -> None:
         """
-        Nobody waits for *request* any more. If it runs the state goes with it.
+        *request* was cancelled. If it runs the state is lost.
         """
         if request in self._waiting:
             self._waiting.remove(request)
@@ -346,13 +346,13 @@ class LiveKernel:
 
     def interrupt(self) -> bool:
         """
-        KeyboardInterrupt in what runs; is there something?
+        Raise KeyboardInterrupt in the running request. Returns whether there is one.
         """
         return self._running is not None and self._lease is not None and self._lease.interrupt()
 
     def reset(self) -> None:
         """
-        A new process. What runs and waits is refused.
+        Start a new process. Running and waiting requests are refused.
 
         Raises:
             LeewardError: none can be started; the kernel is lost.

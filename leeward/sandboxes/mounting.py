@@ -49,7 +49,7 @@ class Carrier(Protocol):
 @dataclass(slots=True)
 class Mounts:
     """
-    What a sandbox is to have.
+    The mounts of a sandbox.
 
     Attributes:
         trees: one for each of *folders*; this object owns them.
@@ -95,7 +95,7 @@ class Mounts:
 
     def number(self, target: str) -> int:
         """
-        Of the overlay at *target*: its layers are named by it.
+        The number of the overlay at *target*, by which its layers are named.
         """
         return [folder.target for folder in self.folders].index(target)
 
@@ -112,7 +112,7 @@ class Mounts:
 
     def info(self) -> list[Mapping[str, Any]]:
         """
-        What a client may know of them.
+        The maps for a client.
         """
         return [{"path": folder.path, "target": folder.target, "writable": folder.writable, "overlay": folder.overlay,
                  "file": folder.file, "device": device, "inode": inode, "since": self.since,
@@ -121,7 +121,7 @@ class Mounts:
 
     def landed(self) -> None:
         """
-        The trees are mounted, or never will be.
+        The trees are mounted, or mounting has failed: close them.
         """
         while self.trees:
             os.close(self.trees.pop())

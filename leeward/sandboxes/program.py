@@ -119,7 +119,7 @@ class LiveProgram:
 
     def begin(self, child: Child, spent: float = 0.0) -> None:
         """
-        It is on its way, as *child*, whose first *spent* processor seconds aren't counted.
+        It was started as *child*, whose first *spent* processor seconds aren't counted.
         """
         self._child, self._spent_before = child, spent
         self._feed = Feed(self._reactor, child)
@@ -193,7 +193,7 @@ class LiveProgram:
             except OSError:
                 self.stop(Stop.STORE)
                 return
-        elif self._killed and self.chunks.full:  # it is to come to its end, whether somebody reads or not
+        elif self._killed and self.chunks.full:  # it has to reach its end, even if nobody reads
             self._cut = True
             return
         elif data:
@@ -233,7 +233,7 @@ class LiveProgram:
 
     def more(self, number: int) -> bool:
         """
-        Is there something to tell a reader that has the chunks up to *number*?
+        Whether there is news for a reader that has the chunks up to *number*.
         """
         return self.chunks.last > number or Life.OVER is self.life
 
@@ -275,19 +275,19 @@ class LiveProgram:
 
     def signal(self, number: int) -> bool:
         """
-        Send a signal to the process itself; is it there?
+        Send a signal to the process itself. Returns whether it exists.
         """
         return self._child is not None and Life.RUNNING is self.life and self._child.signal(number)
 
     def resize(self, rows: int, columns: int) -> bool:
         """
-        Give its terminal another size; is it there?
+        Change the size of its terminal. Returns whether the process exists.
         """
         return self._child is not None and Life.RUNNING is self.life and self._child.resize(rows, columns)
 
     def stop(self, why: Stop) -> None:
         """
-        End it, and what descends from it.
+        End it and its descendants.
         """
         if self._stop is None and self.life in (Life.STARTING, Life.RUNNING):
             self._stop = why
@@ -382,7 +382,7 @@ class LiveProgram:
 
     def drop(self) -> None:
         """
-        Nobody asks for it any more.
+        It was forgotten: drop its output.
         """
         self.chunks.drop()
         if self._kept is not None:

@@ -112,7 +112,7 @@ class Registry(Generic[T]):
     @property
     def ended(self) -> int:
         """
-        How many that are over are remembered.
+        The number of ended sandboxes that are remembered.
         """
         return len(self._ended)
 
@@ -122,7 +122,7 @@ class Registry(Generic[T]):
 
     def admit(self, user: int, most: int = 0) -> None:
         """
-        May *user* have one more?
+        Check that *user* may have one more.
 
         Args:
             most: sandboxes that the user may have, 0 for MOST_OF_ONE.
@@ -167,7 +167,7 @@ class Registry(Generic[T]):
 
     def end(self, name: str, reason: Reason, when: float, detail: str = "") -> None:
         """
-        It is over; why is remembered for a while.
+        It is over; remember the reason for a while.
         """
         entry = self._live.pop(name, None)
         if entry is None:
@@ -176,7 +176,7 @@ class Registry(Generic[T]):
         self._less(self._of, user)
         self._ended[name] = Ending(user, reason, when, detail)
         self._ended_of[user] = self._ended_of.get(user, 0) + 1
-        if self._ended_of[user] > ENDED_OF_ONE:  # the user's own oldest goes, and nobody else's
+        if self._ended_of[user] > ENDED_OF_ONE:  # the user's own oldest one is forgotten
             self._forget(next(each for each, ending in self._ended.items() if ending.user == user))
         elif len(self._ended) > ENDED:
             self._forget(next(iter(self._ended)))

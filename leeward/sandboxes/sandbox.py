@@ -46,7 +46,7 @@ MOST_NAMES = 64
 #: Processes that are remembered after their end.
 REMEMBERED = 64
 
-#: What a runner says that has ended by itself.
+#: The reasons of a runner that has ended by itself.
 _REASONS = {"it ran out of memory": Reason.MEMORY, "its first process has ended": Reason.EXITED}
 
 
@@ -187,7 +187,7 @@ class LiveSandbox:
 
     def _reported(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
         """
-        Who takes the report of an interpreter, which is told afterwards.
+        The callback for an interpreter's report, which also records its end.
         """
         return lambda report: in_any_case(partial(done, report), partial(self._report_end, 0, "", report))
 
@@ -391,7 +391,7 @@ class LiveSandbox:
     @property
     def memory(self) -> int:
         """
-        Bytes that the whole of it has now; 0 where that can't be told.
+        Bytes of memory that all of it uses now; 0 if that isn't known.
         """
         return self._place.memory() if self._place is not None and State.OPEN is self.state else 0
 
@@ -442,7 +442,7 @@ class LiveSandbox:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*. What state it is in isn't known any more.
+        For the barrier: a callback has raised *error*, so the sandbox's state isn't known any more.
         """
         self.lost(f"a bug of the daemon's: {error}")
 
