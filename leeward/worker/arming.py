@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from leeward.errors import LeewardError
@@ -98,7 +99,7 @@ class Arming:
         self.runners: dict[int, Runner] = {}
         self.store: deque[Runner] = deque()
         self.report: dict[str, str] = {}
-        self._deadlines: dict[int, Timer] = {}  # of those being armed
+        self._deadlines: dict[int, Timer] = {}  # of those that are being armed or were killed
         self._waits = False  # for a turn
         self._stumbles = Stumbles()
         self._rests = False  # until the next one is tried
@@ -209,7 +210,7 @@ class Arming:
         finally:
             there.close()
         attend(self._reactor, runner, self._born, self.failed)
-        self._deadlines[number] = self._reactor.after(self._terms.patience.keeper, partial(self._check_armed, runner))
+        self.set_deadline(runner, self._terms.patience.keeper, self._check_armed)
         return number
 
     # --- its birth ------------------------------------------------------------
@@ -259,11 +260,23 @@ class Arming:
         """
         was_arming = runner.state is RunnerState.ARMING
         runner.happen(event)
+        if was_arming or event is RunnerEvent.EMPTY:
+            self._clear_deadline(runner)
         if was_arming:
-            deadline = self._deadlines.pop(runner.number, None)
-            if deadline is not None:  # it is set once the keeper was asked
-                deadline.cancel()
             self._pool.arming_over(runner.number)
+
+    def set_deadline(self, runner: Runner, seconds: float, missed: Callable[[Runner], None]) -> None:
+        """
+        Call *missed* in *seconds*, unless *runner* is ready by then, if it is being armed, or gone, if it was killed.
+        """
+        self._clear_deadline(runner)
+        if runner.number in self.runners:
+            self._deadlines[runner.number] = self._reactor.after(seconds, partial(missed, runner))
+
+    def _clear_deadline(self, runner: Runner) -> None:
+        deadline = self._deadlines.pop(runner.number, None)
+        if deadline is not None:
+            deadline.cancel()  # it holds the runner
 
     # --- what fails -----------------------------------------------------------
 

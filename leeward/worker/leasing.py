@@ -331,12 +331,12 @@ class Leasing:
         """
         For the tenant: *runner* was killed, and its keeper has to report its end in time.
         """
-        self._reactor.after(_PATIENCE_S, partial(self._hurry_end, runner))
+        self._arming.set_deadline(runner, _PATIENCE_S, self._hurry_end)
 
     def _hurry_end(self, runner: Runner) -> None:
         if runner.number in self._arming.runners:
             runner.restore_priority()
-            self._reactor.after(self.terms.patience.keeper, partial(self._check_ended, runner))
+            self._arming.set_deadline(runner, self.terms.patience.keeper, self._check_ended)
 
     def _check_ended(self, runner: Runner) -> None:
         if runner.number in self._arming.runners:
