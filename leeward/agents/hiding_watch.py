@@ -66,7 +66,8 @@ class HidingWatch:
         self._box, self._rules, self._project, self._shown, self._inside = box, rules, project, shown, inside
         self._tell, self._end = tell, end
         self._failing: dict[str, float] = {}
-        # Changed at a time that none was: so each is asked about once, as it may have been replaced meanwhile.
+        # With a change time that no file has, so that each is requested once, because it may have been replaced
+        # meanwhile.
         self._known: dict[str, _Identity | None] = {path: (*found, 0) for path, found in hidden.items()}
         self._known |= dict.fromkeys(absent)
         self._asked = dict.fromkeys(self._known, 0.0)
@@ -81,7 +82,7 @@ class HidingWatch:
     @property
     def alive(self) -> bool:
         """
-        Does it still look?
+        Whether the thread still runs.
         """
         return self._thread.is_alive()
 
@@ -108,7 +109,7 @@ class HidingWatch:
                     whole = time.monotonic() + _SHARE * (time.monotonic() - began)
                 self._cover(names)
         except SandboxOver:
-            pass  # and nothing in it sees anything
+            pass  # and no program runs in it
         except Exception as error:  # whatever it is: the thread is over, and nobody looks any more
             if not self._over.is_set():
                 self._end(f"names that come can't be hidden any more: {error}")

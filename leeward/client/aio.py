@@ -162,7 +162,7 @@ class AsyncClient:
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
                   functions: AwaitedFunctions | None = None) -> Answer:
         """
-        One request of the wire, for `AsyncSandbox`. The descriptors of the answer are the caller's.
+        Send one request of the wire, for `AsyncSandbox`. The caller owns the descriptors of the answer.
 
         Args:
             seconds: that it may take in all.
@@ -177,7 +177,7 @@ class AsyncClient:
     async def _within(self, op: str, fields: Mapping[str, Any], seconds: float | None, idempotent: bool = False,
                       functions: AwaitedFunctions | None = None) -> tuple[Answer, AsyncConnection]:
         """
-        A good answer within so many seconds, and the connection that it came by.
+        The answer within *seconds*, if it isn't a refusal, and its connection.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         one = _PendingCall(op, fields, idempotent, deadline, functions)
@@ -218,7 +218,7 @@ class AsyncClient:
 
     def _place(self) -> _Place:
         """
-        What belongs to the running event loop. What belonged to one that is closed goes.
+        The state of the running event loop. The state of closed loops is dropped.
         """
         loop = asyncio.get_running_loop()
         place = self._places.get(loop)
@@ -249,7 +249,7 @@ class AsyncClient:
                 return sock
             if time.monotonic() > give_up:
                 raise away(self.socket, "nobody took the connection")
-            await asyncio.sleep(0.01)  # a full backlog can't be waited on by poll; connect(2), EAGAIN
+            await asyncio.sleep(0.01)  # poll can't wait for a full backlog; connect(2), EAGAIN
 
     async def close(self) -> None:
         """
@@ -267,7 +267,7 @@ class AsyncClient:
 
 class _Place:
     """
-    What a client has in one event loop.
+    The state of a client in one event loop.
 
     Attributes:
         era: how often the client was closed there. A call of an earlier one isn't sent again.
@@ -275,7 +275,7 @@ class _Place:
 
     def __init__(self) -> None:
         self.connection: AsyncConnection | None = None
-        self.left: set[AsyncConnection] = set()  # their daemon ends, and has yet to answer
+        self.left: set[AsyncConnection] = set()  # their daemon is stopping, and hasn't answered yet
         self.connecting = asyncio.Lock()
         self.era = 0
 

@@ -34,10 +34,10 @@ from leeward.wire.frames import frame
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
 
-#: Requests of one connection that a daemon takes which is too old to tell, and its workers.
+#: The bounds of a daemon that is too old to send them: requests of one connection, and workers.
 _TOLD_BY_NONE = 256, 4
 
-#: Requests that wait for something, and that the daemon is told of if nobody waits for their answer any more.
+#: Requests that wait in the daemon, which gets a `cancel` if their task is cancelled.
 _TAKEN_BACK = frozenset({"execute", "session_open", "sandbox_open", "process_run", "process_read", "process_wait",
                          "sandbox_execute"})
 
@@ -50,10 +50,10 @@ class AsyncConnection:
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: Socket, path: str, adapts: bool = True) -> None:
         self._loop, self._socket, self._path = loop, sock, path
         self._conversation = Conversation()
-        self._futures: dict[int, tuple[asyncio.Future[Answer], int]] = {}  # and where in the stream the request begins
+        self._futures: dict[int, tuple[asyncio.Future[Answer], int]] = {}  # and the offset of the request in the stream
         self._output = bytearray()
         self._handed = 0  # bytes that the kernel has taken
-        self._ended: Callable[[], None] | None = None  # who waits for the last answer, and the end
+        self._ended: Callable[[], None] | None = None  # called at the last answer, or the end
         self._error: DaemonError | None = None
         self._heard = self._asked = False
         self._beat: asyncio.TimerHandle | None = None
@@ -69,7 +69,7 @@ class AsyncConnection:
         Whether calls must go over a new connection.
         """
         if self._error is None:
-            self._readable()  # an end that came while nobody called shows here
+            self._readable()  # notices that the connection has ended between calls
         return self._error is not None
 
     async def admitted(self, op: str, fields: Mapping[str, Any], first: bool, sent: Callable[[], None],
@@ -222,7 +222,7 @@ class AsyncConnection:
 
     def _cut_off(self) -> None:
         """
-        The daemon takes no byte more. It may have said why; else it answers what it has, and nothing after that.
+        The daemon reads no more. It may have sent the reason; otherwise it answers the requests that it has.
         """
         if self._output:
             self._output.clear()
@@ -287,7 +287,7 @@ class AsyncConnection:
             self._slots.close()
         self._conversation.close()
         self._output.clear()
-        if not self._loop.is_closed():  # else nobody is there who waits
+        if not self._loop.is_closed():  # otherwise no task waits
             for future, start in self._futures.values():
                 if not future.done():
                     future.set_exception(self._failure(error, start))

@@ -59,7 +59,7 @@ class AwaitedFunctions:
                     return
                 calls, over = calls_of(reply)
             except DaemonError:
-                return  # whoever waits for the job's result gets the error
+                return  # the call that waits for the job's result raises the error
             for call in calls:
                 self._start(self._serve(ask, number, *call))
 
@@ -81,7 +81,7 @@ class AwaitedFunctions:
                 function = partial(_in_thread, function)
             return returned(call, await function(*args, **named))
         except asyncio.CancelledError:
-            if self._tasks:  # else it is we who are cancelled
+            if self._tasks:  # otherwise this task itself is cancelled
                 return raised(call, asyncio.CancelledError())
             raise
         except Exception as error:
@@ -98,7 +98,7 @@ class AwaitedFunctions:
 
 async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """
-    What *function* returns, in a thread that nobody waits for at the program's end.
+    The result of *function*, called in a daemon thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -121,7 +121,7 @@ async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> 
         try:
             loop.call_soon_threadsafe(resolve, value, failed)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits
+            pass  # the loop is closed
 
     threading.Thread(target=run, name="leeward function", daemon=True).start()
     value = await future

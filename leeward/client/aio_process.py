@@ -55,7 +55,7 @@ class AsyncProcess:
 
     async def row(self) -> Mapping[str, Any]:
         """
-        What `processes` says of it.
+        Its row in `processes`.
 
         Raises:
             ProcessOver: the sandbox doesn't know it any more.

@@ -218,7 +218,7 @@ class AsyncSandbox:
             try:
                 await asyncio.shield(process.kill())
             except DaemonError:
-                pass  # the error that comes is the one that counts
+                pass  # the program's own error is raised
             raise
 
     async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:

@@ -124,7 +124,7 @@ class AsyncWorkdirSandbox:
 
     async def destroy(self) -> None:
         """
-        End all that runs in it. The folder and its files stay. Harmless twice.
+        End all its processes. The folder and its files stay. May be called repeatedly.
         """
         try:
             await asyncio.to_thread(self._work.destroy)  # ours may all wait for commands, which this ends

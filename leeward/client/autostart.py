@@ -41,7 +41,7 @@ _UNITS = ("leeward.socket", "leeward.service")
 
 def may_start(path: str) -> bool:
     """
-    Is a daemon on *path* for this process to start?
+    Whether this process may start a daemon on *path*.
     """
     uid = os.geteuid()
     return (isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
@@ -50,7 +50,7 @@ def may_start(path: str) -> bool:
 
 def _has_service(uid: int) -> bool:
     """
-    Does a service manager keep the default socket of this user, or is it to?
+    Whether a service manager has, or should have, the default socket of this user.
     """
     folders = _SYSTEM_UNITS if uid == 0 else (*_USER_UNITS, os.path.expanduser("~/.config/systemd/user"))
     return any(os.path.lexists(os.path.join(folder, unit)) for folder in folders for unit in _UNITS)

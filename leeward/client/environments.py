@@ -249,7 +249,7 @@ class Environments:
 
     def _in_use(self, built: str) -> bool:
         """
-        Does a daemon hold the environment's folder by a lock?
+        Whether a daemon holds the lock of the environment's folder.
         """
         try:
             fd = os.open(built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -355,7 +355,7 @@ class Link:
     @property
     def stands(self) -> bool:
         """
-        Is there a connection, as far as this process knows?
+        Whether there is a connection, as far as this process knows.
         """
         return self._socket is not None and self._owner == os.getpid()
 

@@ -52,7 +52,7 @@ class WantedPackages:
 
     def lacks(self, error: RequestRejected) -> bool:
         """
-        Does the daemon say by *error* that there is no environment of that name?
+        Whether *error* is the daemon's refusal of an unknown environment.
         """
         return f"environment {self.name!r} is unknown" in str(error)
 

@@ -50,7 +50,7 @@ class Gate:
     @property
     def curious(self) -> bool:
         """
-        Is there a reason to ask the daemon for its bound?
+        Whether the daemon has to be asked for its bound.
         """
         return not self._known and self._held >= self._most
 

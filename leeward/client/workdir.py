@@ -332,7 +332,7 @@ class WorkdirSandbox:
 
     def destroy(self) -> None:
         """
-        End all that runs in it. The folder and its files stay. Harmless twice.
+        End all its processes. The folder and its files stay. May be called repeatedly.
         """
         with self._lock:
             folder, self._folder = self._folder, -1

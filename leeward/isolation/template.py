@@ -201,7 +201,7 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
 
 def has_sizes(view: View) -> bool:
     """
-    Does *view* have all files of `machine.SIZED`?
+    Whether *view* has all files of `machine.SIZED`.
     """
     return set(SIZED) <= {text.target for text in (*view.texts, *view.proc)}
 

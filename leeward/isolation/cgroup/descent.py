@@ -115,7 +115,7 @@ def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
 
 def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
     """
-    Does anything live on of which is known that it descends from *root*?
+    Whether any process lives that is known to descend from *root*.
     """
     return bool(family(init, root, spare))
 
@@ -137,7 +137,7 @@ class Hunt:
 
     def step(self) -> bool:
         """
-        Take a walk; is it over?
+        Take one step of the walk. Returns whether it is over.
         """
         self._walks += 1
         running = self._stop()
@@ -153,7 +153,7 @@ class Hunt:
 
     def _stop(self) -> bool:
         """
-        SIGSTOP to all that isn't stopped; was there anything?
+        Send SIGSTOP to all processes that aren't stopped. Returns whether there were any.
         """
         running = [key for key, state in self._family().items() if not self._is_still(key, state)]
         for key in running:

@@ -36,7 +36,7 @@ class Nests:
 
     def remove(self) -> bool:
         """
-        Remove those that are empty; were all of them?
+        Remove the empty groups. Returns whether all were removed.
         """
         self._nests = [nest for nest in self._nests if not nest.remove()]
         return not self._nests
