@@ -144,7 +144,7 @@ def load_definition(name: str, config_home: str) -> AgentDefinition:
             table = read_user_file(file)
             if table is not None:
                 return parse_definition(name, table, file)
-    import difflib  # who makes no mistake doesn't pay for it
+    import difflib  # imported only for an error
 
     known = definition_names(config_home)
     near = difflib.get_close_matches(name[:60], known, 1)
@@ -172,7 +172,7 @@ def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDef
     A definition of the table of its file.
 
     Raises:
-        SettingsError: a key or a value that can't be.
+        SettingsError: a key is unknown, or a value invalid.
     """
     found = checks.check_table(table, KEYS, file)
     if not found.get("command"):

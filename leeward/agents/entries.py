@@ -63,7 +63,7 @@ def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRul
     try:
         rules = tuple(parse_rule(f"{host}:{port}" if port else host) for port in ports)
     except PolicyError as error:
-        # Its own cure where it has a special one: the general one shows rules, which an entry can't be.
+        # The error's own cure, if it has a special one: the general one shows rules, which aren't valid as entries.
         raise wrong(error.reason.partition(": ")[2] or error.reason,
                     error.cure if error.cure and "\"*\"" not in error.cure else _FORM) from None
     _check_width(rules[0], wrong)

@@ -26,7 +26,7 @@ class SettingsError(BadRequest):
         super().__init__(": ".join(place) + (f"; {cure}" if cure else ""))
 
 
-#: Characters that are printable by their category, and aren't seen all the same: fillers, joiners and a blank pattern.
+#: Characters that are printable by their category, but invisible: fillers, joiners and a blank pattern.
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 
 

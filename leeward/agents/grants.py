@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """
-    One thing that is asked for.
+    One right that a project asks for.
 
     Attributes:
         kind: what a person reads: a key of KINDS.
@@ -52,7 +52,7 @@ KINDS: dict[str, str] = {
 def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[str],
               environment: Mapping[str, str]) -> tuple[Grant, ...]:
     """
-    What *merged* has beyond *mine*.
+    The grants of *merged* beyond *mine*.
 
     Args:
         mine: of the user's file alone.

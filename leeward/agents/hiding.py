@@ -22,7 +22,7 @@ from leeward.dataclass import dataclass
 #: Characters of a pattern, and names in it, at most.
 MAX_PATTERN, MAX_NAMES = 1024, 32
 
-#: What is hidden of every project where nothing else is said: `include` shows it.
+#: Names that are hidden in every project, unless `include` shows them.
 SECRETS = (".env", ".env.*", ".envrc", "*.env")
 
 _SPECIAL = re.compile(r"[*?\[]")
@@ -46,20 +46,20 @@ class FilePattern:
     @property
     def literal(self) -> str:
         """
-        The one path that it can fit; "" where it can fit several.
+        The only path that it can match; "" if it can match several.
         """
         return "" if any(_SPECIAL.search(part) for part in self.parts) else "/".join(self.parts)
 
     @property
     def name(self) -> str:
         """
-        The glob of the name that it fits at any depth; "" where its folders count.
+        The glob of the name that it matches at any depth; "" if it has folders.
         """
         return self.parts[1] if len(self.parts) == 2 and "**" == self.parts[0] and "**" != self.parts[1] else ""
 
     def fits(self, names: Sequence[str], folder: bool) -> bool:
         """
-        Whether it fits the path *names* itself; a path below a folder that it fits is another question.
+        Whether it matches the path *names* itself; paths below a matching folder aren't considered.
         """
         return (folder or not self.folder) and len(names) in _reached(self.parts, names)
 
@@ -67,7 +67,7 @@ class FilePattern:
         """
         Whether it could fit a path below the folder *names*.
         """
-        # Some of its names are used up by the folder's, and more are left.
+        # Some of its parts match the folder's names, and further parts are left.
         return any(len(names) in _reached(self.parts[:end], names) for end in range(len(self.parts)))
 
 
@@ -112,7 +112,7 @@ def _name(glob: str) -> re.Pattern[str]:
 
 def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
     """
-    Which numbers of *names* from the beginning *parts* can stand for.
+    The numbers of leading *names* that *parts* can match.
     """
     reached = {0}
     for part in parts:
@@ -128,8 +128,8 @@ def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
 
 def _literal(glob: str) -> str:
     """
-    What each name that the glob of one name fits has in it: what stands before its first special character, or behind
-    its last, whichever is longer.
+    A text that each name matching the glob contains: the part before its first special character or after its last,
+    whichever is longer.
     """
     if not _SPECIAL.search(glob):
         return glob
@@ -153,8 +153,8 @@ class FileRules:
     @functools.cached_property
     def last_names(self) -> re.Pattern[str]:
         """
-        What a path's last name has to match if a pattern is to fit the path: most files are none of these, and aren't
-        looked at twice.
+        What the last name of a path has to match if any pattern matches the path: most files don't, and need no further
+        check.
         """
         return re.compile("|".join(translate(each.parts[-1]) for each in (*self.exclude, *self.include)) or r"(?!)")
 

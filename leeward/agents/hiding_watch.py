@@ -27,8 +27,8 @@ from leeward.agents.project_tree import hiding_plan
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Busy, RequestRejected, SandboxOver
 
-#: Seconds between two looks at the known names; the part of the time that looks at the whole project take; seconds
-#: between two questions about a file that only changes.
+#: Seconds between two checks of the known names; the inverse of the share of time for searches of the whole project;
+#: seconds between two requests for a file that only changes.
 LOOK_S, _SHARE, _AGAIN_S = 0.1, 20, 5.0
 #: Seconds before the first look at the whole project, in which the agent starts.
 _FIRST_S = 1.0
@@ -110,7 +110,7 @@ class HidingWatch:
                 self._cover(names)
         except SandboxOver:
             pass  # and no program runs in it
-        except Exception as error:  # whatever it is: the thread is over, and nobody looks any more
+        except Exception as error:  # any: the thread ends, so the agent has to end
             if not self._over.is_set():
                 self._end(f"names that come can't be hidden any more: {error}")
 
@@ -125,10 +125,10 @@ class HidingWatch:
 
     def _fails(self, what: str, error: Exception) -> None:
         """
-        It will be tried again, for some time.
+        Record a failure, which is tried again for some time.
 
         Raises:
-            Exception: *error*, if it is too long.
+            Exception: *error*, if it has failed for too long.
         """
         now = time.monotonic()
         if now > self._failing.setdefault(what, now) + _PATIENCE_S:
@@ -152,7 +152,7 @@ class HidingWatch:
             if before is None or found[:2] != before[:2]:
                 self.covered.add(path)
             elif now < self._asked.get(path, 0.0) + _AGAIN_S:
-                self._known[path] = before  # it is looked at again
+                self._known[path] = before  # checked again
                 continue
             self._asked[path] = now
             new.append(path)
@@ -173,7 +173,7 @@ class HidingWatch:
         except Busy as error:
             self._fails("busy", error)
             self._warn("busy", f"names that have come are hidden later: {error}")
-            self._known.update(dict.fromkeys(paths))  # as if they weren't there yet
+            self._known.update(dict.fromkeys(paths))  # as if they didn't exist yet
         except (RequestRejected, UnicodeError):
             folder = os.path.dirname(paths[0])
             if len(paths) > 1:

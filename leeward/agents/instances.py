@@ -35,7 +35,7 @@ MAX_STEPS = 1000
 @dataclass(frozen=True, slots=True)
 class UndoStep:
     """
-    Something to be undone when an agent has ended, whoever ended it. Each can be carried out twice.
+    A clean-up step for the end of an agent. It can be carried out repeatedly.
 
     Attributes:
         kind: "sandbox" (destroy the sandbox with the id *what*) or "hook" (run the line *what* on the host, in the
