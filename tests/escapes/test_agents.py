@@ -334,7 +334,7 @@ def test_c342_cannot_speak_to_the_hosts_sockets(home: AgentHome) -> None:
 
 
 @BY_NAMESPACE
-def test_c343_cannot_reach_the_hosts_loopback_or_a_host_that_nobody_named(home: AgentHome) -> None:
+def test_c343_cannot_reach_the_hosts_loopback_or_an_unnamed_host(home: AgentHome) -> None:
     """
     By the addresses of this host, by a name, past the broker by a name server or by a port.
     """

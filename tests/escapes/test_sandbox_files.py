@@ -347,7 +347,7 @@ while True:
 
 
 @BY_BOUNDS
-def test_c184_a_forged_answer_is_nobodys(wire: Wire, monkeypatch: pytest.MonkeyPatch):
+def test_c184_a_forged_answer_reaches_no_other_request(wire: Wire, monkeypatch: pytest.MonkeyPatch):
     """
     By a process in the place of ours: answers to other calls, of other kinds, too long, too many, and no answers. The
     call has failed, another process is made, and another sandbox has its own answers all the while.

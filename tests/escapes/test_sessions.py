@@ -57,7 +57,7 @@ def test_c167_a_session_of_another_connection_cannot_be_named(wire: Wire):
 
 
 @BY_THE_DAEMON
-def test_c167_a_session_that_has_ended_is_nobodys(wire: Wire):
+def test_c167_a_job_for_an_ended_session_is_refused(wire: Wire):
     """
     By its number, also when its worker has a new session: on this connection, and on the next.
     """

@@ -354,7 +354,7 @@ def test_c171_sees_no_terminal_of_the_host_and_takes_few(wide: Box, wide_with: W
 
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("seccomp")
-def test_c170_c171_has_neither_where_nobody_allowed_it(box: Box, only: With) -> None:
+def test_c170_c171_has_neither_terminal_nor_network_by_default(box: Box, only: With) -> None:
     """
     The profile as it comes: no terminal is there, and no socket of TCP or UDP can be made.
     """

@@ -147,7 +147,7 @@ def test_a_signal_ends_it_with_all_that_it_has(home: AgentHome, number: int, sta
     assert [] == leeward.Sandbox.list(socket=home.environment()["LEEWARD_SOCKET"])
 
 
-def test_ctrl_c_is_the_agents_and_then_ours(home: AgentHome) -> None:
+def test_ctrl_c_goes_to_the_agent_and_then_to_leeward(home: AgentHome) -> None:
     process = home.popen("start", "sh", ".", "--", "-c",
                          "trap 'echo heard' INT; echo ready; while :; do sleep 0.1; done")
     assert process.stdout is not None

@@ -172,7 +172,7 @@ def test_a_live_sandbox_keeps_it(fresh: Fresh) -> None:
     assert ("here\n\n", "") == (again.stdout, again.stderr)
 
 
-def test_a_daemon_ends_when_nobody_needs_it(fresh: Fresh) -> None:
+def test_an_autostarted_daemon_ends_when_it_is_idle(fresh: Fresh) -> None:
     """
     With --idle-exit, though a client is still connected; that client's next job has a daemon again.
     """

@@ -82,7 +82,7 @@ def test_the_job_pipe_of_a_runner_that_begins_in_c_is_empty(hurried: None, code:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_interrupt_before_its_first_line_is_told(hurried: None, times: int) -> None:
+def test_an_interrupt_before_the_first_line_is_reported(hurried: None, times: int) -> None:
     """
     SIGINT while it waits in C for its frame: the interpreter hears of it when it is back.
     """

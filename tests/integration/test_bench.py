@@ -74,14 +74,14 @@ def test_the_table_of_figures():
             assert {"p50", "p90", "p99", "n", "unit", "subject"} <= set(each)
 
 
-def test_a_group_that_is_not_there_is_told():
+def test_a_missing_group_is_reported():
     ended = measured("denied", "everything")
 
     assert 2 == ended.returncode
     assert "no such group: 'everything'" in ended.stderr
 
 
-def test_a_picture_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+def test_a_picture_that_cannot_be_written_is_reported_before_the_measurement(tmp_path):
     ended = bench("--plot", str(tmp_path / "nowhere" / "plot.svg"))
 
     assert 1 == ended.returncode

@@ -92,7 +92,7 @@ def test_options_go_by_the_kernels_name_in_between(kernel: leeward.Kernel) -> No
         assert {"f": b"x"} == dict(kernel.execute("open('f', 'w').write('x')", collect=["f"]).files)
 
 
-def test_refused_calls_are_told(kernel: leeward.Kernel) -> None:
+def test_refused_calls_are_reported(kernel: leeward.Kernel) -> None:
     """
     And those of one job alone.
     """
@@ -101,7 +101,7 @@ def test_refused_calls_are_told(kernel: leeward.Kernel) -> None:
     assert {} == kernel.execute("print(1)").denied
 
 
-def test_times_and_memory_are_told(kernel: leeward.Kernel) -> None:
+def test_times_and_memory_are_reported(kernel: leeward.Kernel) -> None:
     busy = kernel.execute("import time\nt = time.process_time()\nwhile time.process_time() - t < 0.05: pass")
     idle = kernel.execute("print(1)")
     assert 0.04 < busy.cpu_time < 5
@@ -299,7 +299,7 @@ def test_a_connection_that_the_daemon_has_closed(daemon: LiveDaemon, box: leewar
         assert "1" == kernel.execute("x").value
 
 
-def test_the_sandboxs_end_is_told_by_every_number(daemon: LiveDaemon) -> None:
+def test_the_sandboxs_end_is_reported_by_every_number(daemon: LiveDaemon) -> None:
     with leeward.Sandbox(socket=daemon.socket) as box:
         kernel = box.kernel()
         with Bound(daemon.socket, box, kernel) as bound:

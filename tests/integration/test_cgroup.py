@@ -629,7 +629,7 @@ def test_a_share_of_the_processor_is_kept_within_a_twentieth(name, percent):
     assert share >= 0.95 * leaf.used_up / leaf.periods
 
 
-def test_time_is_told(worker):
+def test_processor_time_is_reported(worker):
     """
     That of a child which was waited for, too.
     """
@@ -769,7 +769,7 @@ def test_a_worker_enters_its_own_leaves_and_no_others(name):
 
 
 @pytest.mark.parametrize("name", DRIVERS[:2])
-def test_a_job_out_of_memory_takes_nobody_with_it(name):
+def test_a_job_out_of_memory_takes_no_other_process_with_it(name):
     """
     The init outlives its job whatever the job is: here one that holds nothing itself, while
     its files fill the leaf. In the leaf the init would be the largest, and its keeper's death.

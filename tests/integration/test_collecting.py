@@ -63,7 +63,7 @@ def test_folders_braces_dots_and_absolute_names(client: leeward.Client) -> None:
     assert {"b\\n.png", "f.png", "l.png"} == set(reasons(everything))
 
 
-def test_hidden_files_are_said_to_be_left_out(client: leeward.Client) -> None:
+def test_hidden_files_are_reported_as_left_out(client: leeward.Client) -> None:
     """
     A pattern doesn't name them; the pattern with a dot does.
     """

@@ -289,7 +289,7 @@ def test_a_broker_that_dies_is_replaced(box: Box, host: Servers) -> None:
         assert before == live.run("getent", "ahostsv4", "web.example.org").out
 
 
-def test_limits_hold_and_are_told(host: Servers) -> None:
+def test_limits_hold_and_are_reported(host: Servers) -> None:
     """
     Connections at once, requests in a minute, and the bytes of a response.
     """

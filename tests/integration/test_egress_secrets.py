@@ -113,14 +113,14 @@ def test_query_and_body_get_the_value_where_the_policy_says_so(host: Mirrors, tm
         assert "sk-live" not in got
 
 
-def test_an_error_of_the_source_is_told_without_a_value(host: Mirrors, tmp_path: Path) -> None:
+def test_an_error_of_the_source_is_reported_without_a_value(host: Mirrors, tmp_path: Path) -> None:
     with sealed(tmp_path, host, **{"from": "command:printf sk-live-0123; exit 3"}) as box:
         got = box.run(GET, args=(f"https://api.example.org:{host.tls}/x",)).stdout.decode()
         assert got.startswith(f"502 leeward: the secret {NAME} can't be had: its source has failed"), got
         assert "sk-live" not in repr(egress.rows(box))
 
 
-def test_a_broker_that_has_died_is_told_of_secrets_again(box: Box, host: Mirrors) -> None:
+def test_a_new_broker_gets_the_secrets_again(box: Box, host: Mirrors) -> None:
     link = box.engine.exits.broker
     assert link is not None
     assert link._process is not None
@@ -151,7 +151,7 @@ def test_rules_for_methods_and_paths_hold_in_tls(host: Mirrors, tmp_path: Path) 
         assert "curl: (60)" in curl('"$URL/v1/x"', "other")  # its own certificate, which nobody knows here
 
 
-def test_a_host_whose_certificate_nobody_knows_is_refused(host: Mirrors, tmp_path: Path) -> None:
+def test_a_host_with_an_unknown_certificate_is_refused(host: Mirrors, tmp_path: Path) -> None:
     table = policy(tmp_path, host) | {"authorities": "", "allow": [f"GET https://api.example.org:{host.tls}"],
                                       "secrets": {}}
     with egress.reaching(table, spares=0) as box:

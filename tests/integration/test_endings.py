@@ -110,7 +110,7 @@ DEEP_FAULTS = {
 
 
 @pytest.mark.parametrize("name", DEEP_FAULTS)
-def test_no_frame_of_ours_is_in_a_faults_text(name: str) -> None:
+def test_no_frame_of_leeward_is_in_a_faults_text(name: str) -> None:
     """
     Neither in `error` nor on stderr, and all else is there: the job's frames, and what it wrote before.
     """
@@ -173,7 +173,7 @@ def test_a_childs_fault_is_not_its_parents() -> None:
     assert ("killed by SIGKILL: killed", "") == (killed.error.message, killed.error.traceback)
 
 
-def test_a_fault_behind_much_output_is_told() -> None:
+def test_a_fault_behind_much_output_is_reported() -> None:
     with Box() as box:
         result = box.run("import os, sys\nfor _ in range(20000): print('line', file=sys.stderr)\nos.abort()")
 
@@ -216,7 +216,7 @@ def test_a_full_file_system_is_reported_without_an_exception() -> None:
     assert (Outcome.FINISHED, Limit.FILES, b"28\n") == (result.outcome, result.limit, result.stdout)
 
 
-def test_a_job_that_has_closed_its_reply_pipe_is_told_by_its_exit_status() -> None:
+def test_a_job_that_has_closed_its_reply_pipe_is_reported_by_its_exit_status() -> None:
     with Box() as box:
         result = box.run(CLOSE)
 

@@ -138,7 +138,7 @@ def test_the_status_shows_them(daemon: LiveDaemon) -> None:
     assert re.search(rb"^pool +python sour: ", daemon.run("status").stdout, re.MULTILINE)
 
 
-def test_a_pool_that_nobody_uses_ends(home: Path, tmp_path: Path) -> None:
+def test_an_unused_pool_ends(home: Path, tmp_path: Path) -> None:
     """
     With all its processes, and it begins again when somebody asks.
     """

@@ -60,7 +60,7 @@ def test_c195_one_guests_long_jobs_leave_a_worker_to_each_one_else(way: str) -> 
         assert 0 == daemon.process.wait(30)
 
 
-def test_the_owner_may_have_all_workers_where_nobody_else_waits() -> None:
+def test_the_owner_may_have_all_workers_while_no_other_user_waits() -> None:
     """
     Control: the reserve is the owner's to use.
     """
@@ -71,7 +71,7 @@ def test_the_owner_may_have_all_workers_where_nobody_else_waits() -> None:
 
 
 @pytest.mark.parametrize("way", reactors.WAYS)
-def test_c196_connections_of_guests_lock_nobody_out(way: str) -> None:
+def test_c196_connections_of_guests_lock_no_user_out(way: str) -> None:
     """
     Neither the owner nor another guest, and what the owner asks of the daemon itself is answered.
     """
@@ -112,7 +112,7 @@ def test_c197_the_owner_is_served_beside_a_flood(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", reactors.WAYS)
-def test_c311_a_flood_of_a_guests_jobs_has_nobody_elses_refused(way: str) -> None:
+def test_c311_a_flood_of_a_guests_jobs_has_no_other_users_jobs_refused(way: str) -> None:
     """
     Neither the owner's nor another guest's: the fast path refuses the flood, and asks nobody whose turn it is.
     """

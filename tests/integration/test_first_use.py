@@ -98,7 +98,7 @@ def test_a_mistake_is_shown_as_python_shows_it(daemon: LiveDaemon, tmp_path: Pat
     assert b"leeward" not in done.stderr
 
 
-def test_no_frame_of_ours_is_in_a_stack(daemon: LiveDaemon) -> None:
+def test_no_frame_of_leeward_is_in_a_stack(daemon: LiveDaemon) -> None:
     """
     Neither in a traceback nor in what `inspect` and `traceback` show of the stack.
     """

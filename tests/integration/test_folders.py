@@ -141,7 +141,7 @@ def test_types_change_places(daemon: LiveDaemon, project: Path) -> None:
     assert not (project / "link").is_symlink()
 
 
-def test_large_files_are_told_by_size_and_time(daemon: LiveDaemon, project: Path) -> None:
+def test_large_files_are_compared_by_size_and_time(daemon: LiveDaemon, project: Path) -> None:
     """
     And applied whole.
     """
@@ -325,7 +325,7 @@ def test_a_child_of_the_opener_that_dies_before_its_order_is_replaced(daemon: Li
         assert opener == opener_of(daemon)
 
 
-def test_an_opener_that_hangs_keeps_nobody_else(daemon: LiveDaemon, project: Path) -> None:
+def test_an_opener_that_hangs_delays_no_other_sandbox(daemon: LiveDaemon, project: Path) -> None:
     """
     As one would whose client's file system doesn't answer: other sandboxes and jobs go on, and so does this one then.
     """

@@ -64,7 +64,7 @@ def test_a_client_cannot_pass_descriptors_to_a_listener_of_the_service_manager(t
     listener.close()
 
 
-def test_a_kernel_that_cannot_is_told() -> None:
+def test_a_kernel_without_so_passrights_is_reported() -> None:
     with socket.socket(socket.AF_INET) as sock:
         assert not refuse_descriptors(sock)  # no Unix socket: refused as on a kernel before 6.16
 
@@ -134,7 +134,7 @@ def test_control_a_descriptor_that_is_closed_in_the_loops_thread_holds_it_up(tmp
 
 @pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
 @pytest.mark.parametrize("data", [b"\0", b"x" * 4096], ids=["begun", "no-frame"])
-def test_a_descriptor_that_takes_long_to_close_holds_nobody_up(tmp_path: Path, way: str, data: bytes) -> None:
+def test_a_descriptor_that_takes_long_to_close_does_not_delay_the_loop(tmp_path: Path, way: str, data: bytes) -> None:
     """
     Its connection is ended; nobody else notices, and nothing of it is left.
     """
@@ -153,7 +153,7 @@ def test_a_descriptor_that_takes_long_to_close_holds_nobody_up(tmp_path: Path, w
         assert held(daemon.process.pid) <= before
 
 
-def test_a_descriptor_that_is_never_received_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_descriptor_that_is_never_received_does_not_delay_the_loop(tmp_path: Path) -> None:
     """
     The client goes at once, or is told that there is no place: its socket is closed with all that is in it.
     """
@@ -173,7 +173,7 @@ def test_a_descriptor_that_is_never_received_holds_nobody_up(tmp_path: Path) -> 
             assert time.monotonic() - start < LINGER_S / 2
 
 
-def test_a_descriptor_beside_an_urgent_byte_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_descriptor_beside_an_urgent_byte_does_not_delay_the_loop(tmp_path: Path) -> None:
     with standing_still(tmp_path, rights=True) as daemon, lingering() as mine:
         try:
             hostile = hand_over(daemon, mine, b"u", socket.MSG_OOB)

@@ -85,7 +85,7 @@ def program(body: str, prelude: str = PRELUDE) -> str:
     return re.sub(r", spent=[0-9.e-]+", "", got.stdout)  # which no run repeats
 
 
-def test_a_runner_comes_with_its_ends_and_its_end_is_told():
+def test_a_runner_comes_with_its_pipes_and_its_end_is_reported():
     """
     What goes into the job pipe comes out of the others; the daemon's ends don't block; the status is whole.
     """
@@ -180,7 +180,7 @@ print(*said, open(f"/proc/{pid}/task/{pid}/children").read(), end(here, pid))
                     "  0\n")
 
 
-def test_a_cgroup_that_cannot_be_joined_is_told_to_the_job():
+def test_a_cgroup_that_cannot_be_joined_is_reported_by_the_job():
     said = program("""
 def job(born):
     return born.join_error
@@ -210,7 +210,7 @@ print(birth.socket.recv(100).decode(), here.receive()[0], end(here, pid))
     assert "(1, -2, '/') Ended(runner=1, status=0) 0\n" == said
 
 
-def test_a_processor_that_is_not_there_is_told():
+def test_a_missing_processor_is_reported():
     said = program("""
 def job(born):
     return born.affinity_error
@@ -317,7 +317,7 @@ def tell(**given):
 """
 
 
-def test_a_runner_for_which_somebody_waits_begins_in_c():
+def test_a_requested_runner_begins_in_c():
     """
     The control is one for which nobody does.
     """

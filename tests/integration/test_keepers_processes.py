@@ -88,7 +88,7 @@ def program(body: str) -> str:
     return re.sub(r"(, spent=[0-9.e-]+|, peak=[0-9]+|, pid=[0-9]+)", "", said)
 
 
-def test_a_program_runs_beside_and_its_end_is_told() -> None:
+def test_a_program_runs_beside_and_its_end_is_reported() -> None:
     """
     In the runner's namespaces, as the keeper's child, with the descriptors that came along and no other.
     """

@@ -116,7 +116,7 @@ def test_a_process_sees_its_parent_as_nobody_and_leads_a_session(live: Live) -> 
 @pytest.mark.parametrize(("argv", "code"), [
     (("true",), 0), (("false",), 1), (("sh", "-c", "exit 77"), 77), (("sh", "-c", "kill -9 $$"), -9),
     (("sh", "-c", "kill -TERM $$"), -15)])
-def test_the_end_is_told_as_it_was(live: Live, argv: tuple[str, ...], code: int) -> None:
+def test_the_end_of_a_process_is_reported_as_it_was(live: Live, argv: tuple[str, ...], code: int) -> None:
     got = live.run(*argv)
 
     assert code == got.code
@@ -261,7 +261,7 @@ def test_signals_reach_the_process(live: Live) -> None:
     assert not waits.process.signal(signal.SIGTERM)
 
 
-def test_a_signal_before_it_is_told_of_is_not_lost(live: Live) -> None:
+def test_a_signal_before_the_process_is_reported_is_not_lost(live: Live) -> None:
     started = live.start("sleep", "1000")
 
     assert started.process.signal(signal.SIGTERM)

@@ -54,7 +54,7 @@ def test_a_job_has_the_sandboxs_files_and_a_process_of_its_own(live: Live) -> No
     ("1 / 0", Outcome.RAISED, 1), ("raise SystemExit(3)", Outcome.FINISHED, 3),
     ("import os; os._exit(7)", Outcome.FINISHED, 7), ("import os; os.kill(os.getpid(), 9)", Outcome.SIGNALLED, 137),
 ])
-def test_an_interpreters_end_is_told_as_a_jobs(live: Live, code: str, outcome: Outcome, exit_code: int) -> None:
+def test_an_interpreters_end_is_reported_as_a_jobs(live: Live, code: str, outcome: Outcome, exit_code: int) -> None:
     got = execute(live, code)
 
     assert (outcome, exit_code) == (got.outcome, got.exit_code)

@@ -29,7 +29,7 @@ def told(daemon: LiveDaemon, *words: str) -> list[dict[str, Any]]:
     return [json.loads(row) for row in done.stdout.splitlines()]
 
 
-def test_ends_limits_and_denied_calls_are_told(daemon: LiveDaemon) -> None:
+def test_ends_limits_and_denied_calls_are_logged(daemon: LiveDaemon) -> None:
     """
     Of jobs, and of programs, interpreters and kernels in a sandbox, and of the sandbox; the daemon alone says so.
     """

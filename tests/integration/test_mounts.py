@@ -140,7 +140,7 @@ def test_the_host_sees_the_same_table() -> None:
     assert targets == sorted({target for target, _, _ in wanted if not target.startswith("/proc/")} - OWN)
 
 
-def test_the_template_s_proc_shows_nobody() -> None:
+def test_the_templates_proc_shows_no_process() -> None:
     """
     What lies beneath a job's /proc belongs to a pid namespace that is dead.
     """

@@ -431,7 +431,7 @@ def test_a_kept_socket_and_the_words_of_a_service(manager: Manager) -> None:
     assert manager.path.exists()
 
 
-def test_a_restart_refuses_nobody(manager: Manager) -> None:
+def test_a_restart_refuses_no_request(manager: Manager) -> None:
     """
     Clients that connect, or go on with their connection, through three daemons one after the other: none
     is refused, and none is served by nobody.

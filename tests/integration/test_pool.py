@@ -339,7 +339,7 @@ def test_a_full_queue_is_busy_at_once():
         assert [b"started\n", b"0\n", b"1\n"] == [got.stdout for got in requests.results()]
 
 
-def test_a_request_waits_no_longer_than_it_said(box: Box, requests: Requests):
+def test_a_request_waits_no_longer_than_its_patience(box: Box, requests: Requests):
     """
     It is answered with a refusal, and never runs.
     """
@@ -512,7 +512,7 @@ def zombies() -> set[int]:
     return found
 
 
-def test_an_init_whose_keeper_died_before_it_said_so_is_collected(box: Box, requests: Requests):
+def test_an_init_whose_keeper_died_unreported_is_reaped(box: Box, requests: Requests):
     """
     It becomes the daemon's child, without a pidfd that would tell.
     """

@@ -51,7 +51,7 @@ def test_every_example_prints_the_output_on_the_page(daemon: LiveDaemon, tmp_pat
     daemon.idle()
 
 
-def test_every_reason_is_told() -> None:
+def test_every_reason_of_an_end_is_reported() -> None:
     """
     In the table.
     """

@@ -206,7 +206,7 @@ tell({{"no_new_privs 0": prctl(38, 0, 0, 0, 0), "ambient raise": prctl(47, 2, 21
 
 
 @pytest.mark.parametrize("place", [0x1_0000_0000, 0x7000_0000], ids=["low half null", "high half null"])
-def test_the_limit_on_cores_is_told_and_stays(supervisor: Supervisor, place: int) -> None:
+def test_the_limit_on_cores_can_be_read_and_not_changed(supervisor: Supervisor, place: int) -> None:
     """
     A null pointer is a question and answered; one of which a half is null is none, and nothing is done.
     """
@@ -334,7 +334,7 @@ tell([lines, refused])""", supervisor)
         assert told[1].count(-errno.EACCES) == denied["mount"]  # what was taken was answered
 
 
-def test_the_listener_is_ours_alone() -> None:
+def test_the_listener_is_close_on_exec_and_unique() -> None:
     """
     Close-on-exec, and a second one on the same thread is refused with a reason.
     """

@@ -58,7 +58,7 @@ def serves(daemon: LiveDaemon) -> None:
         assert ["0\n", "1\n", "2\n"] == [client.execute(f"print({number})").stdout_text for number in range(3)]
 
 
-def test_c098_slow_clients_keep_nobody_from_being_served(daemon: LiveDaemon) -> None:
+def test_c098_slow_clients_do_not_delay_others(daemon: LiveDaemon) -> None:
     """
     Two hundred with half a frame, fifty that never read, and a good one. What they cost it is counted in
     tests/unit/daemon/serving/test_floods.py.

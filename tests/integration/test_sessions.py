@@ -472,7 +472,7 @@ def test_closing_answers_an_open_that_waits(daemon: LiveDaemon):
         assert {} == answers  # of the jobs that keep the workers busy
 
 
-def test_a_reset_that_was_taken_back_is_nobodys(wire: Wire):
+def test_a_withdrawn_reset_has_no_answer(wire: Wire):
     """
     Its number may be another request's by the time that the session is closed.
     """

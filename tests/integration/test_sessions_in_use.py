@@ -71,7 +71,7 @@ def test_the_source_of_a_function_of_an_earlier_job(peer: Peer):
         "stdout"], got["stderr"]
 
 
-def test_suggestions_and_no_frames_of_ours(peer: Peer):
+def test_a_traceback_has_suggestions_and_no_frames_of_leeward(peer: Peer):
     peer.run(1, "import inspect, traceback\ndef stack(): return [(f.filename, f.function) for f in inspect.stack()]")
     got = peer.run(1, "print(stack())\ntraceback.print_stack()\ninpsect")
 
@@ -235,7 +235,7 @@ def test_output_before_the_memory_ran_out_comes_back(peer: Peer):
     assert (got["outcome"], got["limit"]) in (("out_of_memory", "memory"), ("raised", "memory"))
 
 
-def test_a_signal_in_a_session_is_told_with_its_place(peer: Peer):
+def test_a_signal_in_a_session_is_reported_with_its_place(peer: Peer):
     peer.run(1, "import ctypes\ndef f():\n    return ctypes.string_at(0)")
     got = peer.run(1, "print('said')\nf()")
 

@@ -75,7 +75,7 @@ def test_a_program_has_its_streams_its_channel_and_the_covered_tree(view: View,
     assert before == descriptors()
 
 
-def test_the_end_of_a_killed_program_is_told(view: View, control: tuple[socket.socket, socket.socket]) -> None:
+def test_the_end_of_a_killed_program_is_reported(view: View, control: tuple[socket.socket, socket.socket]) -> None:
     process = started([interpreter.find().executable, "-I", "-S", "-c", "import signal; signal.pause()"], view,
                       control[1].fileno())
     process.kill()

@@ -270,7 +270,7 @@ tell([refused, got])"""
             assert [counts["mount"], -errno.ENOSYS] == child.told()
 
 
-def test_c037_a_target_that_dies_is_nobodys_error(supervisor: Supervisor) -> None:
+def test_c037_a_target_that_dies_is_no_error_of_the_supervisor(supervisor: Supervisor) -> None:
     """
     Killed between asking and answering, a hundred times; the thread goes on, the job's count is bounded.
     """

@@ -119,7 +119,7 @@ def test_a_job_gets_as_many_watches_as_it_leaves(tmp_path: Path, program: bytes)
     supervisor.close()
 
 
-def test_watches_are_memory_where_nobody_counts_it(supervisor: Supervisor) -> None:
+def test_watches_are_charged_where_no_controller_counts_them(supervisor: Supervisor) -> None:
     """
     256 bytes each, of the job's limit: what the kernel keeps is less.
     """

@@ -308,7 +308,7 @@ def test_python_takes_any_bytes_from_a_pipe(daemon: LiveDaemon) -> None:
 
 @pytest.mark.parametrize("argv", [["shell", "--", "sh", "-c", "echo up; sleep 100"],
                                   ["python"]], ids=lambda argv: argv[0])
-def test_the_third_ctrl_c_is_for_us(tmp_path: Path, argv: list[str]) -> None:
+def test_the_third_ctrl_c_ends_the_command_itself(tmp_path: Path, argv: list[str]) -> None:
     """
     Where the daemon takes no notice of the first two.
     """

@@ -121,7 +121,7 @@ def test_job_control_stops_and_continues(terminal: Terminal) -> None:
     terminal.shows(b"got word")
 
 
-def test_a_new_size_is_told(live: Live) -> None:
+def test_a_new_size_reaches_the_program(live: Live) -> None:
     """
     SIGWINCH, and the size itself.
     """
@@ -199,7 +199,7 @@ def test_a_kill_ends_all_that_is_on_it(live: Live) -> None:
 # --- of the worker's own devpts -----------------------------------------------
 
 
-def test_a_terminal_of_ours(live: Live) -> None:
+def test_a_sandbox_has_a_terminal_of_its_own(live: Live) -> None:
     """
     Its size, its line editor and one stream for all three; it is no terminal of the host's.
     """

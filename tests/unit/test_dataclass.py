@@ -152,7 +152,7 @@ def test_options_of_a_class_are_honoured(kind: str, slots: bool) -> None:
     assert object.__repr__(one := bare("a", 2)) == repr(one)
 
 
-def test_the_library_takes_ours_for_its_own() -> None:
+def test_the_library_treats_leewards_classes_as_its_own() -> None:
     """
     `fields`, `replace`, `asdict` and `is_dataclass`, of a class and of an instance.
     """

@@ -45,7 +45,7 @@ def test_a_package_without_the_words_is_found(tmp_path):
     assert not drawing.runs_in(tmp_path)
 
 
-def test_an_import_is_told_by_its_room(tmp_path):
+def test_an_import_is_attributed_to_its_package(tmp_path):
     (tmp_path / "one.py").write_text("from leeward.pool.line import Line\n"
                                      "import leeward.errors\n"
                                      "from leeward.wire import job\n")

@@ -123,7 +123,7 @@ def test_other_events_from_now_on(loop: Loop, pair: Pair) -> None:
     loop.forget(theirs.fileno())
 
 
-def test_a_number_used_again_is_somebody_else(loop: Loop) -> None:
+def test_a_reused_descriptor_number_gets_no_old_event(loop: Loop) -> None:
     """
     What was asked of the one before, told or not yet handed in, is nothing to the next.
     """
@@ -167,7 +167,7 @@ def test_a_closed_stream_takes_no_byte_of_the_next_with_its_number(loop: Loop) -
             sock.close()
 
 
-def test_a_send_goes_to_nobody_else(loop: Loop) -> None:
+def test_a_send_goes_to_its_own_connection_alone(loop: Loop) -> None:
     """
     One that was asked for just before its stream was forgotten.
     """
@@ -188,7 +188,7 @@ def test_a_send_goes_to_nobody_else(loop: Loop) -> None:
         sock.close()
 
 
-def test_a_send_that_is_under_way_is_told_of_after_the_end(loop: Loop, pair: Pair) -> None:
+def test_a_send_under_way_is_reported_after_the_end(loop: Loop, pair: Pair) -> None:
     """
     Or its bytes could not be given back.
     """
@@ -315,7 +315,7 @@ def test_a_hang_up_is_reported_for_a_paused_stream(loop: Loop, pair: Pair) -> No
     loop.forget(theirs.fileno())
 
 
-def test_the_end_of_a_stream_is_told_after_its_bytes(loop: Loop, pair: Pair) -> None:
+def test_the_end_of_a_stream_is_reported_after_its_bytes(loop: Loop, pair: Pair) -> None:
     ours, theirs = pair
     loop.stream(theirs.fileno(), 1)
     ours.send(b"last")

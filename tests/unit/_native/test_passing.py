@@ -23,7 +23,7 @@ def test_received_descriptors_are_close_on_exec() -> None:
         os.close(fd)
 
 
-def test_that_more_came_is_told() -> None:
+def test_truncated_messages_are_flagged() -> None:
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with near, far:
         socket.send_fds(far, [b"words"], [far.fileno()] * 5)

@@ -69,7 +69,7 @@ def test_a_folder_makes_an_agent(tmp_path):
     assert "mine" in definition_names(str(tmp_path))
 
 
-def test_a_users_own_is_in_the_place_of_ours(tmp_path):
+def test_a_users_definition_replaces_a_built_in_one(tmp_path):
     (tmp_path / "agents" / "claude").mkdir(parents=True)
     (tmp_path / "agents" / "claude" / "agent.toml").write_text('command = ["my-claude"]')
 

@@ -208,7 +208,7 @@ def test_a_tree_that_is_too_large_is_refused(tmp_path, monkeypatch):
         plan(tmp_path)
 
 
-def test_a_folder_that_nobody_may_read_is_refused(tree):
+def test_an_unreadable_folder_is_refused(tree):
     """
     Its owner could give itself the right inside. Root reads it, and so looks into it.
     """

@@ -92,7 +92,7 @@ time.sleep(600)
 """
 
 
-def test_a_killed_process_lets_go(registry, tmp_path):
+def test_a_killed_process_releases_its_lock(registry, tmp_path):
     name = instance_name(PROJECT, "shell")
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / "state"), name], stdout=subprocess.PIPE)
     try:
@@ -127,7 +127,7 @@ def test_a_file_without_a_lock_is_undone(registry, tmp_path):
     assert [] == os.listdir(tmp_path / "state" / "instances")
 
 
-def test_an_empty_file_is_of_a_crash_of_the_machine_and_goes(registry, tmp_path):
+def test_an_empty_file_of_a_machine_crash_is_removed(registry, tmp_path):
     """
     The content of one without hooks isn't waited for. It mustn't keep its name, nor be told for ever.
     """
@@ -157,7 +157,7 @@ CORRUPT = [b" ", b"{", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"name"
 
 
 @pytest.mark.parametrize("content", CORRUPT)
-def test_a_corrupt_file_is_said_and_left(registry, tmp_path, content):
+def test_a_corrupt_file_is_reported_and_left(registry, tmp_path, content):
     held = registry.claim(instance())
     good = registry.claim(instance(1))
     path = tmp_path / "state" / "instances" / f"{held.instance.name}.json"

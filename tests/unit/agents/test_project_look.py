@@ -38,7 +38,7 @@ def looked(project: int, rules: FileRules = RULES) -> ProjectLook:
     return ProjectLook(project, rules, "/shown")
 
 
-def test_a_copy_finds_the_same(project: int) -> None:
+def test_a_child_process_finds_the_same_plan(project: int) -> None:
     look = looked(project)
     assert look._child
     assert hiding_plan(project, RULES, "/shown") == look.plan() == look.plan()
@@ -61,7 +61,7 @@ def test_a_killed_child_does_not_change_the_plan(project: int) -> None:
     look.close()
 
 
-def test_without_a_copy_it_is_looked_at_as_well(project: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_child_process_the_project_is_scanned_as_well(project: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_fork() -> int:
         raise BlockingIOError(11, "too many processes")
 

@@ -41,7 +41,7 @@ def test_no_agent_may_write_the_settings_of_agents(home, project):
         request(home, project=project)
 
 
-def test_no_library_is_written_there_either(home):
+def test_no_writable_library_holds_the_settings_of_agents(home):
     library = LibraryFolder(str(home / ".config"), "/c", True)
     with pytest.raises(RequestRejected, match="own settings"):
         request(home, libraries=(library,))

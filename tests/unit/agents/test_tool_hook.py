@@ -38,7 +38,7 @@ def test_a_line_goes_into_the_sandbox_whole(line):
     assert [PREFIX, line] == shlex.split(answer["updatedInput"]["command"])
 
 
-def test_a_line_needs_no_other_approval_where_that_was_said():
+def test_a_line_needs_no_other_approval_with_that_option():
     assert "allow" == decide(call("Bash", {"command": "ls"}), approve=True)["permissionDecision"]
 
 

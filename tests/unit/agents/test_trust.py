@@ -27,7 +27,7 @@ def never(text):
     raise AssertionError(text)
 
 
-def test_without_grants_nobody_is_asked(store):
+def test_without_grants_the_user_is_not_asked(store):
     require_trust(store, b"/p", (), ask=never)
 
 
@@ -63,7 +63,7 @@ def test_without_a_terminal_it_is_refused_and_shown(store):
     assert "make" in str(error.value)
 
 
-def test_the_callers_word_is_remembered(store):
+def test_trust_given_by_the_caller_is_remembered(store):
     require_trust(store, b"/p", GRANTS, trusted=True)
     require_trust(store, b"/p", GRANTS)
 
@@ -143,7 +143,7 @@ def test_different_values_are_shown_differently(one, other):
     assert printable(one).isprintable()
 
 
-def test_more_than_anybody_reads_is_refused():
+def test_too_many_grants_to_read_are_refused():
     with pytest.raises(NotTrusted, match="looks at"):
         question(b"/p", [Grant("host", str(number)) for number in range(MAX_GRANTS + 1)])
     with pytest.raises(NotTrusted, match="looks at"):

@@ -170,7 +170,7 @@ def test_c299_cannot_have_something_else_written_over(folder: Path, queue: Appro
     project.close()
 
 
-def test_a_new_file_takes_nobodys_place(folder: Path, queue: ApprovalQueue) -> None:
+def test_a_new_file_replaces_no_other(folder: Path, queue: ApprovalQueue) -> None:
     """
     Also if somebody makes it between the last look and the rename.
     """
@@ -335,9 +335,10 @@ def test_orders_that_are_not_of_files_are_left_alone(project: Project, queue: Ap
     assert not carry_out(queue, project, 99)
 
 
-def test_a_file_of_any_size_keeps_nobody(folder: Path, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_middle_of_a_path_is_not_read(folder: Path, project: Project,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A sandbox asks for a path that goes on behind one, as often as it likes.
+    A sandbox asks for a path that goes on behind a huge file, as often as it likes.
     """
     (folder / "huge").touch()
     os.truncate(folder / "huge", 1 << 40)

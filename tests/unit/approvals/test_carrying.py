@@ -154,7 +154,7 @@ def test_a_project_that_is_gone_fails_that_request(stand: Stand) -> None:
     carrier.close()
 
 
-def test_a_sandbox_whose_commands_never_end_keeps_nobody_elses(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_commands_of_one_sandbox_do_not_delay_anothers(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
 
     class Ending:

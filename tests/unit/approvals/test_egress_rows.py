@@ -26,7 +26,7 @@ class BusyDaemon:
         pass
 
 
-def test_rows_that_come_as_fast_as_they_are_read_keep_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_rows_do_not_delay_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(egress_rows, "Link", BusyDaemon)
     rows = EgressRows(None)
     rows.skip()

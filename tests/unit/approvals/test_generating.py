@@ -86,7 +86,7 @@ def test_a_domain_can_be_registered() -> None:
     assert "city.kawasaki.jp" == registrable("x.y.city.kawasaki.jp")  # the list's own exception
 
 
-def test_without_the_list_nobody_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_list_of_suffixes_no_domain_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "publicsuffixlist", None)
     domains._suffixes.cache_clear()
     try:

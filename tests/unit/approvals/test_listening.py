@@ -88,7 +88,7 @@ def test_no_byte_is_sent_to_another_users_socket(tmp_path: Path, monkeypatch: py
             assert b"" == made.recv(1)
 
 
-def test_a_refusal_is_an_error_of_ours(path: str) -> None:
+def test_a_refused_bind_is_an_error_of_leeward(path: str) -> None:
     link = OperatorLink(path)
     for query, kind in (("status=400", BadRequest), ("status=403", Forbidden), ("status=429", Busy),
                         ("status=409&error=stale", Stale), ("status=409&error=decided", BadRequest)):
@@ -119,7 +119,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
         listening.bind_operator(str(tmp_path / "link" / "s"))
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

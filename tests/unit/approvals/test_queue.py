@@ -304,7 +304,7 @@ def test_waiting_ends_with_the_time(tmp_path: Path) -> None:
     assert ("expired", "expiry") == (found.status, found.decided_by)
 
 
-def test_the_end_denies_and_is_told(opened: Open) -> None:
+def test_the_end_denies_pending_requests_and_notifies(opened: Open) -> None:
     queue = opened()
     carried = queue.submit(file("b")).id
     queue.decide([carried], True, "cli")
@@ -474,7 +474,7 @@ def test_a_request_that_only_waits_for_an_answer_is_not_carried_out(opened: Open
     assert None is queue.begin(number)
 
 
-def test_a_subscriber_that_fails_costs_nobody_else(opened: Open) -> None:
+def test_a_failing_subscriber_does_not_disturb_others(opened: Open) -> None:
     """
     And one may ask from within.
     """
@@ -675,7 +675,7 @@ def test_on_a_full_disk_no_request_is_taken_or_decided(opened: Open) -> None:
     assert [newer.id] == [each.id for each in queue.decide([number, newer.id], True, "cli").decided]
 
 
-def test_expired_ones_are_told_though_the_next_is_refused(opened: Open, clock: Clock) -> None:
+def test_expired_requests_are_reported_though_the_next_is_refused(opened: Open, clock: Clock) -> None:
     queue, told = opened(IntakeBounds(each_minute=1)), list[str]()
     queue.subscribe(lambda each: told.append(each.status))
     queue.submit(asks(endpoint("example.org")))

@@ -5,7 +5,7 @@ import threading
 from leeward.approvals.runs import KEPT_OUTPUT, MOST_RUNS, RunBook
 
 
-def test_a_command_is_told_as_it_goes() -> None:
+def test_the_output_of_a_command_is_reported_while_it_runs() -> None:
     book, told = RunBook(), list[tuple[int, str, bytes]]()
     end = book.subscribe(lambda *piece: told.append(piece))
     assert book.get(1) is None

@@ -41,7 +41,7 @@ def test_an_unknown_key_changes_no_setting(queue: ApprovalQueue, tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"exec.timeout": "x"}'])
-def test_a_file_that_is_none_is_said(queue: ApprovalQueue, tmp_path: Path, text: str) -> None:
+def test_a_malformed_file_of_settings_is_reported(queue: ApprovalQueue, tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
 
     with pytest.raises(BadRequest, match=FILE):

@@ -61,7 +61,7 @@ def test_an_invalid_line_is_left_to_click(argv: list[str], monkeypatch: pytest.M
     assert (0 if "-h" in argv or "--help" in argv else 2) == status or "-h" in argv
 
 
-def test_the_agents_own_words_are_never_ours() -> None:
+def test_the_agents_own_arguments_are_not_parsed() -> None:
     given = parse_start(["claude", "--", "--debug", "--memory"])
     assert given is not None
     assert (("--debug", "--memory"), ".", False, "") == (given["arguments"], given["path"], given["debug"],

@@ -229,7 +229,8 @@ def test_rules_are_shown_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch, {"/api/rules": found}, "rules")[1].splitlines()
 
 
-def test_a_rule_that_never_matches_is_said(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_rule_that_never_matches_is_reported(monkeypatch: pytest.MonkeyPatch,
+                                               capfd: pytest.CaptureFixture[str]) -> None:
     made = {"never_matches": True, "resolution": {"rule": "exec(*)", "project": ""}}
     for never_matches in (True, False):
         code, _, _ = said(monkeypatch, {"/api/rules": made | {"never_matches": never_matches}}, "allow", "exec")

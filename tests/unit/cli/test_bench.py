@@ -184,7 +184,7 @@ def test_the_picture_has_its_captions():
 
 @pytest.mark.parametrize(("us", "said"), [(0.5, "0.5 µs"), (104.0, "104 µs"), (999.4, "999 µs"), (1000.0, "1 ms"),
                                           (14_500.0, "14.5 ms"), (2_000_000.0, "2 s")])
-def test_a_time_is_said_as_people_say_it(us, said):
+def test_a_duration_is_printed_in_readable_units(us, said):
     assert said == plot.duration(us)
 
 

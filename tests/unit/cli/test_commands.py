@@ -377,7 +377,7 @@ def test_a_full_disk(path: Path) -> None:
     assert b"No space left" in done.stderr
 
 
-def test_c113_a_daemon_that_isnt_ours(path: Path) -> None:
+def test_c113_a_daemon_of_another_user_is_refused(path: Path) -> None:
     """
     Exit 1, one line, no traceback.
     """

@@ -35,7 +35,7 @@ def test_every_call_has_a_reason(name: str) -> None:
     assert explain(name).count("\n") >= 3
 
 
-def test_an_unknown_name_is_told_with_the_nearest() -> None:
+def test_an_unknown_name_is_reported_with_the_nearest() -> None:
     with pytest.raises(BadRequest, match="there is no system call 'sokcet'; did you mean 'socket'"):
         explain("sokcet")
     with pytest.raises(BadRequest, match=r"no system call 'qqq'; a job's number, .* network, loopback, terminal can"):

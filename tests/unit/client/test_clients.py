@@ -292,7 +292,7 @@ def test_no_socket_there(calls: Call, where: str, tmp_path: Path, monkeypatch: p
         calls(where, ("ping", (), {}))
 
 
-def test_a_socket_that_nobody_serves(calls: Call, path: Path) -> None:
+def test_a_socket_without_a_daemon_is_an_error(calls: Call, path: Path) -> None:
     """
     Stale: bound by a process that is gone.
     """
@@ -409,7 +409,7 @@ ROGUES = {
 
 
 @pytest.mark.parametrize("name", ROGUES)
-def test_c113_a_daemon_that_isnt_ours(calls: Call, path: Path, name: str) -> None:
+def test_c113_a_daemon_of_another_user_is_refused(calls: Call, path: Path, name: str) -> None:
     """
     BadReply, and no descriptor stays.
     """

@@ -364,7 +364,7 @@ def test_a_process_that_is_killed_is_made_again(stand: Stand, box: leeward.Sandb
     assert not box.files.exists("f")
 
 
-def test_the_end_of_the_sandbox_is_told(stand: Stand) -> None:
+def test_the_end_of_the_sandbox_is_raised(stand: Stand) -> None:
     """
     To whoever waits, and then.
     """

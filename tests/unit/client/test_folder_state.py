@@ -33,7 +33,7 @@ def fd(folder: Path) -> Iterator[int]:
     os.close(found)
 
 
-def test_each_kind_of_change_is_told(folder: Path, fd: int) -> None:
+def test_every_kind_of_change_is_reported(folder: Path, fd: int) -> None:
     """
     Sorted by path; what is as it was isn't there.
     """

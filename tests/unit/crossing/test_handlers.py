@@ -48,7 +48,7 @@ print(set(handlers.HANDLED) == caught())
 """)
 
 
-def test_a_fault_is_told_as_by_faulthandler_itself() -> None:
+def test_a_fault_is_printed_as_by_faulthandler_itself() -> None:
     """
     On the alternate stack: this fault is the end of the other one.
     """

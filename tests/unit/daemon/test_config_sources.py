@@ -172,7 +172,7 @@ def test_c149_only_a_plain_file_is_read(kind: str, home: Path, tmp_path: Path) -
         loaded(home, path)
 
 
-def test_a_home_of_somebody_else_is_not_looked_into(tmp_path: Path) -> None:
+def test_the_home_of_another_user_is_not_read(tmp_path: Path) -> None:
     """
     sudo and setpriv may leave HOME as it was.
     """

@@ -120,7 +120,7 @@ def test_sessions_get_the_remaining_descriptors():
     assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= 4096
 
 
-def test_metrics_have_theirs():
+def test_metrics_have_descriptors_of_their_own():
     with_metrics = divided(1024, metrics=True)
 
     assert METRICS == divided(1024).connections - with_metrics.connections

@@ -37,7 +37,7 @@ def blocked() -> set[int]:
     return set(early.ENDING) & signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_an_engine_is_told_all_that_the_configuration_says() -> None:
+def test_every_key_of_the_configuration_reaches_the_engine() -> None:
     """
     Each value is another than it would be unsaid.
     """

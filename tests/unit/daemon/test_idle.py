@@ -74,7 +74,7 @@ def test_work_begins_the_time_anew(scene: SimpleNamespace, busy: bool) -> None:
     assert 100.0 <= scene.clock.time - last <= 100.0 + 2 * 100.0 / LOOKS
 
 
-def test_never_and_from_now_on(scene: SimpleNamespace) -> None:
+def test_an_idle_time_of_never_and_a_new_one_are_honoured(scene: SimpleNamespace) -> None:
     """
     0 sets no timer; a reload that changes it replaces the one that is there.
     """

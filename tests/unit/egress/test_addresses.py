@@ -91,7 +91,7 @@ def test_every_policy_has_to_open_a_range() -> None:
     assert refused(ip_address("10.1.0.1"), narrow(operator, Policy())) is not None
 
 
-def test_versions_are_told_apart() -> None:
+def test_versions_are_distinguished() -> None:
     """
     A range of one version opens none of the other.
     """

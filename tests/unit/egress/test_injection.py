@@ -32,7 +32,7 @@ def test_headers_get_the_value() -> None:
                                (b"x", b"leeward-012 " + VALUE + b"," + VALUE), (b"accept-encoding", b"identity"))
 
 
-def test_a_path_never_does_and_a_query_where_told() -> None:
+def test_a_path_never_gets_the_value_and_a_query_by_policy() -> None:
     asked = head("", "/leeward-0123?key=leeward-0123")
 
     assert "/leeward-0123?key=leeward-0123" == injection(asked).head.target
@@ -40,7 +40,7 @@ def test_a_path_never_does_and_a_query_where_told() -> None:
     assert b"leeward-0123" == dict(injection(head("X: leeward-0123\r\n"), "query").head.fields)[b"x"]
 
 
-def test_a_body_does_where_told_and_has_no_length_any_more() -> None:
+def test_a_body_gets_the_value_by_policy_and_is_sent_chunked() -> None:
     asked = head("Content-Length: 12\r\n", method="POST")
     got = injection(asked, "body")
 

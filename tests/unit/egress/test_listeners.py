@@ -43,7 +43,7 @@ def test_a_listener_without_a_descriptor_left_is_not_asked_in_every_turn() -> No
     assert [1] == asked
 
 
-def test_names_that_nobody_answers_take_no_more_than_a_share_of_the_resolver() -> None:
+def test_unanswered_names_take_no_more_than_a_share_of_the_resolver() -> None:
     """
     Not by giving up, either: the thread that asks doesn't.
     """

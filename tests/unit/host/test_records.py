@@ -119,13 +119,13 @@ def test_the_kind_of_host_is_named(name: str, kernel: HostKernel, engine: Runtim
     assert (kernel, engine) == (facts.kernel, facts.engine)
 
 
-def test_wsl_without_delegation_is_told_its_own_files():
+def test_wsl_without_delegation_gets_its_own_advice():
     assert "/etc/wsl.conf" in found("wsl2", "cgroup").cure
     assert "sudo leeward daemon start" not in found("wsl2-lsm-option", "cgroup").cure
     assert "kernelCommandLine=cgroup_no_v1=all" in found("wsl2-lsm-option", "cgroup").cure
 
 
-def test_a_container_on_ubuntu_is_told_of_the_profile_for_it():
+def test_a_container_on_ubuntu_gets_the_advice_of_its_profile():
     """
     Once its filter is lifted: without a profile AppArmor restricts it, with Docker's it refuses mounts.
     """

@@ -35,7 +35,7 @@ def test_contexts_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None
     assert not other.get_ca_certs()
 
 
-def test_a_file_that_is_none_harms_nobody(tmp_path: Path) -> None:
+def test_a_missing_or_empty_file_of_certificates_is_ignored(tmp_path: Path) -> None:
     early = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     contexts.find(str(tmp_path / "none"))
     contexts.tell()

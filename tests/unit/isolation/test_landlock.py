@@ -49,7 +49,7 @@ def test_every_right_of_an_abi_is_denied(abi, fs, net, scoped, flags):
     assert abi == got.abi
 
 
-def test_a_newer_kernel_gets_the_newest_plan_that_we_know():
+def test_a_newer_kernel_gets_the_newest_known_plan():
     """
     What comes after NEWEST isn't guessed.
     """
@@ -84,7 +84,7 @@ def test_no_rule_covers_the_sealed_file(abi):
     View((), (Text(landlock.SEALED, b""),), (), Scratch(())),
     View((Bind("/usr", "usr"),), (), (), Scratch(())),
 ])
-def test_a_view_that_would_cover_it_is_a_bug(view):
+def test_a_view_that_would_cover_the_sealed_file_is_a_bug(view):
     """
     However the path is written.
     """

@@ -31,7 +31,7 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_way_of_our_own_is_fine(way: Path):
+def test_a_path_owned_by_the_user_is_accepted(way: Path):
     """
     Through a link of ours, by way of "..", and through pytest's folder in a sticky /tmp.
     """

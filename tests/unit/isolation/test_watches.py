@@ -12,7 +12,7 @@ from leeward.isolation import watches
 
 
 @pytest.mark.parametrize(("text", "most"), [("5491533\n", 2745766), ("2\n", 1), ("1\n", 1), ("0\n", 1)])
-def test_half_is_the_jobs(text: str, most: int) -> None:
+def test_half_of_the_watches_are_the_jobs(text: str, most: int) -> None:
     assert most == watches.half(text)
 
 

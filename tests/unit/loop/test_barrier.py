@@ -73,7 +73,7 @@ def test_the_owner_is_whose_bound_method_it_is() -> None:
     assert "trace_of" == name_of(trace_of)
 
 
-def test_a_failure_costs_its_owner_and_is_told_once_in_a_while() -> None:
+def test_a_failure_costs_its_owner_and_is_logged_at_intervals() -> None:
     """
     With where it came from, and how many there were since the last time.
     """
@@ -95,7 +95,7 @@ def test_a_failure_costs_its_owner_and_is_told_once_in_a_while() -> None:
     assert ["job"] * 4 == costs
 
 
-def test_an_end_that_fails_is_told_too() -> None:
+def test_a_failing_end_is_logged_too() -> None:
     barrier, owner = Barrier(), Owner(mends=False)
     names: list[str] = []
     barrier.report = lambda cost, name, error, trace, times: names.append(name)

@@ -476,7 +476,7 @@ def test_an_answer_never_lands_inside_a_frame_of_the_owners(box: Box) -> None:
     assert (b"", [("handed", NOTHING_FRAME)]) == (got.strip(b"F"), box.ends)
 
 
-def test_answers_that_nobody_reads_are_the_owners(box: Box) -> None:
+def test_unread_answers_are_handed_to_the_owner(box: Box) -> None:
     """
     Who counts them, and reads no more requests then.
     """
@@ -627,7 +627,7 @@ def test_a_client_that_goes_gets_no_answer(box: Box) -> None:
     assert [] == box.ends
 
 
-def test_a_client_that_doesnt_read_keeps_nobody_waiting(box: Box) -> None:
+def test_a_client_that_does_not_read_does_not_delay_others(box: Box) -> None:
     """
     What the kernel doesn't take is kept, and goes when there is room.
     """
@@ -787,7 +787,7 @@ def test_a_begun_job_of_a_session_is_reported_when_it_is_due(box: Box, monkeypat
     assert turns > 1
 
 
-def test_of_many_only_those_that_are_due_are_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_due_jobs_of_many_are_reported(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_path, "_HELD_S", 3600.0)
     for session in (5, 6, 7):
         held(box, session)
@@ -802,7 +802,7 @@ def test_of_many_only_those_that_are_due_are_told(box: Box, monkeypatch: pytest.
     assert box.fast_path.due is None
 
 
-def test_a_session_whose_pipe_took_a_job_in_part_is_told_at_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_whose_pipe_took_a_job_in_part_is_reported_at_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Somebody has to write the rest.
     """
@@ -881,7 +881,7 @@ def test_bytes_before_there_is_a_job_end_the_offer(box: Box) -> None:
     assert NOTHING_FRAME == os.read(runner.reply, 100)
 
 
-def test_bytes_while_nobody_waits_do_not_answer_the_next_job(box: Box) -> None:
+def test_bytes_sent_between_jobs_do_not_answer_the_next_one(box: Box) -> None:
     """
     A job that said twice that it is over: the second word ends the offer, even if the next request is there already.
     """

@@ -154,7 +154,7 @@ def test_the_one_that_was_idle_for_longest_makes_room(clock: Clock) -> None:
     assert FIRST + 4 == Branch.made[3].first
 
 
-def test_a_branch_that_nobody_uses_ends(clock: Clock) -> None:
+def test_an_unused_branch_ends(clock: Clock) -> None:
     ours = table(clock, idle=30.0)
     ours.of(key("a"))
     ours.of(key("b"))
@@ -169,7 +169,7 @@ def test_a_branch_that_nobody_uses_ends(clock: Clock) -> None:
     assert 1 == len(ours.all)
 
 
-def test_a_failure_is_told_and_remembered(clock: Clock) -> None:
+def test_a_failure_is_reported_and_remembered(clock: Clock) -> None:
     """
     To what waits, and for some seconds to whoever asks.
     """

@@ -121,7 +121,7 @@ def test_the_broker_is_started_when_it_is_needed(seen: BrokerLink, far: Far, fds
     assert (1, 7, POLICY, 32) == (lease.place, lease.lease, lease.policy, len(lease.key))
 
 
-def test_the_end_of_a_lease_is_told_once(seen: BrokerLink, far: Far, fds: list[int]) -> None:
+def test_the_end_of_a_lease_is_reported_once(seen: BrokerLink, far: Far, fds: list[int]) -> None:
     seen.stand("worker", PLAN, fds)
     seen.lease("worker", 7, POLICY)
     far.heard()
@@ -190,7 +190,7 @@ def test_the_next_broker_has_the_same_time_to_clear_a_lease(seen: BrokerLink, fa
     assert not seen.stands
 
 
-def test_another_one_is_told_everything(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int]) -> None:
+def test_a_new_broker_gets_all_standing_leases(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int]) -> None:
     """
     With the same key, so that names keep their addresses; of what is gone it hears nothing. Of what is over something
     may still be in the listeners' queues.

@@ -36,7 +36,7 @@ def leased(record: EgressRecord, **users: int) -> None:
         record.owned(int(lease[1:]), user, JOB)
 
 
-def test_a_user_hears_of_his_own_alone() -> None:
+def test_a_user_gets_the_users_own_rows_alone() -> None:
     """
     And his numbers count his alone; the operator hears of everybody's, in their order.
     """

@@ -49,7 +49,7 @@ def test_a_user_has_so_many() -> None:
     waiting.begin(1, lambda _: None)
 
 
-def test_an_answer_that_is_none_answers_nobody() -> None:
+def test_a_malformed_answer_is_not_passed_on() -> None:
     """
     The broker that sent it is ended for it, and `lost` answers then.
     """

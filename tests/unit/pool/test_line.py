@@ -117,7 +117,7 @@ def test_put_back_is_next() -> None:
     assert lost == line.take(any_of)
 
 
-def test_a_full_queue_belongs_to_nobody() -> None:
+def test_a_full_queue_belongs_to_no_user() -> None:
     """
     A newcomer takes the place of the newest job of who has most; he who has most is refused.
     """
@@ -132,7 +132,7 @@ def test_a_full_queue_belongs_to_nobody() -> None:
     assert [(1, 0), (2, 0), (1, 1), (2, 1)] == emptied(line)
 
 
-def test_a_queue_of_no_size_takes_nobody() -> None:
+def test_a_queue_of_size_zero_takes_no_job() -> None:
     line: FairQueue[Job] = FairQueue(0)
 
     assert (one := Job(1, 0)) is line.add(one)

@@ -138,7 +138,7 @@ def test_a_quota_by_the_operator_is_the_share_but_for_the_owners() -> None:
     assert ledger.may_start(1000, MIB)
 
 
-def test_without_guests_nobody_leaves_anything() -> None:
+def test_without_guests_one_user_may_have_all_workers() -> None:
     ledger = Ledger(Quotas(exempt=(0, 1000)), lambda more: 4)
 
     assert 20 == starts(ledger, 5)

@@ -75,7 +75,7 @@ def test_a_worker_that_needs_no_runner_takes_no_turn(reactor):
     assert last.patient == [True]
 
 
-def test_a_keeper_that_is_stopped_keeps_nobody_from_his_turn(reactor, monkeypatch):
+def test_a_stopped_keeper_does_not_delay_other_workers(reactor, monkeypatch):
     monkeypatch.setattr("leeward.pool.refill.PATIENCE_S", 0.0)
     refill = Refill(reactor, 1, lambda: True)
     first, second = Worker([1]), Worker([2])

@@ -302,7 +302,7 @@ def test_a_drain_ends_sessions_without_a_job() -> None:
     assert [0, 1] == [lease.kept for lease in pool.worker.leases]  # the fast path gives it no other job
 
 
-def test_a_job_that_was_over_when_we_heard_of_it_keeps_the_session_from_idling() -> None:
+def test_a_job_that_was_over_when_reported_counts_as_use_of_the_session() -> None:
     pool = Pool()
     session = opened(pool)[0]
     ran = Ran(7, 1, 1, started=session.since + 1.0, ended=session.since + 2.0, cpu_time=0.5, memory_peak=1)

@@ -75,7 +75,7 @@ def test_a_loop_that_turns_is_none_that_stands_still(thread: Watchdog, loop: Loo
 
 
 @pytest.mark.parametrize("until", [0.0, 100.0], ids=["it works", "it should have woken"])
-def test_a_loop_that_stood_still_is_told_afterwards(thread: Watchdog, loop: Loop, until: float) -> None:
+def test_a_standstill_of_the_loop_is_reported_afterwards(thread: Watchdog, loop: Loop, until: float) -> None:
     thread.look()
     loop.until = until
     watch(thread, loop, 2 * TELL_S)

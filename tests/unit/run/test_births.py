@@ -159,7 +159,7 @@ def test_a_failed_step_is_reported(birth: Birth, descriptor: Callable[[], int], 
     assert birth.runner.birth is None
 
 
-def test_a_listener_that_nobody_takes(birth: Birth, descriptor: Callable[[], int]) -> None:
+def test_a_listener_that_the_supervisor_refuses_fails_the_birth(birth: Birth, descriptor: Callable[[], int]) -> None:
     birth.denials.refuses = True
 
     sent(birth, control.Locked(), descriptor())

@@ -153,7 +153,7 @@ def test_calls_come_before_the_reply(stand: Stand) -> None:
     assert Outcome.FINISHED is report.result.outcome
 
 
-def test_a_full_pipe_holds_nobody_up(stand: Stand) -> None:
+def test_a_full_pipe_does_not_block_the_daemon(stand: Stand) -> None:
     """
     What it doesn't take waits, in pieces, and goes when there is room.
     """

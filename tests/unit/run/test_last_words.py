@@ -68,7 +68,7 @@ def test_a_text_whose_beginning_was_cut_off_loses_them_too() -> None:
     assert b"/opt/leeward/crossing" not in fault.words
 
 
-def test_the_thread_with_the_fault_stays_though_it_is_all_ours() -> None:
+def test_the_thread_with_the_fault_stays_though_all_its_frames_are_leewards() -> None:
     words = (b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
              b'  File "/opt/leeward/inside/program.py", line 2 in wind_up\n\n')
     assert words.partition(b"  File")[0] + b"\n" == read(words, PACKAGE).words
@@ -80,7 +80,7 @@ def test_only_the_last_text_is_touched() -> None:
     assert WORDS + without(WORDS) == fault.words.decode()
 
 
-def test_another_installation_is_not_ours() -> None:
+def test_frames_of_another_installation_stay() -> None:
     assert WORDS.encode() == read(WORDS.encode(), "/elsewhere/leeward").words
 
 

@@ -127,7 +127,7 @@ def test_just_the_limit_is_not_too_much(limit: int):
     job.output.close()
 
 
-def test_end_of_file_is_told():
+def test_end_of_file_is_reported():
     job = _job(100)
     os.close(job.out)
 

@@ -108,7 +108,7 @@ def test_calls_wait_for_the_process_and_for_each_other(files: LiveFiles, process
     assert 1 == process.started
 
 
-def test_an_answer_that_is_none_ends_the_process(files: LiveFiles, process: Process) -> None:
+def test_a_malformed_answer_ends_the_process(files: LiveFiles, process: Process) -> None:
     """
     The call has failed, those behind it get another process.
     """
@@ -193,7 +193,7 @@ def test_a_withdrawn_request_has_no_answer(files: LiveFiles, process: Process) -
     assert ([], [[{}]], 2) == (told, last, len(process.calls))
 
 
-def test_the_end_of_the_sandbox_is_told_once(files: LiveFiles, process: Process) -> None:
+def test_the_end_of_the_sandbox_is_reported_once(files: LiveFiles, process: Process) -> None:
     """
     To all, whether the process was there or not.
     """

@@ -239,7 +239,7 @@ def test_a_branch_is_asked_for_in_its_turn() -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "no room", "late", "closed"])
-def test_a_branch_that_never_was_is_told_once(how: str) -> None:
+def test_a_branch_that_cannot_be_forked_is_reported_once(how: str) -> None:
     """
     Whether its kernel went before its turn, nothing could be made, or the kernel says that it couldn't fork.
     """

@@ -75,7 +75,7 @@ def test_a_program_that_writes_more_than_is_read_waits() -> None:
     assert not child.paused
 
 
-def test_a_killed_program_is_read_to_its_end_though_nobody_takes_it() -> None:
+def test_a_killed_program_is_read_to_its_end_without_a_reader() -> None:
     """
     What it writes until the kill has hit it makes it wait no more, or its end would be told to nobody. It isn't kept.
     """

@@ -50,7 +50,7 @@ def test_ids_have_110_bits_of_the_systems_randomness() -> None:
     assert all(32 == len({name[place] for name in names}) for place in range(4, 26))
 
 
-def test_only_its_user_finds_it() -> None:
+def test_only_its_user_finds_a_sandbox() -> None:
     """
     To a stranger, root included, it is as one that never was: the same answer to the letter.
     """
@@ -123,7 +123,7 @@ def test_a_user_has_only_so_many() -> None:
         made.admit(1000)
 
 
-def test_when_one_is_due() -> None:
+def test_the_next_due_sandbox_is_found() -> None:
     """
     Idle only while nothing waits for it; at the end of its lifetime in any case.
     """

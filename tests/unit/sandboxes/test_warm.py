@@ -115,7 +115,7 @@ def test_one_warm_node_waits_for_a_while(warm: WarmPlace, starts: Starts, clock:
 
 
 @pytest.mark.parametrize("how", ["output", "exited"])
-def test_a_process_that_has_written_or_ended_is_given_to_nobody(warm: WarmPlace, starts: Starts, how: str) -> None:
+def test_a_process_that_has_written_or_ended_is_given_to_no_request(warm: WarmPlace, starts: Starts, how: str) -> None:
     """
     Whoever wrote it. After some of them in a row no more are started; one that is used begins the count again.
     """

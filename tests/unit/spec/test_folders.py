@@ -45,7 +45,7 @@ def test_folders_that_are_refused(folder: Folder, why: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["/opt", "/opt/python", "/opt/python/x", "/.note", "/home", "/home/sandbox"])
-def test_not_over_the_views_own(target: str) -> None:
+def test_a_folder_over_the_views_own_is_refused(target: str) -> None:
     """
     Nor below, nor around it.
     """
@@ -54,7 +54,7 @@ def test_not_over_the_views_own(target: str) -> None:
         folders.fits([Folder("/a", target)], VIEW)
 
 
-def test_no_two_overlap_and_there_is_a_bound() -> None:
+def test_overlapping_and_too_many_folders_are_refused() -> None:
     for one, other in (("/data", "/data"), ("/data", "/data/x"), ("/workspace/x/y", "/workspace")):
         with pytest.raises(BadRequest, match="overlap"):
             folders.check([Folder("/a", one), Folder("/b", other)])

@@ -130,7 +130,7 @@ def test_records_outlive_their_job(thread: FakeThread) -> None:
     assert [] == supervisor.drain()
 
 
-def test_records_that_nobody_drains_are_lost_and_counted(thread: FakeThread) -> None:
+def test_undrained_records_are_lost_and_counted(thread: FakeThread) -> None:
     """
     c039: bounded; the counts of results aren't touched.
     """

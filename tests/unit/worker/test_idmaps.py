@@ -20,7 +20,7 @@ CONTAINER = "0 100000 65536\n"
     (HOST, CONTAINER, 4, CONTAINER_UID_BASE),
     ("0 1000 1\n1 100000 65536\n", "0 1000 1\n1 100000 65536\n", 4, CONTAINER_UID_BASE),  # Podman's, of a user
 ])
-def test_ids_that_exist_and_are_nobodys(uids: str, gids: str, workers: int, first: int) -> None:
+def test_the_first_free_range_of_ids_is_found(uids: str, gids: str, workers: int, first: int) -> None:
     assert first == first_worker_id((uids, gids), workers)
 
 

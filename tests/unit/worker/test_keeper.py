@@ -109,6 +109,6 @@ def test_the_next_job_trusts_its_own_certificate_alone(tmp_path: Path, keeper: K
     keeper._close_rest()
 
 
-def test_a_keeper_without_the_file_that_jobs_trust_is_none(keeper: Keeper) -> None:
+def test_a_keeper_without_the_file_of_certificates_is_not_ready(keeper: Keeper) -> None:
     with pytest.raises(OSError):
         keeper.ready([], 0, b"all")

@@ -22,7 +22,7 @@ def test_an_unreadable_proc_is_reported(error: int, monkeypatch: pytest.MonkeyPa
     assert not orphans.reap_inits()
 
 
-def test_another_error_is_none_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str) -> list[str]:
         raise PermissionError(errno.EACCES, "no", path)
 

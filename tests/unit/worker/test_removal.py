@@ -75,7 +75,7 @@ def test_a_busy_group_is_tried_until_it_goes_and_then_the_worker_hears():
     failed.assert_not_called()
 
 
-def test_a_group_that_is_refused_is_given_up_and_told_once():
+def test_a_group_that_cannot_be_removed_is_given_up_and_reported_once():
     groups, clock, _, failed = removal()
     group = Group(error=errno.EPERM)
     groups.dispose(runner(group))

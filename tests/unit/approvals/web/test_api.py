@@ -133,7 +133,7 @@ def test_single_hunks_of_a_change_can_be_approved(operator: TestClient, service:
     assert "\n".join([*lines[:-1], "last"]) + "\n" == file.read_text()
 
 
-def test_a_sandbox_that_asks_without_end_keeps_nobody_from_some_hunks(tmp_path: Path) -> None:
+def test_a_sandbox_that_asks_without_end_does_not_prevent_the_choice_of_hunks(tmp_path: Path) -> None:
     with page_service(tmp_path, IntakeBounds(each_minute=2)) as service:
         (tmp_path / "project" / "f").write_text("a\nb\nc\n")
         number = service.write("f", "x\nb\ny\n").id
@@ -329,7 +329,7 @@ def test_a_query_that_is_none_is_refused(operator: TestClient, query: str) -> No
     assert 400 == operator.get(f"/api/requests?{query}").status_code
 
 
-def test_a_sandbox_that_asks_too_much_is_told_when_again(tmp_path: Path) -> None:
+def test_a_sandbox_that_asks_too_much_is_told_when_to_retry(tmp_path: Path) -> None:
     with page_service(tmp_path, IntakeBounds(each_minute=2)) as service:
         app = application(service)
         client = TestClient(as_caller(app, AskingSandbox("box")))

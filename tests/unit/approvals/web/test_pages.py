@@ -140,7 +140,7 @@ def test_a_page_says_that_its_request_is_stale_decided_or_gone(window: tuple[Tes
     assert "Nothing waits for you" in client.get("/queue").text
 
 
-def test_every_style_and_script_is_a_file_of_ours(window: tuple[TestClient, str], service: PageService) -> None:
+def test_every_style_and_script_is_served_by_the_service(window: tuple[TestClient, str], service: PageService) -> None:
     client, _ = window
     service.write("a.py", "if 1: pass\n")
     for path in ("/queue", "/rules", "/config", "/sandboxes", "/history", "/login"):
@@ -167,7 +167,7 @@ class Told:
     status, message = 400, STRANGE
 
 
-def test_a_record_that_lacks_lines_is_said_on_every_page_and_in_status(tmp_path: Path) -> None:
+def test_an_incomplete_record_is_reported_on_every_page_and_in_status(tmp_path: Path) -> None:
     """
     As where its folder can't be written. Nobody is kept from deciding.
     """

@@ -91,7 +91,7 @@ def test_c327_no_change_without_the_sessions_token_or_from_elsewhere(app: Starle
     assert not any(rule.text != "network(*.datadoghq.com)" for rule in service.queue.rules().deny)
 
 
-def test_c328_no_name_of_somebody_elses_leads_here(app: Starlette) -> None:
+def test_c328_no_foreign_host_name_is_served(app: Starlette) -> None:
     client, csrf = browser(app)
     for host in ("example.org:3700", "127.0.0.1:8080", "127.0.0.1", "127.0.0.1.example.org:3700", "0.0.0.0:3700", "",
                  "localhost:3700, x", "[::ffff:127.0.0.1]:3700"):
@@ -114,13 +114,13 @@ def test_every_answer_has_the_security_headers(app: Starlette) -> None:
         assert answer.headers["cache-control"] == ("no-cache" if "static_file" == route.name else "no-store")
 
 
-def test_a_listener_that_is_not_loopback_lets_nobody_in(app: Starlette) -> None:
+def test_a_listener_that_is_not_loopback_serves_no_client(app: Starlette) -> None:
     for base, client in ((BASE, ("192.0.2.1", 1)), ("http://192.0.2.1:3700", ("127.0.0.1", 1))):
         found = TestClient(app, base_url=base, client=client).get("/login")
         assert 403 == found.status_code
 
 
-def test_a_websocket_is_for_the_operator_and_pages_of_ours(app: Starlette) -> None:
+def test_a_websocket_is_for_the_operator_and_the_services_own_pages(app: Starlette) -> None:
     client, _ = browser(app)
     refused = [(client, {"Origin": "http://example.org"}), (client, {"Origin": "http://127.0.0.1:8080"}),
                (client, {"Host": "example.org:3700"}), (tcp_client(app), {"Origin": BASE}),

@@ -20,11 +20,11 @@ ME = os.geteuid()
 AGENTS = SandboxOpen(1, profile="agent", egress="agent")
 
 
-def test_the_daemons_own_user_has_one_without_a_configuration() -> None:
+def test_the_daemons_own_user_has_a_home_without_a_configuration() -> None:
     assert AGENT == agent_home.operators(AGENTS, ME, Config())["agent"]
 
 
-def test_another_user_has_none_but_by_the_operator() -> None:
+def test_another_user_has_a_home_only_by_the_operator() -> None:
     with pytest.raises(Forbidden, match="allow_network"):
         agent_home.operators(AGENTS, ME + 1, Config())
 

@@ -237,7 +237,7 @@ def test_arenas_are_bounded_over_all_and_freed(box: Box, monkeypatch: pytest.Mon
     assert (0, before, {}) == (box.server.requests, ours(), box.server.shares)
 
 
-def test_a_guest_has_his_share_of_arenas(box: Box, monkeypatch: pytest.MonkeyPatch):
+def test_a_guest_has_a_share_of_arenas(box: Box, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(arena, "TOTAL", GUEST_SHARE * arena.RequestArena.size)
     guests = [box.peer(4711) for _ in range(2)]
 
@@ -246,7 +246,7 @@ def test_a_guest_has_his_share_of_arenas(box: Box, monkeypatch: pytest.MonkeyPat
     assert "ok" in box.peer().ask(id=1, op="arena")
 
 
-def test_a_daemon_that_cannot_make_one_says_busy(box: Box, monkeypatch: pytest.MonkeyPatch):
+def test_a_daemon_that_cannot_make_an_arena_answers_busy(box: Box, monkeypatch: pytest.MonkeyPatch):
     def refuse(name: str) -> int:
         raise OSError(24, "Too many open files")
 
@@ -279,7 +279,7 @@ def test_a_turn_takes_few_large_requests_out_of_the_arena(box: Box, peer: Peer):
     assert [2] == [reply["id"] for reply in seen if "ok" in reply]  # the others have another id than what lies there
 
 
-def test_a_full_connection_is_told_before_anything_is_copied(box: Box, peer: Peer, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_connection_is_refused_before_the_copy(box: Box, peer: Peer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(arena.RequestArena, "take", lambda *_: pytest.fail("it was copied"))
     monkeypatch.setattr(box.server, "arenas", 1 << 20)
 

@@ -30,12 +30,12 @@ def opening(**fields: Any) -> SandboxOpen:
 
 @pytest.mark.parametrize("fields", [{}, {"cwd": "/srv", "home": "/home/a"}, {"cwd": "/tmp/a", "mounts": (HERE,)},
                                     {"show_secrets": True}])
-def test_the_daemons_own_user_has_it(fields: dict[str, Any]) -> None:
+def test_the_daemons_own_user_has_a_host_view(fields: dict[str, Any]) -> None:
     assert check(opening(**fields), ME, Config())
 
 
 @pytest.mark.parametrize("profile", ["python", "workdir", "own"])
-def test_other_profiles_have_none(profile: str) -> None:
+def test_other_profiles_have_no_host_view(profile: str) -> None:
     assert not check(opening(profile=profile), ME, Config())
     assert not check(opening(profile=profile), ME + 1, NO_SECRETS)
     own = Config(profiles={"own": Profile(base="workdir")})

@@ -77,7 +77,7 @@ def test_a_lent_file_can_be_read_and_not_written() -> None:
     files.close()
 
 
-def test_without_descriptors_it_goes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_descriptors_a_result_is_sent_unlent(monkeypatch: pytest.MonkeyPatch) -> None:
     files, arena = LentFiles(), seal([bytes(SIZE)])
     opened: list[int] = []
 

@@ -96,7 +96,7 @@ def test_files_go_in_the_reply_where_no_descriptor_is_left(monkeypatch: pytest.M
         packed("auto", name=bytes(MAX_REPLY))
 
 
-def test_another_failure_of_a_memory_file_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_another_failure_of_a_memory_file_is_raised(monkeypatch: pytest.MonkeyPatch):
     def none(name: str) -> int:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 

@@ -288,7 +288,7 @@ def test_a_request_that_is_taken_back(table: Table) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "vanish"])
-def test_an_opening_that_nobody_waits_for(table: Table, how: str) -> None:
+def test_an_opening_without_a_waiting_client_is_undone(table: Table, how: str) -> None:
     """
     Leaves the queue, and no sandbox comes of it.
     """

@@ -348,7 +348,7 @@ def test_c101_one_refusal_each_and_the_connection_lives(box: Box, message: dict[
     assert [] == box.pool.tickets
 
 
-def test_c109_another_version_is_told(box: Box) -> None:
+def test_c109_another_version_is_refused_with_a_reason(box: Box) -> None:
     """
     By a kind of its own, with the id of the request.
     """
@@ -564,7 +564,7 @@ def test_many_collected_bytes_go_by_descriptor(box: Box) -> None:
     assert b"A" * (3 << 20) + b"B" * 5 == sealed(client)
 
 
-def test_a_result_that_cannot_be_packed_is_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_cannot_be_packed_is_answered_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     EMFILE when the memory file is made, and no room in a reply: the request has its one answer all the same.
     """
@@ -832,7 +832,7 @@ def test_c104_only_the_own_user_and_root_are_served() -> None:
     assert {(0, 0), (0, 1000), (1000, 1000)} == {pair for pair, yes in served.items() if yes}
 
 
-def test_c104_a_stranger_is_told_and_closed(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c104_a_foreign_user_is_refused_and_closed(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The kernel says who it is, not the peer.
     """
@@ -1011,7 +1011,7 @@ def test_c098_a_guest_has_a_share_of_all_buffers(box: Box, monkeypatch: pytest.M
     assert ({}, 0, 0) == (box.server.shares, box.server.held, box.server.arenas)
 
 
-def test_refusals_are_told_once_each(box: Box) -> None:
+def test_every_refusal_is_sent_once(box: Box) -> None:
     """
     Whoever refused: the pool at once or later, the server, or the client itself.
     """
@@ -1243,7 +1243,7 @@ def test_a_descriptor_that_the_ring_may_still_send_stays_open() -> None:
     box.close()
 
 
-def test_a_refusal_never_lands_inside_an_answer_of_the_short_way(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_never_lands_inside_an_answer_of_the_fast_path(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Of which the kernel has a part.
     """
@@ -1281,7 +1281,7 @@ def test_a_sessions_job_by_a_number_that_is_in_use_ends_the_connection(way: str)
 
 
 @pytest.mark.parametrize("way", reactors.WAYS)
-def test_c098_a_guest_has_no_more_than_his_share_by_the_short_way(way: str) -> None:
+def test_c098_a_guest_has_no_more_than_a_share_by_the_fast_path(way: str) -> None:
     """
     Whose connections are plain only while he may have one more large result.
     """

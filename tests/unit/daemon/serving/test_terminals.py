@@ -21,7 +21,7 @@ def stand() -> Iterator[Stand]:
         yield made
 
 
-def test_a_users_terminals_are_bounded_over_all_his_sandboxes(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_terminals_are_bounded_over_all_sandboxes(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The place of one that has ended can be had again.
     """

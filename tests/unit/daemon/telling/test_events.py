@@ -16,7 +16,7 @@ FINE = Result(b"much", b"", 0, Outcome.FINISHED, duration=0.5)
 LATE = Result(b"", b"", 124, Outcome.TIMED_OUT, Limit.TIME)
 
 
-def test_a_user_hears_of_his_own_alone() -> None:
+def test_a_user_gets_the_users_own_events_alone() -> None:
     """
     And numbers count his alone, so that they tell nothing of others.
     """

@@ -158,7 +158,7 @@ def test_health_says_whether_jobs_are_taken(box: Box, ailing: str, status: bytes
     assert 0 == box.asked
 
 
-def test_c098_however_many_ask(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c098_any_number_of_requests_leaves_the_daemon_serving(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A text serves all who ask while it is fresh, or while it is put together; and who comes too fast waits.
     """

@@ -74,7 +74,7 @@ def test_standard_error_tells_whether_it_is_the_journal() -> None:
     assert not is_ours(f"{about.st_dev}:{about.st_ino}", written)
 
 
-def test_the_log_goes_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_goes_to_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     With its fields, and nothing to standard error.
     """

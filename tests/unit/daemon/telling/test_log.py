@@ -64,7 +64,7 @@ def test_c112_lines_are_bounded(pipe: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_an_event_says_when_and_how_grave(as_json: bool, pipe: tuple[int, int]) -> None:
+def test_an_event_has_a_time_and_a_level(as_json: bool, pipe: tuple[int, int]) -> None:
     """
     Time, level and event come first, whatever else there is, and nothing can take their names.
     """

@@ -33,7 +33,7 @@ class Kept:
         self.rows.append((event, fields))
 
 
-def test_a_call_is_told_at_the_first_tenth_and_hundredth_time() -> None:
+def test_a_call_is_logged_at_the_first_tenth_and_hundredth_time() -> None:
     """
     And the rest at the job's end: the counts of the records add up to what was denied.
     """
@@ -240,7 +240,7 @@ def test_reopening_follows_the_path(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "writable", "missing folder"])
-def test_c149_a_file_that_is_not_ours_alone_is_refused(kind: str, tmp_path: Path) -> None:
+def test_c149_a_file_that_others_can_write_is_refused(kind: str, tmp_path: Path) -> None:
     """
     Nothing blocks, and a daemon that runs goes on writing where it did.
     """

@@ -23,13 +23,13 @@ def _leaf(monkeypatch: pytest.MonkeyPatch, code: int) -> none.NoneLeaf:
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_job_that_nobody_can_watch_ends_after_a_while(monkeypatch: pytest.MonkeyPatch, code: int):
+def test_a_job_that_cannot_be_watched_ends_after_a_while(monkeypatch: pytest.MonkeyPatch, code: int):
     leaf = _leaf(monkeypatch, code)
 
     assert [None] * none.MOST_MISSED == [leaf.tick(1) for _ in range(none.MOST_MISSED)]
     assert Limit.MEMORY is leaf.tick(1)
 
 
-def test_any_other_error_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_any_other_error_is_raised(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(OSError, match="Permission"):
         _leaf(monkeypatch, errno.EACCES).tick(1)

@@ -151,7 +151,7 @@ def test_a_home_that_cannot_be_made_leaves_no_group_or_descriptor(fake, monkeypa
     assert (len(os.listdir("/proc/self/fd")), fake.groups()) == before
 
 
-def test_a_home_that_somebody_removed_is_made_again(fake):
+def test_a_removed_home_is_made_again(fake):
     """
     For a moment no job had a group in it.
     """

@@ -85,7 +85,7 @@ def refuse_reads(monkeypatch, below: str) -> None:
 
 
 @pytest.mark.parametrize("hierarchy", ["memory", "pids", "unified"])
-def test_a_group_that_somebody_removed_costs_no_figures_and_is_not_used_again(fake, monkeypatch, hierarchy):
+def test_a_removed_group_costs_no_figures_and_is_not_used_again(fake, monkeypatch, hierarchy):
     """
     Its job was over, or it had been empty: what was counted last is told, and the next job has another.
     """
@@ -112,7 +112,7 @@ def test_a_group_that_somebody_removed_costs_no_figures_and_is_not_used_again(fa
 
 
 @pytest.mark.parametrize("hierarchy", ["memory", "pids", "cpu", "unified"])
-def test_a_kept_group_that_somebody_removed_is_given_to_one_runner_at_most(fake, monkeypatch, hierarchy):
+def test_a_removed_kept_group_is_given_to_one_runner_at_most(fake, monkeypatch, hierarchy):
     """
     It is seen when it is read, or when that runner couldn't be put there.
     """

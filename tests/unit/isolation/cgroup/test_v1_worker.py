@@ -83,7 +83,7 @@ def test_an_empty_place_is_given_to_the_next_job(fake):
     assert len(fake.written) == before + 1  # the first has no say in it any more
 
 
-def test_a_place_that_still_holds_memory_is_not(fake):
+def test_a_place_that_still_holds_memory_is_not_given_to_the_next_job(fake):
     """
     Page cache that the first job brought in. It is when that has gone.
     """
@@ -100,7 +100,7 @@ def test_a_place_that_still_holds_memory_is_not(fake):
     assert f"pids/{HOME}/w0.3" not in fake.groups()
 
 
-def test_a_place_where_all_were_killed_is_not(fake):
+def test_a_place_where_all_were_killed_is_not_given_to_the_next_job(fake):
     worker = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct")).worker(0, os.geteuid(), Limits())
     first = worker.leaf(1, Limits())
     first.kill()

@@ -308,7 +308,7 @@ def test_a_worker_goes_with_its_keeper(fake):
     assert fake.groups() == [HOME, f"{HOME}/daemon"]
 
 
-def test_a_group_that_somebody_removed_costs_no_figures(fake, monkeypatch):
+def test_a_removed_group_costs_no_figures(fake, monkeypatch):
     """
     Its job was over: what was counted last is told.
     """

@@ -77,7 +77,7 @@ def test_a_pool_that_only_reads_is_charged_once(account):
     assert look(account, process(100, None, held, 100 * MIB), *children) == 100 * MIB
 
 
-def test_also_when_the_fork_follows_at_once(account):
+def test_a_pool_that_is_forked_at_once_is_charged_once(account):
     """
     Between two looks: what the children came with tells how much the parent had made before.
     """
@@ -178,7 +178,7 @@ def test_an_orphan_is_charged_its_pages_of_the_job(account):
     assert got == 60 * MIB
 
 
-def test_an_orphan_whose_parent_nobody_saw_is_charged_all(account):
+def test_an_orphan_of_an_unseen_parent_is_charged_all(account):
     """
     It may have come from anywhere in the job.
     """

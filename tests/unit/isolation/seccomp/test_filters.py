@@ -79,7 +79,7 @@ def test_workers_of_one_user_have_a_program_of_their_own(name: str, arch: str, f
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-def test_the_inits_is_tiny(arch: str) -> None:
+def test_the_filter_of_the_init_is_tiny(arch: str) -> None:
     """
     One question for the architecture, one for the number.
     """

@@ -79,7 +79,7 @@ NEVER_REPEATED = ("close", "fork", "vfork", "dup2", "dup3", "execve", "exit", "e
                   "clone3", "seccomp")
 
 
-def test_calls_that_nobody_repeats_arent_notified() -> None:
+def test_calls_that_programs_do_not_repeat_are_not_notified() -> None:
     """
     c041: a lost close, or "cannot fork".
     """
@@ -132,7 +132,7 @@ def test_the_document_is_the_table() -> None:
     assert (ROOT / "docs" / "seccomp.md").read_text() == listing()
 
 
-def test_memory_that_nobody_counts_is_refused() -> None:
+def test_uncounted_memory_is_refused() -> None:
     """
     c054: without a memory cgroup the calls that make memory outside of resident sets go.
     """

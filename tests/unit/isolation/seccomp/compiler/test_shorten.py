@@ -43,7 +43,7 @@ def answer(asked: Asked, words: Sequence[int]) -> int:
 @pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(NODES, st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20))
-def test_any_question_is_answered_as_it_says(asked: Asked, calls: list[tuple[int, int, int]]) -> None:
+def test_the_shortened_tree_decides_as_the_long_one(asked: Asked, calls: list[tuple[int, int, int]]) -> None:
     """
     Over random questions and random calls.
     """
