@@ -45,10 +45,12 @@ def run(argv: Sequence[str]) -> int:
     try:
         # While a zygote starts.
         from leeward.daemon.serving.parcel import pack
+        from leeward_cli.live import ShownOutput
         from leeward_cli.once import EndedBySignal, perform
 
+        shown = None if parsed.flag("--json") else ShownOutput(parsed.flag("--raw"))
         try:
-            report, killed = perform(one, settings, bootstrap)
+            report, killed = perform(one, settings, bootstrap, shown)
         except EndedBySignal as end:
             return die_by(str(end))
     finally:
@@ -59,5 +61,5 @@ def run(argv: Sequence[str]) -> int:
     # What a client would get, read as a client would: `run` and `exec` can't differ.
     reply = parse_reply(decode(bytes(parcel.frame[HEADER:])))
     arenas = map_arenas([arena.fd for arena in parcel.arenas], reply.arenas)
-    status = job.show(parse_result(reply), arenas, parsed)
+    status = job.show(parse_result(reply), arenas, parsed, shown)
     return INTERRUPTED if killed else status

@@ -16,6 +16,7 @@ from leeward.spec.paths import client_socket
 from leeward.wire.replies import parse_result
 from leeward_cli import job
 from leeward_cli.interrupts import INTERRUPTED, CtrlC
+from leeward_cli.live import LiveJob, ShownOutput
 from leeward_cli.options import UsageError, parse
 
 TYPE_CHECKING = False  # see leeward/wire/frames.py
@@ -54,17 +55,21 @@ def exec_(argv: Sequence[str]) -> int:
     if packages and parsed.value("--environment"):
         raise UsageError("--environment NAME or --package, not both")
     link = Link(client_socket(parsed.value("--socket")))
+    shown = None if parsed.flag("--json") else ShownOutput(parsed.flag("--raw"))
+    live = None if shown is None else LiveJob(shown)
     with CtrlC(lambda how: link.hurry(how, wait=False)) as interrupts:
         try:
-            reply, descriptors = _with_packages(link, fields, packages) if packages else link.call("execute", fields)
+            reply, descriptors = (_with_packages(link, fields, packages, live) if packages else
+                                  link.call("execute", fields, functions=live))
         except Cancelled:  # it had no worker yet
             raise KeyboardInterrupt from None
     arenas = map_arenas(descriptors, reply.arenas)
-    status = job.show(parse_result(reply), arenas, parsed)
+    status = job.show(parse_result(reply), arenas, parsed, shown)
     return INTERRUPTED if interrupts.killed else status
 
 
-def _with_packages(link: Link, fields: dict[str, Any], packages: list[str]) -> tuple[Reply, list[int]]:
+def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
+                   live: LiveJob | None) -> tuple[Reply, list[int]]:
     """
     The answer of a job with *packages*, which are installed where the daemon has no environment of them.
     """
@@ -72,7 +77,7 @@ def _with_packages(link: Link, fields: dict[str, Any], packages: list[str]) -> t
 
     told, _ = link.call("status", {}, time.monotonic() + ANSWER_S)
     wanted = asked(tuple(packages), link.path, told.ok or {})
-    return opened(fields, wanted, lambda changed: link.call("execute", changed))
+    return opened(fields, wanted, lambda changed: link.call("execute", changed, functions=live))
 
 
 def ping(argv: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from leeward_cli.live import ShownOutput
     from leeward_cli.options import Parsed
 
 #: What an end that isn't the job's own doing is called, on standard error after the job's.
@@ -200,33 +201,44 @@ def complain(message: str) -> None:
         pass  # nobody listens
 
 
-def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed) -> int:
+def tell_end(result: Mapping[str, Any]) -> None:
+    """
+    What is to be said of an end that isn't the job's own doing.
+    """
+    end = ENDS.get(result["outcome"])
+    if end is not None:
+        text = end.format(duration=result["duration"], peak=size_text(result["memory_peak"]))
+        error = result["error"]
+        complain(text if error is None or not error["message"] else f"{text}: {error['message']}")
+    if result["exit_code"] and result["denied"].get("network"):
+        complain(NO_NETWORK)
+
+
+def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed,
+         shown: ShownOutput | None = None) -> int:
     """
     Print a result as the options say; return the exit status.
 
     Args:
         result: as leeward.wire.replies.parse_result gives it.
+        shown: what was shown of its output already.
     """
     stdout, stderr = (piece(result[name], arenas) for name in ("stdout", "stderr"))
     if parsed.flag("--json"):
         import json
 
         texts = {"stdout": str(stdout, "utf-8", "replace"), "stderr": str(stderr, "utf-8", "replace")}
-        shown = {key: value for key, value in {**result, **texts}.items() if key != "files"}
+        told = {key: value for key, value in {**result, **texts}.items() if key != "files"}
         if parsed.values("--collect"):
-            shown["files"] = {name: len(piece(content, arenas)) for name, content in result["files"].items()}
-        write(1, json.dumps(shown).encode() + b"\n")
+            told["files"] = {name: len(piece(content, arenas)) for name, content in result["files"].items()}
+        write(1, json.dumps(told).encode() + b"\n")
     else:
-        for fd, content in ((1, stdout), (2, stderr)):
+        if shown is not None:
+            shown.finish(stdout, stderr)
+        for fd, content in ((1, stdout), (2, stderr)) if shown is None else ():
             if content:
                 write(fd, escape(content) if os.isatty(fd) and not parsed.flag("--raw") else content)
-        end = ENDS.get(result["outcome"])
-        if end is not None:
-            text = end.format(duration=result["duration"], peak=size_text(result["memory_peak"]))
-            error = result["error"]
-            complain(text if error is None or not error["message"] else f"{text}: {error['message']}")
-        if result["exit_code"] and result["denied"].get("network"):
-            complain(NO_NETWORK)
+        tell_end(result)
     code: int = result["exit_code"]
     if parsed.values("--collect"):
         from leeward_cli.files import bring, left_out

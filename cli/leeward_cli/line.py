@@ -1,7 +1,8 @@
 """
 `leeward exec --profile NAME -- LINE`: one line of the shell in a sandbox of its own.
 
-Runs in:   the CLI. The result is shown as that of any job.
+Runs in:   the CLI. Its output is shown as it comes, and its end as that of any job. Ctrl-C interrupts the line, and
+           ends it when it comes again.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from leeward.client.arena import map_arenas
 from leeward.client.sandbox import Sandbox
+from leeward.client.sandbox_calls import bounded_fields
 from leeward.wire.replies import parse_result
 from leeward_cli import job
 from leeward_cli.options import UsageError
+from leeward_cli.passing import passed
 
 if TYPE_CHECKING:
     from typing import Any
@@ -50,5 +53,11 @@ def run_line(parsed: Parsed) -> int:
     if parsed.flag("--network"):
         asked["allow_network"] = True
     with Sandbox(socket=parsed.value("--socket"), show_secrets=parsed.flag("--show-secrets"), **asked) as box:
-        reply, descriptors = box.run_fields(fields)
-        return job.show(parse_result(reply), map_arenas(descriptors, reply.arenas), parsed)
+        if parsed.flag("--json"):
+            reply, descriptors = box.run_fields(fields)
+            return job.show(parse_result(reply), map_arenas(descriptors, reply.arenas), parsed)
+        result, status = passed(box.start_fields(bounded_fields(fields)), parsed.flag("--raw"))
+        job.tell_end({"outcome": result.outcome.value, "duration": result.duration, "memory_peak": result.memory_peak,
+                      "error": result.error and {"message": result.error.message}, "exit_code": result.exit_code,
+                      "denied": result.denied})
+        return status

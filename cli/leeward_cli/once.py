@@ -14,6 +14,7 @@ from leeward.pool.engine import Engine
 from leeward.pool.ticket import Ticket
 from leeward.run.report import Report
 from leeward.spec.job import Job
+from leeward_cli.live import LOOK_S, ShownOutput
 
 #: Seconds until the one worker must be ready to take the one job.
 WORKER_S = 30.0
@@ -30,9 +31,13 @@ class Quiet:
     debug = warning = info
 
 
-def perform(one: Job, settings: Settings, bootstrap: Bootstrap) -> tuple[Report, bool]:
+def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
+            shown: ShownOutput | None = None) -> tuple[Report, bool]:
     """
     The report of *one* job, from an engine that lives as long as it; and whether Ctrl-C has ended the job.
+
+    Args:
+        shown: where its output is shown while it runs.
 
     Raises:
         LeewardError: a layer can't be set.
@@ -46,6 +51,8 @@ def perform(one: Job, settings: Settings, bootstrap: Bootstrap) -> tuple[Report,
         try:
             if engine.start():
                 asked.job = engine.pool.submit(one, reports.append, WORKER_S)
+                if shown is not None:
+                    _Looks(reactor, asked.job, shown)
                 reactor.run(until=lambda: bool(reports))
         finally:
             engine.close()
@@ -55,6 +62,33 @@ def perform(one: Job, settings: Settings, bootstrap: Bootstrap) -> tuple[Report,
     if asked.name:
         raise KeyboardInterrupt if "SIGINT" == asked.name else EndedBySignal(asked.name)
     return reports[0], asked.interrupts > 1
+
+
+class _Looks:
+    """
+    At what the job has written, every LOOK_S: it is the only one, and nobody else waits for this process.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, job: Ticket, shown: ShownOutput) -> None:
+        self._reactor, self._job, self._shown = reactor, job, shown
+        reactor.after(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        execution = self._job.execution
+        if execution is not None and not execution.over:
+            output = execution.output
+            out, err = (output.since(stream, size) for stream, size in
+                        zip((output.out, output.err), self._shown.sizes, strict=True))
+            self._shown.add(out, err)
+        self._reactor.after(LOOK_S, self._look)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: our standard output takes nothing more, so nobody wants the job's.
+        """
+        self._job.broken(error)
 
 
 class EndedBySignal(BaseException):

@@ -18,6 +18,7 @@ from typing import Any
 
 from leeward.client.process import Process
 from leeward.errors import DaemonError
+from leeward.outcome import Result
 from leeward_cli.shown import EscapedStream
 
 #: Bytes of standard input that are passed on at once.
@@ -32,6 +33,15 @@ def pass_on(process: Process, raw: bool) -> int:
     """
     What the process writes to us, what we read to it; its exit status.
     """
+    threading.Thread(target=_feed, args=(process,), daemon=True).start()
+    _, status = passed(process, raw)
+    return status
+
+
+def passed(process: Process, raw: bool) -> tuple[Result, int]:
+    """
+    What the process writes to us; its result, which has no output, and our exit status.
+    """
     pressed: list[int] = []
     streams = {"stdout": EscapedStream(1, raw), "stderr": EscapedStream(2, raw)}
 
@@ -43,7 +53,6 @@ def pass_on(process: Process, raw: bool) -> int:
         threading.Thread(target=_interrupt, args=(process, len(pressed)), daemon=True).start()
 
     before = signal.signal(signal.SIGINT, interrupted)
-    threading.Thread(target=_feed, args=(process,), daemon=True).start()
     try:
         for chunk in process:  # and nothing of it is kept, as `Process.result` does
             streams[chunk.stream].write(chunk.data)
@@ -59,7 +68,7 @@ def pass_on(process: Process, raw: bool) -> int:
         raise
     finally:
         signal.signal(signal.SIGINT, before)
-    return _INTERRUPTED if len(pressed) > 1 else result.exit_code
+    return result, _INTERRUPTED if len(pressed) > 1 else result.exit_code
 
 
 def _interrupt(process: Process, times: int) -> None:

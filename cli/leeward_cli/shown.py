@@ -23,14 +23,14 @@ class EscapedStream:
         self._fd, self._escaped = fd, not raw and os.isatty(fd)
         self._cut = b""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """
         Pass *data* on. A character that is cut at its end waits for its rest.
         """
         if not self._escaped:
             write(self._fd, data)
             return
-        data = self._cut + data
+        data = self._cut + bytes(data)
         whole = len(data) - cut(data)
         self._cut = data[whole:]
         write(self._fd, escape(data[:whole]))

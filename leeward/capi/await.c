@@ -20,11 +20,32 @@ static void hand_on(leeward_handle *handle, int64_t id)
 		lw_nudge_cancel(handle, id, ++presses->handed_on == 1 ? LW_INTERRUPT : LW_KILL);
 }
 
+/* Ask for the output of job *id*, if it is time for that. Returns the seconds until it will be, or INFINITY. */
+static double look(leeward_handle *handle, int64_t id, double now)
+{
+	struct lw_live *live = handle->live;
+
+	if (!live || handle->link.fd < 0)
+		return INFINITY;
+	if (live->of != id) {
+		live->of = id;
+		live->next = now + LW_LIVE_S;
+		live->asked = live->over = false;
+	}
+	if (live->asked || live->over)
+		return INFINITY;
+	if (now < live->next)
+		return live->next - now;
+	live->asked = !lw_nudge_output(handle, id, live->taken);
+	return INFINITY;
+}
+
 /* As lw_await. *mask* is of the signals that are blocked while there is nothing to do; NULL: the same as ever. */
 static struct lw_call *await(leeward_handle *handle, int64_t id, double until, const sigset_t *mask)
 {
 	double heard = lw_now();
-	bool asked = false, over = false;
+	struct lw_call *first = id ? lw_calls_find(handle, id) : NULL;
+	bool asked = false, over = false, live = handle->live && first && first->op == LW_JOB;
 
 	while (true) {
 		struct lw_call *call = id ? lw_calls_find(handle, id) : lw_calls_first_done(handle);
@@ -38,11 +59,17 @@ static struct lw_call *await(leeward_handle *handle, int64_t id, double until, c
 			return NULL;
 		}
 		now = lw_now();
-		if (until < INFINITY || mask) {
+		if (until < INFINITY || mask || live) {
+			double wait = lw_earlier(until - now, heard + patience - now);
+
 			if (mask)
 				hand_on(handle, id); /* what came while the request was sent */
+			if (live)
+				wait = lw_earlier(wait, look(handle, id, now));
+			if (handle->link.fd < 0)
+				continue; /* it has broken: the call has its error */
 			if (now < until)
-				lw_link_wait(&handle->link, POLLIN, lw_earlier(until - now, heard + patience - now), mask);
+				lw_link_wait(&handle->link, POLLIN, wait, mask);
 			if (mask)
 				hand_on(handle, id);
 			if (handle->link.fd < 0)

@@ -22,7 +22,7 @@
 #include "reply.h"
 #include "wire.h"
 
-enum lw_op { LW_JOB, LW_RUN, LW_PING, LW_STATUS, LW_CANCEL, LW_ARENA, LW_ASK, LW_DOCK };
+enum lw_op { LW_JOB, LW_RUN, LW_PING, LW_STATUS, LW_CANCEL, LW_ARENA, LW_ASK, LW_DOCK, LW_OUTPUT };
 
 struct lw_call {
 	int64_t id;
@@ -48,8 +48,24 @@ struct lw_presses {
 	int handed_on;
 };
 
+/* Seconds until a job's output is asked for, and until it is asked for again while the job waits for a worker. */
+#define LW_LIVE_S 0.05
+
+/* For a program that shows a job's output while the job runs: lw_await asks for it beside the job's own answer. */
+struct lw_live {
+	/* Both streams from where they were before. Returns 0, or -errno, which ends the connection. */
+	int (*show)(struct lw_live *live, const struct lw_value streams[2]);
+	void *context;	   /* of show */
+	uint64_t taken[2]; /* bytes of each that have been shown */
+	int64_t of;	   /* the request for the job; 0: none yet */
+	double next;	   /* when to ask again */
+	bool asked, over;  /* an answer is on its way; there is none any more */
+	int failed;	   /* -errno of show */
+};
+
 struct leeward_handle {
 	struct lw_link link;
+	struct lw_live *live;	      /* NULL: nobody shows it */
 	struct lw_presses *presses; /* NULL: none; the library itself touches no signal */
 	struct lw_buffer out;
 	struct lw_call *calls;

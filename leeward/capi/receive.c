@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer.h"
 #include "calls.h"
 #include "fault.h"
 #include "memfile.h"
@@ -85,6 +86,27 @@ static bool is_json(const struct lw_reply *reply, struct lw_value *ret_json)
 	return plain;
 }
 
+/* Show what an answer to output_take has. Returns what is wrong with it, or NULL. */
+static const char *answer_output(struct lw_live *live, const struct lw_reply *reply)
+{
+	struct lw_value streams[2];
+	bool running, over;
+
+	lw_find(&reply->ok, "stdout", &streams[0]);
+	lw_find(&reply->ok, "stderr", &streams[1]);
+	if (streams[0].type != LW_BINARY || streams[1].type != LW_BINARY ||
+	    !lw_answer_flag(reply, "running", &running) || !lw_answer_flag(reply, "over", &over))
+		return "no output in an answer to output_take";
+	live->asked = false;
+	live->over = over;
+	live->next = running ? 0 : lw_now() + LW_LIVE_S;
+	if (streams[0].length || streams[1].length)
+		live->failed = live->show(live, streams);
+	live->taken[0] += streams[0].length;
+	live->taken[1] += streams[1].length;
+	return NULL;
+}
+
 /* One frame. Takes the block; an error means that the connection was lost. */
 static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 {
@@ -117,6 +139,13 @@ static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 		lw_unmap(mappings);
 		if (failed)
 			return lw_calls_lose(handle, failed);
+	}
+	if (call->op == LW_OUTPUT && handle->live && !reply.refused) {
+		wrong = answer_output(handle->live, &reply);
+		if (wrong)
+			return protocol_error(handle, wrong);
+		if (handle->live->failed)
+			return lw_calls_lose(handle, lw_fail(LEEWARD_AWAY, "the job's output can't be written"));
 	}
 	if (call->abandoned) {
 		lw_calls_forget(handle, call);

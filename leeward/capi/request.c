@@ -311,6 +311,19 @@ int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum
 	return lw_request_finish(buffer, "cancel");
 }
 
+/* Ask for the output of job *target* behind so many bytes of each stream. */
+int lw_request_output(struct lw_buffer *buffer, int64_t id, int64_t target, const uint64_t taken[2])
+{
+	lw_request_begin(buffer, id, "output_take", 3);
+	lw_put_word(buffer, "target");
+	lw_put_integer(buffer, (uint64_t)target);
+	lw_put_word(buffer, "stdout");
+	lw_put_integer(buffer, taken[0]);
+	lw_put_word(buffer, "stderr");
+	lw_put_integer(buffer, taken[1]);
+	return lw_request_finish(buffer, "output_take");
+}
+
 /* Write the frame that stands for request *id*, which lies in *slot* of the arena. */
 int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length)
 {

@@ -33,4 +33,5 @@ int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox
 int lw_request_plain(struct lw_buffer *buffer, int64_t id, const char *op);
 int lw_request_status(struct lw_buffer *buffer, int64_t id);
 int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length);
+int lw_request_output(struct lw_buffer *buffer, int64_t id, int64_t target, const uint64_t taken[2]);
 int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum lw_end how);

@@ -174,3 +174,8 @@ int lw_nudge_cancel(leeward_handle *handle, int64_t id, enum lw_end how)
 {
 	return nudge(handle, LW_CANCEL, lw_request_cancel(&handle->out, ++handle->last_id, id, how));
 }
+
+int lw_nudge_output(leeward_handle *handle, int64_t id, const uint64_t taken[2])
+{
+	return nudge(handle, LW_OUTPUT, lw_request_output(&handle->out, ++handle->last_id, id, taken));
+}

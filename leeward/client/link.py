@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from leeward.client.functions import ServedFunctions
+    from leeward.protocols import Protocol
     from leeward.wire.replies import Reply
 
 #: Bytes of one read: a small result fits, and malloc still serves it without mmap(2).
@@ -72,6 +72,15 @@ def receive(sock: Socket) -> tuple[bytes, list[int]]:
     return data, descriptors
 
 
+if TYPE_CHECKING:
+    class BesideJob(Protocol):
+        """
+        What talks to the daemon about a job while its answer is waited for.
+        """
+
+        def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any: ...
+
+
 class Link:
     """
     A connection to the daemon on *path*; connects with the first call, and again when the connection was lost.
@@ -93,7 +102,7 @@ class Link:
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
              idempotent: bool = False, retry_busy: bool = True, anew: bool = True,
-             functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+             functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         """
         Send a request and wait for its answer; send it again as retry.py says.
 
@@ -101,7 +110,7 @@ class Link:
             deadline: a time.monotonic() value, or None.
             retry, idempotent, retry_busy: as `Retry` has them.
             anew: send it over another connection where this one has ended. Not what this one alone knows.
-            functions: that the job may call.
+            functions: that the job may call, or what else goes on beside it.
 
         Returns:
             The reply, which is no refusal, and its descriptors, which the caller owns.
@@ -147,7 +156,7 @@ class Link:
         self._owner, self._wait = os.getpid(), PATIENCE_S
 
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
-             functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+             functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         """
         As `call`, once, over the connection that is there.
         """
@@ -246,7 +255,7 @@ class Link:
         return answers
 
     def _served(self, number: int, deadline: float | None,
-                functions: ServedFunctions | None) -> tuple[Reply, list[int]]:
+                functions: BesideJob | None) -> tuple[Reply, list[int]]:
         """
         The answer to request *number*; until it comes its job is served by *functions*.
         """

@@ -231,7 +231,7 @@ class Sandbox(OverlayCalls):
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
             return result_of(*self.run_fields(fields))
-        process = self._start(bounded_fields(fields))
+        process = self.start_fields(bounded_fields(fields))
         try:
             return process.result(on_stdout, on_stderr)
         except BaseException:
@@ -265,7 +265,7 @@ class Sandbox(OverlayCalls):
         opened = "stdin" in options and options["stdin"] is None
         if opened:
             del options["stdin"]
-        return self._start({**program_fields(what, **options), **({"open": True} if opened else {})})
+        return self.start_fields({**program_fields(what, **options), **({"open": True} if opened else {})})
 
     def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                  **options: Unpack[TerminalOptions]) -> Process:
@@ -287,9 +287,9 @@ class Sandbox(OverlayCalls):
             Busy: 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
             SandboxOver, DaemonError: as for `run`.
         """
-        return self._start(terminal_fields(argv if isinstance(argv, str) else argv_of(argv), size, options))
+        return self.start_fields(terminal_fields(argv if isinstance(argv, str) else argv_of(argv), size, options))
 
-    def _start(self, fields: Mapping[str, Any]) -> Process:
+    def start_fields(self, fields: Mapping[str, Any]) -> Process:
         return Process(self, checked(whole, self.ask("process_start", fields), "process", 1))
 
     def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,

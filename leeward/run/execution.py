@@ -80,7 +80,7 @@ class Execution:
         self._on_fast_path = False  # the shim waits for the reply
         self.answered = self.over = False
         self._fault, self._started = "", 0.0
-        self._output = self._open_output(holder.terms.results)
+        self.output = self._output = self._open_output(holder.terms.results)
         self._before = self._used = Usage(cpu_time=runner.cpu_before)
         self._errand = Errand(runner)
         self._reply = ReplyReader(self._job)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 #: How faulthandler begins.
-_FAULT = b"Fatal Python error: "
+FAULT = b"Fatal Python error: "
 
 # Compiled at the first fault: that takes 2 ms, for which a daemon's start doesn't wait.
 _THREAD = rb"^(?:Current thread|Thread) 0x[0-9a-f]{1,16}[^\n]{0,200} \(most recent call first\):$"
@@ -57,7 +57,7 @@ def read(words: bytes, package: str = _PACKAGE) -> Fault:
         words: the end of what a job wrote to stderr. Untrusted.
         package: the folder of ours, whose `inside` and `crossing` ran the job.
     """
-    at = words.rfind(_FAULT)
+    at = words.rfind(FAULT)
     before, text = (words[:max(at, 0)], words[max(at, 0):])
     text = _without_ours(text, package)
     if at < 0:

@@ -17,10 +17,11 @@ import contextlib
 import fcntl
 import os
 import termios
+from collections.abc import Callable
 
 from leeward._native.memfd import memory_file, seal
 from leeward.dataclass import dataclass, field
-from leeward.run.last_words import Fault, read
+from leeward.run.last_words import FAULT, Fault, read
 from leeward.run.placement import PLACEMENTS
 from leeward.run.report import Arena, Region
 
@@ -73,6 +74,7 @@ class Output:
         self.err = OutputStream(err, offset=room)
         self.limit = limit
         self.truncated = False
+        self.listener: Callable[[], None] | None = None  # hears that there is more
         self.memfd = -1
         self._room = room
         self._inline = inline
@@ -175,6 +177,20 @@ class Output:
             self._close_behind()  # with bytes that can't be stored; the job is ended for that
             raise
         return count
+
+    def since(self, stream: OutputStream, start: int) -> bytes:
+        """
+        What was taken of *stream* from *start* on, 64 KiB at most, before `seal`. The beginning of a fault's text isn't
+        told: the end of the job decides what becomes of it.
+        """
+        size = min(_READ, stream.length - start)
+        if size <= 0:
+            return b""
+        if not stream.spilled:
+            data = bytes(stream.head[start:start + size])
+        else:
+            data = os.pread(self.memfd, size, stream.offset + start)
+        return data.partition(FAULT)[0] if stream is self.err else data
 
     def tail(self, stream: OutputStream) -> bytes:
         """

@@ -90,6 +90,8 @@ class OutputWatch:
                 self._looks[stream.fd] = self._reactor.after(_NEXT_LOOK_S, partial(self._look_again, stream))
             elif stream.fd not in self._watched:
                 self._watch(stream)
+        if self._output.listener is not None and stream.length > before:
+            self._output.listener()
         if self._execution.stopped:  # a pipe that stays full would wake the loop again and again
             self._forget(self._output.out.fd)
             self._forget(self._output.err.fd)

@@ -75,6 +75,20 @@ class FunctionTake:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputTake:
+    """
+    Wait for output of the job of the request *target* of this connection, behind what the client has.
+    """
+
+    op: ClassVar[str] = "output_take"
+
+    id: int
+    target: int
+    stdout: int = 0
+    stderr: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionAnswer:
     """
     Answer a call.
@@ -298,6 +312,7 @@ class Shutdown:
 
 Request = (Execute | Cancel | SessionOpen | SessionReset | SessionClose | Interrupt | Ping | Status | Recall
            | ArenaOpen | Slot | KeepResults | KeptRead | KeptDrop | Shutdown | FunctionTake | FunctionAnswer
+           | OutputTake
            | EgressRequest | SandboxRequest | FileRequest)
 
 #: Every field of every request, with its check. A field that is missing has its default.
@@ -311,6 +326,8 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
         "policy": fetches.policy("policy"),
     }),
     "function_take": (FunctionTake, {"target": fields.target}),
+    "output_take": (OutputTake, {"target": fields.target, "stdout": sandbox_fields.whole("stdout"),
+                                 "stderr": sandbox_fields.whole("stderr")}),
     "function_answer": (FunctionAnswer, {"target": fields.target, "call": fields.call, "outcome": fields.outcome,
                                          "value": fields.answer}),
     "cancel": (Cancel, {

@@ -270,6 +270,59 @@ def test_ctrl_c_ends_the_job(daemon: LiveDaemon) -> None:
     assert 130 == process.wait(PATIENCE)
 
 
+#: A line on each stream, one that begins with half a character, and then a wait without an end.
+LIVE = ("import os, sys, time\nprint('one'); print('two', file=sys.stderr)\n"
+        "os.write(1, '\\xe9'.encode()[:1]); time.sleep(0.3); os.write(1, '\\xe9\\n'.encode()[1:])\ntime.sleep(600)")
+
+
+#: The same in the shell, which has become `sleep` by the end: while it waits for a child it puts off SIGINT.
+LINE = r"echo one; echo two >&2; printf '\303'; sleep 0.3; printf '\251\n'; exec sleep 600"
+
+
+@pytest.mark.parametrize("argv", [("exec", LIVE), ("exec", "--processes", "4", LIVE), ("run", LIVE),
+                                  ("exec", "--profile", "workdir", "--", LINE)], ids=["exec", "python", "run", "line"])
+def test_output_is_shown_while_the_job_runs(daemon: LiveDaemon, argv: tuple[str, ...]) -> None:
+    """
+    On pipes; once, and Ctrl-C ends it then.
+    """
+    with subprocess.Popen(command(*argv), env=environment(daemon.socket), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert [b"one\n", "\xe9\n".encode(), b"two\n"] == [
+                stream.readline() for stream in (process.stdout, process.stdout, process.stderr)]
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+
+    assert (b"", 130) == (out, process.returncode)
+    assert b"two" not in err
+
+
+def test_output_that_is_shown_comes_once_and_whole(daemon: LiveDaemon) -> None:
+    """
+    Much of it and little, with pauses, a fault at the end, and a reader that goes away.
+    """
+    program = ("import os, time\nfor n in (1, 100_000, 3, 300_000, 5):\n    print('x' * n)\n    time.sleep(0.06)\n"
+               "os.abort()")
+    done = daemon.run("exec", program)
+    assert "".join("x" * n + "\n" for n in (1, 100_000, 3, 300_000, 5)).encode() == done.stdout
+    assert 1 == done.stderr.count(b"Fatal Python error")
+    assert b"leeward/inside" not in done.stderr
+
+    with subprocess.Popen(command("exec", "import itertools, time\nfor n in itertools.count():\n    print(n)\n"
+                                  "    time.sleep(0.1)"), env=environment(daemon.socket),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert b"0\n" == process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(PATIENCE) in (-signal.SIGPIPE, 1)
+    daemon.until(lambda status: status["workers"]["busy"] == 0)
+
+
 # --- without a daemon ---------------------------------------------------------
 
 

@@ -152,6 +152,8 @@ static void take_interrupts(leeward_handle *handle)
 
 static int run_exec(leeward_handle *handle, const struct lw_line *line, struct lw_job *job)
 {
+	struct lw_shown shown = {.raw = line->raw};
+	struct lw_live live = {.show = lw_job_show_live, .context = &shown};
 	leeward_result *result;
 	int status;
 
@@ -159,6 +161,7 @@ static int run_exec(leeward_handle *handle, const struct lw_line *line, struct l
 	if (!handle)
 		return complain_of_daemon();
 	take_interrupts(handle);
+	handle->live = &live;
 	presses.wanted = 1; /* from its first byte on there may be a job */
 	result = leeward_execute(handle, job->has_code ? (const char *)job->code.data : NULL, job->code.length,
 				 &job->options);
@@ -167,7 +170,9 @@ static int run_exec(leeward_handle *handle, const struct lw_line *line, struct l
 		signal(SIGINT, SIG_DFL); /* it had no worker yet */
 		raise(SIGINT);
 	}
-	status = result ? lw_job_show(result, line) : complain_of_daemon();
+	if (live.failed)
+		return lw_system_error(-live.failed);
+	status = result ? lw_job_show(result, line, &live) : complain_of_daemon();
 	return presses.count > 1 ? INTERRUPTED : status;
 }
 

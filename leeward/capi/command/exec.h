@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "calls.h"
 #include "leeward.h"
 #include "wire.h"
 
@@ -28,9 +29,17 @@ struct lw_job {
 	bool has_code;
 };
 
+/* What of a job's output has come while it ran, and isn't shown yet: characters that are cut. */
+struct lw_shown {
+	bool raw;
+	uint8_t begun[2][4];
+	size_t begun_length[2];
+};
+
 int lw_write(int fd, const void *data, size_t length);
 void lw_complain(const char *message);
 int lw_system_error(int error);
 bool lw_line_read(struct lw_line *line, bool is_exec, int count, char **words);
 bool lw_job_read(const struct lw_line *line, struct lw_job *ret_job, int *ret_error);
-int lw_job_show(const leeward_result *result, const struct lw_line *line);
+int lw_job_show_live(struct lw_live *live, const struct lw_value streams[2]);
+int lw_job_show(const leeward_result *result, const struct lw_line *line, const struct lw_live *live);

@@ -186,16 +186,67 @@ static bool asked_for_network(const leeward_result *result)
 	return false;
 }
 
+/* How many bytes at the end of *data* may be the beginning of a character in UTF-8. */
+static size_t cut(const uint8_t *data, size_t length)
+{
+	for (size_t back = 1; back <= 3 && back <= length; back++) {
+		uint8_t byte = data[length - back];
+		size_t need = byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : byte < 0xf8 ? 4 : 0;
+
+		if (byte >= 0xc0)
+			return back < need ? back : 0;
+		if (byte < 0x80)
+			return 0;
+	}
+	return 0;
+}
+
+/* Show what is new of both streams. A character that is cut at the end of one waits for its rest, in *begun*. */
+int lw_job_show_live(struct lw_live *live, const struct lw_value streams[2])
+{
+	struct lw_shown *shown = live->context;
+	int failed = 0;
+
+	for (int i = 0; i < 2 && !failed; i++) {
+		struct lw_buffer text = {.limit = SIZE_MAX / 2};
+		size_t whole;
+
+		lw_put(&text, shown->begun[i], shown->begun_length[i]);
+		lw_put(&text, streams[i].data, streams[i].length);
+		if (text.no_memory) {
+			free(text.data);
+			return -ENOMEM;
+		}
+		whole = text.length - (shown->raw || !isatty(1 + i) ? 0 : cut(text.data, text.length));
+		shown->begun_length[i] = text.length - whole;
+		if (shown->begun_length[i])
+			memcpy(shown->begun[i], text.data + whole, shown->begun_length[i]);
+		failed = show_stream(1 + i, text.data, whole, shown->raw);
+		free(text.data);
+	}
+	return failed;
+}
+
+/* What hasn't been shown of one stream. */
+static int show_rest(const struct lw_live *live, int stream, const unsigned char *data, size_t length, bool raw)
+{
+	const struct lw_shown *shown = live->context;
+	uint64_t begun = live->taken[stream] - shown->begun_length[stream];
+
+	/* The text of a fault, which the daemon has made shorter, was never sent alone. */
+	return begun < length ? show_stream(1 + stream, data + begun, length - begun, raw) : 0;
+}
+
 /* Print a result as the options say; return the exit status. */
-int lw_job_show(const leeward_result *result, const struct lw_line *line)
+int lw_job_show(const leeward_result *result, const struct lw_line *line, const struct lw_live *live)
 {
 	struct lw_buffer text = {.limit = SIZE_MAX / 2};
 	char end[160];
 	int failed;
 
-	failed = show_stream(1, result->stdout_data, result->stdout_length, line->raw);
+	failed = show_rest(live, 0, result->stdout_data, result->stdout_length, line->raw);
 	if (!failed)
-		failed = show_stream(2, result->stderr_data, result->stderr_length, line->raw);
+		failed = show_rest(live, 1, result->stderr_data, result->stderr_length, line->raw);
 	if (failed)
 		return lw_system_error(-failed);
 	if (end_text(end, sizeof end, result)) {

@@ -17,6 +17,7 @@ from leeward.daemon.serving.functions import Exchanges
 from leeward.daemon.serving.home import GUEST_TAKEN, Fetch, PoolPlace, ServerContext, Share, unread_results
 from leeward.daemon.serving.kept import KeptResults
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
+from leeward.daemon.serving.live_output import LiveOutput
 from leeward.daemon.serving.parcel import Parcel, pack
 from leeward.daemon.serving.sandboxes import Sandboxes
 from leeward.daemon.serving.sessions import Leases
@@ -67,6 +68,7 @@ class Flight:
         sessions: of this connection.
         sandboxes: what it asks of its user's.
         exchanges: of its jobs that may call functions.
+        live: output of its jobs that is shown while they run.
         kept: memory files of answers, where the client takes no descriptors.
         weights: bytes of those requests of a guest's that are large.
         fd: the connection's descriptor.
@@ -75,8 +77,8 @@ class Flight:
 
     costs = "connection"
 
-    __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "sandboxes", "sessions", "tickets", "user",
-                 "weights")
+    __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "live", "sandboxes", "sessions", "tickets",
+                 "user", "weights")
 
     def __init__(self, home: ServerContext, share: Share, fd: int, link: FlightConnection) -> None:
         self._home, self._share, self._link = home, share, link
@@ -86,6 +88,7 @@ class Flight:
         self.sessions = Leases(home.jobs, self)
         self.sandboxes = Sandboxes(home.desk, self)
         self.exchanges = Exchanges(self)
+        self.live = LiveOutput(self)
         self.kept = KeptResults(self._own, home.reactor.now)
 
     def _own(self, more: int) -> None:
@@ -193,6 +196,7 @@ class Flight:
         if self.weights:
             self._share.taken -= self.weights.pop(number, 0)
         self.exchanges.close(number)
+        self.live.close(number)
         return ticket
 
     # --- the fast path --------------------------------------------------------

@@ -46,6 +46,7 @@ from leeward.wire.requests import (
     KeepResults,
     KeptDrop,
     KeptRead,
+    OutputTake,
     Ping,
     Recall,
     SessionClose,
@@ -203,6 +204,10 @@ class Operations:
 
     def _take(self, request: FunctionTake) -> Mapping[str, Any] | None:
         return self._flight.exchanges.take(request)
+
+    def _take_output(self, request: OutputTake) -> Mapping[str, Any] | None:
+        self._flight.check()
+        return self._flight.live.take(request)
 
     def _answer_call(self, request: FunctionAnswer) -> Mapping[str, Any]:
         return self._flight.exchanges.answer(request)
@@ -398,6 +403,7 @@ _ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel |
     EgressAnswer: Operations._answer_ask,
     Cancel: Operations._cancel,
     FunctionTake: Operations._take,
+    OutputTake: Operations._take_output,
     FunctionAnswer: Operations._answer_call,
     SessionOpen: Operations._open_session,
     SessionReset: Operations._of_session,

@@ -285,3 +285,36 @@ def test_the_pipe_of_a_flood_has_its_share_of_the_jobs_memory(memory: int, room:
     job.output.close()
     os.close(job.out)
     os.close(job.err)
+
+
+def test_what_was_taken_can_be_looked_at(job: Job) -> None:
+    """
+    From any byte on, in memory and in the memory file, 64 KiB at a time.
+    """
+    output = job.output
+    job.write(job.out, b"abc")
+    assert b"" == output.since(output.out, 0)  # it is in the pipe still
+    output.take_rest()
+    assert [b"abc", b"c", b"", b""] == [output.since(output.out, start) for start in (0, 2, 3, 1 << 40)]
+
+    large = os.urandom(3 * INLINE)
+    job.write(job.out, large)
+    output.take_rest()
+    found = b""
+    while piece := output.since(output.out, len(found)):
+        assert len(piece) <= 64 << 10
+        found += piece
+    assert b"abc" + large == found
+
+
+def test_the_text_of_a_fault_is_held_back(job: Job) -> None:
+    """
+    Of stderr alone: the end of the job decides what is told of it.
+    """
+    text = b"before\nFatal Python error: Aborted\n\nCurrent thread"
+    job.write(job.out, text)
+    job.write(job.err, text)
+    job.output.take_rest()
+
+    assert text == job.output.since(job.output.out, 0)
+    assert b"before\n" == job.output.since(job.output.err, 0)

@@ -1,0 +1,128 @@
+"""
+A job's output on ours while the job runs: what has come so far, and at the end the rest.
+
+Runs in:   the CLI. leeward/capi/command/live.c is the same in C.
+Trust:     none in what is shown; an answer that is none ends the connection.
+
+Theory of operation. Most jobs are over before anybody would notice that their output came late. So the first request
+for output is sent after LOOK_S, beside that for the job. Each answer brings what is new and is followed by the next
+request, until the result is there, which has everything.
+"""
+
+from __future__ import annotations
+
+from leeward.errors import BadReply, DaemonError
+from leeward_cli.shown import EscapedStream
+
+TYPE_CHECKING = False  # see leeward/wire/frames.py
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from typing import Any
+
+    from leeward.client.link import Link
+    from leeward.wire.replies import Reply
+
+#: Seconds until output is asked for, and until it is asked for again while the job waits for a worker.
+LOOK_S = 0.05
+
+
+class ShownOutput:
+    """
+    What was shown of one job.
+
+    Args:
+        raw: control bytes are written to a terminal as they are.
+    """
+
+    def __init__(self, raw: bool) -> None:
+        self._streams = EscapedStream(1, raw), EscapedStream(2, raw)
+        self.sizes = [0, 0]
+
+    def add(self, out: bytes, err: bytes) -> None:
+        """
+        Show what is new.
+        """
+        for number, data in enumerate((out, err)):
+            if data:
+                self.sizes[number] += len(data)
+                self._streams[number].write(data)
+
+    def finish(self, out: bytes | memoryview, err: bytes | memoryview) -> None:
+        """
+        Show what hasn't been shown of all that there is.
+        """
+        for number, data in enumerate((out, err)):
+            rest = memoryview(data)[self.sizes[number]:]
+            if rest:
+                self._streams[number].write(bytes(rest) if self.sizes[number] else rest)
+            self._streams[number].close()
+
+
+class LiveJob:
+    """
+    For `Link.call`: shows the output of the job that it waits for.
+    """
+
+    def __init__(self, shown: ShownOutput) -> None:
+        self._shown = shown
+
+    def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
+        """
+        Show output of the job of request *number* until its answer comes.
+
+        Args:
+            answer: waits for that, and passes on the replies to others.
+        """
+        taking = _TakenOutput(link, number, self._shown)
+        try:
+            taking.later()
+            return answer(taking.heard)
+        finally:
+            taking.end()
+
+
+class _TakenOutput:
+    def __init__(self, link: Link, target: int, shown: ShownOutput) -> None:
+        self._link, self._target, self._shown = link, target, shown
+        self._timer: threading.Timer | None = None
+        self._number, self._over = 0, False
+
+    def later(self) -> None:
+        import threading  # `leeward run` does without
+
+        self._timer = threading.Timer(LOOK_S, self._take)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _take(self) -> None:
+        with self._link.sending:
+            if self._over:
+                return
+            out, err = self._shown.sizes
+            try:
+                self._number = self._link.post("output_take", {"target": self._target, "stdout": out, "stderr": err})
+            except (OSError, DaemonError):
+                pass  # reading tells why, and what it finds may be the answer
+
+    def heard(self, reply: Reply) -> None:
+        """
+        A reply that isn't the job's has come.
+        """
+        if reply.id != self._number or reply.ok is None:
+            return
+        out, err, running, over = (reply.ok.get(name) for name in ("stdout", "stderr", "running", "over"))
+        if not (isinstance(out, bytes) and isinstance(err, bytes) and isinstance(running, bool)
+                and isinstance(over, bool)):
+            raise BadReply("the daemon broke the protocol: no output in an answer to output_take")
+        self._shown.add(out, err)
+        if running:
+            self._take()
+        elif not over:
+            self.later()
+
+    def end(self) -> None:
+        with self._link.sending:
+            self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
