@@ -231,8 +231,7 @@ class Execution:
         """
         Was the runner killed from outside before it had read the whole frame?
 
-        An exit, or an end for want of memory, is caused by a job that is too large to be read, and would happen
-        elsewhere, too.
+        An exit, or an end for want of memory, is caused by a job too large to be read, and would happen elsewhere, too.
         """
         left = self._errand.left
         killed = status is None or os.WIFSIGNALED(status)
