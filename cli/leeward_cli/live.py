@@ -109,7 +109,9 @@ class _TakenOutput:
         """
         A reply that isn't the job's has come.
         """
-        if reply.id != self._number or reply.ok is None:
+        with self._link.sending:  # the timer's thread may have sent the request, and not have its number yet
+            number = self._number
+        if reply.id != number or reply.ok is None:
             return
         out, err, running, over = (reply.ok.get(name) for name in ("stdout", "stderr", "running", "over"))
         if not (isinstance(out, bytes) and isinstance(err, bytes) and isinstance(running, bool)
