@@ -81,7 +81,7 @@ print(taken(0, 100).take())
     assert "False 600 True\nFalse\n" == said
 
 
-def test_nobody_can_write_the_file() -> None:
+def test_the_file_of_a_snapshot_cannot_be_written() -> None:
     said = program("""
 taken(0, 600).take()
 (link,) = [f"/proc/self/map_files/{line.split()[0]}" for line in open("/proc/self/maps") if "leeward_zygote" in line]
@@ -101,7 +101,7 @@ print(whole())
     assert "no\nTrue\n" == said
 
 
-def test_what_was_only_read_is_dropped() -> None:
+def test_pages_that_were_only_read_are_dropped() -> None:
     said = program("""
 snapshot = taken(0, 590)
 snapshot.take()

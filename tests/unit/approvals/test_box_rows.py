@@ -156,7 +156,7 @@ def test_sandboxes_of_other_programs_have_their_rows_once() -> None:
     assert ("memory", "memory") == (rows[5].metadata["reason"], rows[5].metadata["limit"])
 
 
-def test_what_the_service_opens_is_no_other_programs() -> None:
+def test_sandboxes_of_the_service_are_not_counted_as_other_programs() -> None:
     """
     Its sandbox is in the daemon's list before the service knows its id.
     """

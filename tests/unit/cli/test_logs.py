@@ -28,7 +28,7 @@ def test_a_job_that_its_client_gave_up_is_no_fault(error: str, says: str) -> Non
 
 
 @pytest.mark.parametrize("asked", ["x", "-1", "1.5", "a" * 25, "A" * 26])
-def test_what_names_no_end_is_refused(asked: str, tmp_path: Path) -> None:
+def test_a_malformed_number_or_id_is_refused(asked: str, tmp_path: Path) -> None:
     """
     Before a daemon is asked.
     """

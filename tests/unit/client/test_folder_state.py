@@ -100,7 +100,8 @@ def test_no_link_leads_out(folder: Path, fd: int, tmp_path: Path) -> None:
     assert [("sub", "modified"), ("sub/deep", "deleted")] == [(change.path, change.kind) for change in state.diff()]
 
 
-def test_what_goes_while_it_is_looked_at_is_passed_over(folder: Path, fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_vanishes_during_the_walk_is_skipped(folder: Path, fd: int,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A file that is a FIFO by the time it is opened isn't waited for, and a folder that is a link isn't entered.
     """
@@ -132,7 +133,7 @@ def test_a_folder_is_bounded(folder: Path, fd: int, monkeypatch: pytest.MonkeyPa
         FolderState(fd)
 
 
-def test_what_is_nested_deeper_than_a_path_is_refused(folder: Path, fd: int) -> None:
+def test_a_tree_deeper_than_a_path_is_refused(folder: Path, fd: int) -> None:
     """
     It would be a place to hide changes in.
     """

@@ -290,7 +290,7 @@ def test_a_sandbox_of_another_daemon(stand: Stand, box: leeward.Sandbox) -> None
 
 
 @pytest.mark.parametrize("name", ["", "a", "a" * 27, None])
-def test_what_is_no_id_is_attached_to_no_sandbox(stand: Stand, name: str) -> None:
+def test_a_malformed_id_is_not_attached(stand: Stand, name: str) -> None:
     """
     An empty one, such as that of a variable that isn't set, would be a sandbox that isn't open yet.
     """

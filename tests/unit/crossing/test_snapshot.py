@@ -66,7 +66,7 @@ def library(start: int, pages: int, rights: str, name: str = "a.so") -> Mapping:
     return Mapping(start, start + pages * PAGE, rights, 7, name)
 
 
-def test_what_was_not_written_is_left() -> None:
+def test_unwritten_mappings_are_left() -> None:
     assert [] == parts(library(0, 4, "rw-p"), None, [])
     assert [] == parts(Mapping(0, 4 * PAGE, "rw-p", 0, "[heap]"), None, [])
 
