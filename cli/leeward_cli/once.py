@@ -25,6 +25,8 @@ class Quiet:
     The engine's log, dropped: what matters comes back as an error or in the result.
     """
 
+    details = False
+
     def info(self, event: str, /, **fields: object) -> None:
         pass
 

@@ -22,7 +22,10 @@ from leeward.wire import control
 _FD_SIZE = array.array("i").itemsize
 _CMSG_HEADER = struct.calcsize("Qii")
 #: As plain numbers: `&` of the socket module's own takes 2 us, twice for each of a runner's four messages.
-_TRUNC, _CTRUNC = int(socket.MSG_TRUNC), int(socket.MSG_CTRUNC)
+_TRUNC, _CTRUNC, _CLOEXEC = int(socket.MSG_TRUNC), int(socket.MSG_CTRUNC), int(socket.MSG_CMSG_CLOEXEC)
+_RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
+#: For as many descriptors as any message has.
+_SPACE = socket.CMSG_SPACE(control.MAX_FDS * _FD_SIZE)
 
 #: Bytes of a message, at most; the plan, which is longer, isn't received here. The longest message is a child's report
 #: of a failure. Every receive allocates this much. malloc would map more than 128 KiB, and unmap it again, each time.
@@ -87,14 +90,13 @@ class Channel:
             PeerError: a cut or malformed message. Its descriptors are closed.
             BlockingIOError: no message is there, on a non-blocking channel.
         """
-        space = socket.CMSG_SPACE(control.MAX_FDS * _FD_SIZE)
         try:
-            data, ancillary, flags, _ = self._received(space)
+            data, ancillary, flags, _ = self._received()
         except ConnectionResetError:
             return None
         fds: list[int] = []
         for level, kind, content in ancillary:
-            if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
+            if (level, kind) == _RIGHTS:
                 received = array.array("i")
                 received.frombytes(content[: len(content) - len(content) % _FD_SIZE])
                 fds.extend(received)
@@ -113,13 +115,13 @@ class Channel:
             fds = []
         return message, fds
 
-    def _received(self, space: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
+    def _received(self) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
         try:
-            return self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
+            return self.socket.recvmsg(_ROOM, _SPACE, _CLOEXEC)
         except ConnectionResetError:
             # The peer ended before it had read all our messages. The kernel reports that once, ahead of the messages
             # that the peer sent before its end; the second call gets those.
-            return self.socket.recvmsg(_ROOM, space, socket.MSG_CMSG_CLOEXEC)
+            return self.socket.recvmsg(_ROOM, _SPACE, _CLOEXEC)
 
     def close(self) -> None:
         self.socket.close()

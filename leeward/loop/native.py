@@ -23,7 +23,7 @@ from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart, Receiver, Stream
 
 #: Looked up for each event.
-_STARTED = native.STARTED
+_STARTED, _READY, _DATA, _DONE = native.STARTED, native.READY, native.DATA, native.DONE
 
 
 class NativeReactor(Reactor):
@@ -124,7 +124,9 @@ class NativeReactor(Reactor):
         # session's runner may be reported several times in a turn, in order.
         first: list[tuple[Receiver, Any]] = []
         rest: list[Any] = []
-        for event in self._loop.events[0:count]:
+        events = self._loop.events
+        for number in range(count):
+            event = events[number]
             if _STARTED == event.kind or event.session:
                 first.append((self._streams[event.fd].receiver, event))
             else:
@@ -144,7 +146,7 @@ class NativeReactor(Reactor):
 
     def _went(self, receiver: Receiver, event: Any) -> None:
         assert self.fast_path is not None
-        if native.STARTED == event.kind:
+        if _STARTED == event.kind:
             self.fast_path.job_started(receiver, JobStart(event.id, native.data_of(event, event.size), event.number,
                                                           event.session, event.at, event.value))
         else:
@@ -152,11 +154,11 @@ class NativeReactor(Reactor):
 
     def _other(self, event: Any) -> None:
         kind = event.kind
-        if native.READY == kind:
+        if _READY == kind:
             self._call(event.fd, event.value)
-        elif native.DATA == kind:
+        elif _DATA == kind:
             self._received(event.fd, event.value, event)
-        elif native.DONE == kind and self.fast_path is not None:
+        elif _DONE == kind and self.fast_path is not None:
             self.fast_path.done(event.number, event.at, event.cpu, event.peak)
         elif native.HANDED == kind and self.fast_path is not None:
             self.fast_path.handed(event.number, native.data_of(event, event.value))

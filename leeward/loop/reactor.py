@@ -361,12 +361,13 @@ class Reactor:
         if self._soon:
             return 0.0
         self._drop_cancelled()
-        waits = [] if limit is None else [limit]
-        if self._timers:
-            waits.append(max(0.0, self._timers[0][0] - self.now()))
+        until = self._timers[0][0] if self._timers else math.inf
         if self.fast_path is not None and self.fast_path.held and self.fast_path.due is not None:
-            waits.append(max(0.0, self.fast_path.due - self.now()))
-        return min(waits, default=-1.0)
+            until = min(until, self.fast_path.due)
+        if math.inf == until:
+            return -1.0 if limit is None else limit
+        seconds = max(0.0, until - self.now())
+        return seconds if limit is None or seconds < limit else limit
 
     def _drop_cancelled(self) -> None:
         """

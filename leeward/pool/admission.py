@@ -112,7 +112,7 @@ class Admission:
         Why a job that *user* sends by *connection* is refused at time *now*, if it would wait for too long; the refusal
         is counted. A job that waits for its user's quota isn't refused for that.
         """
-        if not self.queue or self.closed:
+        if not self.queue or self.closed or not self.backlog.refuses(now):
             return None
         before = self.queue.before(user, connection, self.may_start)
         wait = self.backlog.refusal(before, now, quiet=self.shedding.quiet(connection))
@@ -190,12 +190,13 @@ class Admission:
         """
         Start waiting jobs that may start, as long as there are free workers.
         """
+        worker = None
         while self.queue and (worker := self._workforce.free()) is not None:
             ticket = self.queue.take(self.may_start)
             if ticket is None:
                 break
             self._pool.start(ticket, worker)
-        if not self.queue or self._workforce.free() is not None:
+        if not self.queue or worker is not None:
             self.backlog.idle()
 
     def serve_with(self, worker: Worker) -> None:

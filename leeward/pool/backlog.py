@@ -134,11 +134,9 @@ class Backlog:
         Args:
             quiet: no job of the connection was refused recently, so the connection doesn't cause the overload.
         """
-        if not self.delay or self._average is None or self.workers <= 0 or self._standing_since is None:
+        if not self.refuses(now):
             return None
-        overloaded = self._refused is not None and now - self._refused < REMEMBERED * self.delay
-        if not (overloaded or self._stands(now)):
-            return None
+        overloaded = self._overloaded(now)
         job = self.job_time(now)
         wait = (before + 1) * job / self.workers
         bound = self._bound(now)
@@ -148,6 +146,16 @@ class Backlog:
             return None
         self.refused(1, now)
         return wait
+
+    def refuses(self, now: float) -> bool:
+        """
+        May `refusal` be anything but None, whoever comes?
+        """
+        return (self._standing_since is not None and bool(self.delay) and self._average is not None
+                and self.workers > 0 and (self._overloaded(now) or self._stands(now)))
+
+    def _overloaded(self, now: float) -> bool:
+        return self._refused is not None and now - self._refused < REMEMBERED * self.delay
 
     def dense(self, now: float) -> bool:
         """

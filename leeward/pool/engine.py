@@ -163,12 +163,13 @@ class Engine:
         """
         result = report.result
         if result is not None:
-            ordinary = result.outcome in _ORDINARY and result.limit is None
-            level = (self.log.warning if result.outcome is Outcome.INTERNAL
-                     else self.log.debug if ordinary and not self.logs_jobs else self.log.info)
-            level("job ended", job=ticket.number, user=ticket.user, outcome=result.outcome.value,
-                  exit_code=result.exit_code, limit=result.limit and result.limit.value,
-                  seconds=round(result.duration, 6), **({"label": ticket.job.label} if ticket.job.label else {}))
+            silent = result.outcome in _ORDINARY and result.limit is None and not self.logs_jobs
+            if not silent or self.log.details:
+                level = (self.log.warning if result.outcome is Outcome.INTERNAL
+                         else self.log.debug if silent else self.log.info)
+                level("job ended", job=ticket.number, user=ticket.user, outcome=result.outcome.value,
+                      exit_code=result.exit_code, limit=result.limit and result.limit.value,
+                      seconds=round(result.duration, 6), **({"label": ticket.job.label} if ticket.job.label else {}))
         if self._watcher is not None:
             if result is not None and result.denied:
                 self._on_denials(0, ticket)

@@ -204,6 +204,8 @@ class Ledger:
         if guest and self._of_guests() >= self.quotas.all_guests(self._workers(lasting)):
             return False
         quota = self.quotas.of(user)
+        if quota is NONE and not guest:
+            return True
         found = [account for ledger in self._book.ledgers if (account := ledger.account_of(user)) is not None]
         jobs = sum(account.jobs for account in found)
         if not jobs:

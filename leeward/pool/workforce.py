@@ -183,7 +183,10 @@ class Workforce:
         """
         A worker that can take a job, or None.
         """
-        return next((worker for worker in self.by_slot.values() if worker.free), None)
+        for worker in self.by_slot.values():
+            if worker.free:
+                return worker
+        return None
 
     def worker_free(self, worker: Worker) -> None:
         """

@@ -45,8 +45,13 @@ def pause_after(lost: int) -> float:
 class EventLog(Protocol):
     """
     The engine's log.
+
+    Attributes:
+        details: are lines of level debug written?
     """
 
+    @property
+    def details(self) -> bool: ...
     def debug(self, event: str, /, **fields: object) -> object: ...
     def info(self, event: str, /, **fields: object) -> object: ...
     def warning(self, event: str, /, **fields: object) -> object: ...

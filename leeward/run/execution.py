@@ -25,7 +25,6 @@ from collections.abc import Callable
 from functools import partial
 
 from leeward._native.loop import Offer
-from leeward.dataclass import replace
 from leeward.errors import LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
@@ -195,7 +194,8 @@ class Execution:
         The fast path has answered the client: the job has finished without details.
         """
         self._on_fast_path = False
-        self._used = replace(self._before, cpu_time=self._before.cpu_time + cpu_time)
+        before = self._before
+        self._used = Usage(before.cpu_time + cpu_time, before.memory_peak, before.oom_kills, before.forks_refused)
         if self.over:
             return
         self.over = True

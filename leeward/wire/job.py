@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgpack
 
-from leeward.dataclass import dataclass, field, replace
+from leeward.dataclass import dataclass, field, names, replace
 from leeward.errors import PeerError
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit
 from leeward.spec.job import Job
@@ -76,6 +77,9 @@ FILE_CALLS_BEGIN = HEADER.pack(len(FILE_CALLS)) + FILE_CALLS
 #: A job with the default of every field, which is what a frame with code alone stands for.
 _NOTHING = Job()
 _SHOWS = Job(display=True)
+#: The fields of a job that a process gets besides the code.
+_beside_code = attrgetter(*(name for name in names(Job) if name not in ("code", "limits", "label")))
+_NOTHING_BESIDE, _SHOWS_BESIDE = _beside_code(_NOTHING), _beside_code(_SHOWS)
 
 _REPLY_FIELDS = {"exit", "error", "limit", "files"}
 _ALL_FIELDS = _REPLY_FIELDS | {"left_out", "behind"}
@@ -91,14 +95,14 @@ def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
     Args:
         variables: that it has beside its own.
     """
-    if variables and job.code is not None and _beside_code(job) == _NOTHING:
+    if variables and job.code is not None and _beside_code(job) == _NOTHING_BESIDE:
         packed = msgpack.packb(dict(variables))
         assert isinstance(packed, bytes)
         body = LENT + HEADER.pack(len(packed)) + packed + job.code
         return HEADER.pack(len(body)) + body
     if variables:
         job = replace(job, env={**variables, **job.env})
-    if job.code is not None and _beside_code(job) == _NOTHING:
+    if job.code is not None and _beside_code(job) == _NOTHING_BESIDE:
         return HEADER.pack(1 + len(job.code)) + CODE + job.code
     body = _packed(job)
     return HEADER.pack(len(body)) + body
@@ -108,7 +112,7 @@ def session_frame(job: Job) -> bytes:
     """
     The frame that starts *job* in the process of a session.
     """
-    body = (SHOWN + job.code if job.code is not None and _beside_code(job) == _SHOWS
+    body = (SHOWN + job.code if job.code is not None and _beside_code(job) == _SHOWS_BESIDE
             else job_frame(job)[HEADER.size:])
     return HEADER.pack(len(SESSION) + len(body)) + SESSION + body
 
@@ -129,13 +133,6 @@ def read_variables(body: bytes) -> dict[str, str]:
     variables = msgpack.unpackb(body[len(VARIABLES):])
     assert isinstance(variables, dict)
     return variables
-
-
-def _beside_code(job: Job) -> Job:
-    """
-    The fields of *job* that a process gets besides the code.
-    """
-    return replace(job, code=None, limits=_NOTHING.limits, label="")
 
 
 def _packed(job: Job) -> bytes:

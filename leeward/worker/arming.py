@@ -110,7 +110,7 @@ class Arming:
         """
         The number of runners that are being armed, or wait for their turn.
         """
-        return self._waits + sum(runner.state is RunnerState.ARMING for runner in self.runners.values())
+        return self._waits + len([1 for runner in self.runners.values() if runner.state is RunnerState.ARMING])
 
     # --- asking for one -------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Arming:
         Ask for a turn to arm a runner if one is wanted: for the next job and `spares` more, but no
         more than jobs are left here. One at a time: a keeper makes them one after the other.
         """
-        if self.count or not self.wanted():
+        if self._waits or not self.wanted() or self.count:
             return
         self._waits = True
         self._worker.want_turn()

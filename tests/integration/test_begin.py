@@ -142,6 +142,8 @@ class Silent:
     A log that nobody reads.
     """
 
+    details = False
+
     def debug(self, event: str, /, **fields: object) -> None:
         return
 

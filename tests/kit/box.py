@@ -127,6 +127,8 @@ class Journal:
     A log that keeps what it is told.
     """
 
+    details = True
+
     def __init__(self) -> None:
         self.rows: list[tuple[str, dict[str, object]]] = []
 

@@ -162,8 +162,15 @@ class Log:
         """
         self._least, self._as_json = _LEVELS[level], as_json
 
+    @property
+    def details(self) -> bool:
+        """
+        Are lines of level debug written? Whoever has many asks before they are made.
+        """
+        return self._least <= _LEVELS["debug"]
+
     def debug(self, event: str, /, **fields: object) -> None:
-        if self._least <= _LEVELS["debug"]:
+        if self.details:
             self._log("debug", event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:

@@ -122,9 +122,10 @@ class Metrics:
 
     def _user(self, uid: int) -> User:
         name = str(uid)
-        if name not in self.users and len(self.users) >= MOST_USERS:
-            name = OTHER
-        return self.users.setdefault(name, User())
+        user = self.users.get(name)
+        if user is None:
+            user = self.users.setdefault(name if len(self.users) < MOST_USERS else OTHER, User())
+        return user
 
     def job_ended(self, result: Result, waited: float, cancelled: bool, user: int) -> None:
         """

@@ -23,6 +23,8 @@ SEAL = Seal("", b"", b"", ("KEY",))
 
 
 class Log:
+    details = False
+
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, object]]] = []
 
