@@ -29,8 +29,11 @@ _NAME = re.compile(r"leeward-(\d+)-(\d+)(?:-\d+)?")
 #: Folders below the mount that are searched. Daemons aren't nested deeper, and a large host has thousands of folders.
 _DEPTH = 8
 
-#: Seconds that the processes of a dead daemon get to vanish after SIGKILL.
+#: Seconds that the processes of all dead daemons together get to vanish after SIGKILL.
 _PATIENCE_S = 1.0
+
+#: Processes that are waited for at one time.
+_AWAITED = 64
 
 
 def name(pid: int | None = None) -> str:
@@ -70,18 +73,20 @@ def make(parent: Group) -> Group:
 
 def sweep(hierarchies: Iterable[Hierarchy]) -> int:
     """
-    Remove the homes of this user's dead daemons; return the number of these daemons.
+    Remove the homes of this user's dead daemons; return the number of these daemons. Groups whose processes don't end
+    in time are left to the next sweep.
     """
-    names = set()
-    for hierarchy in hierarchies:
-        for path in _homes(hierarchy.mount):
-            with contextlib.suppress(KernelRefusal, OSError):
-                home = Group.at(path)
-                if _deserted(home):
-                    names.add(home.name)
-                    _destroy(home)
-                home.close()
-    return len(names)
+    with contextlib.ExitStack() as held:  # with their locks, which keep other sweeps away
+        homes: list[Group] = []
+        for hierarchy in hierarchies:
+            for path in _homes(hierarchy.mount):
+                with contextlib.suppress(KernelRefusal, OSError):
+                    home = Group.at(path)
+                    held.callback(home.close)
+                    if _deserted(home):
+                        homes.append(home)
+        _destroy([below for home in homes for below, _, _ in os.walk(home.path, topdown=False)])
+        return len({home.name for home in homes})
 
 
 def _homes(mount: str) -> Iterator[str]:
@@ -107,22 +112,40 @@ def _deserted(home: Group) -> bool:
     return True
 
 
-def _destroy(group: Group) -> bool:
+def _destroy(paths: list[str]) -> None:
     """
-    Remove *group* and all in it, with the processes that still run there.
+    Remove the groups *paths*, each behind those in it, with the processes that still run there. All have the same
+    _PATIENCE_S, so one with a process that can't be killed, frozen or in a call that doesn't end, delays the start no
+    further and is in no other's way.
     """
-    for child in group.children():
-        _destroy(group.child(child))
     deadline = time.monotonic() + _PATIENCE_S
-    while not group.remove():
-        pidfds = [fd for fd in map(pidfd_of, group.processes()) if fd >= 0]
-        group.kill()
+    while True:
+        pidfds: list[int] = []
+        paths = [path for path in paths if not _removed(path, pidfds)]
         left = deadline - time.monotonic()
-        if left <= 0:
-            group.close()
+        if paths or pidfds:
+            _await(pidfds, max(0.0, left) if paths else 0.0)
+        if not paths or left <= 0:
+            return
+
+
+def _removed(path: str, pidfds: list[int]) -> bool:
+    """
+    Remove the group *path*, or kill what is in it, and add descriptors of that to *pidfds*. Returns whether it needs no
+    further look.
+    """
+    try:
+        group = Group.at(path)
+        try:
+            if group.remove():
+                return True
+            pidfds += [fd for fd in map(pidfd_of, group.processes()[:_AWAITED - len(pidfds)]) if fd >= 0]
+            group.kill()
             return False
-        _await(pidfds, left)
-    return True
+        finally:
+            group.close()
+    except (KernelRefusal, OSError):
+        return True  # it is gone, or isn't ours to remove
 
 
 def _await(pidfds: list[int], seconds: float) -> None:
