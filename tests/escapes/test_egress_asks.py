@@ -79,7 +79,7 @@ tell(said)
 
 
 @pytest.mark.smoke
-@pytest.mark.no_single_lock("the daemon's socket is in no view; abstract names are those of the sandbox's network namespace")
+@pytest.mark.no_single_lock("no view has the daemon's socket, and abstract names are the sandbox's own")
 def test_c297_cannot_answer_its_own_ask(daemon: LiveDaemon, host: Servers) -> None:
     """
     While a thread of a job waits for an answer, others look for the daemon: by its socket's path, below /proc, by an

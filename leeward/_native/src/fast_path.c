@@ -109,6 +109,7 @@ void lw_fast_path_close(struct lw_loop *loop)
 	lw_fast_path_drop_refusal(path);
 	free(path->entries);
 	free(path->buckets);
+	free(path->sessions);
 	free(path->offered);
 	free(path);
 }
@@ -144,6 +145,11 @@ static uint32_t *bucket_of(const struct lw_fast_path *path, uint64_t number)
 	return &path->buckets[number & (path->count - 1)]; /* runners are numbered in turn */
 }
 
+static uint32_t *sessions_of(const struct lw_fast_path *path, uint64_t session, int stream)
+{
+	return &path->sessions[(31 * session + (uint64_t)stream) & (path->count - 1)];
+}
+
 static void put_in_bucket(struct lw_fast_path *path, uint32_t at)
 {
 	uint32_t *bucket = bucket_of(path, path->entries[at].offer.number);
@@ -152,12 +158,25 @@ static void put_in_bucket(struct lw_fast_path *path, uint32_t at)
 	*bucket = at;
 }
 
+static bool is_in_session(const struct lw_entry *entry)
+{
+	return entry->offer.session && LW_HELD <= entry->state;
+}
+
+static void put_in_session(struct lw_fast_path *path, uint32_t at)
+{
+	uint32_t *bucket = sessions_of(path, path->entries[at].offer.session, path->entries[at].stream);
+
+	path->entries[at].next_in_session = *bucket;
+	*bucket = at;
+}
+
 /* Make room for more entries, whose count is a power of two. Their places stay the same. */
 static int grow(struct lw_fast_path *path)
 {
 	uint32_t before = path->count, count = before ? 2 * before : 8;
 	struct lw_entry *entries = realloc(path->entries, count * sizeof(*entries));
-	uint32_t *offered, *buckets;
+	uint32_t *offered, *buckets, *sessions;
 
 	if (!entries)
 		return -ENOMEM;
@@ -170,47 +189,104 @@ static int grow(struct lw_fast_path *path)
 	if (!buckets)
 		return -ENOMEM;
 	path->buckets = buckets;
+	sessions = realloc(path->sessions, count * sizeof(*sessions));
+	if (!sessions)
+		return -ENOMEM;
+	path->sessions = sessions;
 	memset(entries + before, 0, (count - before) * sizeof(*entries));
 	memset(buckets, 0xff, count * sizeof(*buckets)); /* LW_NOWHERE */
+	memset(sessions, 0xff, count * sizeof(*sessions));
 	path->count = count;
 	for (uint32_t at = count; at-- > before;) {
 		entries[at].next_vacant = path->vacant;
 		path->vacant = at;
 	}
-	for (uint32_t at = 0; at < before; at++) /* none of which is vacant */
+	for (uint32_t at = 0; at < before; at++) { /* none of which is vacant */
 		put_in_bucket(path, at);
+		if (is_in_session(&entries[at]))
+			put_in_session(path, at);
+	}
 	return 0;
 }
 
-/* It is this stream's from now on. */
-static void join(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream)
+/* The list of its stream's that an entry in this state is in. */
+static uint32_t *list_of(const struct lw_entry *entry, struct lw_stream *stream)
 {
-	entry->stream = stream->fd;
-	entry->stream_generation = stream->generation;
-	entry->next_of_stream = stream->first_entry;
-	stream->first_entry = (uint32_t)(entry - path->entries);
+	return LW_RUNNING == entry->state ? &stream->first_running : &stream->first_held;
 }
 
-/* Take place `at` out of a list that it is in. */
-static void take_out(struct lw_fast_path *path, uint32_t *first, uint32_t at, bool of_stream)
+static void take_off_list(struct lw_fast_path *path, const struct lw_entry *entry, uint32_t *first)
 {
-	uint32_t *link = first;
+	uint32_t next = entry->next_of_stream, previous = entry->previous_of_stream;
+
+	*(LW_NOWHERE == previous ? first : &path->entries[previous].next_of_stream) = next;
+	if (LW_NOWHERE != next)
+		path->entries[next].previous_of_stream = previous;
+}
+
+/* It is this stream's from now on, and in this state. */
+static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream,
+			enum lw_entry_state state)
+{
+	uint32_t at = (uint32_t)(entry - path->entries), *first;
+	bool is_new = LW_OFFERED == entry->state;
+
+	if (!is_new)
+		take_off_list(path, entry, list_of(entry, stream));
+	entry->state = state;
+	entry->stream = stream->fd;
+	entry->stream_generation = stream->generation;
+	if (is_new && entry->offer.session)
+		put_in_session(path, at);
+	first = list_of(entry, stream);
+	entry->next_of_stream = *first;
+	entry->previous_of_stream = LW_NOWHERE;
+	if (LW_NOWHERE != *first)
+		path->entries[*first].previous_of_stream = at;
+	*first = at;
+}
+
+/* Take place `at` out of a bucket that it is in. */
+static void take_out(struct lw_fast_path *path, uint32_t *bucket, uint32_t at, bool of_session)
+{
+	uint32_t *link = bucket;
 
 	while (*link != at && LW_NOWHERE != *link)
-		link = of_stream ? &path->entries[*link].next_of_stream : &path->entries[*link].next_in_bucket;
+		link = of_session ? &path->entries[*link].next_in_session : &path->entries[*link].next_in_bucket;
 	if (*link == at)
-		*link = of_stream ? path->entries[at].next_of_stream : path->entries[at].next_in_bucket;
+		*link = of_session ? path->entries[at].next_in_session : path->entries[at].next_in_bucket;
 }
 
 /* The runner has a request now. */
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
 		  double started)
 {
-	if (LW_HELD != entry->state)
-		join(path, entry, stream);
-	entry->state = LW_RUNNING;
+	path->held_count -= LW_HELD == entry->state;
+	put_on_list(path, entry, stream, LW_RUNNING);
 	entry->id = id;
 	entry->started = started;
+}
+
+/* The runner waits for the next request of its session. */
+void lw_entry_hold(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream)
+{
+	put_on_list(path, entry, stream, LW_HELD);
+	path->held_count++;
+}
+
+/* The runner of this stream's session that waits for a request; NULL if there is none. */
+struct lw_entry *lw_entry_held(const struct lw_fast_path *path, const struct lw_stream *stream, uint64_t session)
+{
+	uint32_t at = path->count ? *sessions_of(path, session, stream->fd) : LW_NOWHERE;
+
+	for (; LW_NOWHERE != at; at = path->entries[at].next_in_session) {
+		struct lw_entry *entry = &path->entries[at];
+
+		if (LW_HELD == entry->state && entry->offer.session == session && entry->stream == stream->fd &&
+		    entry->stream_generation == stream->generation)
+			return entry;
+	}
+	return NULL;
 }
 
 /* Take the runner into an entry, and wait for its reply. Returns 0 or -errno. */
@@ -254,9 +330,7 @@ int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 	if (failed)
 		return failed;
 	if (offer->session) {
-		path->entries[at].state = LW_HELD;
-		join(path, &path->entries[at], loop->slots[offer->stream].stream);
-		path->held_count++;
+		lw_entry_hold(path, &path->entries[at], loop->slots[offer->stream].stream);
 	} else {
 		path->offered[path->offered_count++] = at;
 	}
@@ -288,8 +362,10 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 
 	lw_loop_forget(loop, entry->offer.reply);
 	take_out(path, bucket_of(path, entry->offer.number), at, false);
+	if (is_in_session(entry))
+		take_out(path, sessions_of(path, entry->offer.session, entry->stream), at, true);
 	if (slot)
-		take_out(path, &slot->stream->first_entry, at, true);
+		take_off_list(path, entry, list_of(entry, slot->stream));
 	for (; LW_OFFERED == entry->state && from < path->offered_count; from++)
 		if (path->offered[from] != at)
 			path->offered[to++] = path->offered[from];
@@ -322,8 +398,10 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 /* A client has gone. Its jobs are the owner's to end. */
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 {
-	while (LW_NOWHERE != stream->first_entry)
-		lw_entry_vacate(loop, &loop->fast_path->entries[stream->first_entry]);
+	while (LW_NOWHERE != stream->first_running)
+		lw_entry_vacate(loop, &loop->fast_path->entries[stream->first_running]);
+	while (LW_NOWHERE != stream->first_held)
+		lw_entry_vacate(loop, &loop->fast_path->entries[stream->first_held]);
 }
 
 /* Bytes that wait in a pipe; more than there can be where the kernel doesn't tell. */

@@ -19,11 +19,12 @@ enum lw_entry_state {
 	LW_RUNNING, /* has a request, whose answer is waited for */
 };
 
-/* One runner of the fast path. It is in three lists at most: of those in its bucket; and of its stream's, if it is held
- * or has a request of a stream; or, vacant, of the vacant. */
+/* One runner of the fast path. It is in the list of its number's bucket; if it is held or has a request, in the one of
+ * its stream's that are held or that run, and of a session in that of its session's bucket; vacant, in that of the
+ * vacant alone. A connection may hold thousands, so no request looks through those that are held. */
 struct lw_entry {
 	enum lw_entry_state state;
-	uint32_t next_in_bucket, next_of_stream, next_vacant;
+	uint32_t next_in_bucket, next_in_session, next_of_stream, previous_of_stream, next_vacant;
 	struct lw_offer offer;
 	uint32_t room; /* bytes that its job pipe takes at once */
 	int stream; /* where the request comes from and the answer goes; of a session also while it is held */
@@ -38,6 +39,7 @@ struct lw_fast_path {
 	int64_t after_start_ns, after_answer_ns; /* for which a turn goes on */
 	struct lw_entry *entries;
 	uint32_t *buckets; /* `count` of them: by the runner's number, the first entry */
+	uint32_t *sessions; /* as many: by the session's number and its stream, the first entry */
 	uint32_t vacant; /* the first one */
 	uint32_t *offered; /* places of those that are LW_OFFERED; the last one is taken first */
 	uint32_t count, offered_count, held_count;
@@ -51,6 +53,8 @@ struct lw_fast_path {
 
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
 		  double started);
+void lw_entry_hold(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream);
+struct lw_entry *lw_entry_held(const struct lw_fast_path *path, const struct lw_stream *stream, uint64_t session);
 void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry);
 void lw_tell_first(struct lw_loop *loop, const struct lw_event *event);
 size_t lw_pipe_bytes(int pipe);

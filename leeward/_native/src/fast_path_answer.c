@@ -195,8 +195,7 @@ void lw_fast_path_replied(struct lw_loop *loop, uint32_t at)
 						.at = ended, .cpu = figures.cpu, .peak = figures.peak });
 	if (entry->offer.session) {
 		entry->offer.time_before += figures.cpu;
-		entry->state = LW_HELD;
-		path->held_count++;
+		lw_entry_hold(path, entry, slot->stream);
 	} else {
 		lw_entry_vacate(loop, entry);
 	}

@@ -88,8 +88,8 @@ static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream
 		if (LW_EVENT_DONE == event->kind && event->fd == stream->fd && event->id == id)
 			return true;
 	}
-	for (uint32_t at = stream->first_entry; LW_NOWHERE != at; at = path->entries[at].next_of_stream)
-		if (LW_RUNNING == path->entries[at].state && path->entries[at].id == id)
+	for (uint32_t at = stream->first_running; LW_NOWHERE != at; at = path->entries[at].next_of_stream)
+		if (path->entries[at].id == id)
 			return true;
 	return false;
 }
@@ -122,12 +122,9 @@ static ssize_t write_job(const struct lw_templates *templates, const struct lw_e
 static struct lw_entry *next(const struct lw_fast_path *path, const struct lw_stream *stream,
 			     const struct request *request)
 {
-	if (!request->session)
-		return path->offered_count ? &path->entries[path->offered[path->offered_count - 1]] : NULL;
-	for (uint32_t at = stream->first_entry; LW_NOWHERE != at; at = path->entries[at].next_of_stream)
-		if (LW_HELD == path->entries[at].state && path->entries[at].offer.session == request->session)
-			return &path->entries[at];
-	return NULL;
+	if (request->session)
+		return lw_entry_held(path, stream, request->session);
+	return path->offered_count ? &path->entries[path->offered[path->offered_count - 1]] : NULL;
 }
 
 /* Give the request to a runner that is offered; false if there is none that takes it. */
@@ -158,10 +155,7 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 							.data = request->code, .size = request->size,
 							.value = (int64_t)size - written, .at = started });
 		loop->pressing |= written < (ssize_t)size;
-		if (request->session)
-			path->held_count--;
-		else
-			path->offered_count--;
+		path->offered_count -= !request->session;
 		lw_entry_run(path, entry, stream, request->id, started);
 		return true;
 	}

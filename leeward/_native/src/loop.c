@@ -224,7 +224,7 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
 	loop->generation = (loop->generation + 1) & 0xffffff;
 	loop->slots[fd] = (struct lw_slot){ .kind = LW_STREAM, .generation = loop->generation, .stream = stream };
 	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = true,
-				      .guarded = guarded, .first_entry = LW_NOWHERE };
+				      .guarded = guarded, .first_running = LW_NOWHERE, .first_held = LW_NOWHERE };
 	failed = loop->way->add(loop, fd);
 	if (failed) {
 		loop->slots[fd].kind = LW_FREE;

@@ -47,7 +47,7 @@ struct lw_stream {
 	bool halfway;	 /* the owner's last bytes were taken in part: the rest must come next */
 	uint32_t events; /* epoll: what is waited for */
 	uint32_t refused; /* how many were, in this turn */
-	uint32_t first_entry; /* of its runners on the fast path: fast_path.h */
+	uint32_t first_running, first_held; /* of its runners on the fast path: fast_path.h */
 	struct lw_bytes waiting; /* answers of the fast path that the kernel hasn't taken */
 	struct lw_bytes sending; /* ring: those of them that are in a send */
 	size_t sent;
