@@ -251,7 +251,7 @@ def test_a_keyboard_interrupt_is_not_caught(reactor: Reactor) -> None:
 #: Where a callback stands among the arguments.
 REGISTERS = {"watch": (2,), "_watch": (2,), "at": (1,), "after": (1,), "soon": (0,), "accept": (1, 2)}
 #: Parameters by which one comes to the loop, whose callers are looked at as well.
-ON_ITS_WAY = {"loop/reactor.py": {"callback", "call"}, "run/execution.py": {"callback"}}
+ON_ITS_WAY = {"loop/reactor.py": {"callback", "call"}, "run/execution.py": {"callback"}, "worker/arming.py": {"missed"}}
 
 
 def registered(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
