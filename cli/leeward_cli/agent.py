@@ -3,14 +3,13 @@
 
 Runs in:   the CLI, by click.
 
-`start` comes here for its help, for completion and for a line that is wrong; else `agent_line` reads it.
+`start` is in a module of its own, which `main` runs without this one.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,12 @@ import click
 from leeward.errors import BadRequest, DaemonError, LeewardError
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli.agent_line import NONE, START, split_arguments
+from leeward_cli.agent_start_command import SOCKET, known_agents, start
 from leeward_cli.job import complain
-from leeward_cli.options import UsageError
 
 if TYPE_CHECKING:
     from leeward.agents.instances import Instance, InstanceRegistry
 
-_SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 #: Seconds that an agent has to end after a signal, and then its sandbox.
 _STOP_S = 20.0
 
@@ -57,60 +54,11 @@ def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[s
         return []
 
 
-def _known(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    from leeward.agents.definition import definition_names
-    from leeward.agents.places import config_home
-
-    return [name for name in definition_names(config_home(os.environ)) if name.startswith(begun)]
-
-
-class _Start(click.Command):
-    """
-    What follows the first `--` is the agent's, whether PATH is given or not.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        before, arguments = split_arguments(args)
-        rest = super().parse_args(ctx, before)
-        ctx.params["arguments"] = (*ctx.params.get("arguments", ()), *arguments)
-        return rest
-
-
-def _of_table(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(START):
-        if option.value:
-            given: dict[str, Any] = {"metavar": option.value, "multiple": option.many,
-                                     "type": click.FloatRange(min=0, min_open=True) if option.kind is float else str}
-            if not option.many and option.parameter not in NONE:
-                given["default"] = ""
-        else:
-            given = {"default": None} if option.off else {"is_flag": True}
-        name = f"{option.name}/--no-{option.name[2:]}" if option.off else option.name
-        command = click.option(name, option.parameter, help=option.help, **given)(command)
-    return command
-
-
-@agent.command(cls=_Start)
-@_of_table
-@click.argument("name", metavar="AGENT", shell_complete=_known)
-@click.argument("path", metavar="[PATH]", default=".", type=click.Path())
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
-def start(name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
-    """
-    Start AGENT on the project PATH, and be its terminal until it ends.
-
-    ARGUMENTS are the agent's. The exit status is its own; 130, 143 or 129 after SIGINT, SIGTERM or SIGHUP.
-    """
-    from leeward_cli import agent_start
-
-    try:
-        return agent_start.start(name, path, arguments, **options)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from None
+agent.add_command(start)
 
 
 @agent.command("list")
-@_SOCKET
+@SOCKET
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def list_(socket: str | None, as_json: bool) -> None:
     """
@@ -147,7 +95,7 @@ def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
 
 
 @agent.command(context_settings={"ignore_unknown_options": False})
-@_SOCKET
+@SOCKET
 @click.option("--terminal/--no-terminal", default=None,
               help="Give it a terminal.  [default: where standard input and output are one]")
 @click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
@@ -182,7 +130,7 @@ def _inside(instance: Instance, socket: str | None) -> str | None:
 
 
 @agent.command()
-@_SOCKET
+@SOCKET
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True, shell_complete=_running)
 def stop(socket: str | None, names: tuple[str, ...]) -> int:
     """
@@ -228,7 +176,7 @@ def _signal(running: InstanceRegistry, found: Instance) -> None:
 
 
 @agent.command()
-@_SOCKET
+@SOCKET
 @click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 @click.option("--network", is_flag=True, help="Show the hosts that it tried to reach, and the decisions.")
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
@@ -249,8 +197,8 @@ def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
 
 
 @agent.command()
-@_SOCKET
-@click.argument("name", metavar="AGENT", shell_complete=_known)
+@SOCKET
+@click.argument("name", metavar="AGENT", shell_complete=known_agents)
 def doctor(socket: str | None, name: str) -> int:
     """
     Say what AGENT needs and what is missing: its program, an account, its hosts, a sandbox.

@@ -39,17 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given is not None:
             return _serve(given)
     if command == "agent":
-        gc.disable()  # until an agent is started, which enables it: what is imported stays
-        try:
-            status = _agent(argv)
-        finally:
-            gc.enable()
-        if status is not None:
-            return status
-        from leeward_cli.agent import agent
-        from leeward_cli.groups import run_alone
-
-        return run_alone(agent, argv)
+        return _agent(argv)
     if command not in _OWN or "--help" in options or "-h" in options:
         from leeward_cli.full import app
 
@@ -61,31 +51,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _agent(argv: list[str]) -> int | None:
+def _agent(argv: list[str]) -> int:
     """
-    `agent start` without click; None for all that click has to say something about.
+    By click, without the other groups; `start`, for which somebody waits, without the other commands.
     """
     if argv[1:2] != ["start"]:
-        return None
-    from leeward_cli.agent_line import parse_start
-    from leeward_cli.options import UsageError
+        from leeward_cli.agent import agent
+        from leeward_cli.groups import run_alone
 
-    given = parse_start(argv[2:])
-    if given is None:
-        return None
-    from leeward.errors import LeewardError
-    from leeward_cli.agent_start import start
-    from leeward_cli.job import complain
-
+        return run_alone(agent, argv)
+    gc.disable()  # until an agent is started, which enables it: what is imported stays
     try:
-        return start(**given)
-    except UsageError:
-        return None  # nothing has begun, and click says it once more
-    except LeewardError as error:
-        complain(str(error))
-        return 1
-    except KeyboardInterrupt:
-        return die_by("SIGINT")
+        from leeward_cli.agent_start_command import alone
+        from leeward_cli.groups import run_alone
+
+        return run_alone(alone, argv)
+    finally:
+        gc.enable()
 
 
 def _own(command: str, argv: list[str]) -> int:

@@ -1,0 +1,81 @@
+"""
+The command line of `leeward agent start`.
+
+Runs in:   the CLI, by click. The user waits for the agent: no other command is made for this one, and what a start does
+           (`leeward_cli.agent_start`) is imported when the line is known to be right.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from leeward_cli.options import UsageError
+
+SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+
+
+class _Start(click.Command):
+    """
+    What follows the first `--` is the agent's, whether PATH is given or not.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:end])
+        ctx.params["arguments"] = (*ctx.params.get("arguments", ()), *args[end + 1:])
+        return rest
+
+
+def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """
+    The agents whose names begin so, for a shell's completion.
+    """
+    from leeward.agents.definition import definition_names
+    from leeward.agents.places import config_home
+
+    return [name for name in definition_names(config_home(os.environ)) if name.startswith(begun)]
+
+
+@click.command("start", cls=_Start)
+@SOCKET
+@click.option("--debug", is_flag=True, help="A shell in place of the agent, in the same sandbox.")
+@click.option("--overlay", is_flag=True, help="Work on a copy: show what has changed at the end, and ask.")
+@click.option("--apply/--no-apply", "applied", default=None, help="With --overlay: don't ask at the end.")
+@click.option("--approved", is_flag=True, help="Work on a copy in the profile `approved`: a person decides what leaves"
+                                               " it, by `leeward approvals`.")
+@click.option("--profile", metavar="NAME", default="", help="Another profile than `agent`, based on it.")
+@click.option("--rebuild", is_flag=True, help="Fetch and unpack the packages of `dependencies` anew.")
+@click.option("--unrestricted-network", is_flag=True, help="Allow all public hosts, in place of the agent's own.")
+@click.option("--dump-network-access", metavar="FILE", help="Write the names that were allowed and denied to FILE.")
+@click.option("--library", "libraries", metavar="PATH[:MOUNT][:rw]", multiple=True,
+              help="A further folder of the host, to be read unless :rw says otherwise.")
+@click.option("--egress", metavar="NAME", default="", help="The daemon's policy that bounds it.  [default: agent]")
+@click.option("--trust-project", is_flag=True, help="Accept the grants that the project's own settings ask for.")
+@click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True),
+              help="End it after this time.")
+@click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 8G.")
+@click.option("--terminal/--no-terminal", default=None,
+              help="Give it a terminal.  [default: where standard input and output are one]")
+@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
+@click.argument("name", metavar="AGENT", shell_complete=known_agents)
+@click.argument("path", metavar="[PATH]", default=".", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
+def start(name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """
+    Start AGENT on the project PATH, and be its terminal until it ends.
+
+    ARGUMENTS are the agent's. The exit status is its own; 130, 143 or 129 after SIGINT, SIGTERM or SIGHUP.
+    """
+    from leeward_cli import agent_start
+
+    try:
+        return agent_start.start(name, path, arguments, **options)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+#: `leeward agent` with this command alone.
+alone = click.Group("agent", {"start": start})

@@ -1,0 +1,94 @@
+"""
+The command line of `leeward agent start`.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leeward_cli import agent_start, passing
+from leeward_cli.main import main
+
+NOTHING: dict[str, Any] = {
+    "path": ".", "arguments": (), "socket": None, "debug": False, "overlay": False, "applied": None, "approved": False,
+    "profile": "", "rebuild": False, "unrestricted_network": False, "dump_network_access": None, "libraries": (),
+    "egress": "", "trust_project": False, "timeout": None, "memory": "", "terminal": None, "raw": False}
+
+RIGHT: tuple[tuple[list[str], dict[str, Any]], ...] = (
+    (["claude"], {}),
+    (["claude", "dir", "--", "-p", "do it", "--debug"], {"path": "dir", "arguments": ("-p", "do it", "--debug")}),
+    (["claude", "--", "--memory"], {"arguments": ("--memory",)}),
+    (["claude", "--", "--", "x"], {"arguments": ("--", "x")}),
+    (["claude", "dir", "word", "--", "more"], {"path": "dir", "arguments": ("word", "more")}),
+    (["--debug", "claude", "--raw"], {"debug": True, "raw": True}),
+    (["claude", "--apply", "--no-apply"], {"applied": False}),
+    (["claude", "--library", "a", "--library=b:/c:rw"], {"libraries": ("a", "b:/c:rw")}),
+    (["claude", "--timeout=90", "--memory", "8G", "--no-terminal"],
+     {"timeout": 90.0, "memory": "8G", "terminal": False}),
+)
+
+WRONG = (
+    [], ["--debug"], ["claude", "-p"], ["claude", "--bug"], ["claude", "--debug=1"], ["claude", "--memory"],
+    ["claude", "--timeout", "soon"], ["claude", "--timeout", "0"], ["claude", "--no-debug"], ["--", "claude"],
+)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    def start(name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
+        found.append({"name": name, "path": path, "arguments": arguments, **options})
+        return 7
+
+    monkeypatch.setattr(agent_start, "start", start)
+    return found
+
+
+@pytest.mark.parametrize(("argv", "given"), RIGHT, ids=[" ".join(argv) for argv, _ in RIGHT])
+def test_what_a_line_asks_for(argv: list[str], given: dict[str, Any], started: list[dict[str, Any]]) -> None:
+    assert 7 == main(["agent", "start", *argv])
+    assert [NOTHING | {"name": "claude"} | given] == started
+
+
+@pytest.mark.parametrize("argv", WRONG, ids=" ".join)
+def test_a_wrong_line_starts_nothing(argv: list[str], started: list[dict[str, Any]],
+                                     capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["agent", "start", *argv])
+    assert not started
+    assert "Error: " in capsys.readouterr().err
+
+
+def test_a_start_imports_no_other_command() -> None:
+    program = ("import sys; from leeward_cli.main import main; main(['agent', 'start', '--help']);"
+               " print(*sys.modules, file=sys.stderr)")
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("Usage: leeward agent start")
+    assert not {"leeward_cli.agent", "leeward_cli.full", "leeward_cli.agent_start"} & set(done.stderr.split())
+
+
+def test_garbage_is_collected_once_the_agent_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its program looks for new names in the project for as long as the agent runs.
+    """
+    seen: list[bool] = []
+
+    def start(*_words: object, **_options: object) -> int:
+        seen.append(gc.isenabled())
+        run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}))
+        return agent_start._attended(run, False, False, False, None)
+
+    def pass_on(_process: object, _raw: bool) -> int:
+        seen.append(gc.isenabled())
+        return 3
+
+    monkeypatch.setattr(agent_start, "start", start)
+    monkeypatch.setattr(passing, "pass_on", pass_on)
+    assert 3 == main(["agent", "start", "claude"])
+    assert [False, True, True] == [*seen, gc.isenabled()]
