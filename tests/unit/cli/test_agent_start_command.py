@@ -52,13 +52,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("argv", "given"), RIGHT, ids=[" ".join(argv) for argv, _ in RIGHT])
-def test_what_a_line_asks_for(argv: list[str], given: dict[str, Any], started: list[dict[str, Any]]) -> None:
+def test_a_valid_line_starts_the_agent_with_its_parameters(
+        argv: list[str], given: dict[str, Any], started: list[dict[str, Any]]) -> None:
     assert 7 == main(["agent", "start", *argv])
     assert [NOTHING | {"name": "claude"} | given] == started
 
 
 @pytest.mark.parametrize("argv", WRONG, ids=" ".join)
-def test_a_wrong_line_starts_nothing(argv: list[str], started: list[dict[str, Any]],
+def test_an_invalid_line_starts_nothing(argv: list[str], started: list[dict[str, Any]],
                                      capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == main(["agent", "start", *argv])
     assert not started
@@ -73,7 +74,7 @@ def test_a_start_imports_no_other_command() -> None:
     assert not {"leeward_cli.agent", "leeward_cli.full", "leeward_cli.agent_start"} & set(done.stderr.split())
 
 
-def test_garbage_is_collected_once_the_agent_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Its program looks for new names in the project for as long as the agent runs.
     """
