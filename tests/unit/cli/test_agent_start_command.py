@@ -74,6 +74,24 @@ def test_a_start_imports_no_other_command() -> None:
     assert not {"leeward_cli.agent", "leeward_cli.full", "leeward_cli.agent_start"} & set(done.stderr.split())
 
 
+def test_a_start_that_leaves_at_once_has_printed_everything() -> None:
+    program = """
+import click
+from leeward_cli import agent_start, main
+
+def start(*_words, **_options):
+    print("x" * 200_000)
+    click.echo("told", err=True)
+    return 7
+
+agent_start.start = start
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", program, "agent", "start", "claude"], capture_output=True,
+                          text=True, check=False, timeout=60)
+    assert (7, "x" * 200_000 + "\n", "told\n") == (done.returncode, done.stdout, done.stderr)
+
+
 def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Its program looks for new names in the project for as long as the agent runs.
