@@ -1,7 +1,7 @@
 """
 A job's output on ours while the job runs: what has come so far, and at the end the rest.
 
-Runs in:   the CLI. leeward/capi/command/live.c is the same in C.
+Runs in:   the CLI. leeward/capi/await.c and command/exec_job.c do the same in C.
 Trust:     none in what is shown; an answer that is none ends the connection.
 
 Theory of operation. Most jobs are over before anybody would notice that their output came late. So the first request

@@ -40,7 +40,7 @@ def mappings(beginning: str = "") -> list[list[str]]:
         return list(json.loads(box.run(MAPS).stdout))
 
 
-def test_what_it_has_written_is_a_files() -> None:
+def test_memory_that_the_zygote_has_written_is_a_files() -> None:
     found, other = mappings(), mappings(OFF)
 
     assert any("leeward_zygote" in line[-1] for line in found)
@@ -64,7 +64,7 @@ def bytes_with(rights: str, lines: list[list[str]]) -> int:
 
 
 @pytest.mark.parametrize("rights", ["r-xp", "r--p", "rwxp"])
-def test_nothing_becomes_writable_or_a_program(rights: str) -> None:
+def test_no_mapping_becomes_writable_or_executable(rights: str) -> None:
     """
     As much as before is constant, relocated tables (RELRO) among it, and as much can be run.
     """

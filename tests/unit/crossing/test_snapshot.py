@@ -55,7 +55,7 @@ def test_a_file_that_is_no_library_is_left() -> None:
     assert 0xd0000 not in taken()
 
 
-def test_each_comes_with_the_mapping_before_it() -> None:
+def test_a_mapping_comes_with_the_one_before_it() -> None:
     before = {mapping.start: before for mapping, before in known(MAPS.splitlines(), (0, 0), 0)}
 
     assert before[0x10000] is None
@@ -88,7 +88,7 @@ def test_so_are_constants_before_what_was_relocated() -> None:
     library(0, 8, "r--p", "b.so"),
     library(0, 7, "r--p"),
 ])
-def test_nothing_else_before_it_is_taken(before: Mapping | None) -> None:
+def test_no_other_mapping_before_it_is_taken(before: Mapping | None) -> None:
     relocated = library(8 * PAGE, 1, "r--p")
 
     assert [(relocated.start, PAGE, READ)] == parts(relocated, before, [relocated.start])
