@@ -356,7 +356,7 @@ FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] =
 _NEEDED: dict[str, tuple[str, ...]] = {
     "cancel": ("target",), "session_reset": ("session",), "session_close": ("session",), "interrupt": ("session",),
     "slot": ("slot", "length"), "function_take": ("target",), "function_answer": ("target", "call"),
-    "kept_read": ("target",), "kept_drop": ("target",),
+    "kept_read": ("target",), "kept_drop": ("target",), "output_take": ("target",),
     **egress_requests.NEEDED, **sandbox_requests.NEEDED, **file_requests.NEEDED,
 }
 

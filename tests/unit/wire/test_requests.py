@@ -4,6 +4,7 @@ Requests: what is taken, what is refused, and that both ways agree.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -240,6 +241,12 @@ def test_c109_another_version_is_named(version: object) -> None:
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4), max_leaves=8)
+
+
+@pytest.mark.parametrize("op", requests.FIELDS)
+def test_an_operation_without_its_fields_is_a_request_or_refused(op: str) -> None:
+    with suppress(BadRequest):
+        parse_request({"v": VERSION, "id": 1, "op": op})
 
 
 @pytest.mark.thorough
