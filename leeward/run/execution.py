@@ -79,7 +79,7 @@ class Execution:
         self._on_fast_path = False  # the shim waits for the reply
         self.answered = self.over = False
         self._fault, self._started = "", 0.0
-        self.output = self._output = self._open_output(holder.terms.results)
+        self.output = self._open_output(holder.terms.results)
         self._before = self._used = Usage(cpu_time=runner.cpu_before)
         self._errand = Errand(runner)
         self._reply = ReplyReader(self._job)
@@ -116,7 +116,7 @@ class Execution:
         return wire.job_frame(self._job, self._runner.variables)
 
     def _close_pipes(self) -> None:
-        self._output.close_pipes()
+        self.output.close_pipes()
 
     def _judged(self, verdict: Verdict) -> Verdict:
         return verdict
@@ -159,7 +159,7 @@ class Execution:
         job = self._job
         if self._client is None or job.collect or job.display or job.label or job.limits.output < SHORT_OUTPUT:
             return None
-        return self._runner.offer(self._output.out.fd, self._output.err.fd)
+        return self._runner.offer(self.output.out.fd, self.output.err.fd)
 
     def _go_on(self) -> None:
         if self._on_fast_path and self._fast_path is not None:
@@ -176,7 +176,7 @@ class Execution:
         reactor = self._reactor
         self._timers["time"] = reactor.at(self._started + self._job.limits.time, self._out_of_time)
         self._helpers["tick"] = JobTicks(reactor, self._runner, self, self._started)
-        self._helpers["output"] = OutputWatch(reactor, self._output, self, self._started)
+        self._helpers["output"] = OutputWatch(reactor, self.output, self, self._started)
 
     # --- the fast path --------------------------------------------------------
 
@@ -242,7 +242,7 @@ class Execution:
         Nothing of the job has run: give it to another runner.
         """
         self.over = True
-        in_any_case(self._release, self._close_pipes, self._output.drop, partial(self._holder.gone, self))
+        in_any_case(self._release, self._close_pipes, self.output.drop, partial(self._holder.gone, self))
 
     # --- while it runs --------------------------------------------------------
 
@@ -357,7 +357,7 @@ class Execution:
             report = self._report(end, self._reactor.now() - self._started)
         except Exception as error:
             self._reactor.barrier.note(self._finish, error)
-            self._reactor.barrier.steps(self._output.drop)
+            self._reactor.barrier.steps(self.output.drop)
             report = internal("Bug", bug(error), self._reactor.now() - self._started, self._holder.terms.degraded)
         if self.answered:
             report.answered = True
@@ -372,7 +372,7 @@ class Execution:
         try:
             if end is None and self._runner.leaf.needs_ticks:
                 self._runner.tick()  # its processes are still there to be counted
-            before, output = self._before, self._output
+            before, output = self._before, self.output
             usage = self._used = self._runner.leaf.usage()
             if self._stop is not None:
                 verdict = stopped(self._stop, self._fault)
@@ -404,15 +404,15 @@ class Execution:
         Read the rest of the pipes. Returns a sealed memfd of large output, or -1; and the text of a fault.
         """
         try:
-            self._output.take_rest()
-            fault = self._output.take_fault() if faulted else None
-            return self._output.seal(), fault
+            self.output.take_rest()
+            fault = self.output.take_fault() if faulted else None
+            return self.output.seal(), fault
         except OSError:
             self._stop = Stop.STORE
-            self._output.drop()
+            self.output.drop()
             return -1, None
         finally:
-            if self._stop is None and self._output.truncated:
+            if self._stop is None and self.output.truncated:
                 self._stop = Stop.OUTPUT  # reached only by the rest in the pipes
 
     def _give_back(self) -> None:

@@ -285,6 +285,8 @@ def test_c009_cannot_raise_a_capability_without_the_filter(box: Box, only: Only)
 DAEMON = """
 import os, sys
 sys.path.insert(0, {tests!r})
+from kit import points
+points.build()
 from kit.attack import PRELUDE
 from kit.box import Box
 from leeward.run.runner import job_of

@@ -386,6 +386,8 @@ def test_c034_cannot_answer_in_the_supervisors_place(box: Box, only: Only) -> No
 DAEMON = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
+from kit import points
+points.build()
 from kit.box import Box
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
@@ -393,7 +395,7 @@ box = Box(locks={locks!r})
 box.__enter__()
 box.engine.pool.submit(Job(code=sys.stdin.buffer.read(), limits=Limits()), print, 60.0)
 (worker,) = [worker for worker in box.engine.pool.workers if worker.busy]
-output = worker._leasing.execution._output.out
+output = worker._leasing.execution.output.out
 box.reactor.run(lambda: bool(output.head))
 os.kill(worker.pid, signal.SIGSTOP)
 print(worker.pid, worker._leasing.running.pid, output.fd, flush=True)

@@ -756,7 +756,7 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
         ticket = box.engine.pool.submit(Job(code=HOARD.encode()), hoarder.append, 1.0)
         busy = next(worker for worker in box.engine.pool.workers if worker.busy)
         assert busy._leasing.execution is not None
-        stream = busy._leasing.execution._output.out
+        stream = busy._leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         assert errno.ETOOMANYREFS == int(stream.head)
         uid = WORKER_UID_BASE + busy.slot if 0 == os.geteuid() else os.geteuid()

@@ -401,7 +401,7 @@ def _leave_orphans(locks: set[str] | None, end: str) -> None:
         box.engine.pool.submit(Job(code=(code + "while True: time.sleep(60)").encode()), alive.append, 30.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
         assert worker._leasing.execution is not None
-        stream = worker._leasing.execution._output.out
+        stream = worker._leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         assert len(named(comm)) >= 3  # while it runs the host sees them
         worker._leasing.execution.stop(Stop.CANCELLED)

@@ -321,7 +321,7 @@ def _look_beside(locks: set[str] | None) -> None:
             Job(code=(PLANT + "os.write(1, b'planted')\nwhile True: time.sleep(60)").encode()), running.append, 9.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
         assert worker._leasing.execution is not None
-        stream = worker._leasing.execution._output.out
+        stream = worker._leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         reach = box.run(REACH)
 
@@ -446,7 +446,7 @@ def test_c096_c162_resources_that_a_job_uses_up_are_there_for_the_next(end: str)
         ticket = box.engine.pool.submit(Job(code=(EXHAUST % end).encode()), reports.append, 9.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
         assert worker._leasing.execution is not None
-        stream = worker._leasing.execution._output.out
+        stream = worker._leasing.execution.output.out
         box.reactor.run(lambda: b"\n" in stream.head or bool(reports))
         with control():  # A itself gets no more
             assert b"full" in stream.head

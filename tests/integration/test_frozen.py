@@ -82,7 +82,7 @@ def test_a_frozen_job_is_answered_and_costs_one_worker_until_it_thaws(version: i
         under_way = submit(box, CODE, time=0.5)
         (worker,) = (worker for worker in box.engine.pool.workers if worker.busy)
         runner = worker.runners[worker.running]
-        output = worker.tenant._output.out.fd  # type: ignore[union-attr]  # it is busy
+        output = worker.tenant.output.out.fd  # type: ignore[union-attr]  # it is busy
         assert select.select([output], [], [], PATIENCE_S)[0]
         job = job_of(runner.pid)
         with frozen(job, version):

@@ -128,7 +128,7 @@ def started(worker: Worker) -> None:
     Wait until the job of *worker* has said something, without taking it.
     """
     output = select.poll()
-    output.register(worker._leasing.execution._output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
+    output.register(worker._leasing.execution.output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
     assert output.poll(PATIENCE_S * 1000)
 
 

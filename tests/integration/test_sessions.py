@@ -302,7 +302,7 @@ except KeyboardInterrupt:
     print('caught')
 """)
     lease = next(worker._leasing.execution for worker in wire.box.engine.pool.workers if worker.busy)
-    wire.until(lambda: lease._turn is not None and lease._turn._output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
+    wire.until(lambda: lease._turn is not None and lease._turn.output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
     peer.ask("interrupt", session=number)
 
     got = peer.wait(job)["ok"]

@@ -51,13 +51,13 @@ def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Ite
     worker = next(worker for worker in box.engine.pool.workers if worker.busy and worker not in before)
     execution = worker._leasing.execution
     assert isinstance(execution, Execution)
-    box.reactor.run(lambda: bool(execution._output.out.head) or bool(reports))
+    box.reactor.run(lambda: bool(execution.output.out.head) or bool(reports))
     runner, zygote = worker._leasing.running, box.engine.zygotes.current
     assert not reports
     assert runner is not None
     assert zygote is not None
     yield Running(zygote.pid, worker.pid, runner.pid, job_of(runner.pid),
-                  bytes(execution._output.out.head))
+                  bytes(execution.output.out.head))
     ticket.cancel()
     box.reactor.run(lambda: worker._leasing.running is not runner)
 
