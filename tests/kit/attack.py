@@ -63,11 +63,11 @@ tell([read(path) for path in paths])
 """
 
 
-def within(box: Box, attack: str, **given: object) -> Any:
+def within(box: Box, attack: str, limits: dict[str, Any] | None = None, **given: object) -> Any:
     """
     What *attack* tells as a job in *box*; *given* are its variables.
     """
-    got = box.run(_source(attack, given))
+    got = box.run(_source(attack, given), limits=limits)
     assert Outcome.FINISHED is got.outcome, (got, got.error, got.stderr.decode())
     assert not got.stderr, got.stderr.decode()
     return json.loads(got.stdout)
