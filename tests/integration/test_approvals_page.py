@@ -224,6 +224,7 @@ def test_the_page_can_be_used_by_keys_alone(window: Window, served: ServedPage, 
     for _ in range(3):
         page.keyboard.press("j")
     shows(page, changed.id)
+    page.locator("#hunk-0").wait_for()
     page.keyboard.press("]")
     assert "hunk-0" == page.evaluate("document.activeElement.id")
     page.keyboard.press("s")
