@@ -9,6 +9,7 @@ Threads:   two for each bridge: one reads, one writes and says every few seconds
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import struct
@@ -146,6 +147,8 @@ class BridgeEnd:
         if not self._over.is_set():
             self.fault = why
             self._over.set()
+            with contextlib.suppress(queue.Full):  # a full queue has no writer that waits for it
+                self._answers.put_nowait(b"")
         try:
             self._process.kill()
         except LeewardError:
@@ -223,6 +226,8 @@ class BridgeEnd:
                         frame = self._answers.get(timeout=min(rest, 1.0))
                     except queue.Empty:
                         continue
+                    if not frame:
+                        return  # the bridge was closed
                     self._process.write(frame)
                     with self._lock:
                         self._waiting -= len(frame)

@@ -57,7 +57,7 @@ def box() -> Covers:
 
 
 @pytest.fixture
-def watching(box: Covers, tmp_path: Path) -> Iterator[Watching]:
+def watching(box: Covers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
     folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     made: list[HidingWatch] = []
 
@@ -69,6 +69,8 @@ def watching(box: Covers, tmp_path: Path) -> Iterator[Watching]:
         made[-1].start()
         return made[-1]
 
+    monkeypatch.setattr(hiding_watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(hiding_watch, "_FIRST_S", 0.0)
     yield watch
     for each in made:
         each.stop()
