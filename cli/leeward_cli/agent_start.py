@@ -16,7 +16,7 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, load_definition
@@ -110,16 +110,22 @@ def library_of(text: str) -> LibraryFolder:
         raise UsageError(f"--library {text!a:.200}: {error}") from None
 
 
-def program_of(definition: AgentDefinition) -> AgentProgram | None:
+def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> AgentProgram | None:
     """
     The agent's program on this host; None where its definition names none.
 
+    Args:
+        written: real paths of folders that agents write.
+
     Raises:
-        BadRequest: it isn't installed.
+        BadRequest: it isn't installed, or an agent could choose what is shown for it.
     """
     if not definition.command:
         return None
-    found = find(os.path.expanduser(definition.command[0]), os.environ)
+    from leeward.agents.request import shown_programs
+
+    found = find(os.path.expanduser(definition.command[0]), os.environ, written,
+                 shown_programs(definition, written, os.environ))
     if found is None:
         how = definition.install.command or definition.install.page
         raise BadRequest(f"{definition.name}: {definition.command[0]!a} is not installed, or not in PATH"
@@ -140,14 +146,15 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     settings = agent_project.settings_of(folder, project, trust_project)
     look = agent_project.look_at(folder, project, settings)
     held.callback(look.close)
-    from leeward.agents.request import AgentOptions, request_of  # while it looks
+    from leeward.agents.request import AgentOptions, request_of, written_by  # while it looks
     from leeward.agents.running import AgentRun
 
     options, registry = AgentOptions(*asked), agent_ends.registry()
     hiding = look.plan()
     for line in (*settings.warnings, *hiding.warnings):
         complain(line)
-    program = None if options.debug and not definition.command else program_of(definition)
+    program = None if options.debug and not definition.command else program_of(
+        definition, written_by(definition, settings, options, project, os.environ))
     layer = _layer(settings, options, rebuild, socket)
     if layer is not None:
         held.callback(layer.close)

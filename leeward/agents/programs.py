@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from leeward.agents.written import open_beside, state_folders
 from leeward.dataclass import dataclass
 from leeward.errors import RequestRejected
+from leeward.spec.folders import within
 
 #: What each sandbox shows in any case.
 _SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
@@ -37,18 +39,63 @@ class AgentProgram:
     folders: tuple[str, ...]
 
 
-def find(command: str, environ: Mapping[str, str]) -> AgentProgram | None:
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """
+    Attributes:
+        environ: of the caller.
+        written: real paths of folders that agents write, the project among them. What a program there names, by a link,
+            its first line or a file beside it, is a stranger's word.
+        allowed: real paths that may be shown whoever names them.
+    """
+
+    environ: Mapping[str, str]
+    written: Sequence[str]
+    allowed: Sequence[str]
+
+    def is_doubtful(self, found: str) -> bool:
+        """
+        Does *found* lie in what agents write, or lead there or through it?
+        """
+        if not self.written:
+            return False
+        if any(within(path, each) for path in (found, os.path.realpath(found)) for each in self.written):
+            return True
+        try:
+            os.close(open_beside(found, lambda: (*self.written, *state_folders(self.environ))))
+        except RequestRejected:
+            return True
+        except OSError:
+            pass  # who runs it hears that
+        return False
+
+    def check(self, found: str, shown: Sequence[str]) -> None:
+        for path in shown:
+            if not any(within(path, each) for each in (*self.written, *self.allowed)):
+                raise RequestRejected(
+                    f"{found!a:.200} is in a folder that agents write, and has to be shown {path!a:.200}, which isn't"
+                    " for an agent to choose: install it elsewhere, or name that in `programs` of its definition")
+
+
+def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
+         allowed: Sequence[str] = ()) -> AgentProgram | None:
     """
     The program *command*, a name or a path, as a shell of the caller's would find it; None where there is none.
 
+    Args:
+        written: real paths of folders that agents write. A program there is shown nothing outside of them, /usr and
+            *allowed*.
+        allowed: real paths.
+
     Raises:
-        RequestRejected: it is there, and can't be run in a sandbox: its interpreter is missing.
+        RequestRejected: it is there, and can't be run in a sandbox: its interpreter is missing, or agents can have
+            chosen what it needs.
     """
     path = environ.get("PATH") or os.defpath
     found = _which(command, path, environ)
     if found is None:
         return None
-    argv, shown = _resolved(os.path.abspath(found), path, environ, 0)
+    argv, shown = _resolved(os.path.abspath(found), path, environ, 0, _Places(environ, written, allowed), False)
     folders = [os.path.dirname(word) for word in argv if word.startswith("/") and os.access(word, os.X_OK)]
     return AgentProgram(tuple(argv), outermost(shown), tuple(dict.fromkeys(
         folder for folder in folders if not _is_shown(folder))))
@@ -74,15 +121,19 @@ def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int) -> tuple[list[str], list[str]]:
+def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int, places: _Places,
+              doubtful: bool) -> tuple[list[str], list[str]]:
     """
-    The argv of the program at *found*, and what shows it.
+    The argv of the program at *found*, and what shows it; *doubtful* says that a program of an agent's has named it.
     """
+    doubtful = doubtful or places.is_doubtful(found)
     venv = _venv(os.path.dirname(os.path.dirname(found)))
     # In a virtual environment python is a link, and looks beside that for its packages.
     real = found if venv else os.path.realpath(found)
     venv = venv or _venv(os.path.dirname(os.path.dirname(real)))
     shown = [*venv, *_rooms(os.path.realpath(real))]
+    if doubtful:
+        places.check(found, shown)
     line = _first_line(real)
     if not line:
         return [real], shown
@@ -96,7 +147,7 @@ def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int) -> 
     where = _which(interpreter, path, environ)
     if where is None:
         raise RequestRejected(f"{found} is run by {interpreter}, which isn't there")
-    argv, more = _resolved(os.path.abspath(where), path, environ, depth + 1)
+    argv, more = _resolved(os.path.abspath(where), path, environ, depth + 1, places, doubtful)
     return [*argv, *rest, real], [*shown, *more]
 
 

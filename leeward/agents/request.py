@@ -19,9 +19,10 @@ from leeward.agents.errors import SettingsError
 from leeward.agents.layer import INSIDE, Layer
 from leeward.agents.libraries import LibraryFolder
 from leeward.agents.outside import PROTECTED
-from leeward.agents.places import config_home, state_home
+from leeward.agents.places import cache_home, config_home, state_home
 from leeward.agents.programs import AgentProgram, outermost
 from leeward.agents.settings import AgentSettings
+from leeward.agents.written import home_path, real_beside, state_folders
 from leeward.client.mounts import Mount
 from leeward.dataclass import dataclass, field
 from leeward.errors import RequestRejected
@@ -75,7 +76,8 @@ class AgentRequest:
         cwd: where it starts: the project, inside.
         options: of `Sandbox`.
         staged: paths of files to copy, on the host and inside.
-        folders: of the host, to be made before.
+        folders: of the host, to be made before: the state's.
+        written: the real paths of folders that the agent can write.
         hosts: rules of egress, as text.
         hidden: names in the project that aren't shown, relative to it, those that aren't there yet among them.
         secrets: variables of the caller's, each with its value and with the hosts that get it.
@@ -91,6 +93,7 @@ class AgentRequest:
     hidden: tuple[str, ...] = ()
     secrets: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
 
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
@@ -113,14 +116,16 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     if home == project or home.startswith(project.rstrip("/") + "/"):
         raise RequestRejected(f"{project!a:.200} is your home folder, or holds it, which an agent doesn't get: name a"
                               " folder in it")
-    _check_own(project, settings, options, environ)
+    written = written_by(definition, settings, options, project, environ)
     inside = settings.project_at or project
+    _check_own(written, environ)
+    _check_overlaps(definition, settings, options, project, inside, home)
     mounts = [Mount(source or project, inside, writable=not options.overlay, overlay=options.overlay)]
-    state = [_expanded(path, home) for path in definition.state]
-    mounts += [Mount(path, path, writable=True) for path in state if path not in (project, inside)]
+    state = [home_path(path, home) for path in definition.state]
+    mounts += [Mount(path, path, writable=True) for path in state if path != project]
     mounts += [Mount(one.source, one.target, writable=one.writable)
                for one in (*settings.libraries, *options.libraries)]
-    mounts += _programs(definition, program, home, mounts)
+    mounts += _programs(shown_programs(definition, written, environ), program, mounts)
     if layer is not None:
         mounts.append(Mount(layer.path, INSIDE))
     if settings.worktree_links:
@@ -146,41 +151,72 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
          "policy": policy, "mounts": mounts, "env": env,
          "hide": [os.path.join(inside, name) for name in hidden],
          "protect": [os.path.join(inside, name) for name in PROTECTED], **limits},
-        tuple((path, path) for path in (_expanded(path, home) for path in definition.staged)), tuple(state), hosts,
+        tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), tuple(state), hosts,
         (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
-         if environ.get(secret.variable, "")}, settings.warnings)
+         if environ.get(secret.variable, "")}, settings.warnings, written)
 
 
-def _check_own(project: str, settings: AgentSettings, options: AgentOptions, environ: Mapping[str, str]) -> None:
+def written_by(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
+               environ: Mapping[str, str]) -> tuple[str, ...]:
     """
-    Refuse that an agent writes what says what agents may: it would allow the next one everything.
+    The real paths of folders that the agent can write, and of the project, which with an overlay it can write as well:
+    what is in them is a stranger's.
     """
-    own = [os.path.realpath(path) for path in (config_home(environ), state_home(environ))]
-    written = [project, *(one.source for one in (*settings.libraries, *options.libraries) if one.writable)]
+    home = os.path.realpath(environ.get("HOME") or "/")
+    return (os.path.realpath(project), *(os.path.realpath(home_path(path, home)) for path in definition.state),
+            *(os.path.realpath(one.source) for one in (*settings.libraries, *options.libraries) if one.writable))
+
+
+def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
+    """
+    Refuse that an agent writes what says what agents may, or what other agents run: it would allow the next one
+    everything.
+    """
+    own = [os.path.realpath(path) for path in (config_home(environ), state_home(environ), cache_home(environ))]
     for path in written:
-        real = os.path.realpath(path)
         for each in own:
-            if within(each, real) or within(real, each):
+            if within(each, path) or within(path, each):
                 raise RequestRejected(f"{path!a:.200} has leeward's own settings and records, or lies in them"
                                       f" ({each!a:.200}), and an agent doesn't get those to write")
 
 
-def _expanded(path: str, home: str) -> str:
+def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
+                    inside: str, home: str) -> None:
     """
-    A path of a definition's, absolute.
+    Refuse the project's files in a second place: what is hidden in it, and kept from being written, isn't so there.
     """
-    return os.path.join(home, path[2:]) if path.startswith("~/") else path
+    for one in (*settings.libraries, *options.libraries):
+        if within(one.source, project) or within(project, one.source):
+            raise RequestRejected(f"the library {one.source!a:.200} is in the project, or holds it: what is hidden in"
+                                  " the project could be read there")
+    for path in (home_path(path, home) for path in definition.state):
+        real = os.path.realpath(path)
+        if real != project and (within(real, project) or within(project, real)):
+            raise RequestRejected(f"the project is in the agent's state folder {path!a:.200}, or holds it")
+        if path == inside != project:
+            raise RequestRejected(f"project.at: {inside!a:.200} is the agent's state folder")
 
 
-def _programs(definition: AgentDefinition, program: AgentProgram | None, home: str, mounts: list[Mount]) -> list[Mount]:
+def shown_programs(definition: AgentDefinition, written: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """
+    The real paths of a definition's `programs`, those that are there.
+
+    Raises:
+        RequestRejected: an agent can have chosen what one of them leads to.
+    """
+    home = os.path.realpath(environ.get("HOME") or "/")
+    found = [real_beside(home_path(path, home), lambda: (*written, *state_folders(environ)))
+             for path in definition.programs]
+    return [path for path in found if path]
+
+
+def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[Mount]) -> list[Mount]:
     """
     What shows the agent's own program, as far as *mounts* don't.
     """
-    wanted = [os.path.realpath(_expanded(path, home)) for path in definition.programs]
-    wanted = [path for path in wanted if os.path.exists(path)] + list(() if program is None else program.shown)
     there = [mount.target for mount in mounts]
-    return [Mount(path, path) for path in outermost(wanted)
+    return [Mount(path, path) for path in outermost([*wanted, *(() if program is None else program.shown)])
             if not any(path == target or path.startswith(f"{target}/") for target in there)]
 
 

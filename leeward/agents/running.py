@@ -28,6 +28,8 @@ from leeward.agents.keeping import IDLE_S, SandboxHold
 from leeward.agents.names import names_of
 from leeward.agents.request import MOST_STAGED, AgentRequest
 from leeward.agents.settings import AgentSettings
+from leeward.agents.written import open_beside, state_folders
+from leeward.client.mounts import Mount
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
@@ -97,6 +99,7 @@ class AgentRun:
         self._held: HeldInstance | None = None
         self._keeper: SandboxHold | None = None
         self.box: Sandbox | None = None
+        self._opened_fds, self._mounts = list[int](), list[Mount]()
         self._before: dict[str, str] = {}
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
@@ -137,8 +140,7 @@ class AgentRun:
         for ours, theirs in hooks:
             for line in (*ours.setup_host, *theirs.setup_host):
                 self._on_host(line, HOOK_S)
-        for folder in self._request.folders:
-            os.makedirs(folder, 0o700, exist_ok=True)
+        self._open_state()
         assert self._held is not None
         box = self._opened()
         self._keeper = SandboxHold(box)
@@ -157,6 +159,27 @@ class AgentRun:
             for what in ("setup", "prestart"):
                 for line in (*getattr(ours, what), *getattr(theirs, what)):
                     self._inside(box, what, line)
+
+    def _open_state(self) -> None:
+        """
+        Make the state's folders, and mount what they lead to by no link of an agent's.
+        """
+        found = dict[str, str]()
+        for folder in self._request.folders:
+            try:
+                os.makedirs(folder, 0o700, exist_ok=True)
+                self._opened_fds.append(open_beside(folder, self._written))
+            except OSError as error:
+                raise RequestRejected(f"{folder!a:.200}: {(error.strerror or str(error)).lower()}") from None
+            found[folder] = f"/proc/self/fd/{self._opened_fds[-1]}"
+        self._mounts = [replace(one, source=found[one.target]) if found.get(one.target) and one.source == one.target
+                        else one for one in self._request.options["mounts"]]
+
+    def _written(self) -> list[str]:
+        """
+        Folders that this agent or another one can write.
+        """
+        return [*self._request.written, *state_folders(self._environ)]
 
     def _record_sandbox(self, box: Sandbox) -> None:
         """
@@ -186,7 +209,8 @@ class AgentRun:
 
     def _sandbox(self, options: Mapping[str, Any]) -> Sandbox:
         self.box = Sandbox(socket=self._socket, idle=IDLE_S, metadata={
-            "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]}, **options)
+            "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]},
+            **{**options, "mounts": self._mounts})
         try:
             threading.Thread(target=self._meanwhile, daemon=True).start()
             assert self.box.id
@@ -202,8 +226,12 @@ class AgentRun:
         """
         for source, target in self._request.staged:
             try:
-                with open(source, "rb") as file:
-                    content = file.read(MOST_STAGED + 1)
+                name = open_beside(source, self._written)
+                try:
+                    with open(f"/proc/self/fd/{name}", "rb") as file:
+                        content = file.read(MOST_STAGED + 1)
+                finally:
+                    os.close(name)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -291,6 +319,8 @@ class AgentRun:
             self._watch.stop()
         if self._keeper is not None:
             self._keeper.stop()
+        while self._opened_fds:
+            os.close(self._opened_fds.pop())
         whole = True
         try:
             if self.asking is not None:

@@ -8,7 +8,9 @@ these say so, too; what a project asks for beyond the user's own settings isn't 
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -112,3 +114,83 @@ def test_c358_cannot_make_an_agent_write_the_settings_of_agents(home: AgentHome,
     with control():
         outside(attack, home.path / "config")
         assert settings.exists()
+    home.define("all", 'command = ["sh"]\nstate = ["~/config"]\n')  # nor by a definition's state
+    assert "own settings" in home.run("start", "all", ".", "--", "-c", "true").stderr
+
+
+@pytest.mark.parametrize("library", ["conf:/c", ".:/c", "..:/c", "conf:/c:rw"])
+@BY_CLIENT
+def test_c384_cannot_show_a_hidden_file_in_a_second_place(home: AgentHome, token: str, library: str) -> None:
+    """
+    A library of the project's own, which looks harmless where a person is asked: it is the project's, or has it.
+    """
+    project = home.path / "src/project"
+    (project / "conf").mkdir(parents=True)
+    (project / "conf/.env").write_text(token)
+    (project / ".leeward").mkdir()
+    settings = project / ".leeward/agent.toml"
+    settings.write_text(f'libraries = ["{library}"]\n')
+    attack = ["--trust-project", "--", "-c", "cat $(find /c -name .env)"]
+
+    got = home.run("start", "sh", str(project), *attack)
+    assert token not in got.stdout + got.stderr
+    assert "in the project, or holds it" in got.stderr
+    with control():
+        settings.unlink()
+        shutil.move(project / "conf", home.path / "conf")
+        assert token in home.run("start", "sh", str(project), "--library", f"{home.path}/conf:/c", *attack).stdout
+
+
+@pytest.mark.parametrize("use", ['staged = ["~/.my/f"]', 'staged = ["~/.my/d/id"]', 'state = ["~/.my/d"]',
+                                 'programs = ["~/.my/d"]'])
+@BY_CLIENT
+def test_c385_cannot_have_the_next_start_follow_a_link(home: AgentHome, token: str, use: str) -> None:
+    """
+    An agent puts links into its state folder. The next start, of another agent's as well, mounts or copies what has
+    the names in that folder.
+    """
+    home.define("my", 'command = ["sh"]\nstate = ["~/.my"]\n')
+    home.define("next", f'command = ["sh"]\n{use}\n')
+    read = ["--", "-c", "cat ~/.my/f ~/.my/d/id ~/keys/id"]
+    planted = home.run("start", "my", ".", "--", "-c", "ln -s ../keys/id ~/.my/f; ln -s ../keys ~/.my/d")
+    assert 0 == planted.returncode, planted
+
+    got = home.run("start", "next", ".", *read)
+    assert token not in got.stdout + got.stderr
+    assert "is a link that an agent can have made" in got.stderr
+    with control():
+        shutil.rmtree(home.path / "config/leeward/agents/my")  # whose state it is no more: the user's own link then
+        assert token in home.run("start", "next", ".", *read).stdout
+
+
+@pytest.mark.parametrize("attack", ["printf 'home = %s/keys/x\\n' ~ >.venv/pyvenv.cfg",
+                                    "ln -sf ~/keys/tool .venv/bin/ag",
+                                    "ln -sf ~/keys/node_modules/ag .venv/bin/ag",
+                                    "printf '#!%s/keys/node_modules/ag\\n' ~ >.venv/bin/ag",
+                                    "ln -s ~ up; ln -sf ../../up/keys/tool .venv/bin/ag"])
+@BY_CLIENT
+def test_c386_cannot_choose_what_is_shown_for_a_program(home: AgentHome, token: str, attack: str) -> None:
+    """
+    The agent's program is in the project, as in an environment that a person has activated. What such a program needs
+    is shown, and the agent has written it.
+    """
+    modules = home.path / "keys/node_modules"
+    modules.mkdir()
+    for path in (modules / "ag", home.path / "keys/tool", home.project / ".venv/bin/ag"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n: {token}\n")
+        path.chmod(0o755)
+    path = f"{home.project}/.venv/bin:{os.environ['PATH']}"
+    home.define("ag", 'command = ["ag"]\n')
+    assert 0 == home.run("start", "ag", ".", PATH=path).returncode  # as long as it needs nothing else
+    planted = home.run("start", "sh", ".", "--", "-c", attack)
+    assert 0 == planted.returncode, planted
+
+    read = ["start", "ag", ".", "--debug", "--no-terminal"]
+    lines = "cat ~/keys/tool ~/keys/node_modules/ag\n"
+    got = home.run(*read, PATH=path, input=lines)
+    assert token not in got.stdout + got.stderr
+    assert "is in a folder that agents write" in got.stderr
+    with control():
+        home.define("ag", 'command = ["ag"]\nprograms = ["~/keys"]\n')
+        assert token in home.run(*read, PATH=path, input=lines).stdout

@@ -80,3 +80,25 @@ def test_a_missing_program_or_interpreter_is_an_error(tmp_path: Path) -> None:
 def test_paths_without_those_in_others() -> None:
     assert ("/a", "/ab") == outermost(["/a", "/a/b", "/ab", "/a"])
     assert sys.executable
+
+
+def test_a_program_that_agents_can_write_chooses_nothing(tmp_path: Path) -> None:
+    """
+    It may need /usr, its own folder, and what the definition names; nothing else is shown for it.
+    """
+    base = program(tmp_path / "base/bin/python3.11")
+    (tmp_path / "p/.venv/bin").mkdir(parents=True)
+    (tmp_path / "p/.venv/pyvenv.cfg").write_text(f"home = {base.parent}\n")
+    program(tmp_path / "p/.venv/bin/aider", "#!/bin/sh\n")
+    path, written = environ(tmp_path / "p/.venv/bin"), [str(tmp_path / "p")]
+    assert find("aider", path) is not None
+    with pytest.raises(RequestRejected, match="which isn't for an agent to choose"):
+        find("aider", path, written)
+    assert find("aider", path, written, [str(tmp_path / "base")]) is not None
+    (tmp_path / "p/.venv/pyvenv.cfg").write_text("home = /usr/bin\n")
+    assert find("aider", path, written) is not None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/tool").symlink_to(tmp_path / "p/tool")  # the user's link, to an agent's, to another file
+    (tmp_path / "p/tool").symlink_to(program(tmp_path / "own/tool"))
+    with pytest.raises(RequestRejected, match="which isn't for an agent to choose"):
+        find("tool", environ(tmp_path / "bin"), written)

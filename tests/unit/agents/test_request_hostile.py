@@ -91,3 +91,13 @@ def test_the_folder_that_was_opened_is_mounted(home):
 
     assert ["/proc/self/fd/7"] == sources(found)
     assert str(home / "p") == found.options["mounts"][0].target
+
+
+def test_a_state_folder_is_not_the_projects(home):
+    """
+    Neither around the project nor in its place: what is hidden in the project would be shown there.
+    """
+    for state, at in (("~/p", "/workspace"), ("~/p/x", ""), ("~/.s", f"{home}/.s")):
+        with pytest.raises(RequestRejected, match="state folder"):
+            request_of(AgentDefinition("sh", state=(state,)), AgentSettings(project_at=at), AgentOptions(),
+                       str(home / "p/x/y"), None, [], {"HOME": str(home)})

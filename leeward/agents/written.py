@@ -1,0 +1,111 @@
+"""
+What agents can write, and paths that lead there: whoever writes a folder can put a link into it, which the next start
+would follow with the caller's rights.
+
+Runs in:   the caller's program.
+Holds:     each name of a path is opened below the folder that was opened before it, so nothing can be swapped between
+           the check and the use.
+Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of such a descriptor takes an empty path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+
+from leeward.agents.places import config_home
+from leeward.errors import RequestRejected
+from leeward.spec.folders import within
+
+#: Links in one path, as path_resolution(7) has it.
+_MOST_LINKS = 40
+_NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_beside(path: str, written: Callable[[], Iterable[str]]) -> int:
+    """
+    A descriptor, with O_PATH, of what *path* leads to by no link that an agent could have made.
+
+    Args:
+        path: absolute.
+        written: the real paths of folders that agents write; called where there is a link.
+
+    Raises:
+        RequestRejected: a link is in such a folder.
+        OSError: it isn't there, or can't be reached.
+    """
+    names, links = path.split("/")[::-1], 0
+    here = os.open("/", _NAME)
+    try:
+        while names:
+            name = names.pop()
+            if name in ("", "."):
+                continue
+            found = os.open(name, _NAME, dir_fd=here)
+            if not stat.S_ISLNK(os.fstat(found).st_mode):
+                here = _instead(here, found)
+                continue
+            try:
+                target = os.readlink("", dir_fd=found)
+            finally:
+                os.close(found)
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            folder = os.readlink(f"/proc/self/fd/{here}")
+            if any(within(folder, each) for each in written()):
+                raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link that an agent can"
+                                      " have made, and isn't followed")
+            names += target.split("/")[::-1]
+            if target.startswith("/"):
+                here = _instead(here, os.open("/", _NAME))
+        return here
+    except BaseException:
+        os.close(here)
+        raise
+
+
+def real_beside(path: str, written: Callable[[], Iterable[str]]) -> str:
+    """
+    The real path of what `open_beside` opens; "" where that isn't there.
+
+    Raises:
+        RequestRejected: as for `open_beside`.
+    """
+    try:
+        found = open_beside(path, written)
+    except OSError:
+        return ""
+    try:
+        return os.readlink(f"/proc/self/fd/{found}")
+    finally:
+        os.close(found)
+
+
+def _instead(former: int, latter: int) -> int:
+    os.close(former)
+    return latter
+
+
+def state_folders(environ: Mapping[str, str]) -> list[str]:
+    """
+    The real paths of the state folders of all agents, the user's and ours.
+    """
+    from leeward.agents.definition import definition_names, load_definition  # most paths have no link
+    from leeward.agents.errors import SettingsError
+
+    found, own, home = list[str](), config_home(environ), environ.get("HOME") or "/"
+    for name in definition_names(own):
+        with contextlib.suppress(SettingsError):  # no start can use that one either
+            found += [os.path.realpath(home_path(path, home)) for path in load_definition(name, own).state]
+    return found
+
+
+def home_path(path: str, home: str) -> str:
+    """
+    A path of a definition's, absolute.
+    """
+    return os.path.join(home, path[2:]) if path.startswith("~/") else path

@@ -1,0 +1,68 @@
+"""
+Paths that lead through what agents write.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from leeward.agents.written import open_beside, real_beside, state_folders
+from leeward.errors import RequestRejected
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    for name in ("written/sub", "own/keys"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "own/keys/id").write_text("secret")
+    return tmp_path
+
+
+def beside(folders: Path, path: str) -> str:
+    before = len(os.listdir("/proc/self/fd"))
+    try:
+        return real_beside(str(folders / path), lambda: [str(folders / "written")])
+    finally:
+        assert before == len(os.listdir("/proc/self/fd"))
+
+
+def test_the_users_own_links_are_followed(folders: Path) -> None:
+    (folders / "own/link").symlink_to("../own/./keys")
+    (folders / "far").symlink_to(folders / "own/link")
+    (folders / "state").symlink_to("written")  # into what agents write, and not out of it
+    assert f"{folders}/own/keys/id" == beside(folders, "far/id")
+    assert f"{folders}/written/sub" == beside(folders, "state/sub")
+
+
+@pytest.mark.parametrize("target", ["../own/keys", "/etc", "sub", "nothing"])
+def test_an_agents_link_is_refused_wherever_it_leads(folders: Path, target: str) -> None:
+    (folders / "written/d").symlink_to(target)
+    (folders / "state").symlink_to("written")
+    for path in ("written/d", "written/d/id", "state/d", "written/../written/d"):
+        with pytest.raises(RequestRejected, match="that an agent can have made"):
+            beside(folders, path)
+
+
+def test_links_without_end(folders: Path) -> None:
+    (folders / "own/a").symlink_to("b")
+    (folders / "own/b").symlink_to("a")
+    assert "" == beside(folders, "own/a")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_beside(str(folders / "own/a"), tuple)
+
+
+def test_what_is_not_there(folders: Path) -> None:
+    assert "" == beside(folders, "written/none/x")
+    assert "" == beside(folders, "own/keys/id/x")
+
+
+def test_the_state_of_all_agents(tmp_path: Path) -> None:
+    own = tmp_path / ".config/leeward/agents"
+    for name, text in (("mine", 'command = ["x"]\nstate = ["~/.mine"]\n'), ("broken", "state = 3\n")):
+        (own / name).mkdir(parents=True)
+        (own / name / "agent.toml").write_text(text)
+    found = state_folders({"HOME": str(tmp_path)})
+    assert {f"{tmp_path}/.mine", f"{tmp_path}/.claude", f"{tmp_path}/.codex"} <= set(found)
