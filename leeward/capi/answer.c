@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of one list, at most: what leeward/client/file_calls.py takes of a folder. */
+/* Rows of one list, at most; leeward/client/file_calls.py has the same bound. */
 #define MAX_ROWS ((size_t)1000000)
 
 static const char *const KINDS[] = {
@@ -22,7 +22,7 @@ bool lw_is_id(const uint8_t *text, size_t length)
 	return true;
 }
 
-/* The whole number *name* of an answer, *least* at least. */
+/* Read the whole number *name* of an answer. False if it is missing or below *least*. */
 bool lw_answer_whole(const struct lw_reply *reply, const char *name, int64_t least, int64_t *ret_number)
 {
 	struct lw_value value;
@@ -90,7 +90,7 @@ bool lw_chunks_check(const struct lw_reply *reply, int64_t after, struct lw_valu
 	return true;
 }
 
-/* The next of *chunks*, which lw_chunks_check has seen. */
+/* Read the next of *chunks*, which lw_chunks_check has accepted. */
 void lw_chunk_next(struct lw_value *chunks, leeward_chunk *ret_chunk)
 {
 	struct lw_value chunk;
@@ -109,7 +109,7 @@ static void *grown(void *array, size_t count)
 	return realloc(array, (count ? 2 * count : 1) * sizeof(void *));
 }
 
-/* Copy *length* bytes to *at*, and a NUL behind them; *at* goes on. Returns where they begin. */
+/* Copy a text and a NUL to *at*, and advance *at*. Returns where the copy begins. */
 static const char *keep(char **at, const struct lw_value *text)
 {
 	const char *start = *at;
@@ -121,7 +121,7 @@ static const char *keep(char **at, const struct lw_value *text)
 	return start;
 }
 
-/* Bytes of the texts in a map of texts, with a NUL each. False: it is something else. */
+/* Bytes of all texts in a map of texts, with a NUL each. False if it isn't such a map. */
 static bool texts_size(const struct lw_value *map, size_t *ret_size)
 {
 	struct lw_cursor inside = map->inside;
@@ -160,7 +160,7 @@ static bool count_of(const struct lw_value *row, const char *name, uint64_t *ret
 	return value.type == LW_INTEGER && value.integer >= 0;
 }
 
-/* Add what a map says of one sandbox to *list*, which is made if it is NULL. */
+/* Add one sandbox, described by a map, to *list*, which is made if it is NULL. Returns 0, -EBADMSG or -ENOMEM. */
 int lw_sandboxes_add(leeward_sandboxes **list, const struct lw_value *row)
 {
 	leeward_sandbox_info read = {.size = sizeof read}, *info, **rows;
@@ -226,7 +226,9 @@ static bool is_path(const struct lw_value *name)
 /* Add a row of file_list or file_stat to *list*, which is made if it is NULL.
  *
  * Args:
- *	after: the name that it must come behind; NULL: any. */
+ *	after: the last name of the list, which the new one has to follow in order; NULL: no such check.
+ *
+ * Returns 0, -EBADMSG or -ENOMEM. */
 int lw_entries_add(leeward_entries **list, const struct lw_value *row, const char *after)
 {
 	struct lw_cursor inside = row->inside;
@@ -281,7 +283,8 @@ void leeward_free_entries(leeward_entries *entries)
 	free(entries);
 }
 
-/* The names of an answer to file_glob. 0, -EBADMSG or -ENOMEM; what was made so far is the caller's in any case. */
+/* Make the list of names from an answer to file_glob. Returns 0, -EBADMSG or -ENOMEM; the caller frees *ret_names also
+ * after an error. */
 int lw_names_make(const struct lw_value *rows, leeward_names **ret_names)
 {
 	leeward_names *names = *ret_names = calloc(1, sizeof *names);
@@ -319,7 +322,7 @@ void leeward_free_names(leeward_names *names)
 	free(names);
 }
 
-/* One line that was found, an array of three. NULL for nonsense, or without memory. */
+/* Make one match from an array of three values. Returns NULL, with -EBADMSG or -ENOMEM in *ret_failed, if that fails. */
 static leeward_match *match_of(struct lw_value *row, int *ret_failed)
 {
 	struct lw_value parts[3];
@@ -346,7 +349,7 @@ static leeward_match *match_of(struct lw_value *row, int *ret_failed)
 	return match;
 }
 
-/* The lines of an answer to file_grep; as lw_names_make. */
+/* Make the list of matches from an answer to file_grep; otherwise as lw_names_make. */
 int lw_matches_make(const struct lw_value *rows, leeward_matches **ret_matches)
 {
 	leeward_matches *matches = *ret_matches = calloc(1, sizeof *matches);

@@ -1,8 +1,8 @@
 /* Answers about live sandboxes: from a reply to numbers, pieces of output, lists.
  *
  * Runs in:   libleeward. Pure but for malloc and free.
- * Trust:     none. Names and output are those of whatever runs in the sandbox; each field's type and size is checked, and
- *            what is kept is a copy. leeward/wire/sandbox_replies.py and file_replies.py are the same for Python. */
+ * Trust:     none. Names and output come from the programs in the sandbox. The type and size of each field are checked, and
+ *            lists are copies. leeward/wire/sandbox_replies.py and file_replies.py are the same for Python. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,7 +24,7 @@ bool lw_answer_flag(const struct lw_reply *reply, const char *name, bool *ret_fl
 bool lw_chunks_check(const struct lw_reply *reply, int64_t after, struct lw_value *ret_chunks);
 void lw_chunk_next(struct lw_value *chunks, leeward_chunk *ret_chunk);
 
-/* Lists, which grow by one reply after the other. 0, -EBADMSG, or -ENOMEM. */
+/* Lists, to which each reply adds rows. These functions return 0, -EBADMSG or -ENOMEM. */
 int lw_sandboxes_add(leeward_sandboxes **list, const struct lw_value *row);
 int lw_entries_add(leeward_entries **list, const struct lw_value *row, const char *after);
 int lw_names_make(const struct lw_value *rows, leeward_names **ret_names);

@@ -10,7 +10,7 @@
 #include "sandbox.h"
 #include "send.h"
 
-/* Begin a request with so many *fields*; the caller writes them, and lw_ask sends it. */
+/* Begin a request with *fields* fields; the caller writes them, and lw_ask sends the request. */
 struct lw_buffer *lw_begin(leeward_handle *handle, const char *op, size_t fields)
 {
 	lw_calls_part(handle);
@@ -77,7 +77,7 @@ int lw_ask_dock(leeward_handle *handle, int64_t *ret_number, int *ret_socket)
 	return LEEWARD_OK;
 }
 
-/* The same for what is answered by a result, which the caller frees; NULL if there is none. */
+/* As lw_ask, for a request whose answer is a result, which the caller frees. NULL after an error. */
 leeward_result *lw_ask_result(leeward_handle *handle, const char *op, double until)
 {
 	struct lw_call *call;
@@ -88,7 +88,7 @@ leeward_result *lw_ask_result(leeward_handle *handle, const char *op, double unt
 	return call ? lw_calls_take(handle, call) : NULL;
 }
 
-/* An answer isn't what docs/wire.md says: that ends the connection. Frees it, and returns the error. */
+/* Close the connection because an answer breaks docs/wire.md. Frees the answer; returns the error. */
 int lw_bad_answer(leeward_handle *handle, struct lw_answer *answer, const char *wrong)
 {
 	free(answer->block);
@@ -101,7 +101,7 @@ int lw_sandbox_check(const leeward_sandbox *sandbox)
 	return sandbox ? LEEWARD_OK : lw_fail(LEEWARD_INVALID, "sandbox: NULL");
 }
 
-/* Begin a request about a sandbox, with so many fields beside its id. */
+/* Begin a request about a sandbox, with *fields* fields beside its id. */
 struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_t fields)
 {
 	struct lw_buffer *buffer = lw_begin(sandbox->handle, op, 1 + fields);
@@ -111,7 +111,7 @@ struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_
 	return buffer;
 }
 
-/* The same about one of its processes or kernels. NULL for a number that can't be, with the error. */
+/* As lw_about, for a process or kernel of the sandbox. Returns NULL, with the error set, for an impossible number. */
 struct lw_buffer *lw_about_one(const leeward_sandbox *sandbox, const char *op, const char *what, int64_t number,
 			       size_t fields)
 {
@@ -129,7 +129,7 @@ struct lw_buffer *lw_about_one(const leeward_sandbox *sandbox, const char *op, c
 	return buffer;
 }
 
-/* Ask what has no answer to be read. Returns a leeward_error. */
+/* Send a request whose answer has no content. Returns a leeward_error. */
 int lw_ask_nothing(const leeward_sandbox *sandbox, const char *op)
 {
 	struct lw_answer answer;
@@ -140,7 +140,7 @@ int lw_ask_nothing(const leeward_sandbox *sandbox, const char *op)
 	return failed;
 }
 
-/* Ask what is answered by yes or no. Returns 1, 0, or a leeward_error. */
+/* Send a request whose answer is a boolean, *flag*. Returns 1, 0, or a leeward_error. */
 int lw_ask_flag(const leeward_sandbox *sandbox, const char *op, const char *flag)
 {
 	struct lw_answer answer;
@@ -155,7 +155,7 @@ int lw_ask_flag(const leeward_sandbox *sandbox, const char *op, const char *flag
 	return yes;
 }
 
-/* Ask what is answered by a number, *least* at least. Returns that, or a leeward_error. */
+/* Send a request whose answer is a number *name* of at least *least*. Returns the number, or a leeward_error. */
 int64_t lw_ask_number(const leeward_sandbox *sandbox, const char *op, const char *name, int64_t least)
 {
 	struct lw_answer answer;
@@ -165,7 +165,7 @@ int64_t lw_ask_number(const leeward_sandbox *sandbox, const char *op, const char
 	if (failed)
 		return failed;
 	if (!lw_answer_whole(&answer.reply, name, least, &number))
-		return lw_bad_answer(sandbox->handle, &answer, "an answer's number is none");
+		return lw_bad_answer(sandbox->handle, &answer, "an answer has no valid number");
 	free(answer.block);
 	return number;
 }

@@ -11,7 +11,7 @@
 /* A timed wait may end this much early, in seconds. */
 #define GRAIN_S 0.05
 
-/* Hand Ctrl-C on to job *id*: the first one interrupts it, the second one ends it. */
+/* Pass Ctrl-C on to job *id*: the first one interrupts the job, the second one kills it. */
 static void hand_on(leeward_handle *handle, int64_t id)
 {
 	struct lw_presses *presses = handle->presses;
@@ -20,7 +20,7 @@ static void hand_on(leeward_handle *handle, int64_t id)
 		lw_nudge_cancel(handle, id, ++presses->handed_on == 1 ? LW_INTERRUPT : LW_KILL);
 }
 
-/* Ask for the output of job *id*, if it is time for that. Returns the seconds until it will be, or INFINITY. */
+/* Ask for the output of job *id* if that is due. Returns the seconds until it is due again, or INFINITY. */
 static double look(leeward_handle *handle, int64_t id, double now)
 {
 	struct lw_live *live = handle->live;
@@ -40,7 +40,7 @@ static double look(leeward_handle *handle, int64_t id, double now)
 	return INFINITY;
 }
 
-/* As lw_await. *mask* is of the signals that are blocked while there is nothing to do; NULL: the same as ever. */
+/* As lw_await. *mask*: the signals that are blocked during the wait; NULL: no change. */
 static struct lw_call *await(leeward_handle *handle, int64_t id, double until, const sigset_t *mask)
 {
 	double heard = lw_now();
@@ -63,7 +63,7 @@ static struct lw_call *await(leeward_handle *handle, int64_t id, double until, c
 			double wait = lw_earlier(until - now, heard + patience - now);
 
 			if (mask)
-				hand_on(handle, id); /* what came while the request was sent */
+				hand_on(handle, id); /* Ctrl-C that came while the request was sent */
 			if (live)
 				wait = lw_earlier(wait, look(handle, id, now));
 			if (handle->link.fd < 0)
@@ -103,7 +103,7 @@ struct lw_call *lw_await(leeward_handle *handle, int64_t id, double until)
 
 	if (!handle->presses || !call || call->op != LW_JOB)
 		return await(handle, id, until, NULL);
-	/* Blocked but while we wait: one that comes before the wait ends it. */
+	/* SIGINT is unblocked only during the wait, so one that comes before the wait ends it. */
 	sigemptyset(&interrupt);
 	sigaddset(&interrupt, SIGINT);
 	sigprocmask(SIG_BLOCK, &interrupt, &before);
@@ -121,7 +121,7 @@ static void abandon(leeward_handle *handle, int64_t id)
 	enum lw_op op = call->op;
 
 	if (lw_calls_waiting_jobs(handle) - (op == LW_JOB) == 0) {
-		/* Nobody else's answer comes over this connection: its end ends the job, too. */
+		/* No other call waits on this connection, and closing it ends the job, too. */
 		lw_calls_forget(handle, call);
 		lw_link_close(&handle->link);
 		lw_calls_lose(handle, LEEWARD_NO_ANSWER);
@@ -137,7 +137,7 @@ static void abandon(leeward_handle *handle, int64_t id)
  * Returns the call; NULL with LEEWARD_NO_ANSWER. */
 struct lw_call *lw_await_last(leeward_handle *handle, double until)
 {
-	int64_t id = handle->last_id; /* a ping while it waits has a later one */
+	int64_t id = handle->last_id; /* kept: a ping during the wait changes last_id */
 	struct lw_call *call = lw_await(handle, id, until);
 
 	if (!call) {

@@ -1,8 +1,8 @@
-/* Waiting for an answer, and what is done about a daemon that is silent.
+/* Waiting for an answer, and detecting a daemon that doesn't respond.
  *
  * Runs in:   libleeward and the command line.
- * Waits:     as long as it is told. After LW_PATIENCE_S without a byte it pings, and after as
- *            long again the daemon is taken for gone. */
+ * Waits:     as long as the caller says. After LW_PATIENCE_S without a byte a ping is sent, and after
+ *            as long again the call fails. */
 #pragma once
 
 #include <stdint.h>

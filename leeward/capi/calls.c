@@ -15,7 +15,7 @@ struct lw_call *lw_calls_find(leeward_handle *handle, int64_t id)
 	return NULL;
 }
 
-/* The job that was answered first and not taken yet; NULL if there is none. */
+/* The job that was answered first, of those whose result wasn't taken yet; NULL if there is none. */
 struct lw_call *lw_calls_first_done(leeward_handle *handle)
 {
 	struct lw_call *first = NULL;
@@ -71,7 +71,7 @@ int lw_calls_reserve(leeward_handle *handle)
 	return LEEWARD_OK;
 }
 
-/* A request was sent, its id the handle's last one; lw_calls_reserve has made the room. */
+/* Add a call for the request that was sent last; lw_calls_reserve has made the room. */
 void lw_calls_add(leeward_handle *handle, enum lw_op op, int slot, bool abandoned)
 {
 	handle->calls[handle->count++] = (struct lw_call){
@@ -88,7 +88,7 @@ void lw_calls_complete(leeward_handle *handle, struct lw_call *call, int code)
 	call->rank = ++handle->answered;
 }
 
-/* What a call gave, out of the list: its result, or NULL and this thread's last error. */
+/* Remove a finished call from the list. Returns its result, or NULL and sets this thread's last error. */
 leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call)
 {
 	leeward_result *result = call->result;
@@ -96,7 +96,7 @@ leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call)
 	if (call->code && call->text)
 		lw_fail_as(call->code, call->text);
 	else if (call->code)
-		lw_fail(call->code, "this process has no memory left for the reason");
+		lw_fail(call->code, "this process has no memory left for the error's text");
 	if (call->code)
 		lw_fail_until(call->retry_after);
 	if (call->code)
@@ -106,10 +106,10 @@ leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call)
 	return result;
 }
 
-/* The connection is over: close it, and answer all that waits with this thread's last error.
+/* Close the connection, and end all waiting calls with this thread's last error. Returns *code*.
  *
- * All of it was sent whole, so it may have run. A refusal of the connection is about the last frame, or the
- * connection from its start; others before that may have begun. */
+ * Their requests were sent completely, so the jobs may have run. A daemon's refusal that names no request is about the
+ * last frame, or about the whole connection; jobs of earlier frames may have begun. */
 int lw_calls_lose(leeward_handle *handle, int code)
 {
 	bool ran = code > LEEWARD_REFUSED || leeward_last_error_may_have_run();

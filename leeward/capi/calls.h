@@ -1,15 +1,14 @@
-/* A handle, and the list of its calls: what was sent and who has its answer.
+/* A handle, and the list of its calls, each a request that was sent and perhaps answered.
  *
  * Runs in:   libleeward and the command line.
  * Waits:     never, and sends nothing.
  *
- * Theory of operation: a handle has one connection and a list of calls. A call is sent
- * whole before the next one begins (send.h), and is answered by its id, in any order
- * (receive.h); answers that nobody waits for yet (await.h) are kept in the list. While a
- * request is being sent answers are read: a daemon whose replies nobody takes stops reading
- * requests. The first large request asks for an arena before it is sent; its slot is free
- * again with its answer. A connection that breaks answers every call with its error, and
- * the next call makes a new one. */
+ * Theory of operation: a handle has one connection and a list of calls. A request is sent completely before the next
+ * one (send.h). Answers carry the request's id and may come in any order (receive.h); they stay in the list until the
+ * caller waits for them (await.h). Answers are read also while a request is being sent, because a daemon whose replies
+ * aren't read stops reading requests. Before the first large request an arena is asked for; a slot of it is free again
+ * when its request is answered. When a connection breaks, every call ends with the error, and the next call makes a new
+ * connection. */
 #pragma once
 
 #include <signal.h>
@@ -29,22 +28,22 @@ struct lw_call {
 	enum lw_op op;
 	bool done;
 	bool abandoned; /* its answer is dropped when it comes */
-	uint64_t rank;	/* the how manieth answer of this handle it was */
-	int slot;	/* of the arena, where its request lies; -1 */
+	uint64_t rank;	/* when done: its place in the order of this handle's answers */
+	int slot;	/* the arena's slot with its request; -1: none */
 	int code;	/* when done: LEEWARD_OK or what went wrong */
 	bool may_have_run; /* when done, and something went wrong */
 	double retry_after; /* likewise; seconds, or less than 0 */
 	char *text;	/* an error's message, or the daemon's status */
 	leeward_result *result;
-	int socket;	/* of LW_DOCK: the descriptor that came with the answer; -1 */
-	uint8_t *block;	/* of LW_ASK and LW_DOCK: the frame that `reply` is a view of */
+	int socket;	/* for LW_DOCK: the descriptor that came with the answer; -1: none */
+	uint8_t *block;	/* for LW_ASK and LW_DOCK: the frame that `reply` points into */
 	struct lw_reply reply;
 };
 
-/* Ctrl-C, for a program whose handler counts it: lw_await hands it on to the job that it waits for. */
+/* Ctrl-C, counted by the program's signal handler. lw_await passes it on to the job that it waits for. */
 struct lw_presses {
 	volatile sig_atomic_t count;
-	volatile sig_atomic_t wanted; /* a job is waited for; else the handler does what it likes */
+	volatile sig_atomic_t wanted; /* lw_await waits for a job */
 	int handed_on;
 };
 
@@ -53,19 +52,19 @@ struct lw_presses {
 
 /* For a program that shows a job's output while the job runs: lw_await asks for it beside the job's own answer. */
 struct lw_live {
-	/* Both streams from where they were before. Returns 0, or -errno, which ends the connection. */
+	/* Called with the new output of both streams. Returns 0, or -errno, which ends the connection. */
 	int (*show)(struct lw_live *live, const struct lw_value streams[2]);
 	void *context;	   /* of show */
-	uint64_t taken[2]; /* bytes of each that have been shown */
-	int64_t of;	   /* the request for the job; 0: none yet */
+	uint64_t taken[2]; /* bytes of each stream that have been shown */
+	int64_t of;	   /* the id of the job's request; 0: none yet */
 	double next;	   /* when to ask again */
-	bool asked, over;  /* an answer is on its way; there is none any more */
+	bool asked, over;  /* a request for output is unanswered; no more output comes */
 	int failed;	   /* -errno of show */
 };
 
 struct leeward_handle {
 	struct lw_link link;
-	struct lw_live *live;	      /* NULL: nobody shows it */
+	struct lw_live *live;	      /* NULL: output isn't shown while a job runs */
 	struct lw_presses *presses; /* NULL: none; the library itself touches no signal */
 	struct lw_buffer out;
 	struct lw_call *calls;

@@ -1,4 +1,4 @@
-/* The functions of leeward.h: what they check, and what they give back.
+/* The functions of leeward.h that run jobs; they check arguments and return results.
  *
  * calls.h has the theory of operation. */
 #include <math.h>
@@ -19,7 +19,7 @@
 
 /* Jobs in flight on one connection, as the daemon bounds them. */
 #define MAX_IN_FLIGHT 256
-/* Seconds that a daemon has for a ping or a status where the caller doesn't say. */
+/* Seconds to wait for the answer to a ping or a status request, if the caller names no timeout. */
 #define ANSWER_S 5.0
 /* How long a job is sent again for, the pauses between, all in seconds, and how many connections may end under
  * it; as leeward/client/retry.py has it, a test compares. */
@@ -27,10 +27,10 @@
 #define RETRY_FIRST_S 0.02
 #define RETRY_MOST_S 0.5
 #define RETRY_LOST 3
-/* The same after a refusal because the daemon is busy. */
+/* How long a job is sent again after the daemon was busy, in seconds. */
 #define RETRY_BUSY_S 30.0
 
-/* Where it is NULL because leeward_connect failed, its reason is what the caller wants to read. */
+/* Fail because the handle is NULL. If leeward_connect has failed before, the text has its reason. */
 static int no_handle(void)
 {
 	static const char NONE[] = "handle: NULL";
@@ -48,13 +48,13 @@ static double deadline_of(double seconds)
 	return seconds > 0 ? lw_now() + seconds : INFINITY;
 }
 
-/* Does a request have so many bytes that it goes by the arena? */
+/* Is a request so large that it is sent through the arena? */
 static bool is_large(size_t length, const leeward_options *options)
 {
 	size_t most = LW_LARGE;
 
 	if (options->file_count > LW_MAX_ENTRIES)
-		return false; /* and no request: lw_request_execute says so */
+		return false; /* lw_request_execute refuses it */
 	for (size_t i = 0; i <= options->file_count; i++) {
 		size_t bytes = i < options->file_count && options->files ? options->files[i].length : options->stdin_length;
 
@@ -65,9 +65,9 @@ static bool is_large(size_t length, const leeward_options *options)
 	return length >= most;
 }
 
-/* Send a request that takes no arguments, and wait for its answer. Returns a leeward_error.
+/* Send a request without arguments, and wait for its answer. Returns a leeward_error.
  *
- * A status is in handle->status then. */
+ * The answer to a status request is stored in handle->status. */
 static int ask(leeward_handle *handle, enum lw_op op, double until)
 {
 	int failed = lw_send_plain(handle, op, until);
@@ -88,12 +88,12 @@ static int ask(leeward_handle *handle, enum lw_op op, double until)
 	return failed;
 }
 
-/* Ask for an arena, once in a connection's life. Without one large requests go by the socket. */
+/* Ask for an arena, once per connection. Without an arena large requests go over the socket. */
 static int ask_for_arena(leeward_handle *handle, double until)
 {
 	int failed = ask(handle, LW_ARENA, until);
 
-	/* Refused, or gone: the request itself tells whether the daemon is there. */
+	/* Any other failure is ignored: the request itself will show whether the daemon is there. */
 	return failed == LEEWARD_NO_ANSWER || failed == LEEWARD_BAD_REPLY || failed == LEEWARD_NO_MEMORY ? failed : LEEWARD_OK;
 }
 
@@ -115,7 +115,7 @@ static int submit(leeward_handle *handle, const char *code, size_t length, const
 	return failed ? failed : lw_send_request(handle, LW_JOB, until);
 }
 
-/* The attempts of one leeward_execute, as leeward/client/retry.py has them. */
+/* The attempts of one leeward_execute, with the rules of leeward/client/retry.py. */
 struct attempts {
 	double until, pause;
 	double busy_until; /* 0 before the daemon was busy */
@@ -123,7 +123,7 @@ struct attempts {
 	bool may_have_run;
 };
 
-/* Seconds before the next attempt; less by chance, so that many clients don't come back as one. */
+/* Seconds before the next attempt, randomized so that many clients don't try again at the same moment. */
 static double next_pause(struct attempts *attempts)
 {
 	double pause = attempts->pause;
@@ -142,7 +142,7 @@ static void sleep_for(double seconds)
 	nanosleep(&pause, NULL);
 }
 
-/* The daemon was busy: is the job to be sent again? If so this waits. */
+/* After LEEWARD_BUSY: wait, and return true, if the job is to be sent again. */
 static bool again_when_free(const leeward_options *options, struct attempts *attempts)
 {
 	double after = leeward_last_error_retry_after(), pause = next_pause(attempts), until = attempts->until;
@@ -154,7 +154,7 @@ static bool again_when_free(const leeward_options *options, struct attempts *att
 			attempts->busy_until = lw_now() + RETRY_BUSY_S;
 		until = attempts->busy_until;
 	}
-	/* Not all clients at the same moment, and none before the time that the daemon names. */
+	/* Clients try again at different moments, and never before the time that the daemon names. */
 	if (after > 0)
 		pause += after + after * pause / (2 * RETRY_MOST_S);
 	if (lw_now() + pause >= until)
@@ -163,7 +163,7 @@ static bool again_when_free(const leeward_options *options, struct attempts *att
 	return true;
 }
 
-/* A new connection after the last error; if there is none, that error stays. */
+/* Make a new connection. If that fails, the last error stays as it was. */
 static bool reconnect(leeward_handle *handle, const struct attempts *attempts)
 {
 	int code = leeward_last_error_code();
@@ -172,12 +172,12 @@ static bool reconnect(leeward_handle *handle, const struct attempts *attempts)
 	memcpy(text, leeward_last_error(), strlen(leeward_last_error()) + 1);
 	if (!lw_link_connect(&handle->link))
 		return true;
-	/* Nobody is there: why there had to be another attempt says more. */
+	/* The error of the first attempt says more than "no daemon". */
 	lw_fail_ran(lw_fail_as(code, text), attempts->may_have_run);
 	return false;
 }
 
-/* The job failed: is it to be sent again? If so this waits, and has made the connection for it. */
+/* After a failure: if the job is to be sent again, wait, make a connection for it, and return true. */
 static bool again(leeward_handle *handle, const leeward_options *options, struct attempts *attempts)
 {
 	int code = leeward_last_error_code();
@@ -197,10 +197,10 @@ static bool again(leeward_handle *handle, const leeward_options *options, struct
 		return false;
 	if (!(attempts->until < INFINITY))
 		attempts->until = lw_now() + RETRY_S;
-	/* As much time for the answer as it waits before: an attempt that begins at the deadline could only end without. */
+	/* Leave as much time for the answer as for the pause: an attempt that begins at the deadline can't succeed. */
 	if (lw_now() + 2 * seconds >= attempts->until)
 		return false;
-	lw_calls_lose(handle, code); /* the daemon that refused is not the one to ask again */
+	lw_calls_lose(handle, code); /* a new connection may reach the daemon's successor */
 	sleep_for(seconds);
 	return reconnect(handle, attempts);
 }
@@ -315,7 +315,7 @@ static int end_job(leeward_handle *handle, int64_t id, enum lw_end how)
 	call = lw_calls_find(handle, id);
 	if (!call || call->op != LW_JOB || call->abandoned)
 		return lw_fail(LEEWARD_INVALID, "id: no such job is in flight");
-	/* Where it was quicker leeward_wait has it. */
+	/* A job that has ended before is left for leeward_wait. */
 	return call->done ? LEEWARD_OK : lw_send_cancel(handle, id, how);
 }
 
@@ -344,13 +344,13 @@ int leeward_fd(leeward_handle *handle)
 	return handle->link.fd;
 }
 
-/* As ask, for a caller that gives *timeout* seconds, with 0 ANSWER_S. */
+/* As ask, with a timeout in seconds; 0: ANSWER_S. */
 static int ask_within(leeward_handle *handle, enum lw_op op, double timeout)
 {
 	if (!handle)
 		return no_handle();
 	if (!(timeout >= 0))
-		return lw_fail(LEEWARD_INVALID, "timeout: no time");
+		return lw_fail(LEEWARD_INVALID, "timeout: must be a finite number, 0 or more");
 	lw_calls_part(handle);
 	return ask(handle, op, lw_now() + (timeout > 0 ? timeout : ANSWER_S));
 }

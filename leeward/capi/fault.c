@@ -15,8 +15,8 @@ static _Thread_local bool last_may_have_run;
 static _Thread_local double last_retry_after = -1;
 static _Thread_local char last_text[LW_FAULT_TEXT];
 
-/* Whether a job that ended with *code* may have run, where nothing else is known; code that knows more calls
- * lw_fail_ran. Where no daemon answers, nothing was sent, as a rule. */
+/* Whether a job whose call failed with *code* may have run. This is the default; callers that know more call lw_fail_ran.
+ * LEEWARD_AWAY usually means that nothing was sent. */
 static bool may_have_run(int code)
 {
 	return code == LEEWARD_NO_ANSWER || code == LEEWARD_BAD_REPLY || code == LEEWARD_NOT_YET ||
@@ -35,7 +35,7 @@ int lw_fail(int code, const char *format, ...)
 	if (length >= (int)sizeof last_text) {
 		size_t end = sizeof last_text - 1;
 
-		/* Cut between characters: back over the bytes that continue one, then its first. */
+		/* Cut between two characters: remove the continuation bytes of the last one, then its first byte. */
 		while (end && ((uint8_t)last_text[end - 1] & 0xc0) == 0x80)
 			end--;
 		if (end && (uint8_t)last_text[end - 1] >= 0xc0)
@@ -49,7 +49,7 @@ int lw_fail(int code, const char *format, ...)
 	return code;
 }
 
-/* The same with a text that is kept already, or that is this thread's own. */
+/* As lw_fail, with a finished text, which may be this thread's last error itself. */
 int lw_fail_as(int code, const char *text)
 {
 	if (text != last_text) {
@@ -103,7 +103,7 @@ double leeward_last_error_retry_after(void)
 	return last_retry_after;
 }
 
-/* Say of this thread's last error, which is *code*, whether the job may have run. */
+/* Set for this thread's last error, which is *code*, whether the job may have run. Returns *code*. */
 int lw_fail_ran(int code, bool ran)
 {
 	last_may_have_run = ran;

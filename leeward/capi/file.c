@@ -1,4 +1,4 @@
-/* Files in live sandboxes: calls that a process inside does, one after the other. */
+/* Files in live sandboxes. A process in the sandbox executes these calls one after the other. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 #include "sandbox.h"
 #include "text.h"
 
-/* Bytes of a file that are read unless the caller says more. */
+/* Bytes of a file that are read at most, if the caller names no limit. */
 #define MOST_READ ((uint64_t)64 << 20)
 
-/* Give up a handle of a file that is read or written; whatever comes of it. */
+/* Close a handle of a file that is read or written. Errors are ignored. */
 static void close_file(const leeward_sandbox *sandbox, const char *path, int64_t number)
 {
 	struct lw_buffer *buffer = number && sandbox->handle->link.fd >= 0 ? lw_about_file(sandbox, "file_close", path, 1) : NULL;
@@ -42,7 +42,7 @@ static bool read_piece(const struct lw_reply *reply, struct piece *ret_piece)
 	       ret_piece->mode <= 07777;
 }
 
-/* Grow by what has come, whatever size was claimed. */
+/* Append the bytes of a piece. Memory grows with the bytes that have arrived, not with a size that an answer claims. */
 static int take_piece(leeward_content *content, size_t *capacity, const struct lw_value *data)
 {
 	size_t needed = content->length + data->length + 1;
@@ -72,7 +72,7 @@ static int too_large(const char *path, uint64_t most)
 	return lw_fail_errno(LEEWARD_FILE, EFBIG);
 }
 
-/* Read on from where *content* ends. Returns 1 while there is more, 0, or a leeward_error. */
+/* Read the next piece of the file into *content*. Returns 1 if there is more, 0 at the end, or a leeward_error. */
 static int read_on(const leeward_sandbox *sandbox, const char *path, uint64_t most, int64_t *handle,
 		   leeward_content *content, size_t *capacity)
 {
@@ -92,7 +92,7 @@ static int read_on(const leeward_sandbox *sandbox, const char *path, uint64_t mo
 		return failed;
 	if (!read_piece(&answer.reply, &piece) || piece.data.length > LW_PIECE || (uint64_t)piece.at != content->length ||
 	    piece.end - piece.at < (int64_t)piece.data.length)
-		return lw_bad_answer(sandbox->handle, &answer, "a piece of a file is something else");
+		return lw_bad_answer(sandbox->handle, &answer, "a piece of a file is malformed");
 	content->mode = (uint32_t)piece.mode;
 	content->time_ns = piece.time;
 	failed = (uint64_t)piece.end > most ? too_large(path, most) : take_piece(content, capacity, &piece.data);
@@ -141,7 +141,7 @@ void leeward_free_content(leeward_content *content)
 
 /* --- writing ------------------------------------------------------------------ */
 
-/* Write one piece; *handle* is that of the next one then. Returns a leeward_error. */
+/* Write one piece, and store the handle for the next one in *handle*. Returns a leeward_error. */
 static int write_on(const leeward_sandbox *sandbox, const char *path, const void *data, size_t length, size_t offset,
 		    bool more, int mode, int64_t *handle)
 {
@@ -184,7 +184,7 @@ int leeward_file_write(leeward_sandbox *sandbox, const char *path, const void *d
 	if (length && !data)
 		return lw_fail(LEEWARD_INVALID, "data: NULL, and a length above 0");
 	if (mode < -1 || mode > 0777)
-		return lw_fail(LEEWARD_INVALID, "mode: more than permission bits");
+		return lw_fail(LEEWARD_INVALID, "mode: must be permission bits, at most 0777, or -1");
 	do {
 		size_t piece = length - offset < LW_PIECE ? length - offset : LW_PIECE;
 
@@ -227,16 +227,16 @@ int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *
 
 /* --- names -------------------------------------------------------------------- */
 
-/* Frees the answer. 0 is good, and else a list of *list*'s is none. Returns a leeward_error. */
+/* Free the answer, and turn *failed* (0, -EBADMSG or -ENOMEM) into a leeward_error. */
 static int listed(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed)
 {
 	if (failed == -EBADMSG)
-		return lw_bad_answer(sandbox->handle, answer, "a row of a file call is something else");
+		return lw_bad_answer(sandbox->handle, answer, "a row of a file call's answer is malformed");
 	free(answer->block);
 	return failed ? lw_fail_no_memory() : LEEWARD_OK;
 }
 
-/* The next page of a folder. Returns 1 if there is another one, 0, or a leeward_error. */
+/* Read the next page of a folder into *list*. Returns 1 if there are more pages, 0 if not, or a leeward_error. */
 static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_entries **list)
 {
 	const char *last = *list && (*list)->count ? (*list)->entries[(*list)->count - 1]->name : NULL;

@@ -1,4 +1,4 @@
-/* One call about the files of a sandbox: its path, its fields, and how it failed. */
+/* One call about the files of a sandbox: its request, and its failure. */
 #include <string.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 #include "sandbox.h"
 #include "text.h"
 
-/* Begin a call about *path*. NULL, with the error, for what can't be one. */
+/* Begin a call about *path*, with *fields* more fields. Returns NULL, with the error set, for an invalid path. */
 struct lw_buffer *lw_about_file(const leeward_sandbox *sandbox, const char *op, const char *path, size_t fields)
 {
 	struct lw_buffer *buffer;
@@ -35,7 +35,7 @@ void lw_put_yes(struct lw_buffer *buffer, const char *name)
 	lw_put_true(buffer);
 }
 
-/* A file call failed: *why* is the sandbox's word, shown in one line. */
+/* Fail with LEEWARD_FILE. *why* is a text from the sandbox; control characters are escaped. */
 static int failed_call(const char *path, int number, const struct lw_value *why)
 {
 	char where[256], reason[512];
@@ -45,11 +45,11 @@ static int failed_call(const char *path, int number, const struct lw_value *why)
 	for (uint32_t i = 0; i < why->length && length + 1 < sizeof reason; i++)
 		reason[length++] = why->data[i] >= ' ' && why->data[i] <= '~' ? (char)why->data[i] : '?';
 	reason[length] = '\0';
-	lw_fail(LEEWARD_FILE, "%s: %s", where, length ? reason : number ? strerror(number) : "the call makes no sense");
+	lw_fail(LEEWARD_FILE, "%s: %s", where, length ? reason : number ? strerror(number) : "the call is invalid");
 	return lw_fail_errno(LEEWARD_FILE, number);
 }
 
-/* Send the call that about_file has begun. Returns a leeward_error: LEEWARD_FILE where the sandbox says that it failed. */
+/* Send the call that lw_about_file has begun. Returns a leeward_error; LEEWARD_FILE if the call failed in the sandbox. */
 int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer)
 {
 	int failed = lw_ask(sandbox->handle, op, ret_answer);
@@ -59,7 +59,7 @@ int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *pat
 		return failed;
 	lw_find(&ret_answer->reply.ok, "why", &why);
 	if (number.type != LW_INTEGER || number.integer < 0 || number.integer > 4095 || why.type != LW_TEXT)
-		return lw_bad_answer(sandbox->handle, ret_answer, "the end of a file call is something else");
+		return lw_bad_answer(sandbox->handle, ret_answer, "the answer to a file call is malformed");
 	failed = failed_call(path, (int)number.integer, &why);
 	free(ret_answer->block);
 	return failed;

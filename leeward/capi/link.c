@@ -19,10 +19,10 @@
 #include "place.h"
 #include "text.h"
 
-/* Room for one read, and what a connection that has seen nothing larger keeps. */
+/* Bytes of one read, and the size of a connection's buffer before a larger frame arrives. */
 #define READ_SIZE ((size_t)64 << 10)
 
-/* Seconds of a clock that nobody sets. */
+/* The time of the monotonic clock, in seconds. */
 double lw_now(void)
 {
 	struct timespec now;
@@ -31,7 +31,7 @@ double lw_now(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* fmin(3) would be the only thing that needs libm. */
+/* The smaller of two times. fmin(3) would be the only function that needs libm. */
 double lw_earlier(double one, double other)
 {
 	return one < other ? one : other;
@@ -44,7 +44,7 @@ int lw_link_open(struct lw_link *link, const char *path)
 	return lw_place(path, &link->path);
 }
 
-/* Nobody is there; says so with the two cures. */
+/* Fail with LEEWARD_AWAY, and a text that says how to start a daemon or name its socket. */
 int lw_link_away(const struct lw_link *link, const char *reason)
 {
 	char shown[1024];
@@ -55,7 +55,7 @@ int lw_link_away(const struct lw_link *link, const char *reason)
 		       " which needs none", shown, reason);
 }
 
-/* Somebody is there, and says nothing. The path stands between *before* and *after*. */
+/* Fail with LEEWARD_NO_ANSWER. The text is *before*, the socket's path, *after*. */
 int lw_link_silent(const struct lw_link *link, const char *before, const char *after)
 {
 	char shown[1024];
@@ -64,7 +64,7 @@ int lw_link_silent(const struct lw_link *link, const char *before, const char *a
 	return lw_fail(LEEWARD_NO_ANSWER, "%s %s %s", before, shown, after);
 }
 
-/* Somebody may be there, and we aren't let in: says whose the socket is, and who may. */
+/* Fail because connect(2) was refused for lack of permission. The text says who owns the socket, and who may connect. */
 static int locked_out(const struct lw_link *link)
 {
 	struct stat about;
@@ -134,8 +134,8 @@ static int set_timeout(int fd, int option, time_t seconds)
 	return setsockopt(fd, SOL_SOCKET, option, &time, sizeof time) ? -errno : 0;
 }
 
-/* Whether the environment names *uid* as one whose daemon is trusted. Not that of a program which
- * has more rights than who started it. */
+/* Whether $LEEWARD_TRUSTED_UID names *uid*, whose daemon is trusted then. The environment is ignored in a program with
+ * more privileges than its caller (set-user-id). */
 static bool is_trusted(uid_t uid)
 {
 	const char *named = secure_getenv("LEEWARD_TRUSTED_UID");
@@ -145,9 +145,10 @@ static bool is_trusted(uid_t uid)
 	return named && !strcmp(named, number);
 }
 
-/* Connect, if there is no connection of this process's. Other ends than root, our own user and the one that
- * is trusted are refused: the default folder of a user without XDG_RUNTIME_DIR is in /tmp, where
- * anybody may have made it first. */
+/* Connect, if this process has no connection yet. Returns a leeward_error.
+ *
+ * The daemon must run as root, as our own user or as the trusted one: the default folder of a user without
+ * XDG_RUNTIME_DIR is in /tmp, where anybody may have made it first. */
 int lw_link_connect(struct lw_link *link)
 {
 	struct ucred peer;
@@ -192,7 +193,7 @@ int lw_link_connect(struct lw_link *link)
 	return LEEWARD_OK;
 }
 
-/* Close the connection, if there is one, and forget what came over it. */
+/* Close the connection, if there is one, and drop what was received but not taken. */
 void lw_link_close(struct lw_link *link)
 {
 	if (link->fd >= 0)
@@ -213,7 +214,7 @@ void lw_link_free(struct lw_link *link)
 	free(link->data);
 }
 
-/* As much of *data* as the socket takes now. Returns bytes, or -errno; -EAGAIN: none. */
+/* Send as much of *data* as the socket takes without blocking. Returns bytes, or -errno; -EAGAIN: none. */
 ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length)
 {
 	ssize_t sent;
@@ -224,7 +225,7 @@ ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length)
 	return sent < 0 ? -errno : sent;
 }
 
-/* Take the descriptors of one message into the queue. Returns whether there was room for all. */
+/* Add the descriptors of one message to the queue. Returns whether there was room for all. */
 static bool queue_descriptors(struct lw_link *link, struct msghdr *message)
 {
 	bool fits = true;
@@ -250,7 +251,7 @@ static bool queue_descriptors(struct lw_link *link, struct msghdr *message)
 	return fits;
 }
 
-/* Grow to twice what has really arrived, whatever length a frame claims. */
+/* Double the buffer if it is full. It grows with the bytes that have arrived, not with a frame's claimed length. */
 static bool make_room(struct lw_link *link)
 {
 	uint8_t *grown;
@@ -268,10 +269,10 @@ static bool make_room(struct lw_link *link)
 /* One read.
  *
  * Args:
- *	wait: up to LW_PATIENCE_S for the first byte.
+ *	wait: wait for the first byte, at most LW_PATIENCE_S.
  *
- * Returns bytes, 0 at the end of the stream, -EAGAIN where nothing came, another -errno, or
- * -EOVERFLOW for a descriptor that was lost on the way. */
+ * Returns bytes, 0 at the end of the stream, -EAGAIN if nothing came, -EOVERFLOW if a descriptor was lost, or
+ * another -errno. */
 ssize_t lw_link_receive(struct lw_link *link, bool wait)
 {
 	union {
@@ -298,7 +299,7 @@ ssize_t lw_link_receive(struct lw_link *link, bool wait)
 /* Wait until the socket is ready.
  *
  * Args:
- *	mask: signals that are blocked meanwhile in the place of those that are; NULL: the same.
+ *	mask: the signal mask during the wait; NULL: no change.
  *
  * Returns 1, 0 when *seconds* have passed, or -errno. */
 int lw_link_wait(struct lw_link *link, short events, double seconds, const sigset_t *mask)
@@ -316,8 +317,8 @@ int lw_link_wait(struct lw_link *link, short events, double seconds, const sigse
 
 /* Take the next whole frame.
  *
- * Returns 1 with a malloc'ed block: header, payload of *ret_length*, one byte to spare; 0
- * where none is whole; -EBADMSG for a length above LW_MAX_REPLY; -ENOMEM. */
+ * Returns 1 with a malloc'ed block: header, payload of *ret_length* bytes, one spare byte; 0 if no frame is complete;
+ * -EBADMSG for a length above LW_MAX_REPLY; -ENOMEM. */
 int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length)
 {
 	size_t length, whole;
@@ -332,7 +333,7 @@ int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length)
 	if (link->length < whole)
 		return 0;
 	if (link->length == whole && link->capacity > READ_SIZE && link->capacity > whole) {
-		/* A large frame that is all there is: hand it over as it lies. */
+		/* The buffer holds one large frame and nothing else: give it away without a copy. */
 		block = link->data;
 		link->data = malloc(READ_SIZE);
 		if (!link->data) {

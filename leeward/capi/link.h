@@ -1,8 +1,8 @@
-/* A connection: a socket, the bytes of a frame that has begun, descriptors in order, an arena.
+/* A connection: a socket, the bytes of an incomplete frame, a queue of received descriptors, an arena.
  *
  * Runs in:   libleeward and the command line.
- * Waits:     in lw_link_connect, 5 s at most, and in lw_link_wait as long as it is told.
- *            All the rest takes what is there. */
+ * Waits:     in lw_link_connect, 5 s at most, and in lw_link_wait and lw_link_receive as long as the caller says.
+ *            All other functions don't block. */
 #pragma once
 
 #include <signal.h>
@@ -13,16 +13,16 @@
 
 #include "wire.h"
 
-/* Seconds that a connection may take, which a full backlog makes wait. */
+/* Seconds to wait for a connection while the daemon's backlog is full. */
 #define LW_CONNECT_S 5
-/* Seconds of silence before the library asks whether the daemon lives. */
+/* Seconds of silence before the library sends a ping. */
 #define LW_PATIENCE_S 10.0
-/* Descriptors that one read can bring, and that may wait for their frame. */
+/* Descriptors of one read, and in the queue, at most. */
 #define LW_MAX_DESCRIPTORS 16
 
-/* Bytes from which on a request goes by the arena; as leeward/client/slots.py has it, a test compares. */
+/* Requests of at least so many bytes go through the arena; leeward/client/slots.py has the same bound, a test compares. */
 #define LW_LARGE ((size_t)1 << 20)
-/* What no sensible daemon goes beyond. */
+/* Bounds of the arena that is accepted from a daemon. */
 #define LW_MAX_SLOTS 64
 #define LW_MAX_SLOT ((int64_t)1 << 30)
 
@@ -37,7 +37,7 @@ struct lw_arena {
 struct lw_link {
 	char *path;
 	int fd; /* -1: none */
-	pid_t owner; /* who connected: after a fork the connection stays the parent's */
+	pid_t owner; /* the process that connected: after a fork the connection belongs to the parent */
 	uint8_t *data; /* received, not yet taken */
 	size_t length, capacity;
 	int descriptors[2 * LW_MAX_DESCRIPTORS];

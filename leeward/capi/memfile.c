@@ -9,10 +9,10 @@
 
 #include "fault.h"
 
-/* Map *fd* read-only, if it is final and has just *size* bytes; says what is wrong, else.
+/* Map *fd* read-only, if it is sealed and has exactly *size* bytes. Returns NULL, or what is wrong.
  *
- * A file that could still shrink would end the process by SIGBUS, one that could still be
- * written would change under its reader: so the kernel is asked, not the daemon believed. */
+ * A file that can still shrink could end the process by SIGBUS, and one that can still be written could change while it
+ * is read. So size and seals are asked of the kernel. */
 static const char *map_one(int fd, size_t size, struct lw_mapping *ret_mapping)
 {
 	const int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
@@ -33,14 +33,14 @@ static const char *map_one(int fd, size_t size, struct lw_mapping *ret_mapping)
 	return NULL;
 }
 
-/* Take the first *count* descriptors off the queue; they are somebody's now. */
+/* Remove the first *count* descriptors from the queue without closing them. */
 static void shift_descriptors(struct lw_link *link, size_t count)
 {
 	link->descriptor_count -= count;
 	memmove(link->descriptors, link->descriptors + count, link->descriptor_count * sizeof *link->descriptors);
 }
 
-/* Map the memory files that *reply* announces, off the queue's head. Returns a leeward_error. */
+/* Map the memory files that *reply* announces; their descriptors are the first of the queue. Returns a leeward_error. */
 int lw_memfile_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS])
 {
 	struct lw_mapping mappings[LW_MAX_ARENAS] = {{NULL, 0}};
@@ -61,7 +61,7 @@ int lw_memfile_map(struct lw_link *link, const struct lw_reply *reply, struct lw
 	return LEEWARD_OK;
 }
 
-/* Take the socket that *reply* brings, which is the caller's then. Returns what is wrong with it, or NULL. */
+/* Take the socket that came with *reply*; the caller closes it. Returns what is wrong with it, or NULL. */
 const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int *ret_socket)
 {
 	struct stat about;
@@ -78,9 +78,9 @@ const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int
 	return NULL;
 }
 
-/* Take the arena that *reply* brings. Returns what is wrong with it, or NULL.
+/* Take the arena that came with *reply*. Returns what is wrong with it, or NULL.
  *
- * Bytes go into it by write(2): it needn't be believed more than a socket. */
+ * The library only writes it, by pwrite(2), so it needs no more trust than a socket. */
 const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply)
 {
 	struct lw_value count, size;
@@ -104,7 +104,7 @@ const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply)
 	return NULL;
 }
 
-/* Write a request into a slot that is free. Returns which; -1 where it can't go this way. */
+/* Write a request into a free slot. Returns the slot; -1 if there is none, or the request doesn't fit. */
 int lw_arena_put(struct lw_link *link, const uint8_t *payload, size_t length)
 {
 	struct lw_arena *arena = &link->arena;
@@ -123,14 +123,14 @@ int lw_arena_put(struct lw_link *link, const uint8_t *payload, size_t length)
 		if (step < 0 && errno == EINTR)
 			continue;
 		if (step <= 0)
-			return -1; /* this host has no memory for it: the socket needs less at a time */
+			return -1; /* the host has no memory for the whole request; the socket takes it in pieces */
 		done += (size_t)step;
 	}
 	arena->taken |= UINT64_C(1) << slot;
 	return slot;
 }
 
-/* The request in there has its answer. Harmless for a slot that is none. */
+/* Free a slot whose request was answered. Does nothing for -1. */
 void lw_arena_free_slot(struct lw_link *link, int slot)
 {
 	if (slot >= 0)

@@ -14,7 +14,7 @@
 #include "sandbox.h"
 #include "text.h"
 
-/* Check *mounts*, and report the first that can't be a mount. Returns a leeward_error. */
+/* Check *mounts*, and report the first invalid one. Returns a leeward_error. */
 int lw_mounts_check(const leeward_mount *mounts, size_t count)
 {
 	int failed = LEEWARD_OK;
@@ -29,13 +29,13 @@ int lw_mounts_check(const leeward_mount *mounts, size_t count)
 		if (!mounts[i].source || !*mounts[i].source || strlen(mounts[i].source) >= LW_PATH_ROOM)
 			return lw_invalid("mounts", "a source is NULL, empty or too long");
 		if (!target || *target != '/' || strlen(target) >= LW_PATH_ROOM)
-			return lw_invalid("mounts", "a target is no absolute path");
+			return lw_invalid("mounts", "a target isn't an absolute path");
 		failed = lw_check_text("mounts", target);
 	}
 	return failed;
 }
 
-/* A folder can't be had: nothing was asked of the daemon. */
+/* Fail because a source can't be opened. Nothing was sent to the daemon. */
 static int refuse(const char *source, const char *reason)
 {
 	char where[256];
@@ -44,7 +44,7 @@ static int refuse(const char *source, const char *reason)
 	return lw_fail(LEEWARD_REJECTED, "mount %s: %s", where, reason);
 }
 
-/* Open the source of one mount, and find out where it is. Returns a leeward_error. */
+/* Open the source of one mount, and resolve its path. Returns a leeward_error. */
 static int open_one(struct lw_folder *folder, const leeward_mount *mount)
 {
 	char link[32], path[LW_PATH_ROOM];
@@ -70,7 +70,8 @@ static int open_one(struct lw_folder *folder, const leeward_mount *mount)
 	return folder->path ? LEEWARD_OK : lw_fail_no_memory();
 }
 
-/* Open the sources of *mounts*, which lw_mounts_check has seen. Whatever it returns, lw_folders_close ends it. */
+/* Open the sources of *mounts*, which lw_mounts_check has accepted. The caller calls lw_folders_close, also after an
+ * error. Returns a leeward_error. */
 int lw_folders_open(struct lw_folders *folders, const leeward_mount *mounts, size_t count)
 {
 	int failed = LEEWARD_OK;
@@ -91,7 +92,7 @@ void lw_folders_close(struct lw_folders *folders)
 	}
 }
 
-/* Send the descriptors, beside one byte. Returns 0 or -errno. */
+/* Send one byte with all descriptors. Returns 0 or -errno. */
 static int send_all(int socket, const struct lw_folders *folders)
 {
 	union {
@@ -115,7 +116,8 @@ static int send_all(int socket, const struct lw_folders *folders)
 	return sent < 0 ? -errno : 0;
 }
 
-/* Leave the descriptors in a new dock, whose number the request for the sandbox has to name. Returns a leeward_error. */
+/* Ask for a dock and send the descriptors to it. The request for the sandbox has to name *ret_dock. Returns a
+ * leeward_error. */
 int lw_folders_leave(const struct lw_folders *folders, leeward_handle *handle, int64_t *ret_dock)
 {
 	int socket = -1, failed = lw_ask_dock(handle, ret_dock, &socket);
@@ -135,7 +137,7 @@ static void put_text(struct lw_buffer *buffer, const char *field, const char *te
 	lw_put_text(buffer, text, length);
 }
 
-/* The field `mounts`. */
+/* Write the field `mounts`. */
 void lw_folders_put(struct lw_buffer *buffer, const struct lw_folders *folders)
 {
 	lw_put_word(buffer, "mounts");

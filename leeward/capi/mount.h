@@ -1,4 +1,4 @@
-/* Folders of the host for a sandbox: opened here, with this process's rights, and left in a dock for the daemon's opener.
+/* Folders of the host for a sandbox. This process opens them, with its own rights, and sends them to a dock of the daemon's opener.
  *
  * Runs in:   libleeward.
  * Owns:      a descriptor for each folder, until the sandbox is open or refused. */
@@ -18,7 +18,7 @@
 struct lw_folder {
 	int fd;
 	const leeward_mount *mount;
-	char *path; /* where it is, as the kernel has it */
+	char *path; /* its resolved path, from the kernel */
 	int is_file;
 };
 

@@ -1,4 +1,4 @@
-/* Where the daemon of this process's user listens, unless the caller says it.
+/* Which socket a client connects to, if the caller names none.
  *
  * leeward/spec/paths.py and leeward/spec/socket_key.py are the same in Python; tests/unit/client/test_c_place.py compares. */
 #include "place.h"
@@ -19,7 +19,7 @@
 /* Bytes; a configuration has some hundred lines at most. */
 #define MAX_FILE ((size_t)1 << 20)
 
-/* The default, where nobody names another. malloc'ed. */
+/* The default socket, malloc'ed. */
 static char *default_socket(void)
 {
 	uid_t uid = geteuid();
@@ -45,7 +45,8 @@ static int refuse(const char *file, const char *why)
 	return lw_fail(LEEWARD_INVALID, "%s: %s", shown, why);
 }
 
-/* What is in a file of ours or of root's. *ret_content stays NULL where there is none, or none that we may read. */
+/* Read a configuration file, which must belong to us or to root. *ret_content stays NULL if it doesn't exist or isn't
+ * readable. */
 static int read_file(const char *file, char **ret_content, size_t *ret_length)
 {
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -90,7 +91,7 @@ static bool is_key(const char *word, size_t length)
 	       (length == 8 && (!memcmp(word, "\"socket\"", 8) || !memcmp(word, "'socket'", 8)));
 }
 
-/* The value after the equals sign, of a line that ends at *end*: where it begins, and how long it is. */
+/* Read the quoted value of a line from *at* to *end*, behind the equals sign: where it begins, and its length. */
 static bool read_value(const char *at, const char *end, const char **ret_value, size_t *ret_length)
 {
 	const char *closed;
@@ -115,8 +116,8 @@ static bool read_value(const char *at, const char *end, const char **ret_value, 
 	return closed == end || *closed == '#';
 }
 
-/* The key `socket` before the first table. Returns 1 where it is, with its value; 0 where it isn't; -1 where its value
- * isn't an absolute path in plain quotes. Pure. */
+/* Find the key `socket` before the first table of a TOML text. Returns 1 and its value; 0 if it is missing; -1 if its
+ * value isn't an absolute path in plain quotes. Pure. */
 int lw_place_named(const char *content, size_t length, const char **ret_value, size_t *ret_length)
 {
 	const char *at = content, *stop = content + length;
@@ -141,9 +142,9 @@ int lw_place_named(const char *content, size_t length, const char **ret_value, s
 	return 0;
 }
 
-/* The socket that *file* names, malloc'ed, in *ret_path; it stays NULL where the file says nothing.
+/* Read the socket from *file* into *ret_path, malloc'ed; NULL if the file names none.
  *
- * ret_said: the file has the key, with whatever value. */
+ * *ret_said: whether the file has the key, with any value. */
 static int from_file(const char *file, char **ret_path, bool *ret_said)
 {
 	const char *value;

@@ -10,7 +10,7 @@
 
 #define MAX_OPTIONS 4096
 
-/* The program that *given* stands for, in this library's version. Returns a leeward_error. */
+/* Copy *given*, of whatever version, into this library's version of the struct, and check it. Returns a leeward_error. */
 static int read_program(const leeward_program *given, leeward_program *ret_program)
 {
 	leeward_program program = {0};
@@ -25,15 +25,15 @@ static int read_program(const leeward_program *given, leeward_program *ret_progr
 	memcpy(&program, given, sizeof program);
 	for (size_t i = sizeof program; i < size; i++)
 		if (bytes[i])
-			return lw_invalid("program", "it asks for what this version of libleeward doesn't have");
+			return lw_invalid("program", "a field is set that this version of libleeward doesn't know");
 	if (!program.argc == !program.shell)
-		return lw_invalid("program", program.argc ? "there is a line for the shell as well" : "nothing to run");
+		return lw_invalid("program", program.argc ? "argv and shell are both set" : "nothing to run");
 	if (!(program.timeout >= 0 && isfinite(program.timeout) && program.deadline >= 0 && isfinite(program.deadline)))
-		return lw_invalid("program", "timeout or deadline is no time");
+		return lw_invalid("program", "timeout and deadline must be finite numbers, 0 or more");
 	if (program.stdin_length && !program.stdin_data)
 		return lw_invalid("stdin_data", "NULL, and a length above 0");
 	if (program.rows < 0 || program.columns < 0 || !program.rows != !program.columns)
-		return lw_invalid("rows, columns", "no size of a terminal");
+		return lw_invalid("rows, columns", "not the size of a terminal");
 	failed = lw_check_texts("argv", program.argv, program.argc);
 	if (!failed)
 		failed = lw_check_settings("environment", program.environment, program.environment_count);
@@ -121,7 +121,7 @@ int64_t leeward_process_start(leeward_sandbox *sandbox, const leeward_program *g
 	return lw_ask_number(sandbox, "process_start", "process", 1);
 }
 
-/* Seconds that the next request of a wait may take: until *until*, LW_PIECE_S at most. */
+/* Seconds that the next request of a wait may take: the time until *until*, at most LW_PIECE_S. */
 static double next_wait(double until)
 {
 	double left = until - lw_now();
@@ -134,7 +134,7 @@ static double end_of(double timeout)
 	return timeout < 0 ? INFINITY : lw_now() + timeout;
 }
 
-/* Give the chunks of an answer to *take*. Returns how many it has taken, and whether it wants no more. */
+/* Call *take* with each chunk of an answer. Returns how many were passed; *ret_stop: whether *take* has ended the call. */
 static uint32_t hand_out(struct lw_value *chunks, int64_t *after, leeward_take take, void *context, bool *ret_stop)
 {
 	leeward_chunk chunk;
@@ -156,7 +156,7 @@ int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *aft
 	double until = end_of(timeout);
 
 	if (!after || *after < 0 || !take || isnan(timeout))
-		return lw_invalid("after, timeout, take", "one of them makes no sense");
+		return lw_invalid("after, timeout, take", "one of them is invalid");
 	while (true) {
 		double wait = next_wait(until);
 		struct lw_answer answer;
@@ -176,7 +176,7 @@ int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *aft
 		if (failed)
 			return failed;
 		if (!lw_chunks_check(&answer.reply, *after, &chunks) || !lw_answer_flag(&answer.reply, "over", &over))
-			return lw_bad_answer(sandbox->handle, &answer, "an answer's chunks are something else");
+			return lw_bad_answer(sandbox->handle, &answer, "an answer's chunks are malformed");
 		taken = hand_out(&chunks, after, take, context, &stop);
 		free(answer.block);
 		if (over && taken == chunks.entries)
@@ -186,7 +186,7 @@ int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *aft
 	}
 }
 
-/* One request to write; how many bytes were taken, or a leeward_error. */
+/* Send one request to write. Returns how many bytes were written, or a leeward_error. */
 static int64_t write_piece(leeward_sandbox *sandbox, int64_t process, const void *data, size_t length, bool end)
 {
 	struct lw_buffer *buffer = lw_about_one(sandbox, "process_write", "process", process, (size_t)(length > 0) + end);
@@ -237,7 +237,7 @@ int leeward_process_signal(leeward_sandbox *sandbox, int64_t process, int number
 	struct lw_buffer *buffer;
 
 	if (number < 1 || number > 64)
-		return lw_invalid("number", "no signal");
+		return lw_invalid("number", "not a signal number");
 	buffer = lw_about_one(sandbox, "process_signal", "process", process, 1);
 	if (!buffer)
 		return LEEWARD_INVALID;
@@ -251,7 +251,7 @@ int leeward_process_resize(leeward_sandbox *sandbox, int64_t process, int rows, 
 	struct lw_buffer *buffer;
 
 	if (rows < 1 || columns < 1)
-		return lw_invalid("rows, columns", "no size of a terminal");
+		return lw_invalid("rows, columns", "not the size of a terminal");
 	buffer = lw_about_one(sandbox, "process_resize", "process", process, 2);
 	if (!buffer)
 		return LEEWARD_INVALID;
@@ -275,7 +275,7 @@ leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64_t process, 
 	double until = end_of(timeout);
 	leeward_result *result = NULL;
 	struct lw_answer answer;
-	const char *wrong = "an answer's end is something else";
+	const char *wrong = "the answer about a process's end is malformed";
 	bool over = false;
 	int failed;
 
@@ -301,7 +301,7 @@ leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64_t process, 
 			free(answer.block);
 	} while (!over && lw_now() < until);
 	if (!over) {
-		lw_fail(LEEWARD_NOT_YET, "process %lld runs on", (long long)process);
+		lw_fail(LEEWARD_NOT_YET, "process %lld is still running", (long long)process);
 		return NULL;
 	}
 	answer.reply.silent = true;

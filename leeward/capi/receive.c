@@ -34,7 +34,7 @@ static int protocol_error(leeward_handle *handle, const char *wrong)
 	return lw_calls_lose(handle, lw_fail(LEEWARD_BAD_REPLY, "the daemon broke the protocol: %s", wrong));
 }
 
-/* The daemon's message as the last error: one line that does nothing to a terminal, and never none. */
+/* Make the daemon's refusal the last error: one line, escaped for a terminal, never empty. Returns its code. */
 static int refused(const struct lw_reply *reply)
 {
 	size_t length = reply->message.length < LW_FAULT_TEXT ? reply->message.length : LW_FAULT_TEXT;
@@ -46,7 +46,7 @@ static int refused(const struct lw_reply *reply)
 		if (line.data[i] == '\n' || line.data[i] == '\t')
 			line.data[i] = ' ';
 	if (line.no_memory)
-		lw_fail(code, "this process has no memory left for the reason");
+		lw_fail(code, "this process has no memory left for the error's text");
 	else if (line.length)
 		lw_fail(code, "%.*s", (int)line.length, (const char *)line.data);
 	else
@@ -66,7 +66,7 @@ static int answer_job(leeward_handle *handle, struct lw_call *call, const struct
 		return lw_calls_lose(handle, failed);
 	failed = lw_result_make(reply, *block, mappings, &call->result, &wrong);
 	if (!failed) {
-		*block = NULL; /* the result's now */
+		*block = NULL; /* the result owns it now */
 		lw_calls_complete(handle, call, LEEWARD_OK);
 		return LEEWARD_OK;
 	}
@@ -74,8 +74,8 @@ static int answer_job(leeward_handle *handle, struct lw_call *call, const struct
 	return failed == -ENOMEM ? lw_calls_lose(handle, lw_fail_no_memory()) : protocol_error(handle, wrong);
 }
 
-/* Is *reply* a status in the form that leeward_status gives? The daemon wrote the object; that it is one line
- * of ASCII without a NUL is checked. */
+/* Has *reply* a status in the form that leeward_status returns? Checks that it is one line of ASCII without a NUL, but
+ * not that it is JSON. */
 static bool is_json(const struct lw_reply *reply, struct lw_value *ret_json)
 {
 	bool plain = lw_find(&reply->ok, "json", ret_json) && ret_json->type == LW_TEXT && ret_json->length &&
@@ -86,7 +86,7 @@ static bool is_json(const struct lw_reply *reply, struct lw_value *ret_json)
 	return plain;
 }
 
-/* Show what an answer to output_take has. Returns what is wrong with it, or NULL. */
+/* Show the output in an answer to output_take. Returns what is wrong with the answer, or NULL. */
 static const char *answer_output(struct lw_live *live, const struct lw_reply *reply)
 {
 	struct lw_value streams[2];
@@ -107,7 +107,7 @@ static const char *answer_output(struct lw_live *live, const struct lw_reply *re
 	return NULL;
 }
 
-/* One frame. Takes the block; an error means that the connection was lost. */
+/* Process one frame, and take ownership of *block*. An error means that the connection was closed. */
 static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 {
 	struct lw_mapping mappings[LW_MAX_ARENAS] = {{NULL, 0}};
@@ -169,12 +169,12 @@ static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 	return LEEWARD_OK;
 }
 
-/* Take what the daemon has sent.
+/* Receive and process what the daemon has sent.
  *
  * Args:
- *	wait: for LW_PATIENCE_S, if there is nothing.
+ *	wait: wait at most LW_PATIENCE_S, if there is nothing.
  *
- * Returns 1 if there was something, 0 if not, or the error that ended the connection. */
+ * Returns 1 if something was received, 0 if not, or the error that ended the connection. */
 int lw_receive(leeward_handle *handle, bool wait)
 {
 	ssize_t got = lw_link_receive(&handle->link, wait);

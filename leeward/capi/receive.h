@@ -1,8 +1,8 @@
 /* Answers: from what the daemon has sent to the calls that they are for.
  *
  * Runs in:   libleeward and the command line.
- * Waits:     in lw_receive, LW_PATIENCE_S at most, and only if it is told to.
- * Trust:     none. An answer to nobody, a frame that is none and descriptors that weren't
+ * Waits:     in lw_receive, LW_PATIENCE_S at most, and only if the caller asks for it.
+ * Trust:     none. An answer to no request, a malformed frame and descriptors that weren't
  *            announced end the connection. */
 #pragma once
 
@@ -10,7 +10,8 @@
 
 #include "leeward.h"
 
-/* Seconds that what is there is taken for, once the time is over: bytes that never cease would go on for ever. */
+/* Seconds for which received bytes are still processed after a deadline. Without this bound a daemon that sends without
+ * end could hold the caller for ever. */
 #define LW_LOOK_S 0.1
 
 int lw_receive(leeward_handle *handle, bool wait);

@@ -8,10 +8,10 @@
 #include "shown.h"
 #include "text.h"
 
-/* A result as the library keeps it: the public part first, so that one is the other. */
+/* A result with the memory that it owns. The public part comes first, so a pointer to one is a pointer to the other. */
 struct result {
 	leeward_result shown;
-	uint8_t *block; /* the frame that the views are of; ends in a byte to spare */
+	uint8_t *block; /* the frame that the public part points into; its last byte is spare */
 	struct lw_mapping mappings[LW_MAX_ARENAS];
 	leeward_denied *denied;
 	const char **degraded;
@@ -37,12 +37,12 @@ static const char *const LEFT_OUT[] = {
 	"", "no_match", "hidden", "folder", "link", "special", "unreadable", "name", "too_large", "too_many", "ended", "more",
 };
 
-/* Entries of the list of what was left out, at most. */
+/* Entries of `left_out`, at most. */
 #define MAX_LEFT_OUT 1024
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Place of *word* in a table whose first entry is none; 0 if it isn't there. */
+/* The index of *word* in a table, whose entry 0 is unused; 0 if the word isn't there. */
 static int32_t place_of(const struct lw_value *word, const char *const *table, size_t count)
 {
 	for (size_t i = 1; i < count; i++)
@@ -51,7 +51,7 @@ static int32_t place_of(const struct lw_value *word, const char *const *table, s
 	return 0;
 }
 
-/* The whole number from 0 to *most* at *key*. */
+/* Read the whole number at *key*. False if it is missing or not between 0 and *most*. */
 static bool whole(const struct lw_value *map, const char *key, int64_t most, int64_t *ret_number)
 {
 	struct lw_value value;
@@ -61,7 +61,7 @@ static bool whole(const struct lw_value *map, const char *key, int64_t most, int
 	return value.type == LW_INTEGER && value.integer >= 0 && value.integer <= most;
 }
 
-/* A number of seconds. */
+/* Read a number of seconds. False if it is none. */
 static bool is_time(const struct lw_value *value, double *ret_seconds)
 {
 	if (value->type != LW_INTEGER && value->type != LW_NUMBER)
@@ -70,7 +70,7 @@ static bool is_time(const struct lw_value *value, double *ret_seconds)
 	return *ret_seconds >= 0 && *ret_seconds < 1e12; /* not so for NaN */
 }
 
-/* The seconds at *key*, in microseconds. */
+/* Read the seconds at *key* as microseconds. False if there are none. */
 static bool seconds(const struct lw_value *map, const char *key, int64_t *ret_us)
 {
 	struct lw_value value;
@@ -83,7 +83,7 @@ static bool seconds(const struct lw_value *map, const char *key, int64_t *ret_us
 	return true;
 }
 
-/* A refusal: kind, message, and perhaps a time. Returns what is wrong, or NULL. */
+/* Read a refusal: kind, message, and optionally a time. Returns what is wrong, or NULL. */
 static const char *read_refusal(const struct lw_value *error, struct lw_reply *ret_reply)
 {
 	struct lw_value after;
@@ -137,7 +137,7 @@ int lw_reply_read(const uint8_t *payload, size_t length, struct lw_reply *ret_re
 	return 0;
 }
 
-/* Bytes as they are, or a place that lies inside one of the memory files. */
+/* Find the bytes of a value: in the frame, or at an offset in one of the memory files. False if it is neither. */
 static bool piece(const struct lw_value *value, const struct lw_reply *reply, const struct lw_mapping *mappings,
 		  const void **ret_data, size_t *ret_length)
 {
@@ -165,7 +165,7 @@ static bool piece(const struct lw_value *value, const struct lw_reply *reply, co
 	return true;
 }
 
-/* The map or array at *key*, or an empty one where it may be left out. */
+/* Read the map or array at *key*; an empty one if it is missing and *optional*. False if there is none. */
 static bool entries_of(const struct lw_value *map, const char *key, enum lw_type type, bool optional,
 		       struct lw_value *ret_value)
 {
@@ -174,7 +174,7 @@ static bool entries_of(const struct lw_value *map, const char *key, enum lw_type
 	return ret_value->type == type;
 }
 
-/* What `collect` left out: pairs of a name and a reason. Returns as read_lists does. */
+/* Read what `collect` left out: pairs of a name and a reason. Returns as read_lists does. */
 static const char *read_left_out(const struct lw_reply *reply, struct result *result)
 {
 	static const char WRONG[] = "a result: left_out holds something else than names and reasons";
@@ -211,7 +211,7 @@ static const char *read_lists(const struct lw_reply *reply, struct result *resul
 	    !entries_of(&reply->ok, "degraded", LW_ARRAY, false, &degraded) ||
 	    !entries_of(&reply->ok, "files", LW_MAP, true, &files))
 		return "a result: files, denied or degraded holds something else";
-	/* Not by a claimed length: lw_check has seen every one of these entries. */
+	/* These counts aren't just claimed: lw_check has seen every entry. */
 	if ((denied.entries && !(result->denied = calloc(denied.entries, sizeof *result->denied))) ||
 	    (degraded.entries && !(result->degraded = calloc(degraded.entries, sizeof *result->degraded))) ||
 	    (files.entries && !(result->files = calloc(files.entries, sizeof *result->files))))
@@ -311,15 +311,15 @@ static const char *read_fields(const struct lw_reply *reply, struct result *resu
 	return read_error(ok, shown);
 }
 
-/* End every text of *payload* with a NUL, in the place of the byte that follows it: the
- * first of the next value, or the one to spare. For a payload that has been read. */
+/* End every text of *payload* with a NUL. It overwrites the byte behind the text: the first byte of the next value, or
+ * the spare byte. Call it when the payload has been read. */
 static void terminate_texts(uint8_t *at, const uint8_t *end)
 {
 	struct lw_cursor cursor = {at, end};
 	uint8_t *text_end = NULL;
 	struct lw_value value;
 
-	/* A text's end is written one value late, when the next one's first byte has been read. */
+	/* Write the NUL of a text only after the first byte of the next value was read. */
 	while (!lw_next(&cursor, &value)) {
 		if (text_end)
 			*text_end = '\0';
@@ -333,10 +333,10 @@ static void terminate_texts(uint8_t *at, const uint8_t *end)
  *
  * Args:
  *	block: the malloc'ed frame that *reply* views, with its header and one byte to spare.
- *	mappings: one for each of the reply's arenas, of just its size.
+ *	mappings: one for each of the reply's arenas, of exactly its size.
  *
- * Returns 0; then block and mappings are the result's. Else they stay the caller's:
- * -EBADMSG with what is wrong, or -ENOMEM. */
+ * Returns 0, and the result owns block and mappings; or -EBADMSG with what is wrong, or -ENOMEM, and the caller keeps
+ * them. */
 int lw_result_make(const struct lw_reply *reply, uint8_t *block, const struct lw_mapping mappings[LW_MAX_ARENAS],
 		   leeward_result **ret_result, const char **ret_wrong)
 {

@@ -1,9 +1,9 @@
 /* Replies: from a frame to a result that the caller owns.
  *
  * Runs in:   libleeward and the command line. Pure but for munmap and free.
- * Trust:     none. A reply is read as if a job had written it: each field's type and size
- *            is checked, places lie inside their memory files, and nothing is looked up by
- *            a name from it. leeward/wire/replies.py is the same for Python. */
+ * Trust:     none. A reply is read as if a job had written it: the type and size of each field are checked, offsets must lie
+ *            inside their memory files, and no name from a reply is looked up anywhere. leeward/wire/replies.py is the
+ *            same for Python. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,13 +17,13 @@
 #define LW_MAX_ARENAS 4
 #define LW_MAX_ARENA ((int64_t)1 << 40)
 
-/* One answer: the map `ok`, or a refusal's kind and message. Views into the payload. */
+/* One answer: the map `ok`, or a refusal's kind and message. All texts point into the payload. */
 struct lw_reply {
 	int64_t id; /* 0: about the connection */
 	bool refused;
-	bool silent; /* it has no output: an answer to process_wait */
+	bool silent; /* a result without output: an answer to process_wait */
 	struct lw_value ok, kind, message;
-	double retry_after; /* of a refusal: seconds, or less than 0 where it isn't told */
+	double retry_after; /* of a refusal: seconds, or below 0 if the daemon named none */
 	size_t arena_count;
 	size_t arenas[LW_MAX_ARENAS]; /* sizes in bytes */
 };

@@ -6,9 +6,9 @@
 #include "fault.h"
 #include "text.h"
 
-/* Options of a later version than this library's are taken up to here; a larger size is no size. */
+/* The largest struct of options that is accepted from a caller, who may know a later version. */
 #define MAX_OPTIONS 4096
-/* Bytes of the first version: what a size of 0 stands for. */
+/* Bytes of the first version, which a size of 0 stands for. */
 #define FIRST_OPTIONS offsetof(leeward_options, idempotent)
 
 int lw_invalid(const char *what, const char *wrong)
@@ -16,9 +16,9 @@ int lw_invalid(const char *what, const char *wrong)
 	return lw_fail(LEEWARD_INVALID, "%s: %s", what, wrong);
 }
 
-/* The options that *given* stands for, in this library's version. What an earlier one didn't have is zero.
+/* Copy *given*, of whatever version, into this library's version of the struct, and check it. Returns a leeward_error.
  *
- * A caller of a later version may leave what this library doesn't know at zero. */
+ * Fields that an earlier version didn't have become zero. Fields of a later version must be zero. */
 int lw_options_read(const leeward_options *given, leeward_options *ret_options)
 {
 	leeward_options options = {0};
@@ -32,12 +32,12 @@ int lw_options_read(const leeward_options *given, leeward_options *ret_options)
 		memcpy(&options, given, size < sizeof options ? size : sizeof options);
 		for (size_t i = sizeof options; i < size; i++)
 			if (bytes[i])
-				return lw_invalid("options", "they ask for what this version of libleeward doesn't have");
+				return lw_invalid("options", "a field or flag is set that this version of libleeward doesn't know");
 	}
 	if (!(options.timeout >= 0 && isfinite(options.timeout)))
-		return lw_invalid("options", "timeout is no time");
+		return lw_invalid("options", "timeout must be a finite number, 0 or more");
 	if (!(options.deadline >= 0 && isfinite(options.deadline)))
-		return lw_invalid("options", "deadline is no time");
+		return lw_invalid("options", "deadline must be a finite number, 0 or more");
 	*ret_options = options;
 	return LEEWARD_OK;
 }
@@ -72,7 +72,7 @@ int lw_check_settings(const char *what, const char *const *settings, size_t coun
 
 	for (size_t i = 0; !failed && i < count; i++)
 		if (!strchr(settings[i], '='))
-			failed = lw_invalid(what, "one of them is no NAME=value");
+			failed = lw_invalid(what, "one of them isn't NAME=value");
 	return failed;
 }
 
@@ -88,7 +88,7 @@ static int check_files(const leeward_options *options)
 			failed = lw_invalid("files", "data is NULL, and length above 0");
 		for (size_t j = 0; !failed && j < i; j++)
 			if (!strcmp(options->files[j].name, file->name))
-				failed = lw_invalid("files", "a name is there twice");
+				failed = lw_invalid("files", "a name occurs twice");
 	}
 	return failed;
 }
@@ -100,7 +100,7 @@ static int check_execute(const char *code, size_t length, const leeward_options 
 	if (!code && length)
 		return lw_invalid("code", "NULL, and a length above 0");
 	if (!code == !options->module)
-		return lw_invalid("code", code ? "there is a module as well" : "nothing to run");
+		return lw_invalid("code", code ? "code and options->module are both set" : "nothing to run");
 	if (options->stdin_length && !options->stdin_data)
 		return lw_invalid("stdin_data", "NULL, and a length above 0");
 	if (options->name)
@@ -118,7 +118,7 @@ static int check_execute(const char *code, size_t length, const leeward_options 
 	return failed ? failed : check_files(options);
 }
 
-/* Begin the frame of a request with so many *fields* of its own. */
+/* Begin the frame of a request with *fields* fields beside its id and its op. */
 void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size_t fields)
 {
 	static const uint8_t room[LW_HEADER];
@@ -136,7 +136,7 @@ void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size
 	lw_put_word(buffer, op);
 }
 
-/* Its last field is there. Returns a leeward_error. */
+/* Complete a request whose last field was written. Returns a leeward_error. */
 int lw_request_finish(struct lw_buffer *buffer, const char *op)
 {
 	if (buffer->no_memory)
@@ -160,7 +160,7 @@ static bool is_overridden(const char *const *settings, size_t count, size_t at)
 	return false;
 }
 
-/* A map of what lw_check_settings has checked. */
+/* Write a map of settings that lw_check_settings has accepted. */
 void lw_put_settings(struct lw_buffer *buffer, const char *field, const char *const *settings, size_t count)
 {
 	size_t names = 0;
@@ -187,7 +187,7 @@ void lw_put_texts(struct lw_buffer *buffer, const char *field, const char *const
 		lw_put_word(buffer, texts[i]);
 }
 
-/* The map `limits`; what is 0 isn't asked for. */
+/* Write the map `limits`, without those that are 0. */
 void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes)
 {
 	const struct {
@@ -215,8 +215,8 @@ void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, ui
 /* Write an execute request, header included; the fields in the order of leeward/client/options.py.
  *
  * Args:
- *	sandbox: the id of a live sandbox to run it in, NULL for none.
- *	kernel: of that sandbox, 0 for none.
+ *	sandbox: the id of a live sandbox to run the code in, NULL for none.
+ *	kernel: the number of a kernel of that sandbox, 0 for none.
  *
  * Returns a leeward_error. */
 int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,
@@ -298,7 +298,7 @@ int lw_request_status(struct lw_buffer *buffer, int64_t id)
 	return lw_request_finish(buffer, "status");
 }
 
-/* Write the request that ends request *target*. */
+/* Write the request that cancels, interrupts or kills request *target*. */
 int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum lw_end how)
 {
 	lw_request_begin(buffer, id, "cancel", how == LW_TAKE_BACK ? 1 : 2);
@@ -311,7 +311,7 @@ int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum
 	return lw_request_finish(buffer, "cancel");
 }
 
-/* Ask for the output of job *target* behind so many bytes of each stream. */
+/* Write the request for the output of job *target*, behind the first *taken* bytes of each stream. */
 int lw_request_output(struct lw_buffer *buffer, int64_t id, int64_t target, const uint64_t taken[2])
 {
 	lw_request_begin(buffer, id, "output_take", 3);
@@ -324,7 +324,7 @@ int lw_request_output(struct lw_buffer *buffer, int64_t id, int64_t target, cons
 	return lw_request_finish(buffer, "output_take");
 }
 
-/* Write the frame that stands for request *id*, which lies in *slot* of the arena. */
+/* Write the frame that refers to request *id* in *slot* of the arena. */
 int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length)
 {
 	lw_request_begin(buffer, id, "slot", 2);

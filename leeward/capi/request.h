@@ -1,8 +1,8 @@
 /* Requests: from a caller's options to a frame.
  *
  * Runs in:   libleeward and the command line. Pure.
- * Checks:    what would crash or break the frame: pointers, text that is no UTF-8, the size
- *            of a frame. What a value may be is the daemon's to say, once for all languages. */
+ * Checks:    only what would crash this code or break the frame: pointers, invalid UTF-8, the size of a frame. The daemon
+ *            checks values, for clients in all languages. */
 #pragma once
 
 #include <stddef.h>
@@ -13,8 +13,8 @@
 
 /* How a job is to end. */
 enum lw_end {
-	LW_TAKE_BACK, /* its request is refused as cancelled */
-	LW_INTERRUPT, /* by KeyboardInterrupt; its result is the answer, as behind the next one */
+	LW_TAKE_BACK, /* its answer is the refusal "cancelled" */
+	LW_INTERRUPT, /* by KeyboardInterrupt; its answer is its result */
 	LW_KILL,
 };
 

@@ -1,4 +1,4 @@
-/* Live sandboxes: opened, found, asked, ended; and Python in them. sandbox.h has the theory of operation. */
+/* Live sandboxes: open, attach, list and end them, and run Python in them. sandbox.h has the theory of operation. */
 #include "sandbox.h"
 
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include "mount.h"
 #include "request.h"
 
-/* Bytes of a struct of the caller's, at most; as request.c has it. */
+/* The largest struct of options that is accepted from a caller; request.c has the same bound. */
 #define MAX_OPTIONS 4096
-/* Bytes of the first version: what a size of 0 stands for. */
+/* Bytes of the first version, which a size of 0 stands for. */
 #define FIRST_OPTIONS offsetof(leeward_sandbox_options, mounts)
 
 static bool is_time(double seconds)
@@ -20,7 +20,7 @@ static bool is_time(double seconds)
 	return seconds >= 0 && isfinite(seconds);
 }
 
-/* The options that *given* stands for, in this library's version. Returns a leeward_error. */
+/* Copy *given*, of whatever version, into this library's version of the struct, and check it. Returns a leeward_error. */
 static int read_options(const leeward_sandbox_options *given, leeward_sandbox_options *ret_options)
 {
 	leeward_sandbox_options options = {0};
@@ -35,10 +35,10 @@ static int read_options(const leeward_sandbox_options *given, leeward_sandbox_op
 		memcpy(&options, given, size < sizeof options ? size : sizeof options);
 		for (size_t i = sizeof options; i < size; i++)
 			if (bytes[i])
-				return lw_invalid("options", "they ask for what this version of libleeward doesn't have");
+				return lw_invalid("options", "a field or flag is set that this version of libleeward doesn't know");
 	}
 	if (!is_time(options.timeout) || !is_time(options.idle) || !is_time(options.lifetime))
-		return lw_invalid("options", "timeout, idle or lifetime is no time");
+		return lw_invalid("options", "timeout, idle and lifetime must be finite numbers, 0 or more");
 	failed = lw_check_settings("environment", options.environment, options.environment_count);
 	if (!failed)
 		failed = lw_check_settings("metadata", options.metadata, options.metadata_count);
@@ -79,7 +79,7 @@ static void put_time(struct lw_buffer *buffer, const char *field, double seconds
 	lw_put_number(buffer, seconds);
 }
 
-/* Begin the request for a sandbox with *options*, whose folders lie in a dock with this number; 0: it has none. */
+/* Write the request for a sandbox with *options*. *dock* is the number of the dock with its folders, 0 without folders. */
 static void put_open(leeward_handle *handle, const leeward_sandbox_options *options, const struct lw_folders *folders,
 		     int64_t dock)
 {
@@ -113,7 +113,7 @@ static void put_open(leeward_handle *handle, const leeward_sandbox_options *opti
 	}
 }
 
-/* Open the folders, leave them in a dock, and ask for the sandbox. Returns a leeward_error. */
+/* Open the folders, send them to a dock, and send the request for the sandbox. Returns a leeward_error. */
 static int ask_open(leeward_handle *handle, const leeward_sandbox_options *options, struct lw_answer *ret_answer)
 {
 	struct lw_folders folders = {0};
@@ -161,7 +161,7 @@ leeward_sandbox *leeward_sandbox_attach(leeward_handle *handle, const char *id)
 	leeward_sandboxes *about;
 
 	if (!handle || !id || !lw_is_id((const uint8_t *)id, strlen(id))) {
-		lw_invalid(handle ? "id" : "handle", handle ? "that is none of a sandbox" : "NULL");
+		lw_invalid(handle ? "id" : "handle", handle ? "not the id of a sandbox" : "NULL");
 		return NULL;
 	}
 	sandbox = make(handle, id);
@@ -199,7 +199,7 @@ int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetim
 	if (lw_sandbox_check(sandbox))
 		return LEEWARD_INVALID;
 	if (!is_time(idle) || !is_time(lifetime))
-		return lw_invalid("idle, lifetime", "one of them is no time");
+		return lw_invalid("idle, lifetime", "both must be finite numbers, 0 or more");
 	buffer = lw_about(sandbox, "sandbox_extend", (size_t)(idle > 0) + (lifetime > 0));
 	if (idle > 0) {
 		lw_put_word(buffer, "idle");
@@ -212,8 +212,8 @@ int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetim
 	return lw_ask_nothing(sandbox, "sandbox_extend");
 }
 
-/* Add a page of a list to *list*, of which there is none yet or one. *last* is where the next page begins, 0 if there is
- * none. Returns 0, -ENOMEM or -EBADMSG. */
+/* Add a page of sandboxes to *list*, which is made if it is NULL. *last* is set to where the next page begins, 0 if this was the
+ * last one. Returns 0, -ENOMEM or -EBADMSG. */
 static int add_page(const struct lw_reply *reply, leeward_sandboxes **list, int64_t *last)
 {
 	struct lw_value rows;
@@ -246,7 +246,7 @@ static int add_page(const struct lw_reply *reply, leeward_sandboxes **list, int6
 	return lw_answer_whole(reply, "last", *last + 1, last) ? 0 : -EBADMSG;
 }
 
-/* Take what was parsed of an answer: *list*, or NULL where that failed. Frees the answer. */
+/* Free the answer. Returns *list*; or NULL, with the error set, if *failed*, and frees the list. */
 static leeward_sandboxes *parsed(leeward_handle *handle, struct lw_answer *answer, leeward_sandboxes *list, int failed)
 {
 	if (!failed) {
@@ -258,7 +258,7 @@ static leeward_sandboxes *parsed(leeward_handle *handle, struct lw_answer *answe
 		free(answer->block);
 		lw_fail_no_memory();
 	} else {
-		lw_bad_answer(handle, answer, "what it says of a sandbox is something else");
+		lw_bad_answer(handle, answer, "a sandbox's description is malformed");
 	}
 	return NULL;
 }
@@ -315,7 +315,7 @@ leeward_result *leeward_sandbox_execute(leeward_sandbox *sandbox, int64_t kernel
 	if (lw_sandbox_check(sandbox) || lw_options_read(given, &options))
 		return NULL;
 	if (kernel < 0 || options.module || !code) {
-		lw_invalid(kernel < 0 ? "kernel" : "code", kernel < 0 ? "below 0" : "a sandbox runs code, and no module");
+		lw_invalid(kernel < 0 ? "kernel" : "code", kernel < 0 ? "below 0" : "NULL, or options->module is set");
 		return NULL;
 	}
 	handle = sandbox->handle;

@@ -1,12 +1,12 @@
-/* Live sandboxes: one question, and its answer.
+/* Requests about live sandboxes, and their answers.
  *
  * Runs in:   libleeward.
- * Waits:     as await.h has it: for as long as the daemon shows signs of life.
+ * Waits:     as await.h describes: as long as the daemon responds.
  *
- * Theory of operation: a sandbox is the user's and not the connection's, so a request names it by its id, and the object here
- * is that id and a handle. Each function sends one request, waits for its answer, and reads that; what a function does
- * by several (a large file, a long output) it does one after the other. What takes long is asked for in pieces of
- * LW_PIECE_S, so no answer is ever far away. */
+ * Theory of operation: a sandbox belongs to the user and not to the connection, so a request names it by its id; the
+ * object here is that id and a handle. A function sends a request, waits for its answer, and reads it. A large file or a
+ * long output takes several requests, one after the other. One request waits at most LW_PIECE_S for output or an end, so
+ * the daemon is never silent for long. */
 #pragma once
 
 #include <stddef.h>
@@ -22,7 +22,7 @@
 /* Bytes of one write. */
 #define LW_PIECE ((size_t)1 << 20)
 
-/* Seconds for a file call that may take long: a folder with all in it, a file from one file system to another. */
+/* Seconds for a file call that may take long: a folder with its content, a file moved to another file system. */
 #define LW_LONG_S 300
 
 struct leeward_sandbox {
@@ -30,7 +30,7 @@ struct leeward_sandbox {
 	char id[LW_ID + 1];
 };
 
-/* An answer, and the frame that it is a view of, which the caller frees. */
+/* An answer, and the frame that it points into, which the caller frees. */
 struct lw_answer {
 	uint8_t *block;
 	struct lw_reply reply;

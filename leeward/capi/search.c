@@ -1,4 +1,4 @@
-/* Files in live sandboxes: found by name, searched, edited, copied. */
+/* Files in live sandboxes: glob, grep, edit and copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void put_bytes(struct lw_buffer *buffer, const char *name, const void *da
 	lw_put_binary(buffer, data, length);
 }
 
-/* The rows of an answer, and whether there are more than was asked for. Returns whether they are such. */
+/* Read the rows of an answer, and whether there are more than was asked for. False if the answer is malformed. */
 static bool rows_of(const struct lw_reply *reply, const char *name, struct lw_value *ret_rows, int32_t *ret_more)
 {
 	bool more;
@@ -36,11 +36,11 @@ static bool rows_of(const struct lw_reply *reply, const char *name, struct lw_va
 	return ret_rows->entries <= MAX_ROWS;
 }
 
-/* Frees the answer. Returns a leeward_error: *failed* is 0, -EBADMSG or -ENOMEM. */
+/* Free the answer, and turn *failed* (0, -EBADMSG or -ENOMEM) into a leeward_error. */
 static int done(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed)
 {
 	if (failed == -EBADMSG)
-		return lw_bad_answer(sandbox->handle, answer, "a row of a file call is something else");
+		return lw_bad_answer(sandbox->handle, answer, "a row of a file call's answer is malformed");
 	free(answer->block);
 	return failed ? lw_fail_no_memory() : LEEWARD_OK;
 }
@@ -87,7 +87,7 @@ leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, c
 	    (include && check_pattern("include", include, 0)))
 		return NULL;
 	if (flags & ~(uint32_t)(LEEWARD_GREP_LITERAL | LEEWARD_GREP_IGNORE_CASE)) {
-		lw_fail(LEEWARD_INVALID, "flags: they ask for what this version of libleeward doesn't have");
+		lw_fail(LEEWARD_INVALID, "flags: a field or flag is set that this version of libleeward doesn't know");
 		return NULL;
 	}
 	buffer = lw_about_file(sandbox, "file_grep", path, (size_t)3 + (include && *include) +
@@ -137,7 +137,7 @@ int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path, const void
 	if (failed)
 		return failed;
 	if (!lw_answer_whole(&answer.reply, "found", 0, &found))
-		return lw_bad_answer(sandbox->handle, &answer, "an edit has found no number");
+		return lw_bad_answer(sandbox->handle, &answer, "an edit's count is malformed");
 	free(answer.block);
 	return found;
 }

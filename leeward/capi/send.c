@@ -12,10 +12,10 @@
 /* Bytes of a request's buffer that a handle keeps. */
 #define KEPT_BUFFER ((size_t)64 << 10)
 
-/* The wire's word for what has no fields. */
+/* The ops of requests without fields. */
 static const char *const PLAIN[] = {[LW_PING] = "ping", [LW_ARENA] = "arena"};
 
-/* The connection was lost while a request was being sent, by *code*. Returns it. */
+/* Record that the connection was lost, with error *code*, after *sent* bytes of a request. Returns *code*. */
 static int lost(int code, size_t sent)
 {
 	return lw_fail_ran(code, sent && code > LEEWARD_REFUSED);
@@ -23,8 +23,8 @@ static int lost(int code, size_t sent)
 
 /* Send the frame in *out*.
  *
- * Returns LEEWARD_OK; 1 if the connection was gone before one byte of it was taken, so that
- * it can be sent again; or the error, with the connection lost. */
+ * Returns LEEWARD_OK; 1 if the connection was closed before a byte of the frame was sent, so that it can be sent again; or
+ * the error, with the connection lost. */
 static int transmit(leeward_handle *handle, const struct lw_buffer *out, double until)
 {
 	double quiet_since = 0;
@@ -43,7 +43,7 @@ static int transmit(leeward_handle *handle, const struct lw_buffer *out, double 
 		if (step != -EAGAIN) {
 			double start = lw_now();
 
-			/* What the daemon said before it closed says more than that it did. */
+			/* Read what the daemon sent before it closed the connection: it may say why. */
 			do
 				got = lw_receive(handle, false);
 			while (got > 0 && lw_now() < start + LW_LOOK_S);
@@ -74,7 +74,7 @@ static int transmit(leeward_handle *handle, const struct lw_buffer *out, double 
 
 /* Send the request in handle->out, whose id is the handle's last one; as transmit.
  *
- * A large one goes by the arena, if there is one, and then *ret_slot* says where it lies. */
+ * A large request goes through the arena, if there is one, and *ret_slot* is its slot. */
 static int transmit_request(leeward_handle *handle, bool by_arena, double until, int *ret_slot)
 {
 	struct lw_buffer reference = {.data = NULL};
@@ -93,8 +93,8 @@ static int transmit_request(leeward_handle *handle, bool by_arena, double until,
 	return failed;
 }
 
-/* Send the request in handle->out, whose id is the handle's last one, and expect its answer. LW_RUN is a job that isn't
- * asked for by `execute`, and so doesn't go by the arena. */
+/* Send the request in handle->out, whose id is the handle's last one, and add a call that waits for its answer. A job of
+ * another request than `execute` is LW_RUN; it doesn't go through the arena. */
 int lw_send_request(leeward_handle *handle, enum lw_op op, double until)
 {
 	bool reused = handle->link.fd >= 0;
@@ -105,9 +105,9 @@ int lw_send_request(leeward_handle *handle, enum lw_op op, double until)
 	if (!failed)
 		failed = transmit_request(handle, op == LW_JOB, until, &slot);
 	if (failed > 0 && reused) {
-		/* The daemon was started again since the last call, or found us idle for too long. */
+		/* The daemon was restarted since the last call, or has closed an idle connection. */
 		lw_calls_lose(handle, lw_link_away(&handle->link, "it closed the connection"));
-		slot = -1; /* it went with the connection */
+		slot = -1; /* the arena was closed with the connection */
 		failed = lw_link_connect(&handle->link);
 		if (!failed)
 			failed = transmit(handle, &handle->out, until);
@@ -123,7 +123,7 @@ int lw_send_request(leeward_handle *handle, enum lw_op op, double until)
 	return failed;
 }
 
-/* Send a ping, or a request for the status or an arena, and expect its answer. */
+/* Send a ping, or a request for the status or an arena, and add a call that waits for its answer. */
 int lw_send_plain(leeward_handle *handle, enum lw_op op, double until)
 {
 	int64_t id = ++handle->last_id;
@@ -136,7 +136,7 @@ int lw_send_plain(leeward_handle *handle, enum lw_op op, double until)
 	return failed;
 }
 
-/* End a job. What it is answered with says whether that was in time. Returns a leeward_error. */
+/* Cancel, interrupt or kill a job. The job's own answer shows whether that was in time. Returns a leeward_error. */
 int lw_send_cancel(leeward_handle *handle, int64_t id, enum lw_end how)
 {
 	int failed = lw_request_cancel(&handle->out, ++handle->last_id, id, how);
@@ -152,7 +152,7 @@ int lw_send_cancel(leeward_handle *handle, int64_t id, enum lw_end how)
 	return failed;
 }
 
-/* Send a small request without waiting for anything. */
+/* Send a small request without waiting. If the socket does not take it at once, close the connection. */
 static int nudge(leeward_handle *handle, enum lw_op op, int failed)
 {
 	if (!failed)

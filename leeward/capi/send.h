@@ -1,8 +1,8 @@
-/* Requests on their way to the daemon, and the connection that is made for them.
+/* Sending requests, and connecting first if there is no connection.
  *
  * Runs in:   libleeward and the command line.
- * Waits:     for the daemon to take a request, LW_PATIENCE_S without a sign of it at most,
- *            and takes answers meanwhile. A ping, a cancel and a request for output of its own it sends or not, at once. */
+ * Waits:     until the socket takes a request, at most LW_PATIENCE_S without progress; answers are received meanwhile. Small requests
+ *            (lw_nudge_*) are sent at once, or the connection is closed. */
 #pragma once
 
 #include <stdint.h>

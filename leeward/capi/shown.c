@@ -4,7 +4,7 @@
 
 #include "text.h"
 
-/* The forms of what a job shows, and whether they are text; leeward/wire/bundles.py has the same, and the bounds. */
+/* The MIME types of displayed forms, and whether they are text. leeward/wire/bundles.py has the same table and bounds. */
 static const struct {
 	const char *type;
 	bool is_text;
@@ -20,7 +20,7 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* One form of what was shown; *left* is of the bytes that all together may have. */
+/* Read one form. *left*: bytes that all further forms may have. False if it is malformed. */
 static bool read_form(const struct lw_value *type, const struct lw_value *content, size_t *left, leeward_form *ret_form)
 {
 	for (size_t i = 0; i < COUNT(FORMS); i++) {
@@ -36,12 +36,12 @@ static bool read_form(const struct lw_value *type, const struct lw_value *conten
 	return false;
 }
 
-/* What the job showed: an array of maps, none of them empty.
+/* Read what the job has displayed: an array of maps, none of them empty.
  *
  * Args:
- *	ret_things, ret_forms: what *result* refers to then; the caller frees both, whatever is returned.
+ *	ret_things, ret_forms: the memory that *result* points into; the caller frees both, also after an error.
  *
- * Returns "", what is wrong, or NULL for want of memory. */
+ * Returns "", what is wrong, or NULL if there is no memory. */
 const char *lw_shown_read(const struct lw_reply *reply, leeward_result *result, leeward_shown **ret_things,
 			  leeward_form **ret_forms)
 {

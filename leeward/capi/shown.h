@@ -1,7 +1,7 @@
-/* What a job shows: the part of a result that is in MIME types.
+/* What a job has displayed, by MIME types.
  *
  * Runs in:   libleeward and the command line. Pure but for calloc.
- * Trust:     none. It is the job's own: type, number and size are checked, and nobody here interprets it. */
+ * Trust:     none. It comes from the job: type, number and size are checked, and the content isn't interpreted. */
 #pragma once
 
 #include "leeward.h"

@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One character of *at*, which is before *end*.
+/* Decode the character at *at*, which is before *end*.
  *
- * Returns how many bytes it has, or, where they are no UTF-8, minus the bytes that one
- * U+FFFD stands for, as Unicode recommends and Python does: the longest start of a
- * character, and at least one. *ret_point* is set for a character only. */
+ * Returns its length in bytes, with *ret_point* set. For invalid UTF-8 it returns minus the number of bytes that one U+FFFD
+ * replaces, as Unicode recommends and Python does: the longest prefix of a character, at least one byte. */
 int lw_utf8_step(const uint8_t *at, const uint8_t *end, uint32_t *ret_point)
 {
 	uint8_t first = *at;
@@ -59,7 +58,7 @@ bool lw_utf8_valid(const uint8_t *data, size_t length)
 	return true;
 }
 
-/* The characters of valid text. */
+/* The number of characters in a valid text. */
 size_t lw_utf8_length(const uint8_t *data, size_t length)
 {
 	size_t characters = 0;
@@ -75,15 +74,16 @@ bool lw_is_control(uint32_t point)
 	return point < 32 || (point >= 127 && point < 160);
 }
 
-/* Characters that show as nothing, or turn the text around them: who reads a name with one in
- * it sees another name. */
+/* Characters that are invisible, or change the direction of text around them: a name with such a character looks like
+ * another name. */
 static bool is_invisible(uint32_t point)
 {
 	return point == 0xad || (point >= 0x200b && point <= 0x200f) || (point >= 0x2028 && point <= 0x202e) ||
 	       (point >= 0x2060 && point <= 0x206f) || point == 0xfeff || (point >= 0xe0000 && point <= 0xe007f);
 }
 
-/* The same and more, in what is shown: cli/leeward_cli/job.py has the list. Names may have some of these. */
+/* The characters that are escaped in output: the invisible ones and some more, which names may have.
+ * cli/leeward_cli/job.py has the same list. */
 static bool is_hiding(uint32_t point)
 {
 	return is_invisible(point) || point == 0x61c || point == 0x115f || point == 0x1160 || point == 0x180e ||
@@ -91,9 +91,8 @@ static bool is_hiding(uint32_t point)
 	       (point >= 0xe0080 && point <= 0xe0fff);
 }
 
-/* Is *name*, which is valid text, a relative path of ordinary components? As
- * leeward.wire.job.is_plain_name, but for characters that only Python's tables know to be
- * unprintable. */
+/* Is *name*, which is valid text, a relative path of ordinary components? Same as leeward.wire.job.is_plain_name, except for
+ * unprintable characters that only Python's Unicode tables know. */
 bool lw_is_plain_name(const uint8_t *name, size_t length)
 {
 	const uint8_t *end = name + length, *part = name;
@@ -120,7 +119,7 @@ bool lw_is_plain_name(const uint8_t *name, size_t length)
 	return parts <= 16;
 }
 
-/* *text* in quotes, in ASCII, as Python's ascii() shows it; cut where *size* ends. */
+/* Write *text* as Python's ascii() does, in quotes; cut at *size* bytes. */
 void lw_ascii(char *to, size_t size, const char *text)
 {
 	const uint8_t *at = (const uint8_t *)text, *end = at + strlen(text);
@@ -140,7 +139,7 @@ void lw_ascii(char *to, size_t size, const char *text)
 		size_t length;
 
 		if (step < 0) {
-			/* How Python carries a byte that is no text: surrogateescape. */
+			/* An invalid byte, as Python's surrogateescape represents it. */
 			point = 0xdc00u + *at;
 			step = 1;
 		}
@@ -167,7 +166,7 @@ void lw_ascii(char *to, size_t size, const char *text)
 	to[used] = '\0';
 }
 
-/* *data* with everything that a terminal would act on, and all that is no text, as \xNN; what it would hide as \uNNNN. */
+/* Append *data*: control characters and invalid bytes as \xNN, characters that a terminal would hide as \uNNNN. */
 void lw_escape(struct lw_buffer *buffer, const uint8_t *data, size_t length)
 {
 	const uint8_t *end = data + length, *plain = data;

@@ -1,6 +1,6 @@
-/* Text: UTF-8, and how a terminal is shown what it must not act on. Pure.
+/* Text: UTF-8, and escapes for what must not reach a terminal as it is. Pure.
  *
- * Runs in:   libleeward and the command line, whose messages are those of the Python one. */
+ * Runs in:   libleeward and the command line, whose messages are the same as those of the Python command line. */
 #pragma once
 
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 
 /* --- reading ------------------------------------------------------------------ */
 
-/* A big-endian number of *width* bytes, which are there. */
+/* Read a big-endian number of *width* bytes. */
 static uint64_t big_endian(const uint8_t *at, size_t width)
 {
 	uint64_t number = 0;
@@ -18,7 +18,7 @@ static uint64_t big_endian(const uint8_t *at, size_t width)
 	return number;
 }
 
-/* Take *width* bytes off the cursor as a number. */
+/* Read a number of *width* bytes and advance the cursor. Returns 0 or -EBADMSG. */
 static int take(struct lw_cursor *cursor, size_t width, uint64_t *ret_number)
 {
 	if ((size_t)(cursor->end - cursor->at) < width)
@@ -81,7 +81,7 @@ static int take_number(struct lw_cursor *cursor, uint8_t first, struct lw_value 
 
 		if (take(cursor, width, &raw))
 			return -EBADMSG;
-		/* Two's complement without a cast that C leaves to the compiler. */
+		/* Two's complement without a cast that is implementation-defined in C. */
 		value.integer = raw & sign ? -(int64_t)((sign - 1) - (raw & (sign - 1))) - 1 : (int64_t)raw;
 	}
 	}
@@ -91,8 +91,8 @@ static int take_number(struct lw_cursor *cursor, uint8_t first, struct lw_value 
 
 /* Read one value, and step over it; an array or map is stepped into.
  *
- * Safe on any bytes. Returns -EBADMSG where they end too early, -EPROTO for a first byte
- * that starts nothing we take: extension types, timestamps, 0xc1. */
+ * Safe on any bytes. Returns 0; -EBADMSG if they end too early; -EPROTO for a type that isn't accepted: extension types,
+ * timestamps, 0xc1. */
 int lw_next(struct lw_cursor *cursor, struct lw_value *ret_value)
 {
 	uint64_t length;
@@ -148,13 +148,13 @@ static uint64_t children(const struct lw_value *value)
 	return value->type == LW_ARRAY ? value->entries : 0;
 }
 
-/* Step over one value with all that is in it. */
+/* Step over one value with everything in it. Returns as lw_next. */
 int lw_skip(struct lw_cursor *cursor)
 {
 	struct lw_value value;
 	uint64_t left = 1;
 
-	/* Each turn takes a byte or more off the cursor, so a claimed count can't hold it up. */
+	/* Each iteration consumes at least one byte, so a false count can't make this loop long. */
 	while (left) {
 		int failed = lw_next(cursor, &value);
 
@@ -213,11 +213,11 @@ static int compare_keys(const void *left, const void *right)
 	return memcmp(one->data, other->data, one->length);
 }
 
-/* What is wrong with the keys of a large map. Sorted, not each against each: 4,096 long keys
+/* What is wrong with the keys of a large map. They are sorted to find duplicates: to compare all pairs of 4,096 long keys
  * that differ at their ends would take seconds. */
 static const char *check_many(const struct lw_value *map)
 {
-	struct lw_value *keys = malloc(map->entries * sizeof *keys); /* 4,096 at most: the structure is checked */
+	struct lw_value *keys = malloc(map->entries * sizeof *keys); /* at most 4,096: check_structure has bounded it */
 	struct lw_cursor cursor = map->inside;
 	const char *wrong = keys ? NULL : "a map is too large for this process's memory";
 
@@ -233,7 +233,7 @@ static const char *check_many(const struct lw_value *map)
 	return wrong;
 }
 
-/* Every key of *map* is text of a sensible length, and there once. The structure is checked. */
+/* What is wrong with the keys of *map*, whose structure is checked; NULL if each is text of a valid length and unique. */
 static const char *check_keys(const struct lw_value *map)
 {
 	enum { FEW = 24 };
@@ -258,8 +258,7 @@ static const char *check_keys(const struct lw_value *map)
 
 /* Is *payload* one map that keeps to all bounds of docs/wire.md?
  *
- * Returns 0, or -EBADMSG with what is wrong. What passes can be walked without a look at
- * the codes of lw_next and lw_skip. */
+ * Returns 0, or -EBADMSG with what is wrong. In a payload that passes, lw_next and lw_skip can't fail. */
 int lw_check(const uint8_t *payload, size_t length, const char **ret_wrong)
 {
 	struct lw_cursor cursor = {payload, payload + length};
@@ -283,7 +282,7 @@ bool lw_is(const struct lw_value *text, const char *word)
 	return text->type == LW_TEXT && text->length == strlen(word) && !memcmp(text->data, word, text->length);
 }
 
-/* The value of *key* in a checked map; false, and nil, if it isn't there. */
+/* Find the value of *key* in a checked map. False, with nil in *ret_value, if it is missing. */
 bool lw_find(const struct lw_value *map, const char *key, struct lw_value *ret_value)
 {
 	struct lw_cursor cursor = map->inside;
@@ -304,7 +303,7 @@ bool lw_find(const struct lw_value *map, const char *key, struct lw_value *ret_v
 
 /* --- writing ------------------------------------------------------------------ */
 
-/* Append *length* bytes. Failures show in the buffer when all is written. */
+/* Append *length* bytes. A failure is recorded in the buffer; check it when everything is written. */
 void lw_put(struct lw_buffer *buffer, const void *data, size_t length)
 {
 	size_t needed;
@@ -339,7 +338,7 @@ static void put_sized(struct lw_buffer *buffer, unsigned first, uint64_t number,
 	lw_put(buffer, bytes, 1 + width);
 }
 
-/* A whole number; none of ours is below 0. */
+/* Append a whole number; no field has a negative one. */
 void lw_put_integer(struct lw_buffer *buffer, uint64_t number)
 {
 	if (number <= 0x7f)
@@ -377,7 +376,7 @@ void lw_put_text(struct lw_buffer *buffer, const char *text, size_t length)
 	else if (length <= UINT16_MAX)
 		put_sized(buffer, 0xda, length, 2);
 	else
-		put_sized(buffer, 0xdb, length, 4); /* beyond 4 GiB the limit has struck anyway */
+		put_sized(buffer, 0xdb, length, 4); /* the buffer's limit is below 4 GiB */
 	lw_put(buffer, text, length);
 }
 

@@ -1,9 +1,9 @@
 /* Frames and MessagePack: bytes to values and back. Pure: no socket, no clock, no globals.
  *
  * Runs in:   programs of others, by libleeward, and the command line.
- * Trust:     none. The daemon carries what jobs wrote, and a socket may be a stranger's.
- *            Nothing here allocates by a length that somebody claims: a decoded value is
- *            a view into the frame, and a frame grows as its bytes arrive.
+ * Trust:     none. Replies contain what jobs wrote, and the peer may not be a leeward daemon.
+ *            Nothing here allocates by a length that the peer claims: a decoded value points
+ *            into the frame, and a frame grows as its bytes arrive.
  * Source:    docs/wire.md; the MessagePack specification, github.com/msgpack/msgpack */
 #pragma once
 
@@ -38,7 +38,7 @@ struct lw_cursor {
 	const uint8_t *at, *end;
 };
 
-/* One value. Text and binary are views; an array's or a map's entries follow at `inside`. */
+/* One value. Text and binary point into the payload; the entries of an array or a map begin at `inside`. */
 struct lw_value {
 	enum lw_type type;
 	bool boolean;
@@ -50,7 +50,7 @@ struct lw_value {
 	struct lw_cursor inside;
 };
 
-/* Bytes that are being written. Beyond `limit` it goes on counting and stores no more. */
+/* Bytes that are being written. Beyond `limit` they are counted but not stored. */
 struct lw_buffer {
 	uint8_t *data;
 	size_t length, capacity, limit;

@@ -2,9 +2,8 @@
  *
  * Runs in:   the command line. A whole `leeward exec` is one short process, and Python alone
  *            takes ten times what the job does.
- * Not here:  every other command, --json, help, and the mistakes of a command line: whatever this
- *            program doesn't take as it stands goes to the Python one beside it, before
- *            anything was read or sent. So each message has one wording.
+ * Not here:  every other command, --json, help, and errors in a command line. In these cases this program executes the
+ *            Python command line beside it, before anything was read or sent. So each message is written once.
  *
  * Exit status: as cli/leeward_cli/main.py has it. */
 #include "exec.h"
@@ -30,7 +29,7 @@
 /* Seconds that a daemon may take to answer a ping. */
 #define ANSWER_S 5.0
 
-/* Fill closed ones of 0, 1 and 2, so that no socket of ours becomes somebody's stdout. */
+/* Open /dev/null for each closed one of descriptors 0, 1 and 2, so that no socket gets the number of stdout. */
 static void keep_standard_descriptors(void)
 {
 	struct stat about;
@@ -40,7 +39,7 @@ static void keep_standard_descriptors(void)
 			open("/dev/null", O_RDWR);
 }
 
-/* All of *data* to *fd*. Returns 0 or -errno. */
+/* Write all of *data* to *fd*. Returns 0 or -errno. */
 int lw_write(int fd, const void *data, size_t length)
 {
 	const char *at = data;
@@ -59,7 +58,7 @@ int lw_write(int fd, const void *data, size_t length)
 	return 0;
 }
 
-/* One line of our own on standard error; that nobody listens is no error. */
+/* Write one message to standard error; failures are ignored. */
 void lw_complain(const char *message)
 {
 	struct lw_buffer line = {.limit = SIZE_MAX / 2};
@@ -76,8 +75,8 @@ void lw_complain(const char *message)
 	free(line.data);
 }
 
-/* Tell a system call's failure as Python does; the exit status. A reader that has seen enough
- * ends us as it would have by the signal, so that a shell sees it. */
+/* Report a failed system call as Python does. Returns the exit status. For EPIPE the program ends itself by SIGPIPE, so
+ * that a shell sees the usual status. */
 int lw_system_error(int error)
 {
 	char text[160];
@@ -91,7 +90,7 @@ int lw_system_error(int error)
 	return 1;
 }
 
-/* Become the Python command line; the exit status if that isn't there. */
+/* Execute the Python command line. Returns the exit status if that fails. */
 static int hand_over(char **argv)
 {
 	char path[4096], text[4200];
@@ -118,7 +117,7 @@ static int complain_of_daemon(void)
 	return 1;
 }
 
-/* Is nobody named, so that a daemon may be started? The Python one decides, and starts it. */
+/* May a daemon be started, because no socket is named? The Python command line decides, and starts it. */
 static bool may_start(const struct lw_line *line)
 {
 	const char *named = getenv("LEEWARD_SOCKET");
@@ -126,10 +125,10 @@ static bool may_start(const struct lw_line *line)
 	return !line->socket && !(named && *named);
 }
 
-/* Ctrl-C, and how often. */
+/* How often Ctrl-C was pressed. */
 static struct lw_presses presses;
 
-/* The first two are for the job that is waited for. Without one, or after them, we end as ever: the daemon may be gone. */
+/* The first two Ctrl-C are passed on to the job. Without a job, or after them, the signal ends this program. */
 static void interrupted(int number)
 {
 	presses.count++;
@@ -167,7 +166,7 @@ static int run_exec(leeward_handle *handle, const struct lw_line *line, struct l
 				 &job->options);
 	presses.wanted = 0;
 	if (!result && leeward_last_error_code() == LEEWARD_CANCELLED) {
-		signal(SIGINT, SIG_DFL); /* it had no worker yet */
+		signal(SIGINT, SIG_DFL); /* the job was cancelled before it had a worker */
 		raise(SIGINT);
 	}
 	if (live.failed)
@@ -205,14 +204,14 @@ int main(int argc, char **argv)
 	if (!lw_line_read(&line, is_exec, argc - 2, argv + 2))
 		return hand_over(argv);
 	if (is_exec && may_start(&line)) {
-		/* Before standard input is read: what has been read can't be handed over. */
+		/* Connect before standard input is read, because the Python command line couldn't read it again. */
 		handle = leeward_connect(NULL);
 		if (!handle)
 			return hand_over(argv);
 	}
 	if (is_exec && !lw_job_read(&line, &job, &error))
 		return error ? lw_system_error(error) : hand_over(argv);
-	/* Inherited as it is by the Python one, which ignores it by itself. */
+	/* The Python command line inherits this, and ignores the signal as well. */
 	signal(SIGPIPE, SIG_IGN);
 	return is_exec ? run_exec(handle, &line, &job) : run_ping(&line);
 }

@@ -1,4 +1,4 @@
-/* The program `leeward`: what its parts know of each other.
+/* The program `leeward`: the interface between its files.
  *
  * Runs in:   the command line. */
 #pragma once
@@ -11,7 +11,7 @@
 #include "leeward.h"
 #include "wire.h"
 
-/* A command line, taken apart; all texts are argv's. What isn't given is zero. */
+/* A parsed command line; all texts point into argv. Options that aren't given are zero. */
 struct lw_line {
 	const char *file, *module, *socket, *label;
 	double timeout;	 /* seconds */
@@ -22,14 +22,14 @@ struct lw_line {
 	size_t words, after_count, environment_count;
 };
 
-/* What a job is made of, read and checked. */
+/* A job's code, input and options, read and checked. */
 struct lw_job {
 	leeward_options options;
 	struct lw_buffer code, input;
 	bool has_code;
 };
 
-/* What of a job's output has come while it ran, and isn't shown yet: characters that are cut. */
+/* Output that was received while the job ran and can't be shown yet: the first bytes of incomplete characters. */
 struct lw_shown {
 	bool raw;
 	uint8_t begun[2][4];

@@ -1,4 +1,4 @@
-/* From a command line to a job, and from a result to bytes and an exit status.
+/* Makes a job from a command line, and shows a result.
  *
  * Runs in:   the program `leeward`. cli/leeward_cli/job.py is the same for Python. */
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "exec.h"
 #include "text.h"
 
-/* All that can be read of *fd*. Returns 0 or -errno. */
+/* Read *fd* to its end. Returns 0 or -errno. */
 static int read_all(int fd, struct lw_buffer *ret_content)
 {
 	struct lw_buffer content = {.limit = SIZE_MAX / 2};
@@ -36,7 +36,7 @@ static int read_all(int fd, struct lw_buffer *ret_content)
 	return 0;
 }
 
-/* How a file is called in tracebacks. NULL: only Python's tables know whether it can be shown. */
+/* The name of a file in tracebacks. NULL if only Python's Unicode tables can say whether it is printable. */
 static const char *shown_name(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -65,7 +65,7 @@ static bool read_file(const char *path, struct lw_job *job)
 	return !failed;
 }
 
-/* May *word*, given as code, mean a file? Then the Python command line decides, and says so. */
+/* Could *word*, given as code, be meant as a file's path? Then the Python command line decides and reports it. */
 static bool may_be_path(const char *word)
 {
 	size_t length = strlen(word);
@@ -77,8 +77,8 @@ static bool may_be_path(const char *word)
 
 /* The job that *line* describes.
  *
- * Returns false where it is for the Python command line, and nothing has been read of
- * standard input; or with an errno if reading that has failed. */
+ * Returns false if the Python command line has to do it, and nothing was read from standard input; or, with
+ * *ret_error set to an errno, if reading has failed. */
 bool lw_job_read(const struct lw_line *line, struct lw_job *ret_job, int *ret_error)
 {
 	bool from_stdin = line->words && !strcmp(line->word, "-");
@@ -108,7 +108,7 @@ bool lw_job_read(const struct lw_line *line, struct lw_job *ret_job, int *ret_er
 		lw_put(&job.code, line->word, strlen(line->word));
 	}
 	if (job.has_code && !job.code.data) {
-		job.code.data = calloc(1, 1); /* no code at all is a program, too */
+		job.code.data = calloc(1, 1); /* an empty program is valid, and data must not be NULL */
 		if (!job.code.data) {
 			*ret_error = ENOMEM;
 			return false;
@@ -122,7 +122,7 @@ bool lw_job_read(const struct lw_line *line, struct lw_job *ret_job, int *ret_er
 
 /* --- showing ------------------------------------------------------------------ */
 
-/* *size* bytes with the largest unit that leaves a whole number: 256MiB. */
+/* Write *size* with the largest unit that gives a whole number, such as 256MiB. */
 static void size_text(char *to, size_t room, uint64_t size)
 {
 	static const char *const NAMES[] = {"", "KiB", "MiB", "GiB", "TiB"};
@@ -135,7 +135,7 @@ static void size_text(char *to, size_t room, uint64_t size)
 	snprintf(to, room, "%" PRIu64 "%s", size, NAMES[unit]);
 }
 
-/* What an end that isn't the job's own doing is called; false for all others. */
+/* Write the message for a job that was ended by a limit, a signal or an internal failure. False for all other ends. */
 static bool end_text(char *to, size_t room, const leeward_result *result)
 {
 	char peak[32];
@@ -162,7 +162,7 @@ static bool end_text(char *to, size_t room, const leeward_result *result)
 	}
 }
 
-/* One stream of the job to ours; escaped where a terminal would act on it. Returns 0 or -errno. */
+/* Write output of the job to *fd*; control characters are escaped if that is a terminal. Returns 0 or -errno. */
 static int show_stream(int fd, const unsigned char *data, size_t length, bool raw)
 {
 	struct lw_buffer escaped = {.limit = SIZE_MAX / 2};
@@ -186,7 +186,7 @@ static bool asked_for_network(const leeward_result *result)
 	return false;
 }
 
-/* How many bytes at the end of *data* may be the beginning of a character in UTF-8. */
+/* How many bytes at the end of *data* may be an incomplete UTF-8 character. */
 static size_t cut(const uint8_t *data, size_t length)
 {
 	for (size_t back = 1; back <= 3 && back <= length; back++) {
@@ -201,7 +201,7 @@ static size_t cut(const uint8_t *data, size_t length)
 	return 0;
 }
 
-/* Show what is new of both streams. A character that is cut at the end of one waits for its rest, in *begun*. */
+/* Show new output of both streams. An incomplete character at the end is kept in *begun* for the next call. */
 int lw_job_show_live(struct lw_live *live, const struct lw_value streams[2])
 {
 	struct lw_shown *shown = live->context;
@@ -227,17 +227,17 @@ int lw_job_show_live(struct lw_live *live, const struct lw_value streams[2])
 	return failed;
 }
 
-/* What hasn't been shown of one stream. */
+/* Show what hasn't been shown of one stream. */
 static int show_rest(const struct lw_live *live, int stream, const unsigned char *data, size_t length, bool raw)
 {
 	const struct lw_shown *shown = live->context;
 	uint64_t begun = live->taken[stream] - shown->begun_length[stream];
 
-	/* The text of a fault, which the daemon has made shorter, was never sent alone. */
+	/* The daemon may shorten the traceback at the end of stderr, so that the result is shorter than what was shown. */
 	return begun < length ? show_stream(1 + stream, data + begun, length - begun, raw) : 0;
 }
 
-/* Print a result as the options say; return the exit status. */
+/* Print a result as the options say. Returns the exit status. */
 int lw_job_show(const leeward_result *result, const struct lw_line *line, const struct lw_live *live)
 {
 	struct lw_buffer text = {.limit = SIZE_MAX / 2};

@@ -1,4 +1,4 @@
-/* A command line, taken apart: the options of `exec` and `ping`, and the values that they take.
+/* Parses a command line: the options of `exec` and `ping`, and their values.
  *
  * Runs in:   the program `leeward`. cli/leeward_cli/options.py has all options, and their help. */
 #include <math.h>
@@ -20,7 +20,7 @@ enum kind {
 	SETTING, /* NAME=value in UTF-8, one of many; line->environment */
 };
 
-/* What this program takes by itself. Unless it is given an option's field is zero: not asked for.
+/* The options that this program knows. The field of an option that isn't given stays zero.
  *
  * tests/unit/client/test_c_command.py compares this table with the one of options.py. */
 static const struct option {
@@ -47,7 +47,7 @@ static bool is_utf8(const char *text)
 	return lw_utf8_valid((const uint8_t *)text, strlen(text));
 }
 
-/* Seconds written plainly; what else Python's float takes is for Python. */
+/* Read a decimal number of seconds; other forms of Python's float are left to the Python command line. */
 static bool read_seconds(const char *text, double *ret_seconds)
 {
 	char *end;
@@ -58,7 +58,7 @@ static bool read_seconds(const char *text, double *ret_seconds)
 	return !*end && *ret_seconds > 0 && isfinite(*ret_seconds);
 }
 
-/* A size such as 64M, as leeward/spec/sizes.py has it; a fraction is for Python. */
+/* Read a size such as 64M, as leeward/spec/sizes.py does; fractions are left to the Python command line. */
 static bool read_size(const char *text, uint64_t *ret_size)
 {
 	static const struct {
@@ -79,12 +79,12 @@ static bool read_size(const char *text, uint64_t *ret_size)
 		number = number * 10 + (uint64_t)(text[i] - '0');
 	for (size_t i = 0; i < sizeof UNITS / sizeof *UNITS; i++)
 		if (!strcasecmp(text + digits, UNITS[i].name))
-			/* 0 bytes is the daemon's to refuse, and the default in our options. */
+			/* 0 is left to the Python command line: in our options it would mean the default. */
 			return number && !__builtin_mul_overflow(number, UNITS[i].size, ret_size);
 	return false;
 }
 
-/* Put *value* into the option's field; false where it is no value that this program reads. */
+/* Store *value* in the option's field. False if this program can't read it. */
 static bool store(struct lw_line *line, const struct option *option, const char *value)
 {
 	void *field = (char *)line + option->field;
@@ -110,7 +110,7 @@ static bool store(struct lw_line *line, const struct option *option, const char 
 	return false;
 }
 
-/* The option whose name is the first *length* bytes of *word*; NULL where the command has none of that name. */
+/* The option whose name is the first *length* bytes of *word*; NULL if the command has no such option. */
 static const struct option *find(const char *word, size_t length, bool is_exec)
 {
 	for (size_t i = 0; i < COUNT; i++)
@@ -120,12 +120,12 @@ static const struct option *find(const char *word, size_t length, bool is_exec)
 	return NULL;
 }
 
-/* Take the words after `exec` or `ping` apart.
+/* Parse the words after `exec` or `ping`.
  *
  * Args:
  *	line: all zero, with room for *count* settings in `environment`.
  *
- * Returns false where the line is for the Python command line: it is wrong, or says something that this program
+ * Returns false if the Python command line has to do it: the line is wrong, or asks for something that this program
  * doesn't do. */
 bool lw_line_read(struct lw_line *line, bool is_exec, int count, char **words)
 {

@@ -33,8 +33,8 @@ def test_every_function_has_its_errors_ownership_and_threads() -> None:
 
     assert sorted(declared) == sorted(exported)
     for name in declared:
-        text = page.split(f"### `{name}`\n")[1].split("\n##")[0]
-        assert "```c\n" in text
+        text = " ".join(page.split(f"### `{name}`\n")[1].split("\n##")[0].split())
+        assert "```c " in text
         if name not in ("leeward_version", "leeward_last_error", "leeward_last_error_code",
                         "leeward_last_error_may_have_run", "leeward_last_error_retry_after",
                         "leeward_last_error_errno", "leeward_sandbox_id", "leeward_result_free"):
