@@ -1,19 +1,19 @@
-/* CPython's arenas, side by side and known.
+/* Puts CPython's arenas side by side, at known addresses.
  *
  * Runs in:  the zygote, from its first line until it has imported everything.
  * Source:   PyObject_SetArenaAllocator: docs.python.org/3/c-api/memory.html; Objects/obmalloc.c
  *
- * Theory of operation. CPython takes memory for small objects in arenas, by mmap, and gives an arena back whole, by
- * munmap. One by one they lie between libraries, and nobody can tell them from what a library has mapped for itself.
- * Here each is the next piece of one reservation. When no more are gathered the interpreter's own allocator is back:
- * its munmap is right for these arenas as well. */
+ * Theory of operation. CPython allocates memory for small objects in arenas, by mmap, and frees a whole arena by munmap.
+ * Normally the kernel places arenas between libraries, and they can't be told from memory that a library has mapped. Here
+ * each arena is the next piece of one reservation. Afterwards the interpreter's own allocator is set again; its munmap
+ * works for these arenas, too. */
 
 #include "arenas.h"
 
 #include <stdint.h>
 #include <sys/mman.h>
 
-/* As PyObjectArenaAllocator, which is the same from CPython 3.4 on and no part of the limited API. */
+/* Same as PyObjectArenaAllocator, which hasn't changed since CPython 3.4 and isn't part of the limited API. */
 struct arena_allocator {
 	void *context;
 	void *(*take)(void *context, size_t size);
@@ -36,8 +36,8 @@ static void *take(void *context, size_t size)
 	return at;
 }
 
-/* Have the interpreter put its arenas side by side, as far as *room* bytes go, and call this no second time. False where
- * it has no arenas, or there is no room; nothing is changed then. */
+/* Have the interpreter put its next arenas side by side, *room* bytes at most. May succeed only once in a process.
+ * Returns false, and changes nothing, if the interpreter has no arenas or the memory can't be reserved. */
 bool lw_arenas_gather(size_t room)
 {
 	if (!PyObject_GetArenaAllocator || !PyObject_SetArenaAllocator || first)
@@ -53,7 +53,7 @@ bool lw_arenas_gather(size_t room)
 	return true;
 }
 
-/* The interpreter's own allocator is back. Returns where gathered arenas are; some may have been given back. */
+/* Set the interpreter's own allocator again. Returns the range of the gathered arenas, some of which may be unmapped. */
 struct lw_range lw_arenas_gathered(void)
 {
 	const struct lw_range gathered = { .start = (uintptr_t)first, .size = (uint64_t)(next - first) };

@@ -1,9 +1,8 @@
 /* The constants that the syscall filter compares arguments with, by name.
  *
- * From the kernel's headers, through the compiler. What Debian 12's (6.1) lack, or what
- * only another architecture's have, stands here with the kernel's value and the version
- * that brought it. A table and not #defines in the cdef: all of the shim's cdefs share one
- * name space. */
+ * The values come from the kernel's headers. Constants that Debian 12's headers (Linux 6.1) lack, or that only another
+ * architecture has, are defined here, with the kernel version that added them. This is a table and not #defines
+ * in the cdef, because all of the shim's cdefs share one name space. */
 
 #include "arguments.h"
 
@@ -42,7 +41,7 @@
 #define TCSETSW2 0x402c542c
 #define TCSETSF2 0x402c542d
 
-/* net/socket.h of the kernel: the rest of a socket's type are flags. */
+/* From the kernel's net/socket.h: all other bits of a socket's type are flags. */
 #define SOCK_TYPE_MASK 0xf
 
 #ifndef F_OFD_GETLK	/* 3.15 */
@@ -83,7 +82,7 @@
 #define PR_SET_VMA 0x53564d41
 #endif
 
-/* arch_prctl(2) is x86's own, and so is its header. */
+/* arch_prctl(2) and its header exist only on x86. */
 #ifndef ARCH_SET_FS
 #define ARCH_SET_GS 0x1001
 #define ARCH_SET_FS 0x1002
@@ -98,8 +97,8 @@
 #ifndef ARCH_SHSTK_STATUS	/* 6.6 */
 #define ARCH_SHSTK_STATUS 0x5005
 #endif
-/* An early form of control-flow enforcement that distributions' libcs ask for at every
- * exec; no released kernel has it. */
+/* From an early version of control-flow enforcement; no released kernel has it, but the libcs of
+ * distributions call it at every exec. */
 #define ARCH_CET_STATUS 0x3001
 
 #define V(name) { #name, (uint32_t)(name) },
@@ -174,8 +173,8 @@ static const struct { const char *name; uint32_t value; } values[] = {
 	V(AUDIT_ARCH_X86_64) V(AUDIT_ARCH_AARCH64) V(AUDIT_ARCH_I386) V(AUDIT_ARCH_ARM)
 };
 
-/* The low 32 bits of a constant, by its kernel name; what the kernel looks at in each of
- * these arguments is a 32-bit number. Returns 0, or -ENOENT. */
+/* Find the low 32 bits of a constant by its kernel name; the kernel reads each of these arguments as a 32-bit
+ * number. Returns 0, or -ENOENT. */
 int lw_argument_value(const char *name, uint32_t *ret_value)
 {
 	for (size_t at = 0; at < sizeof(values) / sizeof(values[0]); at++)

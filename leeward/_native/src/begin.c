@@ -1,8 +1,8 @@
-/* From a runner's last lock to its job: the last check, the message that it is ready, and the job's frame.
+/* From a runner's last lock to its job: the last check, the message that the runner is ready, and the job's frame.
  *
- * Runs in:  the job's process, where a request already waits for it.
+ * Runs in:  the job's process, if a request already waits for it.
  *
- * It does what runner.py and inside/main.py do, in the same order. In bytecode these steps copied some hundred pages,
+ * This code does what runner.py and inside/main.py do, in the same order. In bytecode these steps copied some hundred pages,
  * which this code does not touch. If a check fails, runner.py repeats all steps: no message was sent by then. */
 
 /* Python.h first, and without the stable ABI's own idea of stdlib macros. */
@@ -31,10 +31,10 @@ static bool renewed(void *renew)
 	return done;
 }
 
-/* Check, report, and wait for the frame, which lw_job_taken has then.
+/* Check the process, send the message, and wait for the frame, which lw_job_taken then returns.
  *
- * Its pipes were laid by lw_job_lay. Returns true in a process that has its frame; false where something is amiss, and
- * the daemon was told nothing. Does not return where the daemon has let this runner go. */
+ * lw_job_lay has set the pipes. Returns true when the frame is there; false if a check or the message has failed, and the
+ * daemon was sent nothing. Exits if the daemon has closed the job pipe. */
 bool lw_job_begin(const struct lw_beginning *how)
 {
 	ssize_t sent;

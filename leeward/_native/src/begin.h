@@ -7,10 +7,10 @@
 
 /* What is the same for every runner. */
 struct lw_beginning {
-	const uint8_t *ready; /* the message */
+	const uint8_t *ready; /* the message that the runner is ready */
 	uint32_t size;
-	int birth;            /* the channel that it is sent by, closed then */
-	void *renew;          /* the PyObject, borrowed, that is called without arguments before */
+	int birth;            /* the channel on which it is sent; closed afterwards */
+	void *renew;          /* a borrowed PyObject, which is called without arguments before that */
 };
 
 bool lw_job_begin(const struct lw_beginning *how);

@@ -11,13 +11,13 @@
  *                               exit <----------------------------- (a program, or gone)
  *   waitid: the helper
  *
- * A process that has entered a pid namespace by setns(2) can't go back, so the keeper itself
- * never does; its helper does, for one clone. By CLONE_PARENT the process is the keeper's child: its end is seen by
- * pidfd, and its orphans go to the runner's init, which only reaps. It runs on the keeper's memory until its execve,
- * as after vfork(2): no page table is copied for it. Until then the keeper sleeps, the process makes only raw system
- * calls, and the OOM killer spares it (in_vfork), and with it the keeper, whose memory it shares.
+ * A process that has entered a pid namespace by setns(2) can't leave it again. So the keeper doesn't enter it; a helper
+ * does, and makes one clone there. By CLONE_PARENT the new process is a child of the keeper, which sees its end by pidfd.
+ * Its orphans go to the runner's init, which only reaps. Until its execve the process runs on the keeper's memory, as
+ * after vfork(2), so no page table is copied. Meanwhile the keeper sleeps, the process makes only raw system calls, and
+ * the OOM killer spares it (in_vfork), and with it the keeper, whose memory it shares.
  *
- * A copy (no command) is made like a runner's job: it wakes up inside the keeper's own call, with its own memory. */
+ * A copy (no command) is made like a runner's job: it returns from the keeper's own call, with its own memory. */
 
 /* glibc's fortified longjmp takes a jump to another stack for an attack. */
 #undef _FORTIFY_SOURCE
@@ -48,10 +48,10 @@
 
 #define STACK_SIZE (16U << 10)
 
-/* sysexits.h: of no use to anybody, as its fate is told otherwise. */
+/* Nobody reads this status; the failure is in struct lw_fate. */
 #define EXIT_NEVER_RAN 70
 
-/* The kernel's, which is not libc's. */
+/* The kernel's struct sigaction, which differs from libc's. */
 struct kernel_sigaction {
 	void *handler;
 	unsigned long flags;
@@ -62,7 +62,7 @@ struct kernel_sigaction {
 struct birth {
 	const struct lw_beside *how;
 	struct lw_fate fate;
-	int32_t pid;           /* of the process, in the keeper's pid namespace; 0 as long as there is none */
+	int32_t pid;           /* of the process, in the keeper's pid namespace; 0: not made yet */
 	int32_t pidfd;
 	void *tid_address;
 	jmp_buf resume;        /* in a copy: back into lw_spawn_beside */
@@ -86,13 +86,13 @@ static long set_limit(int number, uint64_t most)
 	return most ? raw(SYS_prlimit64, 0, number, (long)limit, 0, 0) : 0;
 }
 
-/* In the new process: what comes before its locks. Raw system calls alone. Returns 0, or -1 with *ret_fate. */
+/* In the new process: join cgroups, set processor and limits. Only raw system calls. Returns 0, or -1 with *ret_fate set. */
 __attribute__((no_sanitize("address", "undefined", "thread")))
 int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate)
 {
 	long err = 0;
 
-	/* v1 hierarchies can't be joined by clone3: the very first thing, then. */
+	/* clone3 can't join v1 hierarchies, so the process joins them before anything else. */
 	for (uint32_t i = 0; i < how->attach_count && err >= 0; i++)
 		err = raw(SYS_write, how->attach[i], (long)"0", 1, 0, 0);
 	if (err < 0)
@@ -114,7 +114,8 @@ int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate)
 	return 0;
 }
 
-/* As a shell would have it: the first that can be run; else what hindered the last one, or the one that was there. */
+/* Execute the first of the paths that can be executed. Returns -errno as a shell would report it: -EACCES if one of the
+ * files exists but can't be executed, else the error of the last one. */
 __attribute__((no_sanitize("address", "undefined", "thread")))
 static long run(const struct lw_command *command)
 {
@@ -137,7 +138,7 @@ static void process_main(void *argument)
 	struct birth *birth = argument;
 	const struct lw_beside *how = birth->how;
 	const struct lw_command *command = how->command;
-	/* Signals that an interpreter ignores; CLONE_CLEAR_SIGHAND has put all others back. */
+	/* Signals that the interpreter ignores; CLONE_CLEAR_SIGHAND has reset only those with handlers. */
 	static const int ignored[] = { SIGPIPE, SIGXFSZ };
 	struct kernel_sigaction usual;
 	uint64_t none = 0;
@@ -179,7 +180,7 @@ static void helper_main(void *argument)
 	long got = 0;
 
 	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&before, sizeof(all_signals), 0);
-	/* Where the keeper is killed meanwhile, the daemon collects it by this. */
+	/* If the keeper is killed now, the daemon recognizes the orphaned helper by this name, and reaps it. */
 	raw(SYS_prctl, PR_SET_NAME, (long)LW_HELPER, 0, 0, 0);
 	for (unsigned i = 0; i < LW_NAMESPACES && got >= 0; i++)
 		got = raw(SYS_setns, how->namespaces[i], kinds[i], 0, 0, 0);
@@ -213,7 +214,7 @@ out:
 		raw(SYS_exit_group, 0, 0, 0, 0, 0);
 }
 
-/* A process that never became what it should: it is gone, or on its way. */
+/* Kill and reap a process whose start has failed; it may have exited already. */
 static void forget(struct birth *birth)
 {
 	siginfo_t info;
@@ -226,9 +227,9 @@ static void forget(struct birth *birth)
 
 /* Make the process.
  *
- * clone3(2), Linux 5.9 (close_range, in its locks). Returns its pid in the caller's namespace, with *ret_pidfd set: it
- * is a program by then, or a copy on its way; 0 in a copy, which has to go its way to the locks itself; or -1, with *ret_fate
- * set and nothing left behind. The caller has one thread. */
+ * clone3(2), Linux 5.9 (close_range, in its locks). Returns its pid in the caller's namespace, with *ret_pidfd set; a
+ * program was executed by then, a copy still sets its locks. Returns 0 in a copy, which has to set its locks itself; or -1,
+ * with *ret_fate set, and then no process is left. The caller has one thread. */
 int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *ret_pidfd)
 {
 	void *robust = NULL;
@@ -246,7 +247,7 @@ int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *
 		return fail(ret_fate, LW_AT_CLONE, -ENOSYS);
 	}
 
-	/* In a copy everything that is read after the jump was written before it; volatile keeps it out of registers. */
+	/* Everything that a copy reads after the jump was written before _setjmp; volatile keeps it out of registers. */
 	void *volatile saved_robust = robust;
 	volatile size_t saved_size = robust_size;
 	if (_setjmp(birth->resume)) {

@@ -1,4 +1,4 @@
-/* clone3(2) by itself: its arguments, and a child on a stack of its own. */
+/* clone3(2): its arguments, and a child on a stack of its own. */
 #ifndef LW_CLONE_H
 #define LW_CLONE_H
 
@@ -18,10 +18,10 @@ struct clone_request {
 
 #if defined(__x86_64__)
 
-/* clone3 on a stack of its own; the child enters *entry* and never returns. */
+/* clone3 with the child on a stack of its own. The child calls *entry*, which must not return. */
 static inline long clone3_onto(struct clone_request *request, void (*entry)(void *), void *argument)
 {
-	/* Not in rbp, which the child clears for whoever walks its stack. */
+	/* Not in rbp, which the child clears so that stack walkers stop there. */
 	register void (*to)(void *) __asm__("rdx") = entry;
 	register void *with __asm__("r8") = argument;
 	long ret;
@@ -49,7 +49,7 @@ static inline long clone3_onto(struct clone_request *request, void (*entry)(void
 	register long x8 __asm__("x8") = SYS_clone3;
 	register long x0 __asm__("x0") = (long)request;
 	register long x1 __asm__("x1") = sizeof(*request);
-	/* Not in x29, which the child clears for whoever walks its stack. */
+	/* Not in x29, which the child clears so that stack walkers stop there. */
 	register void (*to)(void *) __asm__("x3") = entry;
 	register void *with __asm__("x4") = argument;
 	__asm__ volatile("svc 0\n\t"

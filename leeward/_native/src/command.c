@@ -2,8 +2,8 @@
  *
  * Runs in:  the keeper, before it clones the process that becomes the program.
  *
- * They come from a client. A keeper serves one client after the other, and each job is a copy of the keeper's
- * memory. So they lie in a mapping of their own, which is unmapped before the next order is read. */
+ * The arguments come from a client. A keeper serves one client after the other, and each job is a copy of the keeper's
+ * memory. So the arguments are in a mapping of their own, which is unmapped before the next order is read. */
 
 #include "command.h"
 
@@ -24,8 +24,8 @@ static int all(int fd, void *ret, size_t size, off_t offset)
 	return (size_t)got == size ? 0 : -EPROTO;
 }
 
-/* Let *row* point at `count` strings from *at* on, NULL behind them. Returns the place after the last; NULL: they
- * don't fit below *end*. */
+/* Fill *row* with pointers to `count` strings from *at* on, and a NULL. Returns the address after the last string; NULL if
+ * they don't end before *end*. */
 static char *take(char **row, uint32_t count, char *at, const char *end)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -39,9 +39,9 @@ static char *take(char **row, uint32_t count, char *at, const char *end)
 	return at;
 }
 
-/* Read the block in *fd*. `lw_command_free` gives its memory back.
+/* Read the arguments from *fd*. The caller frees them by lw_command_free.
  *
- * Returns 0; -EPROTO for what no daemon of ours writes; or -errno. */
+ * Returns 0; -EPROTO for malformed content; or another -errno. */
 int lw_command_read(int fd, struct lw_command *ret)
 {
 	struct lw_command_head head;

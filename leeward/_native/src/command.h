@@ -4,22 +4,23 @@
 
 #include <stdint.h>
 
-/* Bytes of a block, and strings in it, at most. */
+/* Bytes of all strings, and strings of each kind, at most. */
 #define LW_COMMAND_BYTES (4U << 20)
 #define LW_COMMAND_STRINGS 8192U
 
-/* Before the strings: the folder, the paths, the arguments, the environment, each with its NUL. */
+/* The counts at the start of the file. The strings follow: the folder, the paths, the arguments, the environment, each with
+ * its NUL. */
 struct lw_command_head {
 	uint32_t paths, arguments, variables;
 	uint32_t size; /* of all strings with their NULs, in bytes */
 };
 
 struct lw_command {
-	const char *folder;  /* to change to */
-	char **paths;        /* to try in turn, up to the first that can be run; NULL at the end */
+	const char *folder;  /* the working directory */
+	char **paths;        /* paths of the program, to try in turn; this list and the others end with NULL */
 	char **arguments;
 	char **variables;
-	void *memory;        /* everything above lies in it */
+	void *memory;        /* the mapping that all of the above points into */
 	uint64_t size;
 };
 

@@ -37,7 +37,7 @@
  * answer the owner only counts the job, so that it may wait as long as a start. */
 #define AFTER_START_NS 1000000
 #define AFTER_ANSWER_NS 100000
-/* Events that may wait to be told while a turn goes on. There is room for them and for all that one more wait brings. */
+/* Events that may be held back while a turn goes on. One more wait still has room for all its events. */
 #define MOST_UNTOLD LW_TURN
 
 double lw_now_s(void)
@@ -45,14 +45,14 @@ double lw_now_s(void)
 	return 1e-9 * (double)lw_now_ns();
 }
 
-/* The owner hears of this before it hears of what else has happened in the turn. */
+/* Put an event before the other events of the turn. */
 void lw_tell_first(struct lw_loop *loop, const struct lw_event *event)
 {
 	loop->urgent[loop->urgent_count++] = *event;
 }
 
-/* For how many nanoseconds the turn may go on before the owner hears of what has happened; at most until
- * `turn_ends_ns`. 0: the turn is over. */
+/* For how many nanoseconds the turn may go on before its events are reported; at most until `turn_ends_ns`.
+ * 0: the turn is over. */
 int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns)
 {
 	const struct lw_fast_path *path = loop->fast_path;
@@ -82,8 +82,8 @@ int lw_fast_path_open(struct lw_loop *loop)
 	return 0;
 }
 
-/* For how many nanoseconds a turn may go on after a start, and after an answer, instead of the defaults. For tests,
- * which want one order of events and not most of them. */
+/* Set for how many nanoseconds a turn goes on after a start and after an answer. For tests, which need a certain order of
+ * events. */
 void lw_fast_path_linger(struct lw_loop *loop, int64_t after_start_ns, int64_t after_answer_ns)
 {
 	loop->fast_path->after_start_ns = after_start_ns;
@@ -201,7 +201,7 @@ static int grow(struct lw_fast_path *path)
 		entries[at].next_vacant = path->vacant;
 		path->vacant = at;
 	}
-	for (uint32_t at = 0; at < before; at++) { /* none of which is vacant */
+	for (uint32_t at = 0; at < before; at++) { /* no old entry is vacant */
 		put_in_bucket(path, at);
 		if (is_in_session(&entries[at]))
 			put_in_session(path, at);
@@ -209,7 +209,7 @@ static int grow(struct lw_fast_path *path)
 	return 0;
 }
 
-/* The list of its stream's that an entry in this state is in. */
+/* The list of the stream that has the entries in this entry's state. */
 static uint32_t *list_of(const struct lw_entry *entry, struct lw_stream *stream)
 {
 	return LW_RUNNING == entry->state ? &stream->first_running : &stream->first_held;
@@ -224,7 +224,7 @@ static void take_off_list(struct lw_fast_path *path, const struct lw_entry *entr
 		path->entries[next].previous_of_stream = previous;
 }
 
-/* It is this stream's from now on, and in this state. */
+/* Set an entry's stream and state, and put it on that list. */
 static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream,
 			enum lw_entry_state state)
 {
@@ -246,7 +246,7 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 	*first = at;
 }
 
-/* Take place `at` out of a bucket that it is in. */
+/* Remove entry `at` from its bucket. */
 static void take_out(struct lw_fast_path *path, uint32_t *bucket, uint32_t at, bool of_session)
 {
 	uint32_t *link = bucket;
@@ -257,7 +257,7 @@ static void take_out(struct lw_fast_path *path, uint32_t *bucket, uint32_t at, b
 		*link = of_session ? path->entries[at].next_in_session : path->entries[at].next_in_bucket;
 }
 
-/* The runner has a request now. */
+/* Record that the runner has a request. */
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
 		  double started)
 {
@@ -267,7 +267,7 @@ void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_s
 	entry->started = started;
 }
 
-/* The runner waits for the next request of its session. */
+/* Record that the runner waits for the next request of its session. */
 void lw_entry_hold(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream)
 {
 	put_on_list(path, entry, stream, LW_HELD);
@@ -289,7 +289,7 @@ struct lw_entry *lw_entry_held(const struct lw_fast_path *path, const struct lw_
 	return NULL;
 }
 
-/* Take the runner into an entry, and wait for its reply. Returns 0 or -errno. */
+/* Make an entry for the runner, and wait for its reply. Returns 0 or -errno. */
 static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *ret_at)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -337,7 +337,7 @@ int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 	return 0;
 }
 
-/* Let the answer of a runner that has had its job since `started` take the fast path, to request `id` of stream `fd`.
+/* Have the fast path answer request `id` of stream `fd`, whose job the owner has started at `started` in this runner.
  * Returns 0 or -errno. */
 int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started)
 {
@@ -353,7 +353,7 @@ int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int f
 	return 0;
 }
 
-/* Wait for nothing of this runner any more. */
+/* Stop waiting for this runner, and free its entry. */
 void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -377,8 +377,8 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 	path->vacant = at;
 }
 
-/* Take a runner back. Returns 1 if it has a job; 0 if it was only offered; -ENOENT if it is not here any more: an
- * LW_EVENT_DONE or LW_EVENT_HANDED has told so, or is among the events of this turn. */
+/* Withdraw a runner. Returns 1 if it has a job; 0 if it was only offered; -ENOENT if the fast path doesn't have it any
+ * more: an LW_EVENT_DONE or LW_EVENT_HANDED has reported that, or is among the events of this turn. */
 int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -395,7 +395,7 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 	return running;
 }
 
-/* A client has gone. Its jobs are the owner's to end. */
+/* Give up the runners of a client that is gone. The owner has to end its jobs. */
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 {
 	while (LW_NOWHERE != stream->first_running)
@@ -404,7 +404,7 @@ void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 		lw_entry_vacate(loop, &loop->fast_path->entries[stream->first_held]);
 }
 
-/* Bytes that wait in a pipe; more than there can be where the kernel doesn't tell. */
+/* How many bytes wait in a pipe; an impossibly large number if the kernel doesn't say. */
 size_t lw_pipe_bytes(int pipe)
 {
 	int count = 0;
@@ -420,7 +420,7 @@ size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value)
 	return width;
 }
 
-/* A whole number in MessagePack's shortest form. Returns how many bytes it took. */
+/* Write a whole number in MessagePack's shortest form. Returns its length in bytes. */
 size_t lw_put_whole(uint8_t *to, uint64_t value)
 {
 	unsigned power = value > UINT32_MAX ? 3 : value > UINT16_MAX ? 2 : value > UINT8_MAX;

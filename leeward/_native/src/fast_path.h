@@ -8,7 +8,7 @@
 
 /* Bytes of stdout and stderr together that take the fast path. */
 #define LW_MOST_OUTPUT (32u << 10)
-/* Bytes of the reply of a job that has nothing to tell; and of an answer without its output. */
+/* Bytes of the reply of a job without details, and of an answer without its output, at most. */
 #define LW_MOST_REPLY 64
 #define LW_MOST_FRAME 1024
 
@@ -19,36 +19,36 @@ enum lw_entry_state {
 	LW_RUNNING, /* has a request, whose answer is waited for */
 };
 
-/* One runner of the fast path. It is in the list of its number's bucket; if it is held or has a request, in the one of
- * its stream's that are held or that run, and of a session in that of its session's bucket; vacant, in that of the
- * vacant alone. A connection may hold thousands, so no request looks through those that are held. */
+/* One runner of the fast path. An entry in use is in the list of its number's bucket. If it is held or running, it is also
+ * in its stream's list of such entries, and, for a session, in the list of its session's bucket. A vacant entry is only in
+ * the list of vacant ones. A connection may hold thousands of entries, so no request searches the list of held ones. */
 struct lw_entry {
 	enum lw_entry_state state;
 	uint32_t next_in_bucket, next_in_session, next_of_stream, previous_of_stream, next_vacant;
 	struct lw_offer offer;
-	uint32_t room; /* bytes that its job pipe takes at once */
-	int stream; /* where the request comes from and the answer goes; of a session also while it is held */
+	uint32_t room; /* the capacity of its job pipe, in bytes */
+	int stream; /* the client's stream; for a session also while the entry is held */
 	uint32_t stream_generation;
 	uint64_t id; /* of the request */
 	double started; /* when the request was written; seconds of CLOCK_MONOTONIC, as lw_event has them */
 };
 
 struct lw_fast_path {
-	bool ready; /* the templates are here */
+	bool ready; /* the templates are set */
 	struct lw_templates templates;
-	int64_t after_start_ns, after_answer_ns; /* for which a turn goes on */
+	int64_t after_start_ns, after_answer_ns; /* how long a turn goes on after a start and an answer */
 	struct lw_entry *entries;
-	uint32_t *buckets; /* `count` of them: by the runner's number, the first entry */
-	uint32_t *sessions; /* as many: by the session's number and its stream, the first entry */
-	uint32_t vacant; /* the first one */
-	uint32_t *offered; /* places of those that are LW_OFFERED; the last one is taken first */
+	uint32_t *buckets; /* `count` of them, by the runner's number: the index of the first entry */
+	uint32_t *sessions; /* `count` of them, by the session's number and its stream: the index of the first entry */
+	uint32_t vacant; /* the index of the first vacant entry */
+	uint32_t *offered; /* indexes of the entries that are LW_OFFERED; the last one is taken first */
 	uint32_t count, offered_count, held_count;
-	struct lw_piece refusal_id, refusal_end; /* what is sent to who is refused; nothing until the owner says it */
-	int refusing[LW_TURN]; /* the streams that were refused something in this turn */
-	uint32_t refusing_count, refused; /* how many they are, and how many requests */
+	struct lw_piece refusal_id, refusal_end; /* the refusal before and behind the id; empty until the owner sets it */
+	int refusing[LW_TURN]; /* streams with refused requests in this turn */
+	uint32_t refusing_count, refused; /* the number of these streams, and of refused requests */
 	uint8_t replies[LW_TURN][LW_MOST_REPLY]; /* what LW_EVENT_HANDED points to, until the turn is over */
 	uint32_t handed;
-	uint8_t output[LW_MOST_OUTPUT]; /* between a job's pipe and the answer */
+	uint8_t output[LW_MOST_OUTPUT]; /* a job's output on its way from the pipe to the answer */
 };
 
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,

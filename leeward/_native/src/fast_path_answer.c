@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Bytes of a control file that are read. memory.stat would be more, and isn't asked. */
+/* Bytes of a control file that are read. Only memory.stat is longer, and it isn't used here. */
 #define GAUGE 1024
 
-/* What a clock shows now, in nanoseconds; or -errno. */
+/* Read a clock, in nanoseconds; or -errno. */
 static int64_t look_at_clock(clockid_t clock)
 {
 	struct timespec now;
@@ -23,7 +23,7 @@ static int64_t look_at_clock(clockid_t clock)
 	return clock_gettime(clock, &now) ? -errno : (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The number that a gauge shows now; or -errno, -EBADMSG where its file has none. */
+/* Read the number of a gauge; or -errno, -EBADMSG if its file has none. */
 static int64_t look(const struct lw_gauge *gauge)
 {
 	char text[GAUGE + 1];
@@ -55,7 +55,7 @@ struct figures {
 	uint64_t peak; /* bytes */
 };
 
-/* Has nothing happened that the answer would have to tell: no limit hit, no call refused? Gives the job's figures. */
+/* Is the job without details that the answer would have to report (a limit hit, a call refused)? Reads its figures. */
 static bool in_order(const struct lw_offer *offer, struct figures *ret)
 {
 	int64_t time = look(&offer->time), peak = look(&offer->peak);
@@ -74,7 +74,7 @@ static bool in_order(const struct lw_offer *offer, struct figures *ret)
 
 /* The put_ functions write where lw_reserve has made room. */
 
-/* What stands in front of `size` bytes of binary. */
+/* Write the head of a binary value of `size` bytes. */
 static size_t put_binary_head(uint8_t *to, uint64_t size)
 {
 	unsigned power = size > UINT16_MAX ? 2 : size > UINT8_MAX;
@@ -103,7 +103,7 @@ static void put_double(struct lw_bytes *to, double value)
 	to->size += lw_put_number(to->data + to->size, 8, bits);
 }
 
-/* `size` bytes that waited in `pipe`. There may be fewer now: a job can read its own output. */
+/* Move `size` bytes from `pipe` to the answer. There may be fewer by now: a job can read its own output. */
 static void put_output(struct lw_bytes *to, int pipe, size_t size, uint8_t *between)
 {
 	ssize_t got = size ? read(pipe, between, size) : 0;
@@ -173,7 +173,7 @@ void lw_fast_path_replied(struct lw_loop *loop, uint32_t at)
 	double ended;
 	ssize_t got;
 
-	if (LW_RUNNING != entry->state) { /* it died without a job, which the owner learns from its keeper */
+	if (LW_RUNNING != entry->state) { /* the runner has died without a job, which its keeper reports to the owner */
 		lw_entry_vacate(loop, entry);
 		return;
 	}

@@ -1,7 +1,7 @@
-/* The fast path's third way: it refuses a request of a connection that sends more than can be served.
+/* The fast path's refusals: of requests on connections that send more than can be served.
  *
  * Runs in:  the daemon, inside a turn of its loop.
- * Trust:    as fast_path_request.c, which has found the request to be of code alone.
+ * Trust:    as fast_path_request.c, which has checked that the request is code alone.
  *
  * The owner decides which streams are shed (lw_stream_shed), and the text of the refusal (lw_fast_path_refusal). The
  * next request of such a stream gets a runner if one is on offer, else the refusal. LW_EVENT_REFUSED tells the owner how
@@ -45,7 +45,7 @@ void lw_fast_path_drop_refusal(struct lw_fast_path *path)
 	free((void *)(uintptr_t)path->refusal_end.data);
 }
 
-/* Whether requests of this stream that find no runner are refused here. */
+/* Turn on or off that the fast path refuses requests of this stream if no runner is on offer. Returns 0 or -errno. */
 int lw_stream_shed(struct lw_loop *loop, int fd, bool on)
 {
 	struct lw_slot *slot = fd >= 0 && fd < loop->slot_count ? &loop->slots[fd] : NULL;
@@ -58,7 +58,7 @@ int lw_stream_shed(struct lw_loop *loop, int fd, bool on)
 	return 0;
 }
 
-/* Refuse request `id`; false if that is the owner's to decide. */
+/* Refuse request `id`. False if the owner has to decide instead. */
 bool lw_fast_path_refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -80,7 +80,7 @@ bool lw_fast_path_refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_
 	return true;
 }
 
-/* The turn is over: tell of those who were refused in it. */
+/* At the end of the turn: report the streams with refused requests. */
 void lw_fast_path_tell_refused(struct lw_loop *loop)
 {
 	struct lw_fast_path *path = loop->fast_path;

@@ -76,8 +76,8 @@ static bool is_for_fast_path(const struct lw_templates *templates, const uint8_t
 	return true;
 }
 
-/* Is a request of this stream with this id unanswered, or answered in this turn? Then the owner has to decide what
- * becomes of a second one. */
+/* Is a request of this stream with this id unanswered, or answered in this turn? Then the owner has to decide about a
+ * second one. */
 static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream, uint64_t id)
 {
 	const struct lw_fast_path *path = loop->fast_path;
@@ -146,7 +146,7 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 		written = write_job(&path->templates, entry, request, &size);
 		if (-EMSGSIZE == written)
 			return false;
-		if (written <= 0) { /* it died, which the owner learns from its keeper */
+		if (written <= 0) { /* the runner has died, which its keeper reports to the owner */
 			lw_entry_vacate(loop, entry);
 			continue;
 		}
@@ -162,8 +162,9 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 	return false;
 }
 
-/* Start the requests that come first in what a client sent, or refuse them, as far as they are whole and fit. Returns how many bytes
- * those were. The bytes must stay until the turn is over: LW_EVENT_STARTED points into them. */
+/* Start or refuse the requests at the beginning of a client's bytes, up to the first that is incomplete or doesn't fit the
+ * fast path. Returns the number of bytes of those requests. The bytes must stay until the turn is over, because LW_EVENT_STARTED
+ * points into them. */
 size_t lw_fast_path_feed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size)
 {
 	struct lw_fast_path *path = loop->fast_path;

@@ -1,6 +1,6 @@
 /* Pages that each job writes: copied together, and not one by one by faults.
  *
- * Runs in:  the keeper, before its first runner for which somebody waits.
+ * Runs in:  the keeper, before its first runner that a request waits for.
  * Source:   io_uring_register(2); mm/memory.c, copy_present_page()
  *
  * A page fault with its copy costs 2.5 us, a page that clone3 copies 1.4. clone3 copies a page

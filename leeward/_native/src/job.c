@@ -19,7 +19,7 @@
 
 #define MOST_PATH 64
 #define MOST_REPLY 64
-/* A pipe's; a larger frame gets memory of its own. */
+/* The capacity of a pipe; a larger frame gets memory of its own. */
 #define ROOM (64u << 10)
 
 static struct {
@@ -28,12 +28,12 @@ static struct {
 	uint8_t nothing[MOST_REPLY];
 	pid_t me;
 	uint8_t *taken;
-	int64_t size; /* of what was taken */
-	void (*left)(void); /* a scout's */
+	int64_t size; /* bytes in `taken` */
+	void (*left)(void); /* set by lw_job_watch */
 	uint8_t room[ROOM];
 } job;
 
-/* Which pipes a process has, or those that are cloned from it. Returns 0 or -errno. */
+/* Set the pipes of this process and of those that are cloned from it. Returns 0, or -E2BIG. */
 int lw_job_lay(const struct lw_job *given)
 {
 	if (strlen(given->workspace) >= MOST_PATH || given->size > MOST_REPLY)
@@ -46,7 +46,7 @@ int lw_job_lay(const struct lw_job *given)
 	return 0;
 }
 
-/* Exactly `size` bytes: what stands behind them, if a daemon went wrong, is somebody else's. */
+/* Read exactly `size` bytes and none of what follows them. False at the end of the pipe, or after an error. */
 static bool all(uint8_t *ret_data, size_t size)
 {
 	while (size) {
@@ -62,7 +62,7 @@ static bool all(uint8_t *ret_data, size_t size)
 	return true;
 }
 
-/* Wait for a frame. Returns its size, its length left out; -EPIPE: its writer is gone; -ENOMEM. */
+/* Wait for a frame. Returns its size without the length field; -EPIPE: the writer is gone; -ENOMEM. */
 int64_t lw_job_take(void)
 {
 	uint8_t head[4];
@@ -73,7 +73,7 @@ int64_t lw_job_take(void)
 		return -EPIPE;
 	size = (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
 	if (size > ROOM)
-		job.taken = malloc(size); /* it stays: the process does not */
+		job.taken = malloc(size); /* never freed: the process ends after its job */
 	if (!job.taken)
 		return -ENOMEM;
 	if (!all(job.taken, size))
@@ -83,7 +83,7 @@ int64_t lw_job_take(void)
 	return job.size = size;
 }
 
-/* Of the frame that was taken. */
+/* The size of the frame that was taken, in bytes. */
 int64_t lw_job_size(void)
 {
 	return job.size;
@@ -94,8 +94,8 @@ const char *lw_job_taken(void)
 	return (const char *)job.taken;
 }
 
-/* Reply that there is nothing to tell, and wait for the end. Returns only where there is something: this is a child that
- * the job forked, its file system is full, the pipe is closed; or after a rehearsal. */
+/* Send the reply without details, and wait to be killed. Returns if that reply isn't right: this is a child that the job
+ * has forked, its file system is full, or the pipe is closed. Returns after a rehearsal, too. */
 void lw_job_leave(void)
 {
 	struct statvfs space;
@@ -111,7 +111,7 @@ void lw_job_leave(void)
 		pause();
 }
 
-/* Have lw_job_leave call *left* before anything else, which must not return. */
+/* Have lw_job_leave call *left* first, which must not return. */
 void lw_job_watch(void (*left)(void))
 {
 	job.left = left;

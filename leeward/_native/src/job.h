@@ -7,11 +7,11 @@
 
 struct lw_job {
 	int job, reply;
-	int lone;		/* the first byte of a frame behind which nothing comes */
+	int lone;		/* the first byte of a frame that is the last one on the job pipe */
 	const char *workspace;
-	const uint8_t *nothing; /* the reply of a job that has nothing to tell */
-	uint32_t size;
-	bool last;		/* not a rehearsal */
+	const uint8_t *nothing; /* the reply of a job without error, files and other details */
+	uint32_t size;		/* bytes of `nothing` */
+	bool last;		/* false for a rehearsal */
 };
 
 int lw_job_lay(const struct lw_job *given);

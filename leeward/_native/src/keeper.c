@@ -2,12 +2,11 @@
  *
  * Runs in:  the keeper, single-threaded, in place of its interpreter.
  *
- * The interpreter calls lw_keep, which never returns in the keeper; it returns in each job,
- * which is a clone. So a keeper runs no bytecode any more. That matters because each clone makes
- * the keeper's pages shared again: a loop in Python copied some 200 of them
- * for every runner, one in C copies its stack and its table.
+ * The interpreter calls lw_keep, which returns in the keeper only when the daemon is gone, and in each job, which is a
+ * clone. So a keeper runs no bytecode any more. That matters because each clone makes the keeper's pages shared again: a
+ * loop in Python copied some 200 of them for every runner, a loop in C copies only its stack and its table.
  *
- * Its messages are lw_keeper_message, with these descriptors:
+ * Messages are struct lw_keeper_message, with these descriptors:
  *
  *   ARM     [birth end] + [cgroup directory] + tasks files
  *   ARMED   [init pidfd, job write, reply read, stdout read, stderr read]
@@ -41,14 +40,14 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Far above spares + the runner with the job + one on its way, and the most processes that the daemon has beside it. */
+/* Far above the number of a worker's runners and processes that the daemon allows. */
 #define MOST_CHILDREN 256
 #define MOST_FDS 24
 
-/* Of a START, between its ruleset and its cgroup directory. */
+/* Descriptors of a START between the ruleset and the cgroup directory. */
 #define START_ENDS 5
 
-/* A runner, or a process beside one, which has no init. */
+/* A runner; or, with init NULL, a further process of a live sandbox. */
 struct child {
 	struct lw_init *init;
 	uint64_t number;
@@ -58,7 +57,7 @@ struct child {
 /* One slot of `poll` more than of `children`: the channel is the first. */
 struct keeper {
 	int channel;
-	bool asked; /* to have hot pages copied by clone3 */
+	bool asked; /* lw_hot_pin was called */
 	nfds_t count;
 	struct pollfd poll[1 + MOST_CHILDREN];
 	struct child children[1 + MOST_CHILDREN];
@@ -76,7 +75,7 @@ static void close_all(const int *fds, unsigned count)
 		close(fds[i]);
 }
 
-/* The descriptors that come with an order; 0: no daemon of ours gives it. */
+/* How many descriptors an order must have; 0: the order is invalid. */
 static unsigned expected(const struct lw_keeper_message *order)
 {
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
@@ -89,8 +88,8 @@ static unsigned expected(const struct lw_keeper_message *order)
 	return 0;
 }
 
-/* 1 with a message, whose descriptors are the caller's; 0 at the end; or -errno,
- * EPROTO for what no daemon of ours says. */
+/* Receive an order. Returns 1, and the caller closes its descriptors; 0 at the end of the channel; -EPROTO for an invalid
+ * order; or another -errno. */
 static int receive(int channel, struct lw_keeper_message *ret, int *ret_fds, unsigned *ret_count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST_FDS * sizeof(int))];
@@ -156,7 +155,8 @@ static void watch(struct keeper *keeper, int pidfd, struct child child)
 	keeper->count++;
 }
 
-/* Made by the keeper, so that they belong to the worker's uid: a job may reopen /dev/stdout. */
+/* Make the pipes of a runner. The keeper makes them so that they belong to the worker's uid, and a job can reopen
+ * /dev/stdout. Returns 0 or -errno. */
 static int open_pipes(struct ends *ret)
 {
 	for (int i = 0; i < PIPES; i++) {
@@ -176,13 +176,13 @@ static int open_pipes(struct ends *ret)
 	return 0;
 }
 
-/* In the job: every lock; and where somebody waits for it, all that comes before its code. */
+/* In the job: set every lock. With `hurried`, also do everything else that comes before its code. */
 static void walk(const struct lw_way *way, bool proved, struct lw_born *ret_born)
 {
 	const uint32_t end = proved && way->once ? way->once : way->count;
 
-	/* Copied now, in one go, and not one by one by faults. Where it can't be (before
-	 * Linux 5.14, or no longer mapped) the faults will do it. */
+	/* Copy these pages together now, and not one by one by faults. If that fails (before
+	 * Linux 5.14, or if one is no longer mapped), the faults copy them. */
 	for (uint32_t i = 0; i < way->page_count && !ret_born->hurried; i++)
 		raw(SYS_madvise, (long)way->pages[i].start, (long)way->pages[i].size, MADV_POPULATE_WRITE, 0, 0);
 	ret_born->done = lw_run_steps(way->steps, end, &ret_born->result);
@@ -193,7 +193,7 @@ static void walk(const struct lw_way *way, bool proved, struct lw_born *ret_born
 		ret_born->begun = lw_job_begin(way->beginning);
 }
 
-/* In the job: cgroups, processor, and every lock. The first failure is the last thing tried. */
+/* In the job: check that it is in its cgroups, set its processor, and set every lock. Stops at the first failure. */
 static void go(const struct lw_way *way, const struct lw_keeper_message *order, int join_error,
 	       struct lw_born *ret_born)
 {
@@ -214,7 +214,7 @@ static void go(const struct lw_way *way, const struct lw_keeper_message *order, 
 	walk(way, order->into & LW_PROVED, ret_born);
 }
 
-/* 1 in the job; in the keeper 0, whether a runner came of it or not, or -errno where the daemon can't be told. */
+/* Make a runner. Returns 1 in the job; in the keeper 0, also if that failed, or -errno if the daemon can't be told. */
 static int arm(struct keeper *keeper, const struct lw_runner *how, const struct lw_way *way,
 	       const struct lw_keeper_message *order, const int *fds, struct lw_born *ret_born)
 {
@@ -224,7 +224,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 
 	if (keeper->count > MOST_CHILDREN)
 		return fail(keeper, order->runner, LW_ROOM, -ENOSPC);
-	/* Not before, since the keeper gets pages of its own for it; and once, since what is refused stays refused. */
+	/* Not earlier, because it gives the keeper pages of its own; and only once, because a refusal is permanent. */
 	if (order->into & LW_HURRIED && way->hot_count && !keeper->asked) {
 		keeper->asked = true;
 		lw_hot_pin(way->hot, way->hot_count);
@@ -266,7 +266,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	return err;
 }
 
-/* Why there is no such process. */
+/* Tell the daemon why a process wasn't started. Returns 0 or -errno. */
 static int unstarted(const struct keeper *keeper, const struct lw_keeper_message *order, const struct lw_way *way,
 		     const struct lw_fate *fate)
 {
@@ -277,7 +277,8 @@ static int unstarted(const struct keeper *keeper, const struct lw_keeper_message
 			.runner = order->runner, .tasks = (uint64_t)(uint32_t)fate->inside }, NULL, 0);
 }
 
-/* 1 in an interpreter; in the keeper 0, whether a process came of it or not, or -errno where the daemon can't be told. */
+/* Start a process in the namespaces of a runner. Returns 1 in an interpreter; in the keeper 0, also if that failed, or
+ * -errno if the daemon can't be told. */
 static int start(struct keeper *keeper, const struct lw_way *ways, const struct lw_keeper_message *order,
 		 const int *fds, struct lw_born *ret_born)
 {
@@ -311,7 +312,7 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 		fate.result = err;
 		return unstarted(keeper, order, way, &fate);
 	}
-	/* A program's are stdin, stdout, stderr and birth; an interpreter's job, reply, stdout, stderr and birth. */
+	/* A program has stdin, stdout, stderr and birth; an interpreter job, reply, stdout, stderr and birth. */
 	const unsigned given = copy ? 4 : 3;
 	for (unsigned i = 0; i < given; i++)
 		*way->ends[i] = ends[1 + i];
@@ -350,7 +351,7 @@ static uint64_t microseconds(const struct timeval *time)
 	return (uint64_t)time->tv_sec * 1000000U + (uint64_t)time->tv_usec;
 }
 
-/* A process beside a runner's first: its end, as waitid(2) tells it. */
+/* Reap a further process of a live sandbox, and report its end. Returns 0 or -errno. */
 static int reap_process(struct keeper *keeper, nfds_t at)
 {
 	const uint64_t number = keeper->children[at].number;
@@ -363,7 +364,7 @@ static int reap_process(struct keeper *keeper, nfds_t at)
 	forget(keeper, at);
 	const int status = err < 0 ? -1 : CLD_EXITED == info.si_code ? (info.si_status & 0xff) << 8
 			 : info.si_status | (CLD_DUMPED == info.si_code ? 0x80 : 0);
-	/* Its count began with the keeper's own, whose memory it ran on. */
+	/* The kernel's maximum began with the keeper's resident set, because the process ran on the keeper's memory. */
 	getrusage(RUSAGE_SELF, &own);
 	const long peak = used.ru_maxrss > own.ru_maxrss ? used.ru_maxrss : 0;
 	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_EXITED, .value = status, .runner = number,
@@ -391,9 +392,9 @@ static int reap(struct keeper *keeper, nfds_t at)
 
 /* Serve until the daemon is gone.
  *
- * Linux 5.9 (close_range, in the init). *how* is the model of all runners: its
- * cgroup and its attach are each order's own. *ways* are LW_WAYS. Returns 1 in a job, which has
- * gone its way as far as *ret_born says; 0 in the keeper when the daemon is gone; or -errno. */
+ * Linux 5.9 (close_range, in the init). *how* is the model of all runners; cgroup and attach come
+ * with each order. *ways* has LW_WAYS entries. Returns 1 in a job, which has come as far as *ret_born
+ * says; 0 in the keeper when the daemon is gone; or -errno. */
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born)
 {
 	struct keeper keeper = { .channel = channel, .count = 1 };
@@ -405,7 +406,7 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways,
 			ret = EINTR == errno ? 0 : -errno;
 			continue;
 		}
-		/* Backwards: reap moves the last into the gap. */
+		/* Backwards, because reap moves the last entry into the gap. */
 		for (nfds_t at = keeper.count - 1; at > 0 && ret >= 0; at--)
 			if (keeper.poll[at].revents)
 				ret = reap(&keeper, at);

@@ -12,68 +12,70 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What daemon and keeper say to each other once the template stands: one
- * datagram each, of this size. MessagePack never starts with the mark. */
+/* The first byte of each message between daemon and keeper once the mount template is built. A
+ * message is one datagram, a struct lw_keeper_message. No MessagePack value begins with this byte. */
 #define LW_KEEPER_MARK 0xc1
 
 enum lw_keeper_kind { LW_ARM = 1, LW_ARMED = 2, LW_ENDED = 3, LW_FAILED = 4,
 		      LW_START = 5, LW_STARTED = 6, LW_EXITED = 7, LW_UNSTARTED = 8 };
 
-/* Of an ARM or a START. LW_INTO: a cgroup directory comes before the tasks files. LW_HURRIED: somebody waits for this
- * very runner, so nothing is done in advance of what its job does.
- * Of an ARM alone. LW_PROVED: a runner of this keeper has taken the step that the first ones alone take, and is ready.
- * Of a START alone. LW_RULESET: a Landlock ruleset comes behind the namespaces. LW_REAPER: it becomes a subreaper.
- * One of the last three says what it is; neither: a program without a terminal. */
+/* For ARM and START. LW_INTO: the descriptors include a cgroup directory, before the tasks files. LW_HURRIED: a request
+ * waits for this runner, so no work is done in advance.
+ * For ARM only. LW_PROVED: a runner of this keeper has passed the step `once` before, so it is left out.
+ * For START only. LW_RULESET: the descriptors include a Landlock ruleset, behind the namespaces. LW_REAPER: the process
+ * becomes a subreaper. LW_TERMINAL, LW_INTERPRETER or LW_PORTER says what kind of process it is; without one of them it is a
+ * program without a terminal. */
 enum lw_keeper_flag { LW_INTO = 1, LW_HURRIED = 2, LW_RULESET = 4, LW_REAPER = 8, LW_TERMINAL = 16,
 		      LW_INTERPRETER = 32, LW_PORTER = 64, LW_PROVED = 128 };
 
-/* The calls that LW_FAILED tells of, beside clone3 as 0. */
+/* Which call has failed, in LW_FAILED. */
 enum lw_keeper_call { LW_CLONE3 = 0, LW_PIPE2 = 1, LW_MMAP = 2, LW_ROOM = 3 };
 
 struct lw_keeper_message {
 	uint8_t mark;
 	uint8_t kind;
 	uint8_t into;    /* ARM, START: flags. FAILED: which call. UNSTARTED: enum lw_stage */
-	uint8_t attach;  /* ARM, START: so many tasks files come last. UNSTARTED: the layer of the step */
+	uint8_t attach;  /* ARM, START: how many tasks files are the last descriptors. UNSTARTED: the layer of the step */
 	int32_t value;   /* ARM, START: processor or -1. ARMED, STARTED: pid. ENDED, EXITED: wait status or -1.
 			  * FAILED: errno. UNSTARTED: what the call returned */
-	uint64_t runner; /* or the process */
+	uint64_t runner; /* the number of the runner or process */
 	uint64_t spent_us; /* ENDED: processor time of the job and of what its init has reaped.
 			    * EXITED: of the process and of the children that it has waited for */
-	uint64_t tasks;  /* START: RLIMIT_NPROC or 0. STARTED: its pid in its own namespace, or 0 where it is a copy.
-			  * EXITED: bytes of its largest resident set, or of such a child's; 0: below what the keeper had */
+	uint64_t tasks;  /* START: RLIMIT_NPROC or 0. STARTED: its pid in its own namespace, or 0 for a copy.
+			  * EXITED: the largest resident set of the process or a child of it, in bytes; 0: not above the
+			  * keeper's own */
 	uint64_t data;   /* START: RLIMIT_DATA or 0 */
 };
 
-/* A runner's: job, reply, out, err, birth. A program's: in, out, err, birth, ruleset. An interpreter's beside others: as a
- * runner's, and ruleset. */
+/* Descriptors of a new process. A runner has job, reply, out, err, birth; a program in, out, err, birth, ruleset; an
+ * interpreter in a live sandbox has those of a runner and ruleset. */
 #define LW_ENDS 6
 
-/* The way of every job to its last lock. */
+/* What every process of one kind does up to its last lock. */
 struct lw_way {
 	const struct lw_step *steps;
 	uint32_t count;
-	uint32_t once;           /* the step that runners without LW_PROVED alone take; 0: there is none */
-	const uint8_t *layers;   /* of each step, for UNSTARTED; or NULL */
-	int32_t *ends[LW_ENDS];  /* cells of the steps */
-	const struct lw_range *pages;  /* that it will write, whatever it runs */
+	uint32_t once;           /* the step that runners with LW_PROVED leave out; 0: there is none */
+	const uint8_t *layers;   /* the layer of each step, for UNSTARTED; or NULL */
+	int32_t *ends[LW_ENDS];  /* where the steps read the descriptors */
+	const struct lw_range *pages;  /* pages that the process will write, whatever it runs */
 	uint32_t page_count;
-	const struct lw_beginning *beginning; /* of one for which somebody waits; or NULL */
-	const struct lw_range *hot;    /* pages that each such job writes */
+	const struct lw_beginning *beginning; /* for a runner with LW_HURRIED; or NULL */
+	const struct lw_range *hot;    /* pages that each job of such a runner writes */
 	uint32_t hot_count;
 	const struct lw_snapshot_parts *taken; /* mapped in place of the zygote's memory; or NULL */
 };
 
-/* How far a job came on it. */
+/* How far a new process has come. */
 struct lw_born {
-	int join_error;      /* 0, or the -errno with which a cgroup could not be joined */
-	int affinity_error;  /* the same of its one processor */
-	uint32_t done;       /* so many steps gave what they must */
-	int64_t result;      /* what the next one gave */
-	uint8_t hurried;     /* as its order said */
-	uint8_t sound;       /* it came to the end */
-	uint8_t beside;      /* 0: a runner's first process; else the flag of the copy that it is */
-	uint8_t begun;       /* it has said that it is ready, and has its job's frame */
+	int join_error;      /* 0, or the -errno of the attempt to join a cgroup */
+	int affinity_error;  /* 0, or the -errno of sched_setaffinity */
+	uint32_t done;       /* how many steps had an allowed result */
+	int64_t result;      /* the result of the next step */
+	uint8_t hurried;     /* the order had LW_HURRIED */
+	uint8_t sound;       /* all steps have succeeded */
+	uint8_t beside;      /* 0: a runner's first process; else LW_INTERPRETER or LW_PORTER */
+	uint8_t begun;       /* it has sent the message that it is ready, and read its job's frame */
 };
 
 enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_WAYS = 5 };

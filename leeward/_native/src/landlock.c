@@ -10,12 +10,12 @@
 #define SYS_landlock_create_ruleset 444
 #endif
 
-/* Not the header's macros and structs: landlock.h says why. */
+/* Not from the system's header: landlock.h says why. */
 #define CREATE_RULESET_VERSION (1U << 0)
 
-/* Ask which Landlock ABI the kernel speaks.
+/* Ask the kernel for its Landlock ABI version.
  *
- * -ENOSYS where it was not built, -EOPNOTSUPP where it is not in the list of LSMs. */
+ * Returns 0; -ENOSYS if Landlock was not built, -EOPNOTSUPP if it is not in the list of LSMs, or another -errno. */
 int lw_landlock_abi(int *ret_abi)
 {
 	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, CREATE_RULESET_VERSION);

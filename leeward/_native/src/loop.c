@@ -103,7 +103,7 @@ void lw_stream_free(struct lw_stream *stream)
 	free(stream);
 }
 
-/* A control message with descriptors; returns its length. */
+/* Make a control message with descriptors. Returns its length. */
 size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count)
 {
 	struct cmsghdr *header = (struct cmsghdr *)(void *)ret_control;
@@ -115,7 +115,7 @@ size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count)
 	return CMSG_SPACE(fd_count * sizeof(int));
 }
 
-/* Returns 0; or -errno: ENOSYS and EPERM where the kernel, or this build, has no io_uring for us. */
+/* Make a loop. *io* chooses the backend. Returns 0 or -errno; -ENOSYS and -EPERM: io_uring is missing or forbidden. */
 int lw_loop_open(uint32_t io, struct lw_loop **ret_loop)
 {
 	struct lw_loop *loop = calloc(1, sizeof(*loop));
@@ -136,7 +136,7 @@ int lw_loop_open(uint32_t io, struct lw_loop **ret_loop)
 	return 0;
 }
 
-/* Descriptors stay open; nothing may be called after. */
+/* Free the loop. Its descriptors stay open. */
 void lw_loop_close(struct lw_loop *loop)
 {
 	loop->way->close(loop); /* first: the ring may still read what streams hold */
@@ -166,7 +166,7 @@ int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
 	return failed;
 }
 
-/* LW_EVENT_READY whenever `fd` has one of `events` (EPOLL*), a hang-up or an error. */
+/* Report LW_EVENT_READY whenever `fd` has one of `events` (EPOLL*), a hang-up or an error. Returns 0 or -errno. */
 int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events)
 {
 	return lw_begin(loop, fd, LW_WATCH, events);
@@ -182,7 +182,7 @@ int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events)
 	return loop->way->change(loop, fd);
 }
 
-/* Whatever it was used for. Nothing is told of it any more, but LW_EVENT_SENT of a send that is under way. */
+/* Stop serving `fd`, watched, listener or stream. No event of it follows, except LW_EVENT_SENT of a send in progress. */
 int lw_loop_forget(struct lw_loop *loop, int fd)
 {
 	struct lw_slot *slot = used(loop, fd);
@@ -193,20 +193,20 @@ int lw_loop_forget(struct lw_loop *loop, int fd)
 	stream = LW_STREAM == slot->kind ? slot->stream : NULL;
 	if (stream)
 		lw_fast_path_lost(loop, stream);
-	loop->way->remove(loop, fd); /* which keeps a stream as long as a send of it flies */
+	loop->way->remove(loop, fd); /* keeps the stream's memory until a send in progress has ended */
 	slot->kind = LW_FREE;
 	slot->stream = NULL;
 	return 0;
 }
 
-/* LW_EVENT_ACCEPTED for each connection, until one tells an error. */
+/* Report LW_EVENT_ACCEPTED for each connection, until one has an error. Returns 0 or -errno. */
 int lw_loop_accept(struct lw_loop *loop, int fd)
 {
 	return lw_begin(loop, fd, LW_ACCEPT, 0);
 }
 
-/* A connection, non-blocking; `number` comes with its LW_EVENT_SENT, which may come after its end. One that is `guarded`
- * may be sent descriptors: it is looked at before it is received from. */
+/* Serve a connection, which is non-blocking. LW_EVENT_SENT has its `number`, since that event may come after the stream was
+ * forgotten. `guarded`: the peer may send descriptors, so lw_receive looks before it receives. Returns 0 or -errno. */
 int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
 {
 	struct lw_stream *stream = calloc(1, sizeof(*stream));
@@ -233,7 +233,7 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
 	return failed;
 }
 
-/* Whether input is wanted. What was under way may still come. */
+/* Turn reading on or off. Input that was received before may still be reported. Returns 0 or -errno. */
 int lw_stream_read(struct lw_loop *loop, int fd, bool on)
 {
 	struct lw_stream *stream = stream_of(loop, fd);
@@ -246,9 +246,9 @@ int lw_stream_read(struct lw_loop *loop, int fd, bool on)
 	return loop->way->stream_changed(loop, stream);
 }
 
-/* Receive LW_CHUNK bytes at most. Returns their number, 0 at the end, or -errno: -EPERM where there are descriptors with
- * the next bytes, and then nothing is taken. The kernel would close them in this thread, which takes as long as the
- * sender has arranged (loop/closing.py). recv, not recvmsg, takes none that it was told not to expect. */
+/* Receive at most LW_CHUNK bytes. Returns their number, 0 at the end, or -errno; -EPERM if descriptors come with the next
+ * bytes of a guarded stream, and then nothing is received. To receive them without room for descriptors would close these
+ * in this thread, and a sender can make that take long (loop/closing.py). */
 int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk)
 {
 	struct iovec piece = { .iov_base = chunk, .iov_len = LW_CHUNK };
@@ -266,7 +266,7 @@ int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk)
 	return got < 0 ? -errno : got;
 }
 
-/* Whether requests of this stream may take the fast path. An LW_EVENT_DATA turns it off. */
+/* Turn the fast path on or off for a stream. LW_EVENT_DATA turns it off. Returns 0 or -errno. */
 int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 {
 	struct lw_stream *stream = stream_of(loop, fd);
@@ -277,7 +277,8 @@ int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 	return 0;
 }
 
-/* Bytes taken. -EAGAIN: LW_EVENT_ROOM follows. -EINPROGRESS: `data` stays as it is until LW_EVENT_SENT. */
+/* Send data. Returns the number of bytes sent, or -errno. -EAGAIN: LW_EVENT_ROOM follows. -EINPROGRESS: LW_EVENT_SENT
+ * follows, and until then `data` must not change. */
 int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,
 		       uint32_t fd_count)
 {
@@ -294,7 +295,7 @@ int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64
 	return loop->way->send(loop, stream, data, (size_t)size, fds, fd_count);
 }
 
-/* Bytes of the fast path's answers that the kernel hasn't taken; or -ENOENT. */
+/* Bytes of the fast path's answers that aren't sent yet; or -ENOENT. */
 int64_t lw_stream_backlog(struct lw_loop *loop, int fd)
 {
 	const struct lw_stream *stream = stream_of(loop, fd);
@@ -312,15 +313,15 @@ int64_t lw_now_ns(void)
 	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* --- what another thread may ask ------------------------------------------------ */
+/* --- for other threads ----------------------------------------------------------- */
 
-/* From now on the loop waits. */
+/* Record that the loop begins to wait. */
 static void waits(struct lw_loop *loop, int64_t until_ns)
 {
 	atomic_store_explicit(&loop->waits_until, until_ns, memory_order_relaxed);
 }
 
-/* For the ways: the wait is over. */
+/* Called by the backends: record that the wait is over. */
 void lw_woke(struct lw_loop *loop)
 {
 	uint64_t turns = atomic_load_explicit(&loop->turns, memory_order_relaxed);
@@ -329,17 +330,17 @@ void lw_woke(struct lw_loop *loop)
 	atomic_store_explicit(&loop->waits_until, 0, memory_order_relaxed);
 }
 
-/* How many waits are over, and until when the present one lasts: INT64_MAX without end, 0 while the loop works. By any
- * thread; the two may be of different moments. */
+/* How many waits are over, and until when the present wait lasts: INT64_MAX without end, 0 while the loop works. Any thread
+ * may call this. The two values may be of different moments. */
 void lw_loop_pulse(struct lw_loop *loop, uint64_t *ret_turns, int64_t *ret_waits_until)
 {
 	*ret_turns = atomic_load_explicit(&loop->turns, memory_order_relaxed);
 	*ret_waits_until = atomic_load_explicit(&loop->waits_until, memory_order_relaxed);
 }
 
-/* Wait, at most `patience_ns` (negative: without end), and serve what is there; then go on for the moment that a
- * short job takes, if one was started and nothing else is there. Returns how many events there are, 0 after a
- * signal too, or -errno. */
+/* Wait at most `patience_ns` nanoseconds (negative: without end), and serve what is ready. If a short job was started and
+ * nothing else is ready, wait on for the moment that such a job takes. Returns the number of events, 0 also after a signal,
+ * or -errno. */
 int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events)
 {
 	int64_t ends = patience_ns < 0 ? INT64_MAX : lw_now_ns() + patience_ns;

@@ -6,7 +6,7 @@
 
 #include "supervisor.h"
 
-/* What one turn can tell, and so the room that lw_loop_turn needs. */
+/* Events that one turn reports at most, and the size of the array for lw_loop_turn. */
 #define LW_LOOP_EVENTS 512
 
 enum {
@@ -56,8 +56,8 @@ struct lw_templates {
 	struct lw_piece answer_id, answer_duration, answer_cpu, answer_peak, answer_out, answer_err;
 };
 
-/* A number in a control file: alone, or behind a word at the start of a line. Or with LW_CLOCK for that word a clock,
- * whose id is in place of the descriptor, in nanoseconds. */
+/* A number in a control file: the whole file, or behind a word at the start of a line. If the word is LW_CLOCK it is a
+ * clock, in nanoseconds, and its id is in place of the descriptor. */
 #define LW_CLOCK "@clock"
 struct lw_gauge {
 	int fd;
@@ -73,9 +73,9 @@ struct lw_offer {
 	struct lw_supervisor *supervisor;
 	uint32_t denials;
 	uint64_t denials_before;
-	uint64_t session; /* 0, or the one on `stream` that alone may have it */
+	uint64_t session; /* 0, or the session on `stream` for which the runner is reserved */
 	int stream;
-	bool shows; /* of a session whose jobs are to show things: they get `job_shown` */
+	bool shows; /* the session's jobs may display things: they get the template `job_shown` */
 };
 
 struct lw_loop;

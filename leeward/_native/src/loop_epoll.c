@@ -12,12 +12,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Connections in a turn. Each is a descriptor before anybody has looked whether there is a place for it. */
+/* Connections accepted in a turn. Each takes a descriptor before the owner decides whether there is room for it. */
 #define LW_ACCEPTS 4
 
 struct way {
 	int epoll;
-	uint8_t *chunks; /* LW_CHUNKS of LW_CHUNK bytes, for what LW_EVENT_DATA tells */
+	uint8_t *chunks; /* LW_CHUNKS of LW_CHUNK bytes, which LW_EVENT_DATA points into */
 	uint32_t chunks_used;
 };
 
@@ -41,7 +41,7 @@ static int open_way(struct lw_loop *loop)
 	if (!way)
 		return -ENOMEM;
 	way->epoll = epoll_create1(EPOLL_CLOEXEC);
-	/* Pages that no receive has filled cost nothing. */
+	/* Pages are allocated only when a receive fills them. */
 	way->chunks = mmap(NULL, (size_t)LW_CHUNKS * LW_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			   0);
 	if (way->epoll < 0 || MAP_FAILED == way->chunks) {
@@ -140,7 +140,7 @@ static void flush(struct lw_loop *loop, struct lw_stream *stream)
 			break;
 		stream->sent += (size_t)sent;
 	}
-	/* Whatever else is wrong with it, receiving tells; then nobody needs the rest. */
+	/* After an error the rest is dropped; receiving will report the broken connection. */
 	if (stream->sent == stream->waiting.size || (sent < 0 && EAGAIN != errno && EINTR != errno)) {
 		stream->sent = stream->waiting.size = 0;
 		if (stream->waiting.room > LW_CHUNK)
@@ -157,7 +157,7 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 	size_t taken;
 
 	if (LW_CHUNKS == way->chunks_used)
-		return; /* the next turn has them again */
+		return; /* the next turn reports them again */
 	got = lw_receive(stream, chunk);
 	if (got <= 0) {
 		if (-EAGAIN != got && -EINTR != got)
@@ -165,7 +165,7 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 		return;
 	}
 	taken = lw_fast_path_feed(loop, stream, chunk, (size_t)got);
-	way->chunks_used++; /* LW_EVENT_STARTED points into it, if LW_EVENT_DATA doesn't */
+	way->chunks_used++; /* LW_EVENT_DATA or LW_EVENT_STARTED points into it */
 	loop->pressing |= LW_CHUNKS == way->chunks_used; /* nothing can be received until the turn is over */
 	if (taken < (size_t)got) {
 		stream->fast_path = false;
@@ -188,7 +188,7 @@ static void serve_stream(struct lw_loop *loop, struct lw_stream *stream, uint32_
 		if (stream->reading)
 			receive(loop, stream);
 		else if (events & ~(uint32_t)(EPOLLIN | EPOLLOUT))
-			lw_tell(loop, LW_EVENT_DATA, stream->fd, -EPIPE, NULL); /* it hung up */
+			lw_tell(loop, LW_EVENT_DATA, stream->fd, -EPIPE, NULL); /* the peer hung up */
 	}
 }
 
@@ -202,7 +202,7 @@ static void accept_some(struct lw_loop *loop, int fd, uint32_t *count)
 		if (sock < 0 && (EAGAIN == errno || EINTR == errno))
 			return;
 		lw_tell(loop, LW_EVENT_ACCEPTED, fd, sock < 0 ? -errno : sock, NULL);
-		if (sock < 0) { /* the caller asks anew when it is better */
+		if (sock < 0) { /* the owner calls lw_loop_accept again later */
 			control(loop, EPOLL_CTL_DEL, fd, 0);
 			loop->slots[fd].kind = LW_FREE;
 			return;
@@ -215,7 +215,7 @@ static int go_on(struct lw_loop *loop, int64_t patience_ns)
 {
 	struct way *way = loop->kernel;
 	struct epoll_event ready[LW_TURN];
-	/* Rounded up: to wake before the time is to wake twice. */
+	/* Rounded up: a wait that ends early would be followed by a second one. */
 	int64_t milliseconds = patience_ns < 0 ? -1 : (patience_ns + 999999) / 1000000;
 	int count = epoll_wait(way->epoll, ready, LW_TURN, milliseconds > 3600000 ? 3600000 : (int)milliseconds);
 	uint32_t accepted = 0;

@@ -1,5 +1,5 @@
-/* What the files of the loop share: loop.c (descriptors, streams, events), its two ways to the kernel (loop_epoll.c,
- * loop_uring.c), and the fast path of short jobs (fast_path.c). The owner is the daemon's Python, which made the loop. */
+/* What the files of the loop share: loop.c (descriptors, streams, events), its two backends (loop_epoll.c, loop_uring.c),
+ * and the fast path of short jobs (fast_path.c). "The owner" is the daemon's Python code, which has made the loop. */
 
 #ifndef LW_LOOP_PRIVATE_H
 #define LW_LOOP_PRIVATE_H
@@ -11,17 +11,18 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-/* Bytes of one receive; and how many such are told in one turn. */
+/* Bytes of one receive, and how many such chunks one turn reports. */
 #define LW_CHUNK (1u << 16)
 #define LW_CHUNKS 16u
 /* Descriptors beside one frame. */
 #define LW_MOST_FDS 4
-/* Descriptors served at once in a turn, connections accepted, and jobs started: with two events at most of a
- * descriptor, and one for each of LW_TURN that were refused something, this is below LW_LOOP_EVENTS. A turn goes on only while it has next to nothing to tell. */
+/* Descriptors that one wait serves, connections that it accepts, and jobs that a turn starts, at most. With at most two
+ * events per descriptor, and one for each of LW_TURN streams with refused requests, a turn stays below LW_LOOP_EVENTS. A
+ * turn waits again only while it has few events to report. */
 #define LW_TURN 64
 #define LW_TURN_JOBS 128
 
-/* The place of no runner of the fast path: lists of them end there. */
+/* The index of no runner of the fast path; it ends their lists. */
 #define LW_NOWHERE UINT32_MAX
 
 enum lw_kind { LW_FREE, LW_WATCH, LW_ACCEPT, LW_STREAM, LW_REPLY };
@@ -36,20 +37,20 @@ struct lw_stream {
 	uint32_t generation;
 	uint64_t number;
 	bool reading;	 /* the owner wants input */
-	bool fast_path;	 /* the owner has nothing of it to serve first: a request may take the fast path */
+	bool fast_path;	 /* requests may take the fast path: the owner has none of this stream to serve first */
 	bool wants_room; /* the owner waits for LW_EVENT_ROOM */
-	bool receiving;	 /* ring: a receive is in it */
-	bool minding;	 /* ring: a poll for the peer's hang-up is in it */
-	bool flying;	 /* ring: a send is in it */
-	bool owners;	 /* ring: that send is the owner's, not one of the fast path's answers */
-	bool shed;	 /* requests that find no runner are refused by the fast path */
-	bool guarded;	 /* descriptors may come with its bytes: lw_receive */
-	bool halfway;	 /* the owner's last bytes were taken in part: the rest must come next */
-	uint32_t events; /* epoll: what is waited for */
-	uint32_t refused; /* how many were, in this turn */
+	bool receiving;	 /* ring: a receive is in the ring */
+	bool minding;	 /* ring: a poll for the peer's hang-up is in the ring */
+	bool flying;	 /* ring: a send is in the ring */
+	bool owners;	 /* ring: that send has a frame of the owner, not answers of the fast path */
+	bool shed;	 /* the fast path refuses requests for which no runner is on offer */
+	bool guarded;	 /* the peer may send descriptors: see lw_receive */
+	bool halfway;	 /* a frame of the owner was sent in part: its rest must come next */
+	uint32_t events; /* epoll: the events that are waited for */
+	uint32_t refused; /* requests refused in this turn */
 	uint32_t first_running, first_held; /* of its runners on the fast path: fast_path.h */
-	struct lw_bytes waiting; /* answers of the fast path that the kernel hasn't taken */
-	struct lw_bytes sending; /* ring: those of them that are in a send */
+	struct lw_bytes waiting; /* answers of the fast path that aren't sent yet */
+	struct lw_bytes sending; /* ring: answers in the present send */
 	size_t sent;
 	struct msghdr message; /* ring: these three stay as they are while a send is in it */
 	struct iovec piece;
@@ -58,12 +59,12 @@ struct lw_stream {
 };
 
 struct lw_slot {
-	uint32_t generation; /* tells the present user of a number from those before */
+	uint32_t generation; /* distinguishes the present use of a descriptor number from earlier ones */
 	uint8_t kind;
 	bool armed; /* ring: an operation for it is in the ring */
 	uint32_t events;
 	uint32_t entry;
-	uint64_t asked; /* ring: the enter before which something was last asked of it */
+	uint64_t asked; /* ring: the value of `enters` when an operation was last requested */
 	struct lw_stream *stream;
 };
 
@@ -78,21 +79,21 @@ struct lw_way_to_kernel {
 			const int *fds, uint32_t fd_count);
 	void (*flush)(struct lw_loop *loop, struct lw_stream *stream);
 	int (*turn)(struct lw_loop *loop, int64_t patience_ns);
-	int (*go_on)(struct lw_loop *loop, int64_t patience_ns); /* in the same turn: what was told stays as it is */
+	int (*go_on)(struct lw_loop *loop, int64_t patience_ns); /* wait again in the same turn; reported data stays valid */
 };
 
 struct lw_fast_path;
 
 struct lw_loop {
 	const struct lw_way_to_kernel *way;
-	void *kernel; /* the way's own */
+	void *kernel; /* the backend's own data */
 	struct lw_slot *slots;
 	int slot_count;
 	uint32_t generation;
 	struct lw_event urgent[LW_TURN_JOBS + LW_TURN], others[LW_LOOP_EVENTS - LW_TURN_JOBS - LW_TURN];
 	uint32_t urgent_count, other_count;
-	bool pressing; /* the turn has something to tell that the owner must hear at once */
-	_Atomic uint64_t turns;	     /* waits that are over */
+	bool pressing; /* the turn must end, because it has an event that the owner must get at once */
+	_Atomic uint64_t turns;	     /* finished waits */
 	_Atomic int64_t waits_until; /* CLOCK_MONOTONIC nanoseconds; INT64_MAX: without end; 0: it works */
 	struct lw_fast_path *fast_path;
 };

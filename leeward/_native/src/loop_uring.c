@@ -15,8 +15,8 @@
  * receives are one-shot, and are submitted again while they are wanted. So waiting is level-triggered, and nothing is
  * received from a client that doesn't read its answers.
  *
- * A descriptor that was forgotten may still be held by its operation, until that was cancelled
- * by the next enter. The memory of a send stays until the send has ended: `dead` keeps such streams. */
+ * After a descriptor was forgotten an operation may still hold it, until the next enter has cancelled
+ * that. The memory of a send must stay until the send has ended: `dead` has such streams. */
 
 #include "loop_uring.h"
 
@@ -41,8 +41,8 @@ static void ask(struct lw_loop *loop, int fd, struct lw_slot *slot)
 
 	slot->armed = true;
 	if (LW_ACCEPT == slot->kind) {
-		/* One at a time: a multishot one takes all that wait, and so many descriptors before anybody has
-		 * looked at the first of them. */
+		/* One at a time: a multishot accept takes all waiting connections, and so many descriptors, before the
+		 * owner has decided about the first one. */
 		io_uring_prep_accept(entry, fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		io_uring_sqe_set_data64(entry, lw_ring_tag(LW_RING_ACCEPT, fd, slot->generation));
 		return;
@@ -69,7 +69,7 @@ static int stream_changed(struct lw_loop *loop, struct lw_stream *stream)
 	} else if (!stream->reading && !stream->receiving && !stream->minding) {
 		stream->minding = true;
 		entry = lw_ring_next_of(loop, stream->fd);
-		io_uring_prep_poll_add(entry, stream->fd, 0); /* a hang-up is always told */
+		io_uring_prep_poll_add(entry, stream->fd, 0); /* hang-ups are always reported */
 		io_uring_sqe_set_data64(entry, lw_ring_tag(LW_RING_MIND, stream->fd, stream->generation));
 	}
 	return 0;
@@ -85,8 +85,8 @@ static int add(struct lw_loop *loop, int fd)
 	return 0;
 }
 
-/* The descriptor is going to be closed, and its number to be somebody else's. What is asked of it and wasn't handed in
- * yet would be done to that one. */
+/* Cancel the operations on a descriptor that is going to be closed. Entries that aren't submitted yet must not be executed
+ * on the next descriptor with the same number. */
 static void take_away(struct lw_loop *loop, int fd)
 {
 	struct lw_uring *way = loop->kernel;
@@ -113,7 +113,7 @@ static void take_away(struct lw_loop *loop, int fd)
 	way->dead = stream;
 }
 
-/* Of a watched descriptor: other events are another use. */
+/* Change the events of a watched descriptor, which begins a new use of it. */
 static int change(struct lw_loop *loop, int fd)
 {
 	struct lw_slot *slot = &loop->slots[fd];
@@ -171,7 +171,7 @@ static void received(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 	again(way, fd, slot->generation);
 }
 
-/* A guarded stream has something: the ring can't look before it receives. */
+/* A guarded stream is readable. It is received from here, because the ring can't look for descriptors first. */
 static void looked(struct lw_loop *loop, struct lw_slot *slot, int fd)
 {
 	struct lw_uring *way = loop->kernel;
@@ -199,7 +199,7 @@ static void looked(struct lw_loop *loop, struct lw_slot *slot, int fd)
 
 static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const struct io_uring_cqe *done)
 {
-	if (!slot) { /* it was forgotten, but this one had come before: somebody waits there */
+	if (!slot) { /* the listener was forgotten after this connection was accepted */
 		if (done->res >= 0)
 			lw_tell(loop, LW_EVENT_ACCEPTED, fd, done->res, NULL);
 		return;
@@ -208,7 +208,7 @@ static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 	if (done->res < 0 && -ECONNABORTED != done->res && -EINTR != done->res && -ECANCELED != done->res) {
 		if (slot->armed)
 			take_away(loop, fd);
-		slot->kind = LW_FREE; /* the caller asks anew when it is better */
+		slot->kind = LW_FREE; /* the owner calls lw_loop_accept again later */
 	} else if (!slot->armed) {
 		ask(loop, fd, slot);
 	}
@@ -216,7 +216,7 @@ static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 		lw_tell(loop, LW_EVENT_ACCEPTED, fd, done->res, NULL);
 }
 
-/* Serve the end of one operation. */
+/* Process the completion of one operation. */
 void lw_ring_serve(struct lw_loop *loop, const struct io_uring_cqe *done)
 {
 	struct lw_uring *way = loop->kernel;
@@ -251,16 +251,16 @@ void lw_ring_serve(struct lw_loop *loop, const struct io_uring_cqe *done)
 		if (!slot)
 			break;
 		slot->stream->minding = false;
-		/* Not what comes unasked as well: that we, or it, shut down the reading side. */
+		/* POLLRDHUP, which is reported too after a shutdown of one direction, isn't a hang-up. */
 		if (!slot->stream->reading && done->res > 0 && done->res & (POLLHUP | POLLERR))
-			lw_tell(loop, LW_EVENT_DATA, fd, -EPIPE, NULL); /* it hung up */
+			lw_tell(loop, LW_EVENT_DATA, fd, -EPIPE, NULL); /* the peer hung up */
 		break;
 	case LW_RING_CANCEL:
 		break;
 	}
 }
 
-/* What was told, or taken, has been served by now: wait for more of it. */
+/* Submit new operations for what the last turn has reported, which the owner has served by now. */
 static void ask_again(struct lw_loop *loop)
 {
 	struct lw_uring *way = loop->kernel;
@@ -298,7 +298,7 @@ static int go_on(struct lw_loop *loop, int64_t patience_ns)
 		return -EINTR == failed ? failed : 0;
 	io_uring_for_each_cqe(&way->ring, head, done) {
 		if (LW_TURN == count || LW_CHUNKS == way->told_count)
-			break; /* the rest is there in the next turn */
+			break; /* the rest is served in the next turn */
 		lw_ring_serve(loop, done);
 		count++;
 	}

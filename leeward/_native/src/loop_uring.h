@@ -1,4 +1,4 @@
-/* What the files of the loop's way by io_uring share: loop_uring.c, whose head says how it works, loop_uring_ring.c,
+/* What the files of the io_uring backend share: loop_uring.c, which begins with the theory of operation, loop_uring_ring.c,
  * loop_uring_send.c and loop_uring_leave.c. */
 
 #ifndef LW_LOOP_URING_H
@@ -10,9 +10,9 @@
 
 #include <liburing.h>
 
-/* The number of the group of buffers that receives take theirs from. */
+/* The id of the group of provided buffers for receives. */
 #define LW_RING_BUFFERS 0
-/* Enters that fail in a row, for a moment as the kernel says, before the ring is left. */
+/* Enters in a row that may fail with a temporary error before the ring is left. */
 #define LW_RING_TRIES 1000
 
 enum lw_ring_operation {
@@ -20,11 +20,11 @@ enum lw_ring_operation {
 	LW_RING_RECEIVE,
 	LW_RING_SEND,
 	LW_RING_ACCEPT,
-	LW_RING_MIND, /* waits for the hang-up of a client whose bytes aren't wanted now */
+	LW_RING_MIND, /* a poll for the hang-up of a client that isn't read from now */
 	LW_RING_CANCEL,
 };
 
-/* A use of a descriptor that is to be waited for again. */
+/* A use of a descriptor for which an operation has to be submitted again. */
 struct lw_again {
 	int fd;
 	uint32_t generation;
@@ -36,16 +36,16 @@ struct lw_uring {
 	uint8_t *chunks;
 	uint16_t told[LW_CHUNKS]; /* chunks that LW_EVENT_DATA and LW_EVENT_STARTED point into, until the turn is over */
 	uint32_t told_count;
-	uint8_t *guarded; /* chunks of streams that are looked at before, and how many of them this turn has filled */
+	uint8_t *guarded; /* chunks for guarded streams, and how many of them this turn has filled */
 	uint32_t guarded_used;
-	struct lw_again again[2 * LW_TURN]; /* served in the last turn, and to be asked for anew */
+	struct lw_again again[2 * LW_TURN]; /* descriptors that the last turn has reported; see ask_again */
 	uint32_t again_count;
-	uint64_t enters; /* how often entries were handed in; lw_slot.asked is compared with it */
-	struct lw_stream *dead; /* forgotten while a send of theirs was in the ring */
-	int failure;		/* -errno where the kernel takes nothing any more; else 0. loop_uring_leave.c */
-	uint32_t refusals;	/* enters in a row that failed for a moment */
-	bool cancelled;		/* leaving: nothing is in the ring any more, as far as can be known */
-	bool emptied;		/* and the kernel said so itself */
+	uint64_t enters; /* how often entries were submitted; lw_slot.asked is compared with it */
+	struct lw_stream *dead; /* streams that were forgotten while a send was in the ring */
+	int failure;		/* -errno once the ring has failed for good; else 0. See loop_uring_leave.c */
+	uint32_t refusals;	/* enters in a row that failed with a temporary error */
+	bool cancelled;		/* leaving: the kernel was asked to cancel everything in the ring */
+	bool emptied;		/* leaving: the kernel has confirmed that the ring is empty */
 	struct io_uring_sqe unread; /* requests to a ring that has failed are written here, and not submitted */
 };
 

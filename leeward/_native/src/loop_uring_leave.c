@@ -31,7 +31,7 @@ static void cancel_all(struct lw_uring *way)
 	way->emptied = failed >= 0 || -ENOENT == failed;
 }
 
-/* Is it the end of an operation that has done nothing? A poll will be epoll's, and lose_sends sees to a send. */
+/* Is this the completion of an operation without effect? epoll takes over polls, and lose_sends handles sends. */
 static bool did_nothing(const struct io_uring_cqe *done)
 {
 	enum lw_ring_operation operation = (enum lw_ring_operation)(done->user_data >> 56);
@@ -39,7 +39,7 @@ static bool did_nothing(const struct io_uring_cqe *done)
 	return done->res < 0 && (LW_RING_SEND == operation || (LW_RING_POLL == operation && -ECANCELED == done->res));
 }
 
-/* Serve what has ended; returns whether there was any, since each turn can tell only so much. */
+/* Process completions, as many as one turn can report. Returns whether there were any. */
 static bool serve_the_rest(struct lw_loop *loop)
 {
 	struct lw_uring *way = loop->kernel;
@@ -54,11 +54,11 @@ static bool serve_the_rest(struct lw_loop *loop)
 		count++;
 	}
 	io_uring_cq_advance(&way->ring, count);
-	way->again_count = 0; /* all is asked of epoll */
+	way->again_count = 0; /* epoll watches all descriptors from now on */
 	return count > 0;
 }
 
-/* Nobody knows how far this send came. */
+/* Shut down the connection of a send whose progress is unknown. */
 static void lose_send(struct lw_loop *loop, struct lw_stream *stream)
 {
 	stream->flying = false;
@@ -71,7 +71,7 @@ static void lose_send(struct lw_loop *loop, struct lw_stream *stream)
 	loop->others[loop->other_count - 1].number = stream->number;
 }
 
-/* Tell the ends of the sends that are left, as many as one turn can; returns whether that were all. */
+/* Report the ends of the remaining sends, as many as one turn can. Returns whether those were all. */
 static bool lose_sends(struct lw_loop *loop)
 {
 	struct lw_uring *way = loop->kernel;
@@ -124,7 +124,7 @@ static int go_by_epoll(struct lw_loop *loop)
 	return failed;
 }
 
-/* One turn of a loop whose ring has failed. Returns 0; or -errno where there is no epoll either. */
+/* Execute one turn of a loop whose ring has failed. Returns 0, or -errno if there is no epoll either. */
 int lw_ring_leave(struct lw_loop *loop)
 {
 	struct lw_uring *way = loop->kernel;

@@ -10,30 +10,30 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Entries of the ring. When all are filled they are handed in before the turn's own enter; lw_ring_next. */
-#define ENLW_RING_TRIES 256
+/* Entries of the ring. When all are filled, lw_ring_next submits them before the turn's own enter. */
+#define RING_ENTRIES 256
 
-/* What names an operation on one use of a descriptor: its user data. */
+/* The user data of an operation on one use of a descriptor. */
 uint64_t lw_ring_tag(enum lw_ring_operation operation, int fd, uint32_t generation)
 {
 	return (uint64_t)operation << 56 | (uint64_t)generation << 32 | (uint32_t)fd;
 }
 
-/* Give the kernel the entries that are filled, without waiting. */
+/* Submit the filled entries without waiting. */
 int lw_ring_hand_in(struct lw_uring *way)
 {
 	way->enters++;
 	return io_uring_submit(&way->ring);
 }
 
-/* The kernel takes nothing any more: from the next turn on the loop goes by epoll. */
+/* Record that the ring has failed: from the next turn on the loop uses epoll. */
 void lw_ring_fail(struct lw_uring *way, int failure)
 {
 	if (!way->failure)
 		way->failure = failure ? failure : -EBUSY;
 }
 
-/* An entry to fill. Never NULL: handing in those that are filled makes room. */
+/* An entry to fill. Never NULL: if the ring is full, the filled entries are submitted first. */
 struct io_uring_sqe *lw_ring_next(struct lw_uring *way)
 {
 	struct io_uring_sqe *entry = way->failure ? NULL : io_uring_get_sqe(&way->ring);
@@ -49,7 +49,7 @@ struct io_uring_sqe *lw_ring_next(struct lw_uring *way)
 	return &way->unread;
 }
 
-/* An entry for an operation on this descriptor. take_away in loop_uring.c has to know that it isn't handed in yet. */
+/* An entry for an operation on this descriptor. Records it for take_away in loop_uring.c, as not submitted yet. */
 struct io_uring_sqe *lw_ring_next_of(struct lw_loop *loop, int fd)
 {
 	struct lw_uring *way = loop->kernel;
@@ -59,7 +59,7 @@ struct io_uring_sqe *lw_ring_next_of(struct lw_loop *loop, int fd)
 	return entry;
 }
 
-/* Let receives have this chunk. */
+/* Return a chunk to the group of provided buffers. */
 void lw_ring_give_back(struct lw_uring *way, uint32_t chunk)
 {
 	io_uring_buf_ring_add(way->buffers, way->chunks + (size_t)chunk * LW_CHUNK, LW_CHUNK, (unsigned short)chunk,
@@ -74,14 +74,14 @@ static size_t ring_bytes(void)
 
 static int set_up(struct lw_uring *way)
 {
-	/* The first two save wake-ups of our own thread; Linux 6.1 and 5.19. */
+	/* The first two combinations save wake-ups of our own thread; Linux 6.1 and 5.19. */
 	static const unsigned flags[] = { IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
 					  IORING_SETUP_COOP_TASKRUN, 0 };
 	int failed = -EINVAL;
 
 	for (size_t at = 0; -EINVAL == failed && at < sizeof(flags) / sizeof(*flags); at++) {
 		way->ring = (struct io_uring){ 0 };
-		failed = io_uring_queue_init(ENLW_RING_TRIES, &way->ring, flags[at]);
+		failed = io_uring_queue_init(RING_ENTRIES, &way->ring, flags[at]);
 	}
 	return failed;
 }
@@ -90,7 +90,7 @@ static int set_up_buffers(struct lw_uring *way)
 {
 	struct io_uring_buf_reg group = { .ring_entries = LW_CHUNKS, .bgid = LW_RING_BUFFERS };
 	void *ring = mmap(NULL, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	/* The second half is for streams that are looked at before; pages that nothing has filled cost nothing. */
+	/* The second half is for guarded streams. Pages are allocated only when they are filled. */
 	void *chunks = mmap(NULL, 2 * (size_t)LW_CHUNKS * LW_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			    -1, 0);
 	int failed = 0;
@@ -134,7 +134,7 @@ int lw_ring_open(struct lw_loop *loop)
 		free(way);
 		return -EINVAL == failed ? -ENOSYS : failed; /* Linux before 5.19 */
 	}
-	io_uring_register_ring_fd(&way->ring); /* an enter is cheaper then; without it, it isn't */
+	io_uring_register_ring_fd(&way->ring); /* makes enters cheaper; a failure doesn't matter */
 	way->enters = 1;
 	loop->kernel = way;
 	return 0;
@@ -146,7 +146,7 @@ void lw_ring_close(struct lw_loop *loop)
 
 	io_uring_queue_exit(&way->ring);
 	if (way->failure && !way->emptied) {
-		/* What may still be in the ring must not use memory that is somebody else's then. */
+		/* Operations that may still be in the ring must not use memory that was freed and allocated again. */
 		free(way);
 		return;
 	}

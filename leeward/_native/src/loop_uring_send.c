@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-/* Send what comes next: the owner's frame, or the rest of `sending`. */
+/* Submit the next send: of the owner's frame, or of the rest of `sending`. */
 static void send_on(struct lw_loop *loop, struct lw_stream *stream)
 {
 	struct io_uring_sqe *entry = lw_ring_next_of(loop, stream->fd);
@@ -23,7 +23,7 @@ static void send_on(struct lw_loop *loop, struct lw_stream *stream)
 	io_uring_sqe_set_data64(entry, lw_ring_tag(LW_RING_SEND, stream->fd, stream->generation));
 }
 
-/* Send the owner's frame. Returns -EINPROGRESS: LW_EVENT_SENT tells its end. */
+/* Send the owner's frame. Returns -EINPROGRESS, and LW_EVENT_SENT reports the end. */
 int64_t lw_ring_send(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size, const int *fds,
 		     uint32_t fd_count)
 {
@@ -52,10 +52,10 @@ void lw_ring_flush(struct lw_loop *loop, struct lw_stream *stream)
 	stream->waiting = idle;
 	stream->owners = false;
 	send_on(loop, stream);
-	lw_ring_hand_in(way); /* a client waits */
+	lw_ring_hand_in(way); /* at once, because a client waits */
 }
 
-/* The stream of a send whose descriptor was forgotten; out of the list. */
+/* Remove the stream of a send whose descriptor was forgotten from the list, and return it. */
 static struct lw_stream *take_dead(struct lw_uring *way, int fd, uint32_t generation)
 {
 	for (struct lw_stream **at = &way->dead; *at; at = &(*at)->next_dead)
@@ -74,7 +74,7 @@ static void tell_sent(struct lw_loop *loop, const struct lw_stream *stream, int6
 	loop->others[loop->other_count - 1].number = stream->number;
 }
 
-/* A send has ended. `slot` is NULL where its descriptor was forgotten meanwhile. */
+/* Process the end of a send. `slot` is NULL if its descriptor was forgotten meanwhile. */
 void lw_ring_sent(struct lw_loop *loop, struct lw_slot *slot, int fd, uint32_t generation, int result)
 {
 	struct lw_uring *way = loop->kernel;
@@ -92,7 +92,7 @@ void lw_ring_sent(struct lw_loop *loop, struct lw_slot *slot, int fd, uint32_t g
 		send_on(loop, stream);
 		return;
 	} else {
-		/* All is sent, or the connection is broken: receiving tells that, and nobody needs the rest. */
+		/* Everything is sent, or the connection is broken, which receiving will report; the rest is dropped. */
 		stream->sent = stream->sending.size = 0;
 		if (stream->sending.room > LW_CHUNK)
 			lw_drop(&stream->sending);

@@ -1,8 +1,8 @@
 /* The descriptor-based mount calls, Linux 5.2; mount(2) for what needs none.
  *
- * Runs in: keeper and runner. Each needs CAP_SYS_ADMIN over the mount
- * namespace. Nothing here follows a path that a job could have laid: the
- * callers open first and mount by descriptor. */
+ * Runs in: keeper and runner. Each function needs CAP_SYS_ADMIN over the mount
+ * namespace. No function follows a path that a job can change: callers open a path first
+ * and mount by descriptor. */
 
 #include "mounts.h"
 
@@ -40,7 +40,7 @@ int lw_mount_remount(const char *path, unsigned flags)
 	return syscall(SYS_mount, NULL, path, NULL, REMOUNT | BIND | flags, NULL) < 0 ? -errno : 0;
 }
 
-/* statx(2): the number that the mount which *fd* is in has in /proc/self/mountinfo. Linux 5.8. */
+/* statx(2): the id, as in /proc/self/mountinfo, of the mount that *fd* is on. Linux 5.8. */
 int lw_mount_id(int fd, uint64_t *ret_id)
 {
 	/* struct statx; headers before 5.8 lack the member. */
@@ -61,14 +61,14 @@ int lw_fsopen(const char *type)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* fsconfig(2): one option; a NULL *value* makes it a flag, a NULL *key* creates. */
+/* fsconfig(2): set one option. If *value* is NULL the option is a flag; if *key* is NULL the filesystem is created. */
 int lw_fsconfig_string(int fs, const char *key, const char *value)
 {
 	unsigned command = !key ? FSCONFIG_CMD_CREATE : value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG;
 	return syscall(SYS_fsconfig, fs, command, key, value, 0) < 0 ? -errno : 0;
 }
 
-/* fsmount(2): a detached mount of a created filesystem, MOUNT_ATTR_* set. */
+/* fsmount(2): a detached mount of a created filesystem. *attributes*: MOUNT_ATTR_*. */
 int lw_fsmount(int fs, unsigned attributes)
 {
 	long fd = syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attributes);

@@ -1,12 +1,12 @@
-/* Find out which pages a job touches: a clone goes the way of a job, and looks at its own page map when it has ended.
+/* Find out which pages a job touches: a clone runs a job as a runner does, and then reads its own page map.
  *
  * Runs in:  the zygote, before its first keeper; the job in a clone of it.
  * Source:   pagemap(5): Documentation/admin-guide/mm/pagemap.rst
  *
- * Theory of operation. A page that a clone has written is mapped by it alone; a page of a file that it has read is
- * present, because a clone begins without those. That holds only while its parent writes nothing either: it waits in
- * C. And only what a job does may be done here: the clone begins in C (begin.c) where jobs do, returns to the
- * interpreter, and is back in C when the job would reply. */
+ * Theory of operation. A page that a clone has written is mapped by the clone alone. A page of a file that it has read is
+ * present, because a clone starts without such pages. Both hold only as long as the parent writes nothing, so the parent
+ * waits in C. The clone must do exactly what a job does: it begins in C (begin.c) like a job, returns to the interpreter,
+ * and is back in C when the job would reply. */
 
 #include "scout.h"
 
@@ -30,7 +30,7 @@
 
 static const struct lw_scout *scouting;
 
-/* In the clone, when its job has ended. */
+/* In the clone, when its job has ended: write the page map entries to `out`, and exit. */
 static void tell(void)
 {
 	static uint64_t entries[ENTRIES];
@@ -53,10 +53,11 @@ static void tell(void)
 	_exit(map < 0);
 }
 
-/* Have a clone go the way of a job.
+/* Have a clone run a job and report the pages that it touches.
  *
- * Returns 0 in the clone, which has its frame where jobs begin in C: it runs the job then and does not come back from
- * its end. In the caller, when the clone has ended, 1 where all is told; -errno else, ECHILD where the job did not come to its end. */
+ * Returns 0 in the clone, with its frame read if `beginning` is set: the clone runs the job, and exits when that has
+ * ended. In the caller returns when the clone has ended: 1 if all pages are reported; -ECHILD if the job failed or took
+ * too long; another -errno if there was no clone. */
 int lw_scout(const struct lw_scout *how)
 {
 	int pidfd = -1;

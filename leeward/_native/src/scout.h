@@ -12,10 +12,10 @@
 
 struct lw_scout {
 	const struct lw_beginning *beginning; /* or NULL */
-	const struct lw_range *ranges; /* memory that is looked at */
+	const struct lw_range *ranges; /* memory whose pages are reported */
 	uint32_t count;
-	int ends[LW_SCOUT_ENDS];       /* what these descriptors are copies of, each above them */
-	int out;                       /* a memory file, above them too: an entry of pagemap for each page */
+	int ends[LW_SCOUT_ENDS];       /* descriptors that are copied to 0 to 5; each has a larger number */
+	int out;                       /* a memory file, also above 5, for one pagemap entry per page */
 };
 
 int lw_scout(const struct lw_scout *how);

@@ -14,7 +14,7 @@
 int lw_seccomp_flags_known(unsigned int flags)
 {
 	if (!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, NULL))
-		return -EPROTO;	/* a null program was accepted: not Linux as we know it */
+		return -EPROTO;	/* a null program was accepted, which no known Linux does */
 	if (errno == EFAULT)
 		return 1;
 	return errno == EINVAL ? 0 : -errno;

@@ -1,13 +1,13 @@
-/* Private memory becomes a private mapping of a memory file with the same content.
+/* Replaces private memory by a private mapping of a memory file with the same content.
  *
  * Runs in:  the zygote, before its first keeper; lw_snapshot_drop in the keeper.
  * Source:   mm/memory.c, vma_needs_copy(); mmap(2), memfd_create(2), fcntl(2) on seals
  *           pagemap(5): Documentation/admin-guide/mm/pagemap.rst
  *
- * Theory of operation. clone3 copies the table entries of all pages of a mapping in which the caller has a page of its
- * own, and none of a mapping of a file in which it has not: a fault finds those, with their neighbours. A job touches a
- * tenth of what the zygote has written. What it writes is copied for it, as before. Nobody can write the file itself:
- * it is sealed before it is mapped, and no descriptor of it stays open.
+ * Theory of operation. If the caller has a private page in a mapping, clone3 copies the page table entries of the whole
+ * mapping. For a mapping of a file without private pages it copies none, and a later fault maps the page and its
+ * neighbours. A job touches a tenth of the pages that the zygote has written. Pages that a job writes are copied, as
+ * before. Nobody can write the file itself: it is sealed before it is mapped, and no descriptor of it stays open.
  *
  * Between the copy of a page to the file and the mapping of the file nothing may write that page. So the caller has one
  * thread, and leaves out its stack and its thread's storage, in which the kernel writes (rseq). No function of libc is
@@ -29,7 +29,7 @@
 #define SWAPPED (1ULL << 62)
 #define OF_FILE (1ULL << 61)
 
-/* Somewhere in the calling thread's storage. */
+/* An address inside the calling thread's storage. */
 uint64_t lw_thread_storage(void)
 {
 	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
@@ -37,8 +37,8 @@ uint64_t lw_thread_storage(void)
 
 /* Map *file*, an empty memory file that can be sealed, in place of *parts*, with their content.
  *
- * Linux 3.17. F_SEAL_WRITE leaves private mappings alone. Returns 0; 1 where the file can't hold that or can't be
- * sealed, which changes nothing; -errno where a part could not be mapped, whose memory may be gone. */
+ * Linux 3.17. F_SEAL_WRITE allows private mappings. Returns 0; 1 if the file can't hold the content or can't be sealed,
+ * and then nothing is changed; -errno if a part could not be mapped, and then its memory may be lost. */
 __attribute__((no_sanitize("address", "undefined", "thread")))
 int lw_snapshot_take(int file, const struct lw_snapshot_part *parts, uint32_t count)
 {
@@ -72,15 +72,15 @@ int lw_snapshot_take(int file, const struct lw_snapshot_part *parts, uint32_t co
 	return 0;
 }
 
-/* Whether this process can lose the page and find the same again. */
+/* Whether the page is unchanged from the file, so that a later fault would find the same content. */
 static bool is_the_files(uint64_t entry)
 {
 	return entry & PRESENT ? entry & OF_FILE : !(entry & SWAPPED);
 }
 
-/* Have table entries of pages that are the file's out of this process: its clones would have copies of them.
+/* Remove the page table entries of unchanged pages from this process, so that its clones don't get copies of them.
  *
- * What it has written stays, and so does all where *taken* has no map. The map is closed. */
+ * Pages that the process has written stay. Without a map in *taken* nothing is done. Closes the map. */
 void lw_snapshot_drop(const struct lw_snapshot_parts *taken)
 {
 	uint64_t entries[ENTRIES];
@@ -96,7 +96,7 @@ void lw_snapshot_drop(const struct lw_snapshot_parts *taken)
 			uint64_t since = 0;
 
 			if (pread(taken->map, entries, ENTRY * some, (off_t)(first * ENTRY)) != (ssize_t)(ENTRY * some))
-				left = some; /* it tells nothing: go on with the next part */
+				left = some; /* no information: go on with the next part */
 			else
 				for (uint64_t n = 0; n <= some; n++) {
 					if (n < some && is_the_files(entries[n]))

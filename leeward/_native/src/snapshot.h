@@ -1,4 +1,4 @@
-/* Private memory becomes a file's. See snapshot.c. */
+/* Replaces private memory by private mappings of a memory file. See snapshot.c. */
 #ifndef LW_SNAPSHOT_H
 #define LW_SNAPSHOT_H
 
@@ -11,7 +11,7 @@ struct lw_snapshot_part {
 	int protection; /* PROT_* */
 };
 
-/* What a keeper has to know of it. */
+/* What a keeper needs for lw_snapshot_drop. */
 struct lw_snapshot_parts {
 	const struct lw_snapshot_part *parts;
 	uint32_t count;

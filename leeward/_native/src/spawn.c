@@ -61,7 +61,7 @@ enum { STARTING = 0, LOCKED = 1, FAILED = 2 };
 /* Enough for the init's few frames; nothing there recurses. */
 #define STACK_SIZE (32U << 10)
 
-/* 5 s: on a machine so loaded that an init needs longer, the worker is no use. */
+/* A worker whose init needs longer than 5 s is useless. */
 #define BIRTH_DEADLINE_S 5
 
 struct lw_init {
@@ -69,7 +69,7 @@ struct lw_init {
 	int32_t error;         /* -errno where FAILED */
 	int32_t status;        /* wait status of the job, valid once `ended` is 1 */
 	uint32_t ended;
-	uint64_t spent_us;     /* of all that it has reaped, with what those had reaped themselves */
+	uint64_t spent_us;     /* processor time of all children that it has reaped, and of their reaped children */
 	const struct lw_runner *how;
 	void *tid_address;
 	jmp_buf resume;        /* in the job: back into lw_spawn_runner */
@@ -114,8 +114,7 @@ static void report(struct lw_init *init, uint32_t state, long err)
 	raw(SYS_futex, (long)&init->state, FUTEX_WAKE_PRIVATE, 1, 0, 0);
 }
 
-/* *job* is volatile in the caller's frame only by need of the compiler: a child
- * that comes back from clone3 here leaves by _longjmp and never returns. */
+/* The init. The job, which is cloned here, leaves this function by _longjmp. */
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
 static void init_main(void *argument)
 {
@@ -137,7 +136,7 @@ static void init_main(void *argument)
 	}
 	long job = err < 0 ? err : raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
 	if (0 == job) {
-		/* v1 hierarchies can't be joined by clone3: the very first thing, then. */
+		/* clone3 can't join v1 hierarchies, so the job joins them before anything else. */
 		for (uint32_t i = 0; i < how->attach_count && err >= 0; i++)
 			err = raw(SYS_write, how->attach[i], (long)"0", 1, 0, 0);
 		init->error = err < 0 ? (int32_t)err : 0; /* in the job's own copy */
@@ -169,7 +168,7 @@ static void init_main(void *argument)
 
 /* --- the keeper's side ---------------------------------------------------- */
 
-/* Like fork(2), with namespaces, a cgroup and a pidfd.
+/* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup and a pidfd.
  *
  * clone3(2), Linux 5.7 for the cgroup. Returns 0 in the child, its pid in the
  * caller with *ret_pidfd set, or -errno. The caller has one thread. */
@@ -179,7 +178,7 @@ int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
 	size_t robust_size = 0;
 	int pidfd = -1;
 
-	/* What fork(2) of libc does for the new thread's id and robust mutexes. */
+	/* As libc's fork(2) does, for the new thread's id and its robust mutexes. */
 	if (prctl(PR_GET_TID_ADDRESS, &tid_address) < 0 ||
 	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
 		return -errno;
@@ -218,12 +217,12 @@ static void errand_main(void *argument)
 		raw(SYS_exit_group, 0, 0, 0, 0, 0);
 }
 
-/* lw_run_steps by a child, in new namespaces (*flags*, CLONE_NEW*) or in those that it enters itself. It is dead
- * afterwards; as pid 1 of a new pid namespace it leaves that dead as well.
+/* Have a child execute lw_run_steps, in new namespaces (*flags*, CLONE_NEW*) or in those that the steps enter, and wait
+ * until it has ended. If the child is pid 1 of a new pid namespace, that namespace is unusable afterwards.
  *
- * clone3(2), Linux 5.3. The child shares the caller's memory, which sleeps
- * meanwhile: no page is copied for it. It takes no signal, since a handler would run on the caller's memory.
- * Returns as lw_run_steps does; -1, with the -errno of clone3 in *ret_result, where there was no child. */
+ * clone3(2), Linux 5.3. The child shares the memory of the caller, which sleeps meanwhile, so no page is copied. The child
+ * takes no signals, because a handler would run on the caller's memory.
+ * Returns as lw_run_steps does; or -1 if clone3 has failed, with its -errno in *ret_result. */
 int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t count, int64_t *ret_result)
 {
 	_Alignas(16) unsigned char stack[4096];
@@ -249,7 +248,7 @@ int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t
 	return errand.done;
 }
 
-/* A stack and a mailbox for one init; NULL when there is no memory. */
+/* Memory for one init: its stack, and what it shares with the keeper. NULL if there is no memory. */
 struct lw_init *lw_init_new(void)
 {
 	void *at = mmap(NULL, sizeof(struct lw_init), PROT_READ | PROT_WRITE,
@@ -257,14 +256,14 @@ struct lw_init *lw_init_new(void)
 	return MAP_FAILED == at ? NULL : at;
 }
 
-/* Give it back; only after the init was reaped, it runs on this memory. */
+/* Free *init*. Call it only after the init was reaped, because the init runs on this memory. */
 void lw_init_free(struct lw_init *init)
 {
 	munmap(init, sizeof(*init));
 }
 
-/* The job's wait status: 0 and *ret_status, or -ECHILD where the init itself
- * was killed and the job with it. Call it after the init was reaped. */
+/* The job's wait status. Returns 0 and *ret_status; or -ECHILD if the init was killed, and the job
+ * with it. Call it after the init was reaped. */
 int lw_init_status(const struct lw_init *init, int *ret_status)
 {
 	if (!__atomic_load_n(&init->ended, __ATOMIC_ACQUIRE))
@@ -273,14 +272,14 @@ int lw_init_status(const struct lw_init *init, int *ret_status)
 	return 0;
 }
 
-/* Processor time of the job and of the orphans that came to the init, in microseconds, as wait4(2) told it; of
- * those that were killed with the init nothing is known. Call it after the init was reaped. */
+/* Processor time of the job and of the orphans that the init has reaped, in microseconds, from wait4(2). The time of
+ * processes that were killed with the init is missing. Call it after the init was reaped. */
 uint64_t lw_init_spent_us(const struct lw_init *init)
 {
 	return init->spent_us;
 }
 
-/* In the job: 0, or the -errno with which a cgroup could not be joined. */
+/* In the job: 0, or the -errno of the attempt to join a cgroup. */
 int lw_init_join_error(const struct lw_init *init)
 {
 	return init->error;
@@ -289,8 +288,8 @@ int lw_init_join_error(const struct lw_init *init)
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
-/* CLONE_VM took the init's rseq registration, so the job has none while glibc
- * believes in one: sched_getcpu() would answer a stale processor for ever. */
+/* CLONE_VM has dropped the init's rseq registration, so the job has none, but glibc assumes that
+ * there is one: sched_getcpu() would return the same, stale processor for ever. */
 static void restore_rseq(void)
 {
 	if (!&__rseq_size || 0 == __rseq_size)
@@ -300,7 +299,7 @@ static void restore_rseq(void)
 		((volatile uint32_t *)area)[1] = (uint32_t)-2; /* RSEQ_CPU_ID_REGISTRATION_FAILED */
 }
 
-/* In a clone that lives on another stack's call: what fork(2) of libc does for its thread. */
+/* In a clone that has returned by _longjmp: restore the state of the thread, as libc's fork(2) does. */
 void lw_reborn(void *robust, size_t robust_size)
 {
 	syscall(SYS_set_robust_list, robust, robust_size);
@@ -318,7 +317,7 @@ static int await_birth(struct lw_init *init, int pidfd)
 		if (STARTING != state)
 			return LOCKED == state ? 0 : init->error;
 		syscall(SYS_futex, &init->state, FUTEX_WAIT_PRIVATE, STARTING, &tick, NULL, 0);
-		/* Killed before it could say anything, by the OOM killer say. */
+		/* Killed before it could set the state, for example by the OOM killer. */
 		if (0 == waitid((idtype_t)3 /* P_PIDFD */, (id_t)pidfd, &info, WEXITED | WNOHANG | WNOWAIT) &&
 		    info.si_pid && STARTING == __atomic_load_n(&init->state, __ATOMIC_ACQUIRE))
 			return -ESRCH;
@@ -328,9 +327,9 @@ static int await_birth(struct lw_init *init, int pidfd)
 
 /* Make an init and its job.
  *
- * clone3(2), Linux 5.9 (close_range). Returns 0 in the job; in the caller the
- * init's pid, locked, with *ret_pidfd set; or -errno, with nothing left
- * behind. The caller has one thread and holds what fork(2) of CPython holds. */
+ * clone3(2), Linux 5.9 (close_range). Returns 0 in the job; in the caller the pid of the
+ * init, whose locks are set, with *ret_pidfd set; or -errno, and then no process is left. The caller has one thread
+ * and holds the locks that CPython holds in os.fork. */
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd)
 {
 	void *robust = NULL;
@@ -345,8 +344,8 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
 		return -errno;
 
-	/* Everything that the job reads after the jump lives in *init* or was
-	 * written before; volatile keeps it out of registers. */
+	/* Everything that the job reads after the jump is in *init* or was
+	 * written before _setjmp; volatile keeps it out of registers. */
 	void *volatile saved_robust = robust;
 	volatile size_t saved_size = robust_size;
 	if (_setjmp(init->resume)) {

@@ -11,8 +11,8 @@ struct lw_step;
 struct lw_init;
 
 struct lw_runner {
-	uint64_t flags;                   /* CLONE_NEW* of the init, the job inherits them */
-	int cgroup;                       /* the job's: for CLONE_INTO_CGROUP, or -1 */
+	uint64_t flags;                   /* CLONE_NEW* of the init; the job inherits the namespaces */
+	int cgroup;                       /* the job's cgroup directory, for CLONE_INTO_CGROUP; or -1 */
 	const int *attach;                /* open tasks files (cgroup v1), which the job joins */
 	uint32_t attach_count;
 	int ruleset;                      /* Landlock ruleset that the init enters, or -1 */

@@ -26,8 +26,8 @@
 struct lw_start {
 	const struct lw_step *steps;
 	uint32_t count;
-	uint32_t done;         /* the child's: so many steps returned what they may */
-	int64_t result;        /* and this is what the next one returned */
+	uint32_t done;         /* written by the child: how many steps had an allowed result */
+	int64_t result;        /* written by the child: the result of the next one */
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
 
@@ -41,7 +41,7 @@ struct lw_start *lw_start_new(void)
 	return start;
 }
 
-/* Give it back; only after the child has left this memory. */
+/* Free *start*. Call it only after the child has left this memory. */
 void lw_start_free(struct lw_start *start)
 {
 	free(start);
@@ -84,7 +84,8 @@ int lw_start(struct lw_start *start, uint64_t flags, const struct lw_step *steps
 	return (int)pid;
 }
 
-/* How many steps the child has taken, with what the next one returned in *ret_result; after it has ended. */
+/* How many steps of the child have succeeded, and the result of the next one in *ret_result. Call it after the child has
+ * ended. */
 uint32_t lw_start_done(const struct lw_start *start, int64_t *ret_result)
 {
 	*ret_result = start->result;

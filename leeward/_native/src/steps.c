@@ -10,10 +10,10 @@
 
 #include "raw.h"
 
-/* Make each call; stop at the first that returns what it may not.
+/* Make the calls in order; stop at the first whose result isn't allowed.
  *
- * Returns how many returned what they may: *count* where all did, else the
- * index of the one that didn't, with what it returned in *ret_result. */
+ * Returns how many calls had an allowed result. If that is less than *count*, it is the
+ * index of the failed call, whose result is in *ret_result. */
 uint32_t lw_run_steps(const struct lw_step *steps, uint32_t count, int64_t *ret_result)
 {
 	for (uint32_t i = 0; i < count; i++) {

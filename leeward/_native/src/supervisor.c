@@ -71,7 +71,7 @@ void lw_poke(int eventfd)
 		;
 }
 
-/* And not readable any more. */
+/* Make an eventfd not readable. */
 void lw_unpoke(int eventfd)
 {
 	uint64_t count;
@@ -107,7 +107,7 @@ static void unmute(struct lw_supervisor *supervisor, struct lw_listener *listene
 	}
 }
 
-/* Nobody is left who could ask: a level-triggered hang-up would wake us for ever. */
+/* Stop waiting for a listener whose tasks are all gone: its level-triggered hang-up would wake the thread for ever. */
 static void unwatch(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	unmute(supervisor, listener);
@@ -116,8 +116,8 @@ static void unwatch(struct lw_supervisor *supervisor, struct lw_listener *listen
 	listener->watched = false;
 }
 
-/* A listener that can't be read, for a reason never seen: closed, the kernel itself refuses
- * what we would have, with ENOSYS. */
+/* Close a listener that can't be read for an unknown reason. The kernel then refuses the calls itself, with
+ * ENOSYS. */
 static void give_up(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	unwatch(supervisor, listener);
@@ -133,7 +133,7 @@ static void answer(struct lw_supervisor *supervisor, struct lw_listener *listene
 
 	memset(request, 0, supervisor->request_size);	/* or the kernel says EINVAL */
 	if (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_RECV, request)) {
-		if (errno != ENOENT && errno != EINTR)	/* ENOENT: it died meanwhile */
+		if (errno != ENOENT && errno != EINTR)	/* ENOENT: the task has died meanwhile */
 			give_up(supervisor, listener);
 		return;
 	}
@@ -142,7 +142,7 @@ static void answer(struct lw_supervisor *supervisor, struct lw_listener *listene
 	if (lw_grant(supervisor, listener))
 		return;
 	response->error = -EACCES;
-	/* ENOENT: it died meanwhile. There is nobody to tell. */
+	/* ENOENT: the task has died meanwhile. */
 	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
 		;
 	lw_count_refusal(supervisor, listener, now);
@@ -186,7 +186,7 @@ static void unmute_all(struct lw_supervisor *supervisor)
 	}
 }
 
-/* What is due by the clock; gives the milliseconds until more is, or -1. */
+/* Do what is due by the clock. Returns the milliseconds until more is due, or -1. */
 static int tick(struct lw_supervisor *supervisor, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
@@ -329,7 +329,7 @@ void lw_supervisor_stop(struct lw_supervisor *supervisor)
 	release(supervisor);
 }
 
-/* An eventfd, readable when drain() has something. Still ours. */
+/* An eventfd, readable when lw_supervisor_drain has something. The supervisor keeps and closes it. */
 int lw_supervisor_eventfd(const struct lw_supervisor *supervisor)
 {
 	return supervisor->reports;
@@ -345,7 +345,7 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
 }
 
 /* Answer for this listener from now on, and count for `job`; if `quiet`, without making the eventfd readable until
- * lw_supervisor_end_check. The fd is ours on success only.
+ * lw_supervisor_end_check. On success the supervisor owns the fd.
  * Returns 0 or -errno; EUSERS: LW_SUPERVISOR_JOBS are there already. */
 int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot)
 {
@@ -381,8 +381,8 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bo
 	return failed;
 }
 
-/* Stop answering and close the listener; give what `lw_supervisor_counts` would.
- * What isn't reported yet is the caller's to report.
+/* Stop answering and close the listener. Returns the counts of lw_supervisor_counts as well;
+ * the caller has to report those that weren't drained.
  * Returns 0, or -ENOENT for a slot that isn't in use. */
 int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count)

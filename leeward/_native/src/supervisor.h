@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Distinct (arch, nr) pairs that a listener counts by themselves. The table of calls has
- * about 150 that are refused, and no other number reaches a listener. What comes after
- * is counted together, as LW_OTHER_NR. */
+/* Distinct (arch, nr) pairs that a listener counts separately. The table of calls has
+ * about 150 that are refused, and no other number reaches a listener. Further ones
+ * are counted together, as LW_OTHER_NR. */
 #define LW_SUPERVISOR_KINDS 256
 #define LW_OTHER_NR (-1)
 
@@ -19,10 +19,10 @@
 struct lw_denied {
 	uint64_t job;
 	uint64_t count;		/* since the start of the job */
-	uint64_t unreported;	/* of these, not drained yet */
+	uint64_t unreported;	/* those of them that weren't drained yet */
 	uint32_t arch;		/* AUDIT_ARCH_* */
 	int32_t nr;
-	uint32_t pid;		/* of the last one, in the daemon's pid namespace; 0 if not seen there */
+	uint32_t pid;		/* of the last caller, in the daemon's pid namespace; 0 if it isn't visible there */
 };
 
 struct lw_supervisor;

@@ -46,17 +46,17 @@
 #define OWN_ARCH AUDIT_ARCH_AARCH64
 #endif
 
-/* What the kernel keeps for a mapping beside its pages: a file, an inode, an entry of a directory, a map. */
+/* Bytes that the kernel needs for a mapping beside its pages: for a file, an inode, a directory entry, a map. */
 #define BESIDE 4096
 #define PAGE 4096
 
-/* What the kernel keeps for a watch: an epitem and an eppoll_entry, 128 and 64 to 72 bytes on Linux 6.18. */
+/* Bytes that the kernel needs for a watch: an epitem and an eppoll_entry, 128 and 64 to 72 bytes on Linux 6.18. */
 #define WATCH 256
 
 /* The type of a mapping, in its flags. */
 #define TYPE 0x0f
 
-/* Send what is in supervisor->response. Was there anybody to take it? */
+/* Send supervisor->response. Returns whether the task was still there. */
 static bool sent(const struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, supervisor->response))
@@ -72,8 +72,8 @@ static void refuse(struct lw_supervisor *supervisor, const struct lw_listener *l
 	sent(supervisor, listener);
 }
 
-/* Have the kernel make the call after all. Only for calls whose registers say all that was decided by: who waits could
- * have another thread change its memory meanwhile. */
+/* Have the kernel execute the call. Only for decisions that depend on registers alone: another thread of the waiting
+ * task could change its memory meanwhile. */
 static bool let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	supervisor->response->error = 0;
@@ -133,7 +133,7 @@ static void grant_watch(struct lw_supervisor *supervisor, struct lw_listener *li
 	}
 }
 
-/* A new unnamed file in the folder `files`, as its owner. The ids for file systems are each thread's own. */
+/* Make an unnamed file in the folder `files`, with its owner's ids. Filesystem ids belong to the thread. */
 static int unnamed_file(int files)
 {
 	struct stat folder;
@@ -180,12 +180,13 @@ static void grant_file(struct lw_supervisor *supervisor, const struct lw_listene
 			sent(supervisor, listener);
 		}
 	}
-	if (number < 0 && errno != ENOENT)	/* ENOENT: it died meanwhile */
+	if (number < 0 && errno != ENOENT)	/* ENOENT: the task has died meanwhile */
 		refuse(supervisor, listener, errno == EMFILE ? EMFILE : ENOMEM);
 	close(fd);
 }
 
-/* Answer supervisor->request if it asks for such memory, or for a watch, and may. If it returns false the call is to be refused. */
+/* Answer supervisor->request if it asks for such memory, or for a watch, and the purse allows it. If this returns false
+ * the caller has to refuse the call. */
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	const struct seccomp_data *call = &supervisor->request->data;
@@ -216,7 +217,7 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 	return false;
 }
 
-/* The purse of a listener that goes, or has another one's; the last one frees it. */
+/* Take a listener's purse away; the last listener of a purse frees it. */
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	struct lw_purse *purse = listener->purse;
@@ -242,9 +243,8 @@ static struct lw_listener *in_slot(const struct lw_supervisor *supervisor, uint3
 	return slot < supervisor->top ? supervisor->listeners[slot] : NULL;
 }
 
-/* Grant the job in `slot` shared mappings without a file of `limit` bytes altogether, and memory files in the folder
- * `files`, which stays the caller's: it has to remove the slot before it closes that. Watches as well; 0 and -1 grant
- * those alone.
+/* Grant the job in `slot` shared mappings without a file, of `limit` bytes altogether, memory files in the folder `files`,
+ * and watches; 0 and -1 grant watches only. The caller keeps `files`, and removes the slot before it closes that.
  * Returns 0 or -errno; -ENOENT for a slot that isn't in use. */
 int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_t limit, int files)
 {
@@ -272,7 +272,7 @@ int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_
 	return failed;
 }
 
-/* Grant the job in `slot` what that in `of` is granted, from the same purse; nothing if that has none.
+/* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted.
  * Returns 0, or -ENOENT for a slot that isn't in use. */
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of)
 {
@@ -290,7 +290,7 @@ int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_
 	return listener && owner ? 0 : -ENOENT;
 }
 
-/* Grant watches of epoll to all jobs together, `most` of them; each may have as many as it leaves. */
+/* Grant `most` watches of epoll to all jobs together. A job may have as many as it leaves to the others. */
 void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most)
 {
 	pthread_mutex_lock(&supervisor->mutex);
@@ -298,7 +298,7 @@ void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most)
 	pthread_mutex_unlock(&supervisor->mutex);
 }
 
-/* The bytes that the purse of `slot` is charged with. Returns 0, or -ENOENT for a slot that isn't in use. */
+/* How many bytes the purse of `slot` is charged with. Returns 0, or -ENOENT for a slot that isn't in use. */
 int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_bytes)
 {
 	struct lw_listener *listener;

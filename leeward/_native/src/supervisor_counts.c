@@ -1,4 +1,4 @@
-/* The supervisor's counts: which calls each job was refused, how often, and what of it is reported.
+/* The supervisor's counts: which calls each job was refused, how often, and which refusals are reported when.
  *
  * Runs in:  the daemon; lw_count_refusal on the supervisor's thread, the rest on its callers'. All of it under the
  *           supervisor's mutex. supervisor.c explains the whole. */
@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A call that a job hasn't made before is reported at once, a repeated one after this. */
+/* The first refusal of a call is reported at once, repeated ones after this time. */
 #define REPORT_MS 100
 
-/* Where a call is counted: in a place of its own, or with all others where the table is full. */
+/* The counter of a call: its own, or that of all other calls if the table is full. */
 static struct lw_refused *kind_of(struct lw_listener *listener, uint32_t arch, int32_t nr)
 {
 	uint32_t at = ((uint32_t)nr ^ arch >> 24) % LW_SUPERVISOR_KINDS;
@@ -48,7 +48,7 @@ void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *list
 		lw_poke(supervisor->reports);
 }
 
-/* A runner's check of itself is over, and its job has nothing yet: count from zero, and tell of what is refused from
+/* End the check in which a runner tries forbidden calls, before its job has begun: count from zero, and report refusals from
  * now on. Returns 0, or -ENOENT for a slot that isn't in use. */
 int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot)
 {
@@ -77,7 +77,7 @@ static void tell(const struct lw_listener *listener, const struct lw_refused *ki
 	denied->pid = kind->pid;
 }
 
-/* What a job was refused so far. Returns how many entries that took, LW_SUPERVISOR_MOST at most. The mutex is held. */
+/* Fill in what a job was refused so far. Returns the number of entries, at most LW_SUPERVISOR_MOST. The mutex is held. */
 uint32_t lw_tell_refusals(const struct lw_listener *listener, struct lw_denied *ret_denied)
 {
 	uint32_t told = 0;
@@ -106,7 +106,7 @@ int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct
 	return failed;
 }
 
-/* The sum of what `lw_supervisor_counts` would tell. Returns 0, or -ENOENT for a slot that isn't in use. */
+/* The sum of the counts of lw_supervisor_counts. Returns 0, or -ENOENT for a slot that isn't in use. */
 int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total)
 {
 	int failed = -ENOENT;
@@ -141,8 +141,8 @@ static uint32_t report(struct lw_listener *listener, struct lw_denied *ret_denie
 	return told;
 }
 
-/* Hand over what was refused since the last time, summed up by job and call;
- * `ret_denied` has room for LW_SUPERVISOR_MOST. If that was too little the eventfd is
+/* Report what was refused since the last call, summed up by job and system call;
+ * `ret_denied` has room for LW_SUPERVISOR_MOST. If there is more, the eventfd is
  * readable again. Returns 0. */
 int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count)
 {

@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 
-/* One system call of one architecture, as often as a job was refused it. */
+/* How often a job was refused one system call of one architecture. */
 struct lw_refused {
 	uint64_t count;
 	uint64_t unreported;
@@ -21,31 +21,31 @@ struct lw_refused {
 	uint32_t pid;
 };
 
-/* What some listeners are granted together of memory that no resident set shows, in bytes, and of watches. */
+/* What one or several listeners are granted together: memory that no resident set shows, and watches. */
 struct lw_purse {
 	uint64_t limit;
 	uint64_t charged;
-	uint64_t watches;	/* of epoll, that were granted */
-	uint32_t users;		/* listeners that have it */
-	int files;		/* the folder of memory files, not ours; -1 once its owner is gone */
+	uint64_t watches;	/* granted watches of epoll */
+	uint32_t users;		/* listeners that have this purse */
+	int files;		/* the folder of memory files, whose owner closes it; -1 once that has happened */
 };
 
 /* A filter's listener: one job. */
 struct lw_listener {
 	int fd;
 	uint64_t job;
-	uint64_t filled_ms;	/* when the tokens were counted last */
+	uint64_t filled_ms;	/* when tokens were added last */
 	uint32_t tokens;
 	uint32_t slot;
 	uint32_t generation;
 	bool muted;
 	bool watched;		/* false once the last task is gone */
-	bool quiet;		/* its refusals wake nobody, until it is settled */
+	bool quiet;		/* its refusals don't make the eventfd readable until lw_supervisor_end_check */
 	bool unreported;
 	bool owns_purse;
 	struct lw_purse *purse;	/* NULL: it is granted nothing */
-	uint64_t charged;	/* of what the purse is charged with, bytes */
-	uint64_t watches;	/* of the purse's */
+	uint64_t charged;	/* bytes that this listener has charged to the purse */
+	uint64_t watches;	/* watches that this listener has charged to the purse */
 	struct lw_refused kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
 	struct lw_refused other;
 };
@@ -57,18 +57,18 @@ struct lw_supervisor {
 	int wake;		/* to the thread: look at `stopping` */
 	int reports;		/* to Python: drain() has something */
 	bool stopping;
-	uint32_t muted;		/* how many listeners are */
+	uint32_t muted;		/* the number of muted listeners */
 	uint64_t unmute_ms;	/* 0: none is muted */
 	uint64_t report_ms;	/* 0: nothing waits to be reported */
 	struct seccomp_notif *request;
 	struct seccomp_notif_resp *response;
 	size_t request_size;
 	size_t response_size;
-	uint64_t most_watches;	/* of epoll, that all jobs may have together */
+	uint64_t most_watches;	/* watches of epoll that all jobs may have together */
 	uint64_t watches;
 	uint32_t top;		/* slots below it may be in use */
 	uint32_t generation;
-	uint32_t drain_from;	/* the slot where drain() begins, so that none waits for others */
+	uint32_t drain_from;	/* the slot where the next drain begins, so that each job gets its turn */
 	struct lw_listener *listeners[LW_SUPERVISOR_JOBS];
 };
 

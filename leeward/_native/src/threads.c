@@ -42,7 +42,7 @@ int lw_end_thread(int tid)
 	return syscall(SYS_tgkill, getpid(), tid, LEAVE) < 0 ? -errno : 0;
 }
 
-/* When they are gone: the signal does again what it does by default. */
+/* Restore the default action of the signal, when the ended threads are gone. Returns 0 or -errno. */
 int lw_end_no_more(void)
 {
 	struct sigaction action = { .sa_handler = SIG_DFL };
