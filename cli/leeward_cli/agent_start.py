@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from leeward.agents.running import AgentRun
     from leeward.client.process import Process
 
+#: Names that one warning has.
+_SHOWN = 50
 #: Seconds of the longest time that can be set.
 _MOST_S = 366 * 86400
 
@@ -167,7 +169,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
         asking = ApprovedAgent(project)
         request.options["env"] |= asking.environment(request.options["env"])
     return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
-                    (folder, rules_of(settings.exclude, settings.include)), meanwhile)
+                    (folder, rules_of(settings.exclude, settings.include), hiding.repositories), meanwhile)
 
 
 def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:
@@ -279,11 +281,19 @@ def _tell_what_it_left(run: AgentRun) -> None:
     seen = run.no_longer_hidden()
     if seen:
         complain("these names were to be hidden, and came or were replaced while the agent ran, which could read them"
-                 f" until that was seen, or its end came: {', '.join(map(ascii, seen))}")
+                 f" until that was seen, or its end came: {_some(seen)}")
     changed = run.written_outside()
     if changed:
         complain("the agent has changed what programs outside run or obey by themselves; look at these before you use"
-                 f" the project: {', '.join(map(ascii, changed))}")
+                 f" the project: {_some(changed)}")
+
+
+def _some(names: list[str]) -> str:
+    """
+    The first of *names*, of which an agent can have made any number.
+    """
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(ascii, names[:_SHOWN])) + more
 
 
 def _dump(run: AgentRun, socket: str | None, file: str) -> None:

@@ -78,7 +78,7 @@ class ProjectLook:
             os.close(self._pipe)
             found = hiding_plan(self._project, self._rules, self._shown)
             data = memoryview(marshal.dumps((tuple((each.path, each.folder) for each in found.hidden), found.absent,
-                                             found.warnings)))
+                                             found.warnings, found.repositories)))
             while data:
                 data = data[os.write(end, data):]
             os._exit(0)
@@ -93,8 +93,8 @@ class ProjectLook:
             data += piece
         if self._reap():
             return None
-        hidden, absent, warnings = marshal.loads(data)
-        return HidingPlan(tuple(HiddenPath(*each) for each in hidden), absent, warnings)
+        hidden, *others = marshal.loads(data)
+        return HidingPlan(tuple(HiddenPath(*each) for each in hidden), *others)
 
     def _reap(self) -> int:
         """

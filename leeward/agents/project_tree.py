@@ -25,6 +25,10 @@ from leeward.dataclass import dataclass
 #: Files and folders looked at, levels of folders, bytes of a folder's path, links in a row, and hidden paths, at most.
 MAX_FILES, MAX_LEVELS, MAX_PATH, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 2048, 40, 2000
 
+#: Folders of git's that are told, at most.
+MAX_REPOSITORIES = 10_000
+_GIT, _IN_REPOSITORY = ".git", frozenset(("config", "commondir", "gitdir"))
+
 #: What open(2) says of a folder that has gone, or has become a link or a file.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -54,11 +58,14 @@ class HidingPlan:
         hidden: in order, none of them below another.
         absent: paths that patterns without wildcards name and that aren't there: what appears there later is hidden.
         warnings: lines for a person.
+        repositories: folders of git's below the project's own, and files and links that stand for one; and folders that
+            weren't looked at.
     """
 
     hidden: tuple[HiddenPath, ...]
     absent: tuple[str, ...]
     warnings: tuple[str, ...]
+    repositories: tuple[str, ...] = ()
 
 
 def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
@@ -98,6 +105,7 @@ class _TreeSearch:
         self._links: list[str] = []
         self._inodes: set[tuple[int, int]] = set()
         self._warnings: list[str] = []
+        self._repositories: list[str] = []
 
     def walk(self) -> None:
         root = os.open(".", _FOLDER, dir_fd=self._project)
@@ -120,7 +128,8 @@ class _TreeSearch:
                     path.split("/"), False):
                 absent.append(path)
         return HidingPlan(tuple(kept), tuple(dict.fromkeys(absent)),
-                          (*self._warnings, *unfit(self._rules, list(self._fitting))))
+                          (*self._warnings, *unfit(self._rules, list(self._fitting))),
+                          tuple(sorted(self._repositories)))
 
     def _folder(self, descriptor: int, above: list[str], hidden: bool) -> None:
         """
@@ -139,8 +148,11 @@ class _TreeSearch:
             self._left -= len(entries)
             if self._left < 0:
                 raise self._too_many()
+            names = "/".join([entry.name for entry in entries])
+            if above and (".git" in names or _GIT == above[0]):
+                self._note_repository(above, [entry.name for entry in entries])
             # Most folders have files alone that no pattern fits: little is done for each.
-            looked_at = self._rules.last_names.match if hidden or self._may_fit(entries) else None
+            looked_at = self._rules.last_names.match if hidden or self._may_fit(names) else None
             for entry in entries:
                 if looked_at is not None and (hidden or looked_at(entry.name)):
                     self._entry(descriptor, [*above, entry.name], entry.is_dir(follow_symlinks=False),
@@ -150,15 +162,21 @@ class _TreeSearch:
         finally:
             os.close(descriptor)
 
-    def _may_fit(self, entries: list[os.DirEntry[str]]) -> bool:
+    def _may_fit(self, names: str) -> bool:
         """
-        Whether a name of *entries* could fit a pattern.
+        Whether one of a folder's *names* could fit a pattern.
         """
         literals = self._rules.literals
-        if not literals:
-            return True
-        names = "/".join([entry.name for entry in entries])
-        return any(literal in names for literal in literals)
+        return not literals or any(literal in names for literal in literals)
+
+    def _note_repository(self, above: list[str], names: list[str]) -> None:
+        if len(self._repositories) >= MAX_REPOSITORIES:
+            return
+        if _GIT in names:
+            self._repositories.append("/".join([*above, _GIT]))
+        # Of submodules, and of further worktrees.
+        if [_GIT] == above[:1] and above[1:2] in (["modules"], ["worktrees"]) and not _IN_REPOSITORY.isdisjoint(names):
+            self._repositories.append("/".join(above))
 
     def _too_many(self) -> SettingsError:
         return SettingsError(self._shown, "", f"has more than {MAX_FILES} files", "start the agent in a part of it")
@@ -210,6 +228,7 @@ class _TreeSearch:
         """
         self._check_number()
         self._hidden[path] = True
+        self._repositories.append(path)
 
     def _check_number(self) -> None:
         if len(self._hidden) >= MAX_HIDDEN:

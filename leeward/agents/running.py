@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +26,7 @@ from leeward.agents.hiding_watch import HidingWatch
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep
 from leeward.agents.keeping import IDLE_S, SandboxHold
 from leeward.agents.names import names_of
+from leeward.agents.project_tree import MAX_REPOSITORIES, hiding_plan
 from leeward.agents.request import MOST_STAGED, AgentRequest
 from leeward.agents.settings import AgentSettings
 from leeward.agents.written import open_beside, state_folders
@@ -78,8 +79,8 @@ class AgentRun:
         socket: of the daemon; None for the default.
         tell: shows a person a line.
         asking: is told of the sandbox, where a person decides what leaves it.
-        hiding: a descriptor of the project's folder, and what is hidden in it while the agent runs; None to hide no
-            more than there is at the start.
+        hiding: a descriptor of the project's folder, what is hidden in it while the agent runs, and
+            `HidingPlan.repositories` of it; None to hide no more than there is at the start.
         meanwhile: called in a thread of its own while the daemon opens the sandbox, which takes some milliseconds in
             which this process has nothing to do.
 
@@ -89,7 +90,7 @@ class AgentRun:
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
                  registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None,
-                 asking: AgentAsking | None = None, hiding: tuple[int, FileRules] | None = None,
+                 asking: AgentAsking | None = None, hiding: tuple[int, FileRules, Sequence[str]] | None = None,
                  meanwhile: Callable[[], None] = lambda: None) -> None:
         self.asking, self._hiding, self._meanwhile = asking, hiding, meanwhile
         self._watch: HidingWatch | None = None
@@ -134,7 +135,7 @@ class AgentRun:
         raise Busy(f"too many of {self._definition.name} run on {self.project!a:.200} already")
 
     def _set_up(self) -> None:
-        self._before = outside.snapshot(self.project)
+        self._before = outside.snapshot(self.project, () if self._hiding is None else self._hiding[2])
         self._hidden = outside.identities(self.project, self._request.hidden)
         hooks = [(self._definition.hooks, self.settings.hooks)]
         for ours, theirs in hooks:
@@ -146,7 +147,7 @@ class AgentRun:
         self._keeper = SandboxHold(box)
         self._keeper.start()
         if self._hiding is not None:
-            project, rules = self._hiding
+            project, rules, _ = self._hiding
             self._watch = HidingWatch(box, rules, project, self.project, self._request.cwd, self._hidden, (
                 path for path in self._request.hidden if path not in self._hidden), self._tell, self._give_up)
             self._watch.start()
@@ -298,7 +299,17 @@ class AgentRun:
         """
         Paths of the project that programs on the host run by themselves, and that have changed since the start.
         """
-        return outside.changed(self._before, outside.snapshot(self.project))
+        if self._hiding is None:
+            return outside.changed(self._before, outside.snapshot(self.project))
+        project, rules, before = self._hiding
+        try:
+            found = hiding_plan(project, rules, self.project, running=True).repositories
+        except (LeewardError, OSError) as error:
+            self._tell(f"it isn't known which repositories of git the agent has changed or made: {error}")
+            found = ()
+        if len(found) >= MAX_REPOSITORIES > len(before):
+            self._tell(f"the agent has made more than {MAX_REPOSITORIES} repositories of git")
+        return outside.changed(self._before, outside.snapshot(self.project, {*before, *found}))
 
     def no_longer_hidden(self) -> list[str]:
         """

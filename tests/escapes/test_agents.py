@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -231,6 +232,41 @@ def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home
         said = within(home, f"mkdir -p $(dirname {path}); echo evil >{path}")
         assert "obey" in said, path
         assert repr(path.split("/")[0])[1:-1] in said, path
+
+
+REPOSITORY = ("init() { mkdir -p $1/refs $1/objects $1/hooks; echo ref: refs/heads/m >$1/HEAD;"
+              " printf '[core]\\nfsmonitor = touch %s/evil\\n' ~ >$1/config; };")
+
+
+SETTING = 'git -C sub config core.fsmonitor "touch $HOME/evil"'
+NESTED = "git init -q . && git init -q sub && git -C sub commit -q --allow-empty -m x && git add sub"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+@pytest.mark.parametrize(("attack", "named"), [
+    ("init .foo; printf 'gitdir: ./.foo\\n' >.git", ".git"),
+    ("init .foo; ln -s .foo .git", ".git"),
+    (f"{NESTED}; {SETTING}", "sub/.git"),
+    (f"{NESTED}; mkdir .git/modules; mv sub/.git .git/modules/m; echo gitdir: ../.git/modules/m >sub/.git; {SETTING}",
+     ".git/modules/m"),
+])
+@BY_CLIENT
+def test_c387_cannot_make_git_run_something_outside_without_a_notice(home: AgentHome, attack: str, named: str) -> None:
+    """
+    A person's next `git status` in the project obeys the settings of repositories that the agent has made: by a file
+    for `.git`, or below the project, where the index names them.
+    """
+    author = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b;"
+    said = within(home, f"{REPOSITORY} {author} {attack}")
+    assert "obey" in said
+    assert f"'{named}'" in said
+    with control():
+        subprocess.run(["git", "status"], cwd=home.project, capture_output=True, check=False, env={
+            "PATH": os.environ["PATH"], "HOME": str(home.path), "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"})
+        assert (home.path / "evil").exists()
+    said = within(home, "true")  # what was there at the start isn't told again
+    assert "obey" not in said
 
 
 @BY_CLIENT

@@ -126,6 +126,35 @@ def tree(tmp_path):
     return tmp_path
 
 
+def test_repositories_are_told(tree):
+    """
+    At any depth, as folders, files and links, and submodules' own; without the project's, and those in hidden folders.
+    """
+    for path in (".git/modules/m/config", ".git/modules/m/modules/n/config", ".git/worktrees/w/gitdir", ".git/config",
+                 ".git/objects/config", "a/.git", "secrets/.git", "node_modules/q/.git/HEAD", "b/.gitignore"):
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).touch()
+    (tree / "b/.git").symlink_to("../a")
+    assert (".git/modules/m", ".git/modules/m/modules/n", ".git/worktrees/w", "a/.git", "b/.git",
+            "node_modules/q/.git") == plan(tree, ["secrets"]).repositories
+
+
+def test_a_folder_that_is_not_looked_at_is_told_as_one(tree):
+    at = os.open(tree, os.O_PATH)
+    for _ in range(MAX_LEVELS + 2):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_PATH, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    descriptor = os.open(tree, os.O_PATH)
+    try:
+        found = hiding_plan(descriptor, rules_of([], []), running=True)
+    finally:
+        os.close(descriptor)
+    assert ("/".join("d" * (MAX_LEVELS + 1)),) == found.repositories
+
+
 def test_matching_paths_of_a_tree_are_hidden(tree):
     assert {".env", "x/.env.local"} == hidden(tree)
     assert {".env", "x/.env.local", "a/b/c/deep.key", "top.key"} == hidden(tree, ["*.key"])

@@ -71,3 +71,42 @@ def test_a_tree_that_is_deeper_than_calls_is_looked_at(tmp_path: Path) -> None:
 
     assert [".vscode"] == outside.changed(before, outside.snapshot(str(tmp_path)))
     subprocess.run(["rm", "-rf", tmp_path / ".vscode"], check=True)  # which pytest can't
+
+
+def test_what_git_obeys_is_found_in_each_form(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: .real\n")
+    for path in (".real", "a/.git", "link/real"):
+        (tmp_path / path).mkdir(parents=True)
+        (tmp_path / path / "config").write_text("x")
+    (tmp_path / "link/.git").symlink_to("real")
+    there = ["a/.git", "link/.git"]
+    before = outside.snapshot(str(tmp_path), there)
+    assert {".git", *there} <= set(before)
+    (tmp_path / "a/.git/index").touch()  # which git writes with each commit
+    assert [] == outside.changed(before, outside.snapshot(str(tmp_path), there))
+    for path in (".real", "a/.git", "link/real"):
+        (tmp_path / path / "config").write_text("y")
+    assert [".git", "a/.git", "link/.git"] == outside.changed(before, outside.snapshot(str(tmp_path), there))
+    (tmp_path / ".git").unlink()
+    (tmp_path / ".git").mkdir()
+    assert ".git" not in outside.snapshot(str(tmp_path))  # its parts are
+
+
+def test_a_workspace_of_an_editors(tmp_path: Path) -> None:
+    (tmp_path / "x.code-workspace").touch()
+    (tmp_path / "y.sublime-project").touch()
+    assert {"x.code-workspace", "y.sublime-project"} == set(outside.snapshot(str(tmp_path)))
+
+
+def test_no_two_trees_have_one_digest(tmp_path: Path) -> None:
+    """
+    One file's content isn't taken for two files.
+    """
+    folder = tmp_path / ".husky"
+    folder.mkdir(mode=0o755)
+    (folder / "a").write_text("x")
+    (folder / "b").write_text("y")
+    before = outside.snapshot(str(tmp_path))
+    (folder / "b").unlink()
+    (folder / "a").write_text(f"x{(folder / 'a').stat().st_mode:o} 'b' y")
+    assert [".husky"] == outside.changed(before, outside.snapshot(str(tmp_path)))
