@@ -46,7 +46,7 @@ class Canaries:
 
     Attributes:
         token: the secret text; also in the daemon's environment, if the daemon is this run's own.
-        mark: a name that nothing else on this host has.
+        mark: a name that nothing else on this host has. Jobs are given it backwards: their code isn't found by it.
         neighbour: the host's number of a process that a job in another worker has, 0 while there is none.
     """
 
@@ -104,10 +104,11 @@ class Canaries:
         """
         Remove what jobs without a lock have left on this host.
         """
+        of_jobs = self.mark[::-1]
         for folder in ("/tmp", "/var/tmp", "/dev/shm"):
             with contextlib.suppress(OSError):
                 for name in os.listdir(folder):
-                    if name.startswith(self.mark):
+                    if name.startswith(of_jobs):
                         with contextlib.suppress(OSError):
                             os.unlink(f"{folder}/{name}")
 
