@@ -33,6 +33,9 @@ def agent() -> None:
     """
     Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else.
     """
+    from leeward_cli import agent_ends
+
+    agent_ends.settle_home()
 
 
 def registry() -> InstanceRegistry:
@@ -211,7 +214,7 @@ def doctor(socket: str | None, name: str) -> int:
 
 
 def _lasted(seconds: float) -> str:
-    whole = int(seconds)
+    whole = max(0, int(seconds))  # the clock may have been set back
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 

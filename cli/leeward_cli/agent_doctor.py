@@ -19,6 +19,7 @@ from leeward.agents.request import AgentOptions, request_of
 from leeward.agents.settings import AgentSettings
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
+from leeward.outcome import Outcome
 from leeward_cli import agent_start
 
 #: Seconds that a program may take to say its version.
@@ -99,4 +100,10 @@ def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
     except (LeewardError, OSError) as error:
         return False, "sandbox", str(error)
     said = (got.stdout_text or got.stderr_text).strip().splitlines()
-    return got.exit_code == 0, "sandbox", ascii(said[0] if said else f"exit status {got.exit_code}")[1:-1]
+    text = ascii(said[0] if said else "it runs")[1:-1]
+    if got.ok:
+        return True, "sandbox", text
+    # By itself: it runs, and has no such option. By a limit, a signal, or what couldn't be executed: it doesn't.
+    if Outcome.FINISHED is got.outcome and got.exit_code < 126:
+        return True, "sandbox", f"it runs; --version ends with status {got.exit_code}: {text}"
+    return False, "sandbox", f"{text}: {got!r:.200}"

@@ -39,6 +39,15 @@ def registry() -> InstanceRegistry:
     return found
 
 
+def settle_home() -> None:
+    """
+    Without HOME, or with a relative one, it is what the system's list of users says, as for shells.
+    """
+    if not os.environ.get("HOME", "").startswith("/"):
+        os.environ.pop("HOME", None)
+        os.environ["HOME"] = os.path.expanduser("~")
+
+
 @contextmanager
 def ending_by_signals() -> Iterator[Callable[[], None]]:
     """

@@ -33,7 +33,14 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
     except OSError as error:
         raise BadRequest(f"{path!a:.200} is no folder: {os.strerror(error.errno or 0).lower()}") from None
     try:
-        yield os.readlink(f"/proc/self/fd/{fd}"), fd
+        try:
+            project = os.readlink(f"/proc/self/fd/{fd}")
+            project.encode()
+        except OSError as error:  # a path that is longer than the kernel tells
+            raise BadRequest(f"{path!a:.200} can't be used: {os.strerror(error.errno or 0).lower()}") from None
+        except UnicodeEncodeError:
+            raise BadRequest(f"{path!a:.200} can't be used: its path isn't UTF-8") from None
+        yield project, fd
     finally:
         os.close(fd)
 

@@ -53,6 +53,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
     Raises:
         UsageError: nothing has begun.
     """
+    agent_ends.settle_home()
     here = os.isatty(0) and os.isatty(1)
     on_terminal = here if terminal is None else terminal
     if terminal and not here:
@@ -67,9 +68,9 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                egress, "approved" if approved else profile, approved)
     with agent_ends.ending_by_signals() as ignore:
         try:
-            with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held,
-                  _UndoneQuietly(run := _prepared(name, project, folder, options, trust_project, rebuild, socket, held,
-                                                  _import_terminal if on_terminal else _import_passing), ignore)):
+            with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held):
+                run = held.enter_context(_prepared(name, project, folder, options, trust_project, rebuild, socket, held,
+                                                   _import_terminal if on_terminal else _import_passing, ignore))
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
                     return (_changes(run, applied) if overlay else _asked(run) if approved else 0) or status
@@ -80,22 +81,6 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         _dump(run, socket, dump_network_access)
         except AskedToEnd as ended:
             return 128 + int(ended.args[0])
-
-
-class _UndoneQuietly(contextlib.AbstractContextManager["AgentRun"]):
-    """
-    *run* as a context, with signals ignored while it is undone: a second Ctrl-C doesn't leave half of it.
-    """
-
-    def __init__(self, run: AgentRun, ignore: Any) -> None:
-        self._run, self._ignore = run, ignore
-
-    def __enter__(self) -> AgentRun:
-        return self._run.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._ignore()
-        self._run.__exit__(*error)
 
 
 def library_of(text: str) -> LibraryFolder:
@@ -136,13 +121,15 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
 
 
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
-              socket: str | None, held: contextlib.ExitStack, meanwhile: Callable[[], None]) -> AgentRun:
+              socket: str | None, held: contextlib.ExitStack, meanwhile: Callable[[], None],
+              ignore: Callable[[], None]) -> AgentRun:
     """
     What is to run, decided; nothing has begun.
 
     Args:
         asked: the values of AgentOptions.
         meanwhile: of AgentRun.
+        ignore: called before it is undone: a second Ctrl-C doesn't leave half of it.
     """
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
@@ -168,8 +155,10 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
 
         asking = ApprovedAgent(project)
         request.options["env"] |= asking.environment(request.options["env"])
-    return AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
-                    (folder, rules_of(settings.exclude, settings.include), hiding.repositories), meanwhile)
+    run = AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
+                   (folder, rules_of(settings.exclude, settings.include), hiding.repositories), meanwhile)
+    run.undoing = ignore
+    return run
 
 
 def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:

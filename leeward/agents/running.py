@@ -64,12 +64,6 @@ class AgentAsking(Protocol):
         """
 
 
-class HookFailed(LeewardError):
-    """
-    A hook of the set-up failed, and so there is no agent.
-    """
-
-
 class AgentRun:
     """
     A context: the agent's sandbox, ready for its process.
@@ -85,6 +79,7 @@ class AgentRun:
             which this process has nothing to do.
 
     Attributes:
+        undoing: called before it is undone, however far it got.
         given_up: it was ended, since a name that it was not to see couldn't be hidden.
     """
 
@@ -105,6 +100,7 @@ class AgentRun:
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
         self.given_up = False
+        self.undoing: Callable[[], None] = lambda: None
 
     @property
     def name(self) -> str:
@@ -115,12 +111,14 @@ class AgentRun:
         try:
             self._set_up()
         except BaseException:
+            self.undoing()
             self._tear_down()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
+        self.undoing()
         self._tear_down()
 
     # --- beginning ------------------------------------------------------------------
@@ -242,24 +240,18 @@ class AgentRun:
             box.files.write(target, content)
 
     def _on_host(self, line: str, seconds: float) -> None:
-        import subprocess  # most starts have no hook
+        from leeward.agents.host_hooks import run_hook  # most starts have none
 
-        try:
-            done = subprocess.run(["/bin/sh", "-c", line], cwd=self.project, stdin=subprocess.DEVNULL, timeout=seconds,
-                                  env={**self._environ, "LEEWARD_AGENT": self._definition.name,
-                                       "LEEWARD_INSTANCE": self.name}, check=False)
-        except subprocess.TimeoutExpired:
-            raise HookFailed(f"hook {line!a:.200} took longer than {seconds:g} s") from None
-        except OSError as error:
-            raise HookFailed(f"hook {line!a:.200}: {(error.strerror or str(error)).lower()}") from None
-        if done.returncode:
-            raise HookFailed(f"hook {line!a:.200} ended with status {done.returncode}")
+        run_hook(line, self.project, {**self._environ, "LEEWARD_AGENT": self._definition.name,
+                                      "LEEWARD_INSTANCE": self.name}, seconds)
 
     def _inside(self, box: Sandbox, what: str, line: str) -> None:
         got = box.shell(line, cwd=self._request.cwd, timeout=_INSIDE_S)
         if got.exit_code:
             said = (got.stderr_text or got.stdout_text).strip()[-2000:]
             why = f": {said!a}" if said else ""
+            from leeward.agents.host_hooks import HookFailed
+
             raise HookFailed(f"{what}: {line!a:.200} ended with status {got.exit_code}{why}")
 
     # --- the agent ------------------------------------------------------------------
@@ -344,6 +336,8 @@ class AgentRun:
             held.remove()
 
     def _clean_up(self, line: str) -> bool:
+        from leeward.agents.host_hooks import HookFailed
+
         try:
             self._on_host(line, CLEANUP_S)
         except HookFailed as error:
@@ -361,14 +355,14 @@ def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str
     """
     done = []
     for held in registry.reap():
-        import subprocess  # most starts find nothing
+        from leeward.agents.host_hooks import HookFailed  # most starts find nothing
 
         instance = held.instance
         whole = True
         for step in reversed(instance.undo):
             try:
                 _undo(step, instance, socket)
-            except (DaemonError, OSError, subprocess.SubprocessError, HookFailed) as error:
+            except (DaemonError, OSError, HookFailed) as error:
                 whole = step.kind == "hook" and whole  # a hook is tried once: it may never succeed
                 tell(f"clean-up of {instance.name}: {error}")
         done.append(instance.name)
@@ -384,14 +378,10 @@ def _undo(step: UndoStep, instance: Instance, socket: str | None) -> None:
         with contextlib.suppress(SandboxOver, DaemonAway):  # it went with its daemon
             Sandbox.attach(step.what, socket=str(client_socket(socket))).close()  # as text: no daemon is started for it
     elif step.kind == "hook":
-        import subprocess
+        from leeward.agents.host_hooks import run_hook
 
-        folder = instance.project if os.path.isdir(instance.project) else "/"
-        done = subprocess.run(["/bin/sh", "-c", step.what], cwd=folder, stdin=subprocess.DEVNULL, timeout=CLEANUP_S,
-                              env={**os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name},
-                              check=False)
-        if done.returncode:
-            raise HookFailed(f"hook {step.what!a:.200} ended with status {done.returncode}")
+        run_hook(step.what, instance.project if os.path.isdir(instance.project) else "/", {
+            **os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name}, CLEANUP_S)
 
 
 def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iterator[tuple[Instance, dict[str, Any]]]:

@@ -10,10 +10,16 @@ from __future__ import annotations
 import os
 import stat
 
-from leeward.errors import Unsupported
+from leeward.errors import LeewardError, Unsupported
 
 #: Bytes of such a file, at most.
 MAX_STATE = 1 << 20
+
+
+class StateNotWritten(LeewardError):
+    """
+    The user's state can't be written: no space is left, say.
+    """
 
 
 def own_folder(folder: str) -> str:
@@ -23,8 +29,12 @@ def own_folder(folder: str) -> str:
     Raises:
         Unsupported: others may enter or own it.
     """
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    about = os.stat(folder)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        about = os.stat(folder)
+    except OSError as error:
+        raise Unsupported("a folder for the state of agents", have=f"{folder!a}: {(error.strerror or '').lower()}",
+                          need="one that can be made", cure="set XDG_STATE_HOME to a folder of yours") from None
     if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
         raise Unsupported("a folder for the state of agents", have=f"{folder!a}, which others may enter or own",
                           need="one of this user's with mode 0700", cure=f"chmod 700 {folder!a}")
@@ -37,7 +47,18 @@ def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) 
 
     Args:
         lasting: it is there after a crash of the machine as well; writing then waits for the disk.
+
+    Raises:
+        StateNotWritten: what was there before is there still.
     """
+    try:
+        _write(folder, name, content, lasting)
+    except OSError as error:
+        raise StateNotWritten(f"{os.path.join(folder, name)!a} can't be written:"
+                              f" {(error.strerror or str(error)).lower()}") from None
+
+
+def _write(folder: str, name: str, content: bytes, lasting: bool) -> None:
     # `tempfile` imports more than all else here together.
     path = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

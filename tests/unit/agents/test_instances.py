@@ -4,6 +4,7 @@ The registry: who runs, who was killed, and what has to be undone.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, parse_instance
 from leeward.agents.names import instance_name, names_of
+from leeward.agents.state_files import StateNotWritten
 from leeward.errors import BadRequest, Busy, Unsupported
 
 PROJECT = b"/home/me/p\xff"
@@ -266,3 +268,27 @@ def test_any_content_is_an_instance_or_a_value_error(content):
         return
     assert isinstance(found, Instance)
     assert all(isinstance(step, UndoStep) for step in found.undo)
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, registry, monkeypatch):
+    """
+    No instance is half claimed, and one that runs keeps its file.
+    """
+    held = registry.claim(instance())
+
+    def full(fd):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StateNotWritten, match="no space left"):
+        held.record(replace(held.instance, undo=(UndoStep("hook", "x"),)))
+    with pytest.raises(StateNotWritten, match="no space left"):
+        registry.claim(replace(instance(number=1), undo=(UndoStep("hook", "x"),)))
+    assert [held.instance] == registry.running()
+    held.remove()
+    assert [] == os.listdir(tmp_path / "state/instances")
+
+
+def test_a_state_folder_that_cannot_be_made():
+    with pytest.raises(Unsupported, match="XDG_STATE_HOME"):
+        InstanceRegistry("/proc/none/state")

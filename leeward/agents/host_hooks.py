@@ -1,0 +1,92 @@
+"""
+Hooks on the host: lines of a person's shell, before and after an agent.
+
+Runs in:   the caller's program, with the caller's rights.
+Leaves:    what a hook has started in the background and that isn't its child any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+
+from leeward.errors import LeewardError
+
+#: Seconds that a hook's processes have to end after SIGTERM.
+_END_S = 2.0
+#: Processes of one hook that are ended, at most.
+_MOST = 500
+
+
+class HookFailed(LeewardError):
+    """
+    A hook failed. One of the set-up's means that there is no agent.
+    """
+
+
+def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float) -> None:
+    """
+    Run *line* by `/bin/sh` in *folder*. If it takes longer than *seconds*, or this call is interrupted, it is ended
+    with its children: a set-up doesn't go on while it is cleaned up. It stays in the terminal's foreground, since it
+    may ask for a password there.
+
+    Raises:
+        HookFailed: it ended with another status than 0, took too long, or can't be run.
+    """
+    try:
+        process = subprocess.Popen(["/bin/sh", "-c", line], cwd=folder, stdin=subprocess.DEVNULL, env=dict(environ))
+    except OSError as error:
+        raise HookFailed(f"hook {line!a:.200}: {(error.strerror or str(error)).lower()}") from None
+    try:
+        status = process.wait(seconds)
+    except BaseException as error:
+        _end(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise HookFailed(f"hook {line!a:.200} took longer than {seconds:g} s") from None
+        raise
+    if status:
+        raise HookFailed(f"hook {line!a:.200} ended with status {status}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        waiting, until = select.poll(), time.monotonic() + _END_S
+        held = set[int]()
+        for pid in _family(process.pid):
+            # Its end is seen by the descriptor, whoever is its parent then; a set-id program's isn't ours to end.
+            with contextlib.suppress(OSError):
+                held.add(os.pidfd_open(pid))
+        for each in held:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(each, number)
+            waiting.register(each, select.POLLIN)
+        left = set(held)
+        while left and (seconds := until - time.monotonic()) > 0:
+            for each, _ in waiting.poll(seconds * 1000):
+                waiting.unregister(each)
+                left.discard(each)
+        for each in held:
+            os.close(each)
+        if not left:
+            break
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)
+
+
+def _family(pid: int) -> list[int]:
+    """
+    The process, which isn't reaped yet, and its descendants; by proc_pid_task(5), `children`.
+    """
+    found = [pid]
+    for each in found:
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{each}/task/{each}/children",
+                                                            encoding="ascii") as file:
+            found += map(int, file.read().split())
+        if len(found) > _MOST:
+            break
+    return found[:_MOST]
