@@ -8,6 +8,7 @@ Runs in:   the CLI, by click. The user waits for the agent: no other command is 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -39,6 +40,12 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
     return [name for name in definition_names(config_home(os.environ)) if name.startswith(begun)]
 
 
+def _started(*words: Any, **options: Any) -> int:
+    from leeward_cli import agent_start
+
+    return agent_start.start(*words, **options)
+
+
 @click.command("start", cls=_Start)
 @SOCKET
 @click.option("--debug", is_flag=True, help="A shell in place of the agent, in the same sandbox.")
@@ -63,16 +70,15 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
 @click.argument("name", metavar="AGENT", shell_complete=known_agents)
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
-def start(name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
+@click.pass_obj
+def start(act: Callable[..., int] | None, /, name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
     """
     Start AGENT on the project PATH, and be its terminal until it ends.
 
     ARGUMENTS are the agent's. The exit status is its own; 130, 143 or 129 after SIGINT, SIGTERM or SIGHUP.
     """
-    from leeward_cli import agent_start
-
     try:
-        return agent_start.start(name, path, arguments, **options)
+        return (act or _started)(name, path, arguments, **options)
     except UsageError as error:
         raise click.UsageError(str(error)) from None
 

@@ -7,6 +7,7 @@ Runs in:   the CLI. A group that must start fast is run without the others, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -14,12 +15,15 @@ from leeward.errors import LeewardError
 from leeward_cli.job import complain
 
 
-def run_group(group: click.Group, argv: Sequence[str]) -> int:
+def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> int:
     """
     Run the command of *group* in *argv*; return the exit status.
+
+    Args:
+        passed: to commands that ask for it, by `click.pass_obj`.
     """
     try:
-        status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False)
+        status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False, obj=passed)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -33,10 +37,10 @@ def run_group(group: click.Group, argv: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def run_alone(command: click.Command, argv: Sequence[str]) -> int:
+def run_alone(command: click.Command, argv: Sequence[str], passed: Any = None) -> int:
     """
-    Run *command*, the first word of *argv*, as a `leeward` with this one command would.
+    Run *command*, the first word of *argv*, as a `leeward` with this one command would; *passed* as above.
     """
     group = click.Group("leeward", {command.name or "": command},
                         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-    return run_group(group, argv)
+    return run_group(group, argv, passed)

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given is not None:
             return _serve(given)
     if command == "agent":
-        status = _agent(argv)
+        # A copy of this process is only made where it is known to have no other thread.
+        status = _agent(argv, arguments is None and "--help" not in options and "-h" not in options)
         if arguments is None and argv[1:2] == ["start"]:
             _leave(status)
         return status
@@ -54,9 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _agent(argv: list[str]) -> int:
+def _agent(argv: list[str], forked: bool) -> int:
     """
     By click, without the other groups; `start`, for which somebody waits, without the other commands.
+
+    Args:
+        forked: a copy of this process may read the line of a start.
     """
     if argv[1:2] != ["start"]:
         from leeward_cli.agent import agent
@@ -65,10 +69,9 @@ def _agent(argv: list[str]) -> int:
         return run_alone(agent, argv)
     gc.disable()  # until an agent is started, which enables it: what is imported stays
     try:
-        from leeward_cli.agent_start_command import alone
-        from leeward_cli.groups import run_alone
+        from leeward_cli.agent_line import by_click, run
 
-        return run_alone(alone, argv)
+        return run(argv) if forked else by_click(argv)
     finally:
         gc.enable()
 

@@ -17,8 +17,8 @@ from leeward.spec.sizes import parse_size
 #: Items of an array or a table, and characters of a text, at most.
 MAX_ITEMS, MAX_TEXT = 500, 4096
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)")
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"  # compiled where a file has such a value, which most have not
+_DURATION = r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)"
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 #: Raises ValueError with what a value must be.
@@ -94,7 +94,7 @@ def size(value: Any) -> int:
 
 
 def duration(value: Any) -> float:
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    found = re.fullmatch(_DURATION, value) if isinstance(value, str) else None
     seconds = float(found[1]) * _SECONDS[found[2]] if found else value
     if type(seconds) not in (int, float) or not 0 < seconds <= 366 * 86400:
         raise ValueError('must be seconds, or a time such as "90m", of a year at most')
@@ -102,13 +102,13 @@ def duration(value: Any) -> float:
 
 
 def variable(value: Any) -> str:
-    if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
+    if not isinstance(value, str) or not re.fullmatch(_VARIABLE, value):
         raise ValueError("must be the name of a variable: letters, digits and underscores")
     return value
 
 
 def variable_pattern(value: Any) -> str:
-    if not isinstance(value, str) or not _VARIABLE.fullmatch(value.removesuffix("*") or "-"):
+    if not isinstance(value, str) or not re.fullmatch(_VARIABLE, value.removesuffix("*") or "-"):
         raise ValueError('must be the name of a variable, or the beginning of one and "*"')
     return value
 
@@ -117,7 +117,7 @@ def variables(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > MAX_ITEMS:
         raise ValueError(f"must be a table of at most {MAX_ITEMS} texts")
     for name, each in value.items():
-        if not _VARIABLE.fullmatch(name):
+        if not re.fullmatch(_VARIABLE, name):
             raise ValueError(f"{name!a:.60} is no name of a variable")
         text(each)
     return dict(value)

@@ -12,13 +12,15 @@ import re
 from collections.abc import Mapping
 
 #: A dollar that stands for itself is written twice.
-_VARIABLE = re.compile(r"\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_VARIABLE = r"\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})"
 
 
 def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """
     *text* with the values of variables in their places, and the names of those that aren't set: these stay as they are.
     """
+    if "$" not in text:
+        return text, ()
     missing: dict[str, None] = {}
 
     def value(found: re.Match[str]) -> str:
@@ -30,14 +32,14 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
             return found[0]
         return environ[name]
 
-    return _VARIABLE.sub(value, text), tuple(missing)
+    return re.sub(_VARIABLE, value, text), tuple(missing)
 
 
 def variables_of(text: str) -> tuple[str, ...]:
     """
     The names of the variables that *text* would get the values of, in order.
     """
-    return tuple(dict.fromkeys(found[1] or found[2] for found in _VARIABLE.finditer(text) if found[0] != "$$"))
+    return tuple(dict.fromkeys(found[1] or found[2] for found in re.finditer(_VARIABLE, text) if found[0] != "$$"))
 
 
 def absolute(path: str, base: str, home: str) -> str:

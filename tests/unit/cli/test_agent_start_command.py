@@ -5,15 +5,21 @@ The command line of `leeward agent start`.
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from leeward_cli import agent_start, passing
+from leeward.agents.forked import ForkedAnswer
+from leeward.errors import BadRequest
+from leeward_cli import agent_line, agent_start, passing
 from leeward_cli.main import main
+from leeward_cli.options import UsageError
 
 NOTHING: dict[str, Any] = {
     "path": ".", "arguments": (), "socket": None, "debug": False, "overlay": False, "applied": None, "approved": False,
@@ -64,6 +70,86 @@ def test_an_invalid_line_starts_nothing(argv: list[str], started: list[dict[str,
     assert 2 == main(["agent", "start", *argv])
     assert not started
     assert "Error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("argv", "given"), RIGHT, ids=[" ".join(argv) for argv, _ in RIGHT])
+def test_a_copy_of_the_process_reads_the_same_parameters(argv: list[str], given: dict[str, Any]) -> None:
+    words, options = ForkedAnswer(lambda: agent_line.parameters(["agent", "start", *argv])).take()
+    assert NOTHING | {"name": "claude"} | given == {**dict(zip(("name", "path", "arguments"), words, strict=True)),
+                                                    **options}
+
+
+@pytest.mark.parametrize("argv", [*WRONG, ["--help"]], ids=" ".join)
+def test_a_copy_of_the_process_says_nothing_of_an_invalid_line(argv: list[str],
+                                                               capfd: pytest.CaptureFixture[str]) -> None:
+    assert ForkedAnswer(lambda: agent_line.parameters(["agent", "start", *argv])).take() is None
+    assert ("", "") == capfd.readouterr()
+
+
+def test_a_start_is_in_the_process_that_had_its_line_read(started: list[dict[str, Any]],
+                                                          capfd: pytest.CaptureFixture[str]) -> None:
+    assert 7 == agent_line.run(["agent", "start", "claude", "--raw"])
+    assert [NOTHING | {"name": "claude", "raw": True}] == started
+    assert ("", "") == capfd.readouterr()
+
+
+def test_a_start_whose_copy_was_killed_is_read_by_click(started: list[dict[str, Any]],
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = ForkedAnswer.__init__
+
+    def kill(self: ForkedAnswer, work: Any) -> None:
+        begun(self, work)
+        os.kill(self.copy, signal.SIGKILL)
+
+    monkeypatch.setattr(ForkedAnswer, "__init__", kill)
+    assert 7 == agent_line.run(["agent", "start", "claude", "--raw"])
+    assert [NOTHING | {"name": "claude", "raw": True}] == started
+
+
+@pytest.mark.parametrize("argv", WRONG, ids=" ".join)
+def test_an_invalid_line_is_explained_once(argv: list[str], started: list[dict[str, Any]],
+                                           capfd: pytest.CaptureFixture[str]) -> None:
+    assert 2 == agent_line.run(["agent", "start", *argv])
+    assert not started
+    assert 1 == capfd.readouterr().err.count("Error: ")
+
+
+ENDS: tuple[tuple[BaseException, int, str], ...] = (
+    (UsageError("--rebuild: nothing"), 2, """Usage: leeward agent start [OPTIONS] AGENT [PATH] [-- ARGUMENTS...]
+Try 'leeward agent start --help' for help.
+
+Error: --rebuild: nothing
+"""),
+    (BadRequest("no such folder"), 1, "leeward: no such folder\n"),
+)
+
+
+@pytest.mark.parametrize("run", [agent_line.run, agent_line.by_click])
+@pytest.mark.parametrize(("error", "status", "said"), ENDS, ids=["usage", "refused"])
+def test_a_refused_start_is_explained_alike_whoever_read_the_line(
+        run: Callable[[list[str]], int], error: Exception, status: int, said: str, monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str]) -> None:
+    calls: list[int] = []
+
+    def start(*_words: object, **_options: object) -> int:
+        calls.append(1)
+        raise error
+
+    monkeypatch.setattr(agent_start, "start", start)
+    assert status == run(["agent", "start", "claude"])
+    assert ("", said) == capfd.readouterr()
+    assert [1] == calls
+
+
+@pytest.mark.parametrize("run", [agent_line.run, agent_line.by_click])
+def test_ctrl_c_ends_the_command_by_its_signal(run: Callable[[list[str]], int],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_words: object, **_options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(agent_start, "start", start)
+    monkeypatch.setattr("leeward_cli.main.die_by", lambda name: (name, 130)[1])
+    assert 130 == run(["agent", "start", "claude"])
 
 
 def test_a_start_imports_no_other_command() -> None:

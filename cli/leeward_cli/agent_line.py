@@ -1,0 +1,88 @@
+"""
+`leeward agent start`: click reads the command line in a copy of this process, which imports what a start needs.
+
+Runs in:   the CLI. The user waits for the agent: both take some 15 ms, and are done at the same time.
+Stands if: the copy gives no parameters: a line that is wrong, a shell that asks for completions, no process to be had.
+           Then click reads the line here, and says what there is to say.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from leeward.agents.forked import ForkedAnswer
+from leeward.errors import LeewardError
+from leeward_cli.options import UsageError
+
+
+def run(argv: Sequence[str]) -> int:
+    """
+    Run `agent start` in *argv*; return the exit status. This is a process without another thread.
+    """
+    try:
+        return _run(argv)
+    except LeewardError as error:
+        from leeward_cli.job import complain
+
+        complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        from leeward_cli.main import die_by
+
+        return die_by("SIGINT")
+
+
+def _run(argv: Sequence[str]) -> int:
+    line = ForkedAnswer(lambda: parameters(argv))
+    try:
+        from leeward_cli import agent_start
+
+        agent_start.import_what_follows()
+        given = line.take()
+    finally:
+        line.close()
+    if given is None:
+        return by_click(argv)
+    words, options = given
+    try:
+        return agent_start.start(*words, **options)
+    except UsageError as error:
+        return by_click(argv, _refusal(error))
+
+
+def by_click(argv: Sequence[str], act: Any = None) -> int:
+    """
+    Run `agent start` in *argv*, without the other commands.
+
+    Args:
+        act: called in place of the start.
+    """
+    from leeward_cli.agent_start_command import alone
+    from leeward_cli.groups import run_alone
+
+    return run_alone(alone, argv, act)
+
+
+def parameters(argv: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """
+    What a start is called with for *argv*; None where click refuses it or shows something, which isn't shown. In the
+    copy: nothing is written by this process from here on.
+    """
+    sys.stdout = sys.stderr = None  # as where both were closed at the start
+    found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def keep(*words: Any, **options: Any) -> int:
+        found.append((words, options))
+        return 0
+
+    by_click(argv, keep)
+    return found[0] if found else None
+
+
+def _refusal(error: UsageError) -> Any:
+    def refuse(*_words: Any, **_options: Any) -> int:
+        raise error
+
+    return refuse
