@@ -30,6 +30,7 @@ from leeward_cli import agent_ends, agent_project
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.job import complain
 from leeward_cli.options import UsageError
+from leeward_cli.terminal_size import size
 
 if TYPE_CHECKING:
     from leeward.agents.layer import Layer
@@ -70,7 +71,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         try:
             with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held):
                 run = held.enter_context(_prepared(name, project, folder, options, trust_project, rebuild, socket, held,
-                                                   _import_terminal if on_terminal else _import_passing, ignore))
+                                                   ignore))
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
                     return (_changes(run, applied) if overlay else _asked(run) if approved else 0) or status
@@ -129,14 +130,12 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
 
 
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
-              socket: str | None, held: contextlib.ExitStack, meanwhile: Callable[[], None],
-              ignore: Callable[[], None]) -> AgentRun:
+              socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
     """
     What is to run, decided; nothing has begun.
 
     Args:
         asked: the values of AgentOptions.
-        meanwhile: of AgentRun.
         ignore: called before it is undone: a second Ctrl-C doesn't leave half of it.
     """
     definition = load_definition(name, config_home(os.environ))
@@ -164,7 +163,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
         asking = ApprovedAgent(project)
         request.options["env"] |= asking.environment(request.options["env"])
     run = AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
-                   (folder, rules_of(settings.exclude, settings.include), hiding.repositories), meanwhile)
+                   (folder, rules_of(settings.exclude, settings.include), hiding.repositories))
     run.undoing = ignore
     return run
 
@@ -188,14 +187,6 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     return found
 
 
-def _import_terminal() -> None:
-    import leeward_cli.terminal  # noqa: F401
-
-
-def _import_passing() -> None:
-    import leeward_cli.passing  # noqa: F401
-
-
 def _plain(text: str) -> str:
     return ascii(text)[1:-1]
 
@@ -206,11 +197,11 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
     """
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
+    process = run.start(debug, size() if on_terminal else None, env)
     if on_terminal:
-        from leeward_cli.terminal import attend, size
+        from leeward_cli.terminal import attend  # while the program starts
     else:
         from leeward_cli.passing import pass_on
-    process = run.start(debug, size() if on_terminal else None, env)
     # `main` has put it off; from here on this may last for days. What was imported stays: to look through it would take
     # 4 ms of the processor on which the agent starts.
     gc.freeze()

@@ -29,6 +29,7 @@ from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward_cli.interrupts import AskedToEnd
+from leeward_cli.terminal_size import size
 
 #: Keys that are read at once.
 _READ = 1 << 16
@@ -124,17 +125,6 @@ def _forget_answers() -> None:
         if _ANSWER in last:
             wait = _QUIET_S
         last = last[-len(_ANSWER):]
-
-
-def size() -> tuple[int, int]:
-    """
-    Rows and columns of our terminal; 24 and 80 where it doesn't know.
-    """
-    try:
-        columns, rows = os.get_terminal_size(1)
-    except OSError:
-        columns, rows = 0, 0
-    return rows or 24, columns or 80
 
 
 def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:

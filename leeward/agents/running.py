@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -75,8 +74,6 @@ class AgentRun:
         asking: is told of the sandbox, where a person decides what leaves it.
         hiding: a descriptor of the project's folder, what is hidden in it while the agent runs, and
             `HidingPlan.repositories` of it; None to hide no more than there is at the start.
-        meanwhile: called in a thread of its own while the daemon opens the sandbox, which takes some milliseconds in
-            which this process has nothing to do.
 
     Attributes:
         undoing: called before it is undone, however far it got.
@@ -85,9 +82,9 @@ class AgentRun:
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
                  registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None,
-                 asking: AgentAsking | None = None, hiding: tuple[int, FileRules, Sequence[str]] | None = None,
-                 meanwhile: Callable[[], None] = lambda: None) -> None:
-        self.asking, self._hiding, self._meanwhile = asking, hiding, meanwhile
+                 asking: AgentAsking | None = None,
+                 hiding: tuple[int, FileRules, Sequence[str]] | None = None) -> None:
+        self.asking, self._hiding = asking, hiding
         self._watch: HidingWatch | None = None
         self._definition, self.settings, self._request = definition, settings, request
         self.project, self._registry, self._environ, self._tell, self._socket = (project, registry, environ, tell,
@@ -211,7 +208,6 @@ class AgentRun:
             "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]},
             **{**options, "mounts": self._mounts})
         try:
-            threading.Thread(target=self._meanwhile, daemon=True).start()
             assert self.box.id
         except BaseException:
             self.box.close()

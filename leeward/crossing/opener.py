@@ -43,7 +43,7 @@ DEADLINE_S = 5
 
 #: Seconds without an order before the next child is made: its birth takes 3 ms of a processor, which the sandbox that
 #: is being opened needs until then. An order that comes earlier has a child made for it.
-CALM_S = 0.02
+CALM_S = 0.006
 
 #: User namespaces that are kept for the next sandbox of the same user in the same worker: to make one takes 13 ms.
 MOST_MAPS = 64
