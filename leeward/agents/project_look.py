@@ -57,4 +57,5 @@ class ProjectLook:
 
     def _look(self) -> tuple[Any, ...]:
         found = hiding_plan(self._project, self._rules, self._shown)
-        return tuple((each.path, each.folder) for each in found.hidden), found.absent, found.warnings, found.repositories
+        hidden = tuple((each.path, each.folder) for each in found.hidden)
+        return hidden, found.absent, found.warnings, found.repositories
