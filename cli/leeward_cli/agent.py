@@ -186,17 +186,19 @@ def _signal(running: InstanceRegistry, found: Instance) -> None:
 def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
     """
     Show the commands that ran in the sandbox of INSTANCE and how they ended: exit statuses, limits, refused calls.
+
+    INSTANCE may have ended, as long as the daemon that it had still runs.
     """
-    found = registry().find(name)
+    sandbox = registry().sandbox_of(name)
     path = client_socket(socket)
     if network:
         from leeward_cli import egress_log
 
-        egress_log.show(path, found.sandbox, follow, False)
+        egress_log.show(path, sandbox, follow, False)
     else:
         from leeward_cli import logs as shown
 
-        shown.show(path, found.sandbox, follow, False)
+        shown.show(path, sandbox, follow, False)
 
 
 @agent.command()

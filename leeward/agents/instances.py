@@ -13,9 +13,11 @@ Source:    flock(2): a lock belongs to the open file, and ends with its last des
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,13 +25,16 @@ from leeward.agents.errors import printable
 from leeward.agents.names import is_instance_name
 from leeward.agents.state_files import own_folder, read_state, write_at_once
 from leeward.dataclass import dataclass, names
-from leeward.errors import BadRequest, Busy
+from leeward.errors import BadRequest, Busy, LeewardError
 
 #: Of UndoStep.
 UNDO_KINDS = ("sandbox", "hook")
 
-#: Steps of one instance, at most.
-MAX_STEPS = 1000
+#: Steps of one instance, and instances whose end is remembered, at most.
+MAX_STEPS, MAX_ENDED = 1000, 64
+#: Below the registry's folder: a file for each that has ended, with its sandbox's id.
+_ENDED = "ended"
+_SANDBOX = re.compile(r"[0-9a-z]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,11 @@ class HeldInstance:
 
     def remove(self) -> None:
         """
-        Everything is undone: the file and the lock go.
+        Everything is undone: the file and the lock go. Its sandbox's id is remembered for `leeward agent logs`.
         """
+        if self.instance.sandbox:
+            with contextlib.suppress(LeewardError, OSError):  # a convenience
+                _remember(os.path.join(self._folder, _ENDED), self.instance)
         for ending in ("json", "lock"):
             try:
                 os.unlink(os.path.join(self._folder, f"{self.instance.name}.{ending}"))
@@ -186,6 +194,26 @@ class InstanceRegistry:
         raise BadRequest(f"{text!a:.120} is {'several of' if found else 'none of'} the agents that run"
                          + (f": {names}" if names else ", of which there is none"))
 
+    def sandbox_of(self, text: str) -> str:
+        """
+        The sandbox of the instance that `find` finds among those that run; else of the one that was the last to end of
+        all whose names *text* is, or that begin or end so.
+
+        Raises:
+            BadRequest: there is none, or several run.
+        """
+        folder = os.path.join(self._folder, _ENDED)
+        try:
+            return self.find(text).sandbox
+        except BadRequest:
+            names = _ended(folder)
+            for name in (*(name for name in names if name == text),
+                         *(name for name in names if text and (name.startswith(text) or name.endswith(text)))):
+                found = (read_state(folder, name) or b"").decode("ascii", "replace")
+                if _SANDBOX.fullmatch(found):
+                    return found
+            raise
+
     def reap(self) -> Iterator[HeldInstance]:
         """
         Those that nobody holds any more, each with its lock held: carry out `instance.undo` from its end to its
@@ -259,6 +287,27 @@ class InstanceRegistry:
         except ValueError as error:
             self._complaints[name] = f"{printable(path)}: can't be read: {printable(str(error))}"
             return None
+
+
+def _remember(folder: str, instance: Instance) -> None:
+    own_folder(folder)
+    write_at_once(folder, instance.name, instance.sandbox.encode(), lasting=False)
+    for name in _ended(folder)[MAX_ENDED:]:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+
+
+def _ended(folder: str) -> list[str]:
+    """
+    Names of those that have ended, the last one first.
+    """
+    times = dict[str, int]()
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if is_instance_name(entry.name):
+                with contextlib.suppress(FileNotFoundError):
+                    times[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+    return sorted(times, key=lambda name: -times[name])
 
 
 def parse_instance(content: bytes) -> Instance:

@@ -6,6 +6,7 @@ reason, and nothing left.
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
 import tempfile
@@ -70,7 +71,7 @@ def test_a_set_up_on_the_host_ends_with_its_children_before_it_is_cleaned_up(hom
 def test_a_home_that_is_not_named_is_the_users(home: AgentHome) -> None:
     for name in (None, "relative"):
         status, said = ended(home, "start", "sh", ".", "--", "-c", "echo $HOME", HOME=name)
-        assert (0, f"{os.path.expanduser('~')}\n") == (status, said) or "home folder" in said
+        assert (0, f"{pwd.getpwuid(os.getuid()).pw_dir}\n") == (status, said)
 
 
 def test_state_that_cannot_be_written(home: AgentHome) -> None:
@@ -119,3 +120,13 @@ def test_doctor_of_a_program_without_a_version(home: AgentHome) -> None:
     assert (0, True) == (status, "--version ends with status 2: usage: odd FILE" in said), said
     status, said = ended(home, "doctor", "none")
     assert (1, True) == (status, "missing  sandbox" in said), said
+
+
+def test_logs_of_one_that_has_ended(home: AgentHome) -> None:
+    assert 7 == ended(home, "start", "sh", ".", "--", "-c", "exit 7")[0]
+    status, said = ended(home, "logs", "project-sh")  # as `list` would have shown the name, without its end
+    assert (1, True) == (status, "none of the agents" in said)
+    name = next(iter((home.path / "state/leeward/agents/instances/ended").iterdir())).name
+    status, said = ended(home, "logs", name)
+    assert (0, True) == (status, "exit 7" in said or "status 7" in said), said
+    assert 0 == ended(home, "logs", "--network", name)[0]

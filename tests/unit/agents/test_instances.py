@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, parse_instance
+from leeward.agents.instances import MAX_ENDED, HeldInstance, Instance, InstanceRegistry, UndoStep, parse_instance
 from leeward.agents.names import instance_name, names_of
 from leeward.agents.state_files import StateNotWritten
 from leeward.errors import BadRequest, Busy, Unsupported
@@ -286,9 +286,44 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, registry, monkeypatch):
         registry.claim(replace(instance(number=1), undo=(UndoStep("hook", "x"),)))
     assert [held.instance] == registry.running()
     held.remove()
-    assert [] == os.listdir(tmp_path / "state/instances")
+    assert [] == os.listdir(tmp_path / "state/instances")  # neither had a sandbox
 
 
 def test_a_state_folder_that_cannot_be_made():
     with pytest.raises(Unsupported, match="XDG_STATE_HOME"):
         InstanceRegistry("/proc/none/state")
+
+
+def test_the_sandbox_of_one_that_has_ended(registry):
+    """
+    The last ones are remembered; of the same name the latest, and one that runs before all.
+    """
+    for number in range(MAX_ENDED + 3):
+        held = registry.claim(replace(instance(number=number), sandbox=f"dx{number}"))
+        held.remove()
+    name = instance(number=MAX_ENDED + 2).name
+    assert f"dx{MAX_ENDED + 2}" == registry.sandbox_of(name)
+    assert f"dx{MAX_ENDED + 2}" == registry.sandbox_of("home-me-p-claude")
+    with pytest.raises(BadRequest, match="none of the agents"):
+        registry.sandbox_of(instance(number=0).name)
+    registry.claim(replace(instance(number=MAX_ENDED + 2), sandbox="again")).remove()
+    assert "again" == registry.sandbox_of(name)
+    held = registry.claim(replace(instance(number=1000), sandbox="runs"))
+    assert "runs" == registry.sandbox_of("home-me-p-claude")
+    assert [] == registry.complaints()
+    held.remove()
+
+
+@pytest.mark.parametrize("content", [b"", b"../x", b"\xff", b"a" * 100, None])
+def test_a_record_of_an_end_that_is_none(tmp_path, registry, content):
+    held = registry.claim(replace(instance(), sandbox="dx"))
+    name = held.instance.name
+    held.remove()
+    file = tmp_path / "state/instances/ended" / name
+    file.unlink()
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_bytes(content)
+    with pytest.raises(BadRequest):
+        registry.sandbox_of(name)
