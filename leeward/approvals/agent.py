@@ -1,12 +1,11 @@
 """
 The requesting side: a client for programs in a sandbox, and the bridge that carries their requests out of it.
 
-Runs in:   a process of a sandbox, UNTRUSTED. It is copied there, so it imports nothing but the standard library.
-Trust:     whatever this file does, a hostile process of the sandbox can do as well, and more. Nothing here decides.
-Frames:    on the bridge's standard output, and from its standard input: four bytes of length, the larger first, then an
-           array of JSON. Out: [number, method, path, body]. In: [number, status, body], or [0, seconds left or null],
-           which says that the service lives. A connection to the bridge's socket sends one object a line, and gets one
-           for each.
+Runs in:   a process of a sandbox, UNTRUSTED. The file is copied there, so it imports only the standard library.
+Trust:     none: a hostile process of the sandbox can do all that this file does, and more. Nothing here decides.
+Frames:    on the bridge's standard output and standard input: a length of four bytes, big-endian, then an array of
+           JSON. Out: [number, method, path, body]. In: [number, status, body], or the heartbeat [0, seconds left or
+           null]. A connection to the bridge's socket sends one JSON object a line, and gets one line for each.
 """
 
 from __future__ import annotations
@@ -23,23 +22,22 @@ import time
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-#: Where the bridge listens, and the variable that tells programs.
+#: The bridge's socket, and the environment variable with its path.
 SOCKET, VARIABLE = "/tmp/.leeward/approvals.sock", "LEEWARD_APPROVALS"
 
 #: Bytes of one frame, and of one line, at most.
 MOST_FRAME = 4 << 20
 
-#: Seconds without a word from the service after which it counts as gone.
+#: Seconds without a frame of the service, after which the service counts as gone.
 SILENCE_S = 15.0
 
-#: Connections at once, and requests that are under way.
+#: Connections at once, each with one request at a time.
 MOST_CONNECTIONS = 32
 
-#: Seconds that one request for a decision waits; then the next one is sent.
+#: Seconds that one call waits for a decision before the client sends the next one.
 _WAIT_S = 20.0
 
-
-#: What a request may be, and characters of its path, with its query, at most.
+#: The methods of a request, and the most characters of its path and query together.
 METHODS, MOST_PATH = ("GET", "POST", "PUT", "DELETE"), 2000
 
 
@@ -49,11 +47,11 @@ def _is_path(path: str) -> bool:
 
 class AskError(Exception):
     """
-    The service refused what was asked.
+    The service refused a request.
 
     Args:
-        status: as HTTP has them: 400 for no request, 403 for what a sandbox may not do, 429 for too many.
-        message: why, for people.
+        status: of HTTP: 400 for a malformed request, 403 for what a sandbox may not do, 429 for too many.
+        message: the reason, for people.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -63,7 +61,7 @@ class AskError(Exception):
 
 class ServiceGone(AskError):
     """
-    Nobody decides any more.
+    The service for approvals, or the bridge to it, has ended.
     """
 
     def __init__(self) -> None:
@@ -72,15 +70,15 @@ class ServiceGone(AskError):
 
 class Agent:
     """
-    Asks for what leaves the sandbox, and waits for the answer.
+    A client of the service for approvals: makes requests, and waits for the decisions.
 
         agent = Agent()
         if agent.request_permission("network", host="example.org")["status"] == "approved":
             ...
 
     Args:
-        path: of the bridge's socket; else LEEWARD_APPROVALS, else the place where it is by default.
-        watchdog: end this process by SIGTERM when the service is gone or its time is over.
+        path: of the bridge's socket; "" for that of LEEWARD_APPROVALS, or without it SOCKET.
+        watchdog: send this process SIGTERM when the service ends or its time is over.
 
     Raises:
         ServiceGone: no bridge listens.
@@ -112,10 +110,19 @@ class Agent:
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """
-        One request of docs/approvals.md.
+        Call a route of the service, as docs/approvals.md lists them.
+
+        Args:
+            method: one of METHODS.
+            path: of the route, with its query; MOST_PATH characters at most.
+            body: for JSON; None for none.
+
+        Returns:
+            The answer's JSON.
 
         Raises:
-            AskError: it was refused.
+            AskError: the service refused the call.
+            ServiceGone: no bridge listens, or it ended before it answered.
         """
         line = json.dumps({"method": method, "path": path, "body": body}).encode() + b"\n"
         if len(line) > MOST_FRAME:
@@ -140,11 +147,14 @@ class Agent:
         Wait until one of the sandbox's own requests is decided.
 
         Args:
-            number: its id.
-            timeout: seconds at most.
+            number: the request's id.
+            timeout: seconds at most; None to wait without end.
 
         Returns:
-            The request; its `status` is "pending" where the time has passed.
+            The request; its `status` is "pending" after *timeout*.
+
+        Raises:
+            AskError: there is no such request of this sandbox.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -156,21 +166,22 @@ class Agent:
     def request_permission(self, category: str, *, wait: bool = True, timeout: float | None = None,
                            **fields: Any) -> dict[str, Any]:
         """
-        Ask for one thing.
+        Make one request.
 
         Args:
             category: "network" with `host` and `port`; "filesystem" with `action` ("write", "edit", "delete"), `path`,
                 and `content`, or `old` and `new`; "sandbox" with `action`, one line.
-            wait: come back when it is decided.
-            timeout: seconds to wait at most.
-            fields: as above, and `description` and `reason`, for the person who decides.
+            wait: return after the decision; False to return at once.
+            timeout: seconds to wait at most; None to wait without end.
+            fields: those of the category, and `description` and `reason`, for the person who decides.
 
         Returns:
             The request: `id`, `status` ("approved", "denied", "pending", "expired", "superseded"), `decided_by`, ...
-            Where a person has approved a part of a change it is superseded, and `replaced_by` is the id of that part.
+            If a person has approved a part of a change, the request is superseded, and `replaced_by` is the id of the
+            request for that part.
 
         Raises:
-            AskError: it was refused.
+            AskError: the service refused the request.
         """
         made: dict[str, Any] = self.call("POST", "/api/requests", {"category": category, **fields})
         return self.wait(made["id"], timeout) if wait else made
@@ -178,11 +189,22 @@ class Agent:
     def request_exec(self, command: str | list[str], *, cwd: str = "", reason: str = "", timeout: float = 300.0,
                      wait: bool = True) -> dict[str, Any]:
         """
-        Ask for a command to be run, and wait for its end.
+        Request that a command is run, and wait for its end.
+
+        Args:
+            command: a line of a shell, or arguments.
+            cwd: the folder to start in, absolute or relative to the project; "" for the project.
+            reason: for the person who decides.
+            timeout: seconds that the command may run.
+            wait: return after the end of the command; False to return at once.
 
         Returns:
-            `id`, `status` ("pending", "approved", "denied", "running", "completed", "failed"), and where it was run
-            `exit_code` and `output`. The id is another one than before where whoever approved it had it run elsewhere.
+            `id`, `status` ("pending", "approved", "denied", "running", "completed", "failed"), and `exit_code` and
+            `output` of a command that was run. The id differs from that of the request if a person had the command
+            run in another profile.
+
+        Raises:
+            AskError: the service refused the request.
         """
         made = self.call("POST", "/api/exec", {"command": command, "cwd": cwd, "reason": reason, "timeout": timeout})
         return self._run(made["id"], wait)
@@ -198,10 +220,13 @@ class Agent:
     def request_packages(self, command: str | list[str], *, reason: str = "",
                          wait: bool = True) -> list[dict[str, Any]]:
         """
-        Ask for packages by the command that would add or remove them, such as "npm install -D react".
+        Request packages by the command that would add or remove them, such as "npm install -D react".
 
         Returns:
-            For each package, as `request_exec`.
+            For each package, what `request_exec` returns.
+
+        Raises:
+            AskError: the service refused the request.
         """
         made = self.call("POST", "/api/packages", {"command": command, "reason": reason})
         return [self._run(each["id"], wait) for each in made["requests"]]
@@ -209,35 +234,41 @@ class Agent:
     def propose_config(self, key: str, value: object, *, reason: str = "", wait: bool = False,
                        timeout: float | None = None) -> dict[str, Any]:
         """
-        Propose a key of the service's configuration.
+        Propose a value for a key of the service's configuration; a person decides.
+
+        Returns:
+            The request, as `request_permission` returns it.
+
+        Raises:
+            AskError: there is no such key, or the value isn't one of it.
         """
         made: dict[str, Any] = self.call("POST", "/api/propose", {"key": key, "value": value, "reason": reason})
         return self.wait(made["id"], timeout) if wait else made
 
     def sync_files(self) -> list[dict[str, Any]]:
         """
-        Ask for all that was changed in this sandbox's copy of the project.
+        Make a request for each change in this sandbox's copy of the project; returns the requests.
         """
         found: list[dict[str, Any]] = self.call("POST", "/api/sync/files", {})["requests"]
         return found
 
     def sync_git(self) -> list[dict[str, Any]]:
         """
-        Ask for the branches that were pushed to origin in this sandbox.
+        Make a request for each branch that was pushed to `origin` in this sandbox; returns the requests.
         """
         found: list[dict[str, Any]] = self.call("POST", "/api/sync/git", {})["requests"]
         return found
 
     def list_pending(self) -> list[dict[str, Any]]:
         """
-        The sandbox's own requests that wait for a decision.
+        The sandbox's own pending requests.
         """
         found: list[dict[str, Any]] = self.call("GET", "/api/requests")["requests"]
         return found
 
     def get_config(self) -> dict[str, Any]:
         """
-        The configuration: each key with its value.
+        The service's configuration: each key with its value.
         """
         found: dict[str, Any] = self.call("GET", "/api/config")
         return found
@@ -245,12 +276,12 @@ class Agent:
 
 class Bridge:
     """
-    The bridge: a socket for the sandbox's processes, and frames to and from the service.
+    Carries requests from a Unix socket in the sandbox to the service as frames, and the answers back.
 
     Args:
-        path: of the socket.
-        source: frames of the service's.
-        sink: frames for the service.
+        path: of the socket; a file that is there is replaced.
+        source: has the service's frames.
+        sink: takes frames for the service.
     """
 
     def __init__(self, path: str, source: BinaryIO, sink: BinaryIO) -> None:
@@ -266,7 +297,7 @@ class Bridge:
 
     def run(self) -> None:
         """
-        Until the service is silent, or its time is over.
+        Serve until the service is silent for SILENCE_S seconds, or until its time is over.
         """
         for each in (self._receive, self._accept, self._greet):
             threading.Thread(target=each, daemon=True).start()
@@ -275,7 +306,7 @@ class Bridge:
 
     def _greet(self) -> None:
         """
-        A first request, by which the service knows that the socket is there.
+        Send a first request, which shows the service that the socket listens.
         """
         self._answer(b'{"method": "GET", "path": "/api/status"}')
 
@@ -335,12 +366,12 @@ class Bridge:
 
 def main() -> None:
     """
-    Be the bridge.
+    Run the bridge on standard input and output, and end the process.
     """
     path = os.environ.get(VARIABLE) or SOCKET
     os.makedirs(os.path.dirname(path), exist_ok=True)
     Bridge(path, sys.stdin.buffer, sys.stdout.buffer).run()
-    os._exit(0)  # threads still wait
+    os._exit(0)  # threads still block in reads and accepts
 
 
 if __name__ == "__main__":

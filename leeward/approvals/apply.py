@@ -5,7 +5,7 @@ request was made.
 Runs in:   the operator's program, with that user's own rights.
 Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.
 Once:      the queue records that an order is begun before anything is written. If the program ends in between, the
-           file on the host shows what happened: it has the old or the new content, since one rename changes it.
+           file on the host has either the old content or the new one, since one rename replaces it.
 Leaves:    a write of another program to the same file, in the microseconds between the comparison and the rename, is
            lost.
 Source:    openat2(2), rename(2), link(2), fsync(2)
@@ -36,26 +36,26 @@ _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 
 def _no_fault(step: str) -> None:
     """
-    Tests put something else here: a fault between two steps.
+    The default of `fault`, which does nothing. Tests pass a function that raises between two steps.
     """
 
 
 class Project:
     """
-    A folder of the host.
+    A folder of the host, held open: all paths are resolved beneath its descriptor.
 
     Args:
         path: of the folder itself, not of a link to it.
-        fault: is called with the name of each step before it.
+        fault: is called before each step, with the step's name.
 
     Raises:
-        OSError: no folder is there.
+        OSError: there is no folder at *path*.
     """
 
     def __init__(self, path: str, fault: Callable[[str], None] = _no_fault) -> None:
         self.path, self._fault = path, fault
         self._fd = os.open(path, FOLDER | os.O_CLOEXEC)
-        self._writing = threading.Lock()  # one write at a time, and none below another folder after `close`
+        self._writing = threading.Lock()  # one write at a time, and none by a closed descriptor's number
 
     def close(self) -> None:
         with self._writing:
@@ -65,20 +65,20 @@ class Project:
     @property
     def fd(self) -> int:
         """
-        Of the folder itself.
+        The descriptor of the folder, which this object owns.
         """
         return self._fd
 
     def resolve(self, path: str, *, last: bool = True) -> ProjectPath:
         """
-        *path* as rules compare it: links on the way are followed, as long as they stay in the project.
+        *path* as rules compare it, with its links followed.
 
         Args:
             path: relative to the project.
             last: follow a link at the end as well.
 
         Raises:
-            BadRequest: it leads out of the project.
+            BadRequest: the path or one of its links leads out of the project.
         """
         if last:
             return project_path(path, self._link)
@@ -89,7 +89,7 @@ class Project:
         return project_path(posixpath.join(posixpath.dirname(inner), name))
 
     def _link(self, path: str) -> str | None:
-        # Not by `state`, which reads a file: a path may go on behind one of any size.
+        # Not by `state`, which reads the whole file to hash it.
         try:
             fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
         except OSError as error:
@@ -103,21 +103,21 @@ class Project:
 
     def state(self, path: str) -> FileState:
         """
-        What is at *path*; nothing where the way to it leads over a link or another mount. A file above MOST_CONTENT
-        has no hash: no order is made against one, and it may have terabytes.
+        The state of *path*; NOTHING if a part of the path is a link or another mount. A file above MOST_CONTENT bytes
+        isn't read and has no hash; no order can be about one.
 
         Raises:
-            OSError: it can't be read.
+            OSError: the file can't be read.
         """
         return self._read(path, None)
 
     def changed_since(self, path: str, when: int) -> bool:
         """
-        Whether a file that is there was changed at *when* or later.
+        Whether there is a file at *path* whose ctime is *when* or later.
 
         Args:
-            path: of the file.
-            when: nanoseconds by the clock of file systems.
+            path: relative to the project.
+            when: nanoseconds since the epoch, by the clock of file systems.
         """
         try:
             fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
@@ -131,11 +131,11 @@ class Project:
 
     def content(self, path: str) -> tuple[FileState, bytes]:
         """
-        What is at *path*, and its content where that is a file.
+        The state of *path*, and the content if it is a file (else b"").
 
         Raises:
-            BadRequest: it is too large.
-            OSError: it can't be read.
+            BadRequest: the file has more than MOST_CONTENT bytes.
+            OSError: the file can't be read.
         """
         held: list[bytes] = []
         state = self._read(path, held)
@@ -165,30 +165,32 @@ class Project:
             while data := os.read(file, CHUNK):
                 found.update(data)
                 size += len(data)
+                if size > MOST_CONTENT:  # without `held`: the file has grown since fstat
+                    if held is None:
+                        return FileState(kind, mode)
+                    raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
                 if held is not None:
-                    if size > MOST_CONTENT:
-                        raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
                     held.append(data)
             return FileState(kind, mode, found.hexdigest())
         finally:
             os.close(file)
 
-    def put(self, order: FileOrder, way: str) -> None:
+    def put(self, order: FileOrder, temporary: str) -> None:
         """
-        Do what *order* says.
+        Carry out *order*.
 
         Args:
-            order: as it was asked for.
-            way: the name that the new file has until it takes its place.
+            order: as the queue has it.
+            temporary: the name of the new file until it is renamed to its place.
 
         Raises:
-            Stale: the host isn't what the order was made against.
-            OSError: the disk, or a right, is missing.
+            Stale: the host's file isn't `order.base`.
+            OSError: the disk is full, a permission is missing, or another failure of a system call.
         """
         with self._writing:
-            self._put(order, way)
+            self._put(order, temporary)
 
-    def _put(self, order: FileOrder, way: str) -> None:
+    def _put(self, order: FileOrder, temporary: str) -> None:
         self._compare(order)
         parent, name = self._parent(order)
         try:
@@ -199,7 +201,7 @@ class Project:
             elif "folder" == order.goal.type:
                 self._folder(order, parent, name)
             else:
-                self._place(order, parent, name, os.fsencode(way))
+                self._place(order, parent, name, os.fsencode(temporary))
             self._fault("sync")
             os.fsync(parent)
         except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -217,7 +219,13 @@ class Project:
 
     def _parent(self, order: FileOrder) -> tuple[int, bytes]:
         """
-        A descriptor of the folder, and the name in it. Folders that are missing for a new file are made.
+        Open the folder of the order's path, and make the folders that a new file lacks.
+
+        Returns:
+            A descriptor of the folder, which the caller owns, and the name of the file in it.
+
+        Raises:
+            Stale: the folder is gone, or can't be opened beneath the project.
         """
         folder, name = os.path.split(os.fsencode(order.path))
         parts = folder.split(b"/") if folder else []
@@ -253,144 +261,145 @@ class Project:
         finally:
             os.close(fd)
 
-    def _place(self, order: FileOrder, parent: int, name: bytes, way: bytes) -> None:
+    def _place(self, order: FileOrder, parent: int, name: bytes, temporary: bytes) -> None:
         self._fault("write")
         if "link" == order.goal.type:
-            os.symlink(os.fsencode(order.goal.link), way, dir_fd=parent)
+            os.symlink(os.fsencode(order.goal.link), temporary, dir_fd=parent)
         else:
-            self._content(order, parent, name, way)
+            self._content(order, parent, name, temporary)
         try:
             self._fault("place")
-            self._compare(order)  # writing took its time
+            self._compare(order)  # again: writing the content took a while
             if "folder" == order.base.type:
                 os.rmdir(name, dir_fd=parent)
             if order.base.type in ("none", "folder"):  # link(2) replaces nothing
-                os.link(way, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
             else:
-                os.rename(way, name, src_dir_fd=parent, dst_dir_fd=parent)
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         finally:
             self._fault("clean")
-            self._unlink(parent, way)
+            self._unlink(parent, temporary)
 
-    def _content(self, order: FileOrder, parent: int, name: bytes, way: bytes) -> None:
-        fd = os.open(way, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
+    def _content(self, order: FileOrder, parent: int, name: bytes, temporary: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temporary, flags, 0o600, dir_fd=parent)
         try:
             rest = memoryview(order.content)
             while rest:
                 rest = rest[os.write(fd, rest):]
-            if 0 == os.geteuid():  # root's new file is whose the old one was, or the folder
+            if 0 == os.geteuid():  # a file that root writes gets the owner of the old file, or of the folder
                 about = os.fstat(parent) if "file" != order.base.type else os.stat(name, dir_fd=parent,
                                                                                    follow_symlinks=False)
                 os.fchown(fd, about.st_uid, about.st_gid)
             os.fchmod(fd, order.goal.mode)
             os.fsync(fd)
         except BaseException:
-            self._unlink(parent, way)
+            self._unlink(parent, temporary)
             raise
         finally:
             os.close(fd)
 
     @staticmethod
-    def _unlink(parent: int, way: bytes) -> None:
+    def _unlink(parent: int, temporary: bytes) -> None:
         try:
-            os.unlink(way, dir_fd=parent)
+            os.unlink(temporary, dir_fd=parent)
         except FileNotFoundError:
             pass
 
-    def clean(self, order: FileOrder, way: str) -> None:
+    def clean(self, order: FileOrder, temporary: str) -> None:
         """
-        Remove what a program that ended in between has left beside the file.
+        Remove the temporary file that a program which ended in between has left beside the order's file.
         """
         try:
             parent = open_beneath(self._fd, os.path.dirname(os.fsencode(order.path)) or b".", FOLDER)
         except OSError:
             return
         try:
-            self._unlink(parent, os.fsencode(way))
+            self._unlink(parent, os.fsencode(temporary))
         finally:
             os.close(parent)
 
 
 def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = _no_fault) -> bool:
     """
-    Carry out one approved order, unless somebody else has begun it. What came of it is in the queue.
+    Carry out one approved order about a file, unless another caller has begun it. The queue gets the result.
 
     Args:
-        queue: where it was approved.
-        project: the folder that it is about.
+        queue: has the approved request.
+        project: the folder that the order is about.
         number: the request's id.
-        fault: is called with the name of each step before it.
+        fault: is called before each step, with the step's name.
 
     Returns:
-        Whether it was begun here.
+        Whether this call began it.
 
     Raises:
-        BadRequest: it is about something else than a file.
+        BadRequest: the request isn't about a file.
     """
     request = queue.get(number)
     if request is not None and "filesystem" != request.category:
         raise BadRequest(f"request {number} isn't about a file")
-    way = f".leeward-{secrets.token_hex(8)}"
+    temporary = f".leeward-{secrets.token_hex(8)}"
     fault("begin")
-    payload = queue.begin(number, way)
+    payload = queue.begin(number, temporary)
     if payload is None:
         return False
     fault("begun")
     if request is not None:
-        _finish(queue, project, request, unpacked(payload), way)
+        _finish(queue, project, request, unpacked(payload), temporary)
     fault("finished")
     return True
 
 
 def recover(queue: ApprovalQueue, project: Project) -> list[int]:
     """
-    See to what another program had begun when it ended: what is done is recorded as done, what isn't is done now, and
-    where the host is neither what it was nor what it was to be, nothing is.
+    Complete the orders about files that another program had begun when it ended. An order whose file has its goal is
+    recorded as done, one whose file has its base is carried out now, and any other is recorded as stale.
 
     Returns:
-        The ids of what was seen to.
+        The ids of these requests.
     """
     found = []
-    for request, way in queue.interrupted():
-        if "filesystem" == request.category and recover_one(queue, project, request, way):
+    for request, temporary in queue.interrupted():
+        if "filesystem" == request.category and recover_one(queue, project, request, temporary):
             found.append(request.id)
     return found
 
 
-def recover_one(queue: ApprovalQueue, project: Project, request: ApprovalRequest, way: str) -> bool:
+def recover_one(queue: ApprovalQueue, project: Project, request: ApprovalRequest, temporary: str) -> bool:
     """
-    See to one order, as `recover` does.
+    Complete one interrupted order, as `recover` does.
 
     Args:
-        queue: where it was begun.
-        project: the folder that it is about.
-        request: of `queue.interrupted()`.
-        way: the same.
+        queue: has the request.
+        project: the folder that the order is about.
+        request: from `queue.interrupted()`.
+        temporary: from `queue.interrupted()`.
 
     Returns:
-        Whether there was something to see to.
+        False if the request has no order any more.
     """
     payload = queue.payload(request.id)
     if payload is None:
         return False
     order = unpacked(payload)
-    project.clean(order, way)
+    project.clean(order, temporary)
     try:
         is_done = project.state(order.path) == order.goal
     except OSError:
-        is_done = False  # to look again will say why
+        is_done = False  # `_finish` reads the file again and records the error
     if is_done:
         queue.finish(request.id)
     else:
-        _finish(queue, project, request, order, way)
+        _finish(queue, project, request, order, temporary)
     return True
 
 
-def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, order: FileOrder, way: str) -> None:
+def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, order: FileOrder, temporary: str) -> None:
     try:
         if request.subject != ProjectPath(order.path):
             raise BadRequest("it is about another file than the one that was shown")
-        project.put(order, way)
+        project.put(order, temporary)
     except Stale as error:
         queue.finish(request.id, str(error), stale=True)
     except BadRequest as error:

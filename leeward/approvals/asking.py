@@ -1,9 +1,9 @@
 """
-Requests from what a stranger sends: fields of JSON become what the queue takes, or one typed error.
+Parses requests: fields of JSON become a NewRequest for the queue, or one typed error.
 
 Runs in:   the operator's program that decides.
-Trust:     none. Each field is checked here for its type, and below for its form. What the sender says about the request
-           is under "said" of its metadata; everything else in the metadata comes from this module.
+Trust:     none. This module checks the type of each field, and the modules it calls check the form. The sender's own
+           metadata is under "said" of the request's; everything else in the metadata comes from this module.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _COMMON = ("category", "description", "reason", "asker", "metadata")
 
 def text_field(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
     """
-    A field that is a text.
+    The value of a field that has to be a text.
 
     Raises:
-        BadRequest: it isn't one, or isn't there and has no default.
+        BadRequest: the value is no text, has a surrogate that stands for no byte, or is missing without a default.
     """
     value = fields.get(name, default)
     if not isinstance(value, str):
@@ -42,36 +42,37 @@ def text_field(fields: Mapping[str, Any], name: str, default: str | None = None)
     try:
         os.fsencode(value)
     except UnicodeEncodeError:
-        raise BadRequest(f"{name} has half a character") from None
+        raise BadRequest(f"{name} isn't valid Unicode") from None
     return value
 
 
 def bytes_field(fields: Mapping[str, Any], name: str) -> bytes:
     """
-    A field that is a text, or under NAME_base64 bytes.
+    The bytes of a field: those of the text NAME, or those that NAME_base64 encodes.
 
     Raises:
-        BadRequest: it is neither.
+        BadRequest: there is neither, or NAME_base64 isn't base64.
     """
     if f"{name}_base64" in fields:
         try:
             return base64.b64decode(text_field(fields, f"{name}_base64"), validate=True)
         except (binascii.Error, ValueError):
-            raise BadRequest(f"{name}_base64 is none") from None
+            raise BadRequest(f"{name}_base64 isn't base64") from None
     return os.fsencode(text_field(fields, name))
 
 
-def asked(fields: Mapping[str, Any], project: Project | None, sandbox: str = "") -> NewRequest:
+def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: str = "") -> NewRequest:
     """
-    The request that *fields* ask for.
+    The request that *fields* describe.
 
     Args:
-        fields: a stranger's.
-        project: which files are meant; None where there is none.
-        sandbox: whose request it is.
+        fields: of the JSON object that was sent; not trusted.
+        project: the folder to which paths are relative; None if the sandbox works on none.
+        sandbox: the id of the sandbox that sent them; "" for the operator.
 
     Raises:
-        BadRequest, EditError: no request. The message says why.
+        BadRequest: *fields* describe no request; the message says why.
+        EditError: the text that an edit replaces is in the file never, or more than once.
     """
     category = text_field(fields, "category")
     said = fields.get("metadata", {})
@@ -100,7 +101,7 @@ def asked(fields: Mapping[str, Any], project: Project | None, sandbox: str = "")
         _only(fields, "action")
         new = NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
     else:
-        raise BadRequest("no category that can be asked for so; packages have a way of their own")
+        raise BadRequest("category: one of network, filesystem, exec, git, sandbox; packages have a route of their own")
     return replace(new, metadata={**new.metadata, **({"said": dict(said)} if said else {})},
                    project="" if project is None else project.path)
 
@@ -135,14 +136,14 @@ def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Map
 
 def in_project(new: NewRequest, project: Project) -> NewRequest:
     """
-    *new*, which says of which project it is.
+    *new* with *project* as its project, also in its metadata.
     """
     return replace(new, metadata={**new.metadata, "project": project.path}, project=project.path)
 
 
 def project_of(metadata: Mapping[str, Any]) -> str:
     """
-    What `in_project` has said; "" for a request of another way.
+    The path that `in_project` has put into *metadata*; "" if there is none.
     """
     found = metadata.get("project", "")
     return found if isinstance(found, str) and os.path.isabs(found) else ""
@@ -151,7 +152,7 @@ def project_of(metadata: Mapping[str, Any]) -> str:
 def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "", asker: str = "",
                     action: str = "run", description: str = "", project: str = "") -> NewRequest:
     """
-    The request for a command.
+    The request for a command, with remarks on what a person could overlook in it.
     """
     remarks = []
     shown = order.line or " ".join(order.argv)
@@ -166,8 +167,8 @@ def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "",
 def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, reason: str = "", sandbox: str = "",
                      asker: str = "", project: str = "") -> list[NewRequest]:
     """
-    A request for each package of *command*, which is decided and done by itself: the manager's command, written anew,
-    for it alone.
+    A request for each package of *command*. Each is decided and carried out by itself, by the manager's command written
+    anew for that package alone.
 
     Raises:
         BadRequest: as `parse_packages`.
@@ -187,10 +188,10 @@ def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, r
 def config_request(key: str, value: Any, *, reason: str = "", sandbox: str = "", asker: str = "",
                    project: str = "") -> NewRequest:
     """
-    The proposal to set a key of the configuration.
+    The request to set a key of the configuration.
 
     Raises:
-        BadRequest: no key that can be set, or no value of it.
+        BadRequest: there is no such key, or the value isn't one of it.
     """
     found = check_setting(key, value)
     return NewRequest(sandbox_action(f"set {key} = {json.dumps(found)}"), "configure", "", reason, {"key": key},

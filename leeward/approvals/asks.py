@@ -1,10 +1,10 @@
 """
-Asks of a policy of egress: each ask is a request of the queue, and the decision about it is the answer.
+Asks of egress policies: each becomes a request of the queue, and the decision about the request is its answer.
 
 Runs in:   the operator's program that decides; a client of the daemon.
 Trust:     none in names and paths, which a sandbox chooses.
-Threads:   one listens. Another one sends the answers, over a connection of its own, so that no decision waits for the
-           daemon.
+Threads:   one listens for asks, another one sends answers over a connection of its own, so that no decision waits for
+           the daemon. An exception costs a connection: the thread goes on with the next one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from leeward.client.blocking import Client
 from leeward.client.egress_asks import EgressAsk
 from leeward.errors import BadRequest, Busy, LeewardError, ShuttingDown
 
-#: Seconds that one request for asks waits, and after which it is tried again where the daemon is away.
+#: Seconds that one request for asks waits, and seconds until the next connection after a failure.
 _WAIT_S, _AGAIN_S = 2.0, 2.0
 
-#: Characters of a path that a description has.
+#: Characters of a description, at most.
 _MOST_PATH = 2000
 
 
@@ -33,10 +33,10 @@ def ask_request(ask: EgressAsk, project: str = "") -> NewRequest:
 
     Args:
         ask: of the daemon.
-        project: that its sandbox works on; "" for none.
+        project: the path of the project that its sandbox works on; "" for none.
 
     Raises:
-        BadRequest: its host is none.
+        BadRequest: the ask's host is neither a name nor an address.
     """
     host = ask.name or ask.address
     where = f"[{host}]" if ":" in host else host
@@ -49,7 +49,7 @@ def ask_request(ask: EgressAsk, project: str = "") -> NewRequest:
 
 def refusal_text(request: ApprovalRequest) -> str:
     """
-    What a request that was denied is answered with, by 403.
+    The text of the answer 403 to a connection whose request was denied.
     """
     if "rule" == request.decided_by and request.rule:
         return "Blocked by rule"
@@ -60,19 +60,22 @@ def refusal_text(request: ApprovalRequest) -> str:
 
 class EgressDesk:
     """
+    Takes the daemon's asks into the queue, and sends the decisions back.
+
     Args:
-        approvals: takes requests in.
+        approvals: the queue.
         socket: of the daemon; None for the default.
-        project_of: the path of the project that a sandbox works on; "" for none.
+        project_of: returns the path of the project that a sandbox works on; "" for none.
 
     Attributes:
-        trouble: why nothing is heard of asks; "" where it is.
+        trouble: the error of the last connection; "" while asks arrive.
     """
 
     def __init__(self, approvals: ApprovalQueue, socket: str | None, project_of: Callable[[str], str]) -> None:
         self._approvals, self._socket, self._project_of, self.trouble = approvals, socket, project_of, ""
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._waiting = dict[int, list[EgressAsk]]()
+        self._waiting = dict[int, list[EgressAsk]]()  # by the id of the request
+        self._unsent: tuple[EgressAsk, bool, str] | None = None  # an answer that the last connection may have lost
         self._answers: queue.SimpleQueue[tuple[EgressAsk, bool, str] | None] = queue.SimpleQueue()
         self._unsubscribe = approvals.subscribe(self._decided)
         self._threads = [threading.Thread(target=self._again, args=(each,), name=f"asks-{name}", daemon=True)
@@ -80,14 +83,14 @@ class EgressDesk:
 
     def start(self) -> None:
         """
-        Listen from now on.
+        Begin to listen and to answer.
         """
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
         """
-        Answer what was decided, and listen no more.
+        Send the answers that are decided, and stop listening. Waits for each thread, 8 seconds at most.
         """
         self._over.set()
         self._unsubscribe()
@@ -98,15 +101,15 @@ class EgressDesk:
 
     def _again(self, do: Callable[[Client], None]) -> None:
         """
-        *do* until the end, with another connection after each loss.
+        Call *do* with a connection, and with another one after each failure, until it returns or `close` is called.
         """
         while not self._over.is_set():
             try:
                 with Client(socket=self._socket, retry=False) as client:
                     do(client)
                 return
-            except LeewardError as error:
-                self.trouble = str(error)
+            except Exception as error:
+                self.trouble = str(error) if isinstance(error, LeewardError) else f"{type(error).__name__}: {error}"
                 self._over.wait(_AGAIN_S)
 
     def _listen(self, client: Client) -> None:
@@ -120,7 +123,7 @@ class EgressDesk:
     def _take(self, ask: EgressAsk) -> None:
         with self._lock:
             if any(ask in waiting for waiting in self._waiting.values()):
-                return  # after the loss of a connection they are told again
+                return  # a new connection gets all asks again
         try:
             request = self._approvals.submit(ask_request(ask, self._project_of(ask.sandbox) if ask.sandbox else ""))
         except (BadRequest, Busy, ShuttingDown) as error:
@@ -130,11 +133,11 @@ class EgressDesk:
             self._waiting.setdefault(request.id, []).append(ask)
         now = self._approvals.get(request.id)
         if now is not None:
-            self._decided(now)  # it may have been by a rule, or in between
+            self._decided(now)  # a rule or a person may have decided before the ask was in `_waiting`
 
     def _decided(self, request: ApprovalRequest) -> None:
         """
-        A subscriber of the queue.
+        Queue the answers to the asks of a decided request. A subscriber of the queue.
         """
         if "network" != request.category or "pending" == request.status:
             return
@@ -144,11 +147,13 @@ class EgressDesk:
             self._answers.put((ask, "approved" == request.status, _text(request)))
 
     def _answer(self, client: Client) -> None:
-        while (found := self._answers.get()) is not None:
+        while (found := self._unsent or self._answers.get()) is not None:
+            self._unsent = found
             ask, allow, text = found
-            # Another daemon, after a restart, gives the same numbers to other asks.
+            # A daemon that was restarted gives the same ids to other asks.
             if ask in client.egress_asks(ask.id - 1):
                 client.answer_egress_ask(ask.id, allow, text)
+            self._unsent = None
 
 
 def _text(request: ApprovalRequest) -> str:

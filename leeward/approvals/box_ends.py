@@ -1,8 +1,9 @@
 """
-What the daemon remembers of a sandbox that has ended by itself, up to its last moment.
+The last counts of a sandbox that has ended by itself, from the daemon's memory of ends.
 
 Runs in:   the operator's program that decides; a client of the daemon.
-Leaves:    the daemon remembers a few hundred ends. Where it has forgotten one, the last look at the sandbox stands.
+Leaves:    the daemon remembers a few hundred ends. If it has forgotten one, the record has the counts of the last
+           `sandbox_info`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from leeward.spec.paths import client_socket
 
 _ANSWER_S = 5.0
 
-#: By the id of a sandbox, what `sandbox_info` would say of what it has used and was refused.
+#: Returns the last counts of a sandbox by its id, in the form of `sandbox_info`.
 LastCounts = Callable[[str], Mapping[str, Any]]
 
 _COUNTS = ("denied", "oom_kills", "forks_refused", "memory_peak", "cpu_time")
@@ -25,12 +26,15 @@ _COUNTS = ("denied", "oom_kills", "forks_refused", "memory_peak", "cpu_time")
 
 def last_counts(socket: str | None, sandbox: str) -> Mapping[str, Any]:
     """
+    What a sandbox had used and was refused when it ended.
+
     Args:
         socket: of the daemon; None for the default.
-        sandbox: the id of one that is over.
+        sandbox: its id.
 
     Returns:
-        Nothing where the daemon is away or has forgotten it.
+        `denied`, `oom_kills`, `forks_refused`, `memory_peak` in bytes and `cpu_time` in seconds; {} if the daemon is
+        away or has forgotten the sandbox.
     """
     link = Link(client_socket(socket))
     try:
@@ -45,7 +49,7 @@ def last_counts(socket: str | None, sandbox: str) -> Mapping[str, Any]:
 
 def counts_in(rows: Any, sandbox: str) -> dict[str, Any]:
     """
-    What *rows*, the daemon's memory of ends, say of *sandbox*.
+    The counts of *sandbox* in *rows*, the daemon's events; {} if none is of it.
     """
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, dict) and ("sandbox", sandbox) == (row.get("kind"), row.get("sandbox")):

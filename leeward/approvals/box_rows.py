@@ -1,9 +1,9 @@
 """
-What sandboxes do, as rows of the record: those that can ask, those that are opened for a command, and those of the
-profile that another program has opened.
+Rows of the record about sandboxes: those that can ask, those that the service opens for a command, and those of the
+profile `approved` that another program has opened.
 
 Runs in:   the operator's program that decides.
-Trust:     none in what the daemon says of a sandbox's calls: names are cut, and rows are bounded by whoever takes them.
+Trust:     none in the texts that a sandbox chooses. BoundedJournal bounds their length and the number of rows.
 Threads:   any may call.
 """
 
@@ -22,33 +22,35 @@ from leeward.approvals.recording import denied_rows, ended_row, limit_rows, star
 from leeward.audit.bounded import BoundedJournal
 from leeward.errors import LeewardError, SandboxOver
 
-#: Sandboxes that are over are known by their ids, so many of them.
+#: Ids of ended sandboxes that are kept.
 _MOST_OVER = 4096
 
-
-#: The limit that has ended a sandbox, by the daemon's word for its end.
+#: The limit that has ended a sandbox, by the daemon's reason for the end.
 _LIMIT_OF = {"memory": "memory", "lifetime": "time"}
 
 
 class SandboxRows:
     """
+    Writes a row for each sandbox's start and end, and for what it was refused in between.
+
     Args:
-        rows: where they go.
-        egress: what the daemon has decided by policies of egress.
-        last: tells what one has used and was refused that has ended by itself.
+        rows: takes the rows.
+        egress: reads the daemon's decisions by egress policies.
+        last: returns the last counts of a sandbox that has ended by itself.
     """
 
     def __init__(self, rows: BoundedJournal, egress: EgressRows, last: LastCounts) -> None:
         self._rows, self._egress, self._last, self._lock = rows, egress, last, threading.Lock()
         self._before = dict[str, tuple[float, dict[str, int], dict[str, int]]]()
-        self._strangers = set[str]()  # those of the former that another program has opened
+        self._strangers = set[str]()  # those of `_before` that another program has opened
         self._over = deque[str](maxlen=_MOST_OVER)
         self._opening = 0
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
         """
-        While the service opens one, which the daemon knows before `begin` tells of it.
+        A context for the service's own opening of a sandbox: the daemon lists it before `begin` is called, and until
+        then it would count as another program's.
         """
         with self._lock:
             self._opening += 1
@@ -60,27 +62,27 @@ class SandboxRows:
 
     def begin(self, sandbox: str, **metadata: Any) -> None:
         """
-        It is open.
+        Write the row for a sandbox that was opened.
 
         Args:
             sandbox: its id.
             metadata: why it was opened, for JSON.
         """
         with self._lock:
-            self._strangers.discard(sandbox)  # it was opened by another program, and the service looks at it now
+            self._strangers.discard(sandbox)  # the service attaches to one that another program has opened
             self._before.setdefault(sandbox, (time.time(), {}, {}))
         self._rows.write(started_row(sandbox, **metadata))
 
     def others(self, opened: Sequence[Mapping[str, Any]], ended: Sequence[Mapping[str, Any]]) -> bool:
         """
-        Write what happens in sandboxes that another program has opened.
+        Write rows about the sandboxes that another program has opened.
 
         Args:
-            opened: what the daemon says of each of the profile that is open, the service's own among them.
-            ended: what it remembers of those that have ended since the last time.
+            opened: the daemon's rows of all open sandboxes of the profile, the service's own among them.
+            ended: the daemon's events of sandboxes that have ended since the last call.
 
         Returns:
-            Whether they were taken: not while the service opens one, which may be among them.
+            False if nothing was written, since the service is opening a sandbox that may be among them.
         """
         with self._lock:
             if self._opening:
@@ -110,23 +112,23 @@ class SandboxRows:
 
     def pull(self) -> None:
         """
-        Write what policies of egress have decided of those that are open since the last time.
+        Write what egress policies have decided about open sandboxes since the last call.
         """
         try:
             rows = self._egress.pull()
         except LeewardError:
-            return  # the daemon is away; it is asked again
+            return  # the daemon is away; the next call tries again
         for made in map(egress_row, rows):
             if made is not None and made.sandbox in self._before:
                 self._rows.write(made)
 
     def look(self, sandbox: str, info: Mapping[str, Any]) -> None:
         """
-        Write what has happened in it since the last look.
+        Write what a sandbox was refused since the last call. Does nothing for one that isn't open.
 
         Args:
             sandbox: its id.
-            info: what the daemon says of it.
+            info: as `sandbox_info` returns it.
         """
         with self._lock:
             known = self._before.get(sandbox)
@@ -138,15 +140,15 @@ class SandboxRows:
 
     def end(self, sandbox: str, info: Mapping[str, Any], why: SandboxOver | None) -> None:
         """
-        It is over.
+        Write the last rows of a sandbox that has ended.
 
         Args:
             sandbox: its id.
-            info: what the daemon has said of it at last.
-            why: what it says now; None where the service itself has ended it.
+            info: the last `sandbox_info`.
+            why: the daemon's reason for the end; None if the service has ended it.
         """
         self.pull()
-        if why is not None:  # since the last look
+        if why is not None:  # the counts may have grown since the last `sandbox_info`
             info = {**info, **self._last(sandbox)}
         self._write_end(sandbox, info, why)
 

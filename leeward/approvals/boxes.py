@@ -2,9 +2,8 @@
 The sandboxes that can ask: opened over a copy of a project, each with a bridge.
 
 Runs in:   the operator's program that decides; a client of the daemon.
-Holds:     a sandbox of the profile `approved` ends with the service, since nobody decides for it any more. If the
-           service is killed, its bridges notice within SILENCE_S, and the daemon ends it when it was idle for long
-           enough.
+Holds:     a sandbox that the service has opened ends with the service, since nobody decides for it any more. If the
+           service is killed, the bridges end within SILENCE_S, and the daemon ends the sandboxes after their idle time.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ from leeward.spec.profiles.approved import NAME as PROFILE
 #: Sandboxes at once.
 MOST_BOXES = 64
 
-#: Where the asking side is inside, and what is put there: a package `leeward` that finds other parts of one elsewhere.
+#: The folder of the asking side in the sandbox, and its files: a package `leeward` to which another one on the path of
+#: modules can add.
 _PLACE = "/tmp/.leeward"
 _PACKAGE = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
 _EXPORTS = "from leeward.approvals.agent import Agent, AskError, ServiceGone\n"
@@ -40,29 +40,37 @@ _EXPORTS = "from leeward.approvals.agent import Agent, AskError, ServiceGone\n"
 #: Options of `open` that are passed on to Sandbox.
 OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime", "sandbox")
 
-#: Seconds that a bridge has until its socket is there.
+#: Seconds until a bridge's socket has to listen.
 _BRIDGE_S = 20.0
 
-#: Seconds between two looks at what a sandbox does.
+#: Seconds between two calls of `info` for each sandbox.
 _LOOK_S = 2.0
 
 
 class AskingBox:
     """
-    A sandbox that can ask.
+    A sandbox with the asking side, a bridge and, if the project has one, an `origin`.
 
     Args:
-        box: it is open.
-        project: the folder that it works on a copy of.
-        inside: where that copy is.
+        box: an open sandbox.
+        project: the folder of which the sandbox has a copy.
+        answering: answers the bridge's requests.
+        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
+        git_folder: the folder for the service's repositories.
+        inside: the path of the copy in the sandbox.
 
     Attributes:
         box, project: as given.
-        bridge: to its processes.
-        staging: where its `origin` is; None where the project has none.
-        intake: the repository on the host for what is pushed there; None with it.
-        sync: between its copy and the project; None where it was opened without.
+        bridge: the service's end of the bridge.
+        staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
+        intake: the repository on the host for what is pushed there; None if `staging` is.
+        git_fault: why there is no `staging` though the project has an `origin`; else "".
+        sync: between the copy and the project; None if the sandbox was opened without.
         opened: seconds since the epoch.
+
+    Raises:
+        BadRequest: the bridge doesn't start within 20 seconds.
+        DaemonError, SandboxOver: as for `Sandbox.start`.
     """
 
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
@@ -88,7 +96,7 @@ class AskingBox:
 
     def _put(self) -> None:
         """
-        Give the sandbox the asking side.
+        Write the files of the asking side into the sandbox.
         """
         package = f"{_PLACE}/python/leeward"
         self.box.files.mkdir(f"{package}/approvals", parents=True)
@@ -99,7 +107,7 @@ class AskingBox:
 
     def row(self) -> dict[str, Any]:
         """
-        For JSON.
+        The fields of `ApprovalService.sandboxes`, for JSON.
         """
         return {"sandbox": self.box.id, "project": self.project.path, "age": time.time() - self.opened,
                 "bridge": self.bridge.is_alive, "fault": self.bridge.fault, "git": self.staging is not None,
@@ -107,7 +115,7 @@ class AskingBox:
 
     def close(self) -> None:
         """
-        End the sandbox, with all in it, after the last pass of its sync.
+        End the sandbox and its processes, after the last pass of its sync.
         """
         if self.sync is not None:
             self.sync.end()
@@ -123,7 +131,7 @@ class AskingBox:
 
 def environment_of(project: str) -> dict[str, str]:
     """
-    The variables of every process in a sandbox over *project*.
+    The environment variables of every process in a sandbox over *project*.
     """
     return {VARIABLE: SOCKET, "PYTHONPATH": f"{_PLACE}/python", "PYTHONUSERBASE": f"{_PLACE}/user",
             **variables(project)}
@@ -131,14 +139,15 @@ def environment_of(project: str) -> dict[str, str]:
 
 class AskingBoxes:
     """
-    All of them.
+    The sandboxes of the service that can ask, MOST_BOXES at once.
 
     Args:
         socket: of the daemon; None for the default.
         folder: of the service.
         until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-        looked: is told every few seconds what `info` says of each, and then, of None, that this round is over.
-        ended: is told of each sandbox that has ended, with its last `info` and why.
+        looked: is called with each sandbox and its `info` every two seconds, and with None and {} after the last one.
+        ended: is called with each sandbox that has ended, its last `info` and the daemon's reason; None for the reason
+            if the service has ended it.
     """
 
     def __init__(self, socket: str | None, folder: str, until: float | None,
@@ -155,15 +164,17 @@ class AskingBoxes:
     def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering],
              syncing: Callable[[Sandbox], LiveSync] | None = None) -> AskingBox:
         """
+        Open a sandbox over a copy of *project*, or attach to one that is open over a copy.
+
         Args:
-            project: of which it works on a copy.
-            options: those of OPTIONS.
-            answering: makes of the sandbox's id what answers its requests.
-            syncing: begins a live sync of it; None for none.
+            project: the folder of the host.
+            options: as OPTIONS names them; `sandbox`, the id of an open one, excludes the others.
+            answering: returns the answering function for a sandbox's id.
+            syncing: begins a live sync of the sandbox; None for none.
 
         Raises:
-            BadRequest: no such option.
-            Busy: there are too many.
+            BadRequest: there is no such option, or as for AskingBox.
+            Busy: MOST_BOXES sandboxes can ask already.
             DaemonError: as for Sandbox.
         """
         more = sorted(set(options) - set(OPTIONS))
@@ -183,8 +194,10 @@ class AskingBoxes:
     def _begun(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
                syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object]) -> AskingBox:
         """
+        Make an AskingBox of an open sandbox.
+
         Args:
-            give_up: where it can't be made: what another program has opened goes on without.
+            give_up: is called if that fails: closes the sandbox, or detaches from one that another program has opened.
         """
         try:
             made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside)
@@ -204,10 +217,10 @@ class AskingBoxes:
     @contextlib.contextmanager
     def _reserved(self, options: Mapping[str, Any]) -> Iterator[str]:
         """
-        The one of *options*, the id of a sandbox, while nobody else makes that one ask.
+        The sandbox's id in *options*, while no other call attaches to the same sandbox.
 
         Raises:
-            BadRequest: it can ask already, or other options are given.
+            BadRequest: that sandbox can ask already, or there are other options.
         """
         name = options["sandbox"]
         if len(options) > 1 or not isinstance(name, str):
@@ -224,10 +237,10 @@ class AskingBoxes:
 
     def _attached(self, project: Project, name: str) -> tuple[Sandbox, str]:
         """
-        A sandbox of this user's that another program has opened, and where it has its copy of *project*.
+        A sandbox of this user's that another program has opened, and the path of its copy of *project*.
 
         Raises:
-            BadRequest: it works on no copy of that folder.
+            BadRequest: the sandbox has no copy of that folder.
         """
         box = Sandbox.attach(name, socket=self._socket)
         try:
@@ -245,8 +258,10 @@ class AskingBoxes:
 
     def get(self, sandbox: str) -> AskingBox:
         """
+        The sandbox with an id.
+
         Raises:
-            BadRequest: none that this service has opened, or it is over.
+            BadRequest: no sandbox of this service has it, or that one has ended.
         """
         with self._lock:
             found = self._boxes.get(sandbox)
@@ -265,7 +280,7 @@ class AskingBoxes:
 
     def end_syncs(self) -> None:
         """
-        Have every sync make its last pass, all at once, and wait for them: LAST_S seconds at most.
+        Begin the last pass of every sync at once, and wait for all of them: LAST_S seconds at most.
         """
         with self._lock:
             syncs = [box.sync for box in self._boxes.values() if box.sync is not None]
@@ -276,7 +291,7 @@ class AskingBoxes:
 
     def close(self, sandbox: str) -> None:
         """
-        End one.
+        End the sandbox with an id.
 
         Raises:
             BadRequest: there is none.
@@ -285,7 +300,7 @@ class AskingBoxes:
 
     def close_all(self) -> None:
         """
-        End all, and look at none any more.
+        End all sandboxes, and the thread that looks at them.
         """
         self._over.set()
         self._watch.join()
@@ -320,6 +335,6 @@ class AskingBoxes:
                 except SandboxOver as error:
                     self._end(box, error)
                 except Exception:
-                    pass  # it costs this look; where the daemon is away, the bridge says so
+                    pass  # it costs this look; if the daemon is away, the bridge's fault says so
             with contextlib.suppress(Exception):  # as above
                 self._looked(None, {})

@@ -1,10 +1,10 @@
 """
-The service's end of a sandbox's bridge: frames of requests out of it, answers into it.
+The service's end of a sandbox's bridge: requests come out of the sandbox as frames, and answers go in.
 
 Runs in:   the operator's program that decides.
-Trust:     none in any byte. A frame is a request, or it ends this bridge. The pipe says from which sandbox it comes,
-           and nothing in the frame does. Frames beyond a sandbox's rate stay in the pipe and delay nobody else.
-Threads:   two for each bridge: one reads, one writes and says every few seconds that the service lives.
+Trust:     none in any byte. A frame that is no request ends this bridge. A request belongs to the sandbox whose pipe it
+           came from, whatever the frame has. Frames beyond a sandbox's rate stay in its pipe and delay no other one.
+Threads:   two for each bridge: one reads, the other one writes answers and a heartbeat.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from leeward.approvals.agent import METHODS, MOST_FRAME, MOST_PATH, SILENCE_S
 from leeward.client.process import Process
 from leeward.errors import LeewardError, PeerError
 
-#: Requests of one bridge that are under way, requests a second that are taken, and answers that wait to be taken, with
-#: their bytes.
+#: For one bridge: requests that aren't answered yet, requests a second, answers that wait to be written, and the bytes
+#: of these answers.
 MOST_UNDER_WAY, EACH_SECOND, MOST_ANSWERS, MOST_WAITING = 64, 50.0, 256, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeRequest:
     """
-    What a process of the sandbox asks.
+    A request of a process in the sandbox.
 
     Attributes:
-        number: which the answer has.
+        number: the bridge's, which the answer repeats.
         method: GET, POST, PUT or DELETE.
         path: of a route, with its query; ASCII.
-        body: as JSON; "" for none.
+        body: JSON; b"" for none.
     """
 
     number: int
@@ -47,13 +47,13 @@ class BridgeRequest:
     body: bytes
 
 
-#: Answers a request, some time: the status of HTTP, and JSON.
+#: Answers a request: a future of the status of HTTP and the JSON value.
 Answering = Callable[[BridgeRequest], "Future[tuple[int, Any]]"]
 
 
 class BridgeFrames:
     """
-    Takes bytes as they come, and gives whole requests.
+    A decoder of frames from a stream of bytes.
     """
 
     def __init__(self) -> None:
@@ -61,8 +61,10 @@ class BridgeFrames:
 
     def feed(self, data: bytes) -> Iterator[BridgeRequest]:
         """
+        The requests that *data* completes.
+
         Raises:
-            PeerError: it is no frame.
+            PeerError: the stream has something else than a frame with a request.
         """
         self._held += data
         while len(self._held) >= 4:
@@ -78,8 +80,10 @@ class BridgeFrames:
 
 def parse_frame(frame: bytes) -> BridgeRequest:
     """
+    The request in a frame.
+
     Raises:
-        PeerError: it is no request.
+        PeerError: the frame has no request.
     """
     try:
         said = json.loads(frame)
@@ -100,7 +104,7 @@ def parse_frame(frame: bytes) -> BridgeRequest:
 
 def written_frame(said: Any) -> bytes:
     """
-    *said* as the bridge reads it; an answer that is too long is replaced by one that says so.
+    *said* as a frame; an answer of more than MOST_FRAME bytes is replaced by the status 507.
     """
     data = json.dumps(said).encode()
     if len(data) > MOST_FRAME:
@@ -110,6 +114,8 @@ def written_frame(said: Any) -> bytes:
 
 class BridgeEnd:
     """
+    Reads a bridge's requests, has them answered, and writes the answers.
+
     Args:
         process: the bridge in the sandbox.
         answering: answers a request; an exception of its future is an answer with 500.
@@ -136,13 +142,13 @@ class BridgeEnd:
 
     def wait(self, timeout: float) -> bool:
         """
-        Wait until its socket is there, so many seconds at most.
+        Wait until the bridge's socket listens, *timeout* seconds at most; returns whether it does.
         """
         return self._greeted.wait(timeout)
 
     def close(self, why: str = "it was closed") -> None:
         """
-        End it, and the process inside with it.
+        End this bridge and its process in the sandbox.
         """
         if not self._over.is_set():
             self.fault = why
@@ -152,11 +158,11 @@ class BridgeEnd:
         try:
             self._process.kill()
         except LeewardError:
-            pass  # it is over, or its sandbox is
+            pass  # the process or its sandbox has ended
 
     def join(self, timeout: float) -> None:
         """
-        Wait for both threads, so many seconds each.
+        Wait for both threads, *timeout* seconds each.
         """
         for thread in self._threads:
             thread.join(timeout)
@@ -212,7 +218,7 @@ class BridgeEnd:
         except queue.Full:
             self.fault = "it doesn't take its answers"
             self._over.set()
-            # This is the event loop of the service, and who kills waits for the daemon.
+            # `close` waits for the daemon, and this is the service's event loop.
             threading.Thread(target=self.close, name="bridge-close", daemon=True).start()
 
     def _write(self) -> None:

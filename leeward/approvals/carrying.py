@@ -1,13 +1,12 @@
 """
-Carries out requests as soon as they are approved: a project's files in the order of their requests, commands in
-parallel.
+Carries out approved requests: changes of a project's files in the order of their ids, commands in parallel.
 
 Runs in:   the operator's program that decides.
 Once:      the queue records that an order is begun before anything is done, and lets one caller begin it. If the
-           program ends in between, files are compared with the host (`apply.recover`). A push and a key are done again,
-           which changes nothing if they were done. A command isn't run again, since its outcome isn't known.
-Threads:   MOST_FILES for files, MOST_PUSHES for pushes and keys, one of each for a project, so that a slow disk or
-           remote holds up its own project alone; MOST_COMMANDS for commands, MOST_OF_ONE of one sandbox.
+           program ends in between, files are compared with the host (`apply.recover`). Pushes and settings are done
+           again, which changes nothing if they were done. A command isn't run again, since it may have run.
+Threads:   MOST_FILES for files and MOST_PUSHES for pushes and settings, one of each for a project, so that a slow disk
+           or remote delays only its own project; MOST_COMMANDS for commands, MOST_OF_ONE for one sandbox.
 """
 
 from __future__ import annotations
@@ -32,38 +31,40 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown
 from leeward.outcome import Outcome
 
-#: Commands that run at once, and of one sandbox: a rule may allow it as many as it asks for.
+#: Commands that run at once, of all sandboxes and of one.
 MOST_COMMANDS, MOST_OF_ONE = 64, 4
 
-#: Files that are written at once, and branches that are pushed, each of another project.
+#: Projects whose files are written at once, and projects whose branches are pushed at once.
 MOST_FILES, MOST_PUSHES = 8, 8
 
 #: Bytes of output after which a command is ended.
 MOST_OUTPUT = "64M"
 
-#: What a command's output ends with when its time was over.
+#: The end of the output of a command that was timed out.
 _TIMED_OUT = b"[timed out]\n"
 
-#: pip adds to the user's packages (PYTHONUSERBASE of `boxes`): those of the interpreter are the host's.
+#: pip installs into PYTHONUSERBASE (`boxes.environment_of`): the interpreter's own packages are the host's.
 _PIP = {"PIP_USER": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1"}
 
 
 def _no_fault(step: str) -> None:
     """
-    Tests put something else here: a fault between two steps.
+    The default of `fault`, which does nothing. Tests pass a function that raises between two steps.
     """
 
 
 class OrderCarrier:
     """
+    Carries out what the queue says is due.
+
     Args:
-        queue: where things are approved.
-        runs: is told of commands.
-        settings: for keys.
-        projects: which files are about.
+        queue: has the approved requests.
+        runs: keeps the state and output of commands.
+        settings: the configuration that approved proposals change.
+        projects: the folders that files are written to.
         socket: of the daemon; None for the default.
-        life: is told of the sandboxes that are opened for a command.
-        fault: is called with the name of each step before it.
+        life: writes the rows about sandboxes that are opened for a command.
+        fault: is called before each step, with the step's name.
     """
 
     def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, projects: OpenProjects,
@@ -74,22 +75,22 @@ class OrderCarrier:
         self._files = TurnPool("files", MOST_FILES, 1)
         self._others = TurnPool("pushes", MOST_PUSHES, 1)
         self._commands = TurnPool("commands", MOST_COMMANDS, MOST_OF_ONE)
-        self._unsubscribe = queue.subscribe(self.told)
+        self._unsubscribe = queue.subscribe(self.carry)
 
     def start(self) -> None:
         """
-        See to what another program had begun, and to what is approved already.
+        Carry out what is due already, and complete what another program had begun when it ended.
         """
-        for request, way in self._queue.interrupted():
+        for request, temporary in self._queue.interrupted():
             pool, do = ((self._files, self._recover_file) if "filesystem" == request.category
                         else (self._others, self._recover))
-            pool.submit(request.project, functools.partial(self._guarded, do, request, way))
+            pool.submit(request.project, functools.partial(self._guarded, do, request, temporary))
         for request in self._queue.due():
-            self.told(request)
+            self.carry(request)
 
     def close(self) -> None:
         """
-        Begin nothing more, and end what runs. Waits for files and pushes that are being written.
+        Begin nothing more, end the sandboxes that were opened for a command, and wait for writes and pushes.
         """
         self._over = True
         self._unsubscribe()
@@ -103,9 +104,9 @@ class OrderCarrier:
         for pool in (self._files, self._others, self._commands):
             pool.close()
 
-    def told(self, request: ApprovalRequest) -> None:
+    def carry(self, request: ApprovalRequest) -> None:
         """
-        A subscriber of the queue.
+        Carry out *request* in another thread if it is due. A subscriber of the queue.
         """
         if "due" != request.stage or self._over:
             return
@@ -115,31 +116,31 @@ class OrderCarrier:
         else:
             (self._files if "filesystem" == request.category else self._others).submit(request.project, carry)
 
-    def _guarded(self, do: Callable[[ApprovalRequest, str], None], request: ApprovalRequest, way: str) -> None:
+    def _guarded(self, do: Callable[[ApprovalRequest, str], None], request: ApprovalRequest, temporary: str) -> None:
         """
-        An exception costs this request.
+        Call *do*; an exception makes this request a failed one.
         """
         try:
-            do(request, way)
+            do(request, temporary)
         except ShuttingDown:
-            pass  # it is due when the service starts again
+            pass  # the request is due when the service starts again
         except Exception as error:
-            self._queue.begin(request.id)  # where it didn't come so far: what can't be begun doesn't stay due
+            self._queue.begin(request.id)  # if `do` hasn't: a request that is due can't be finished
             self._queue.finish(request.id, f"{type(error).__name__}: {error}", failed=True)
             self._runs.end(request.id, None, f"{error}")
 
     # --- files ------------------------------------------------------------------------
 
-    def _carry(self, request: ApprovalRequest, way: str) -> None:
+    def _carry(self, request: ApprovalRequest, temporary: str) -> None:
         if "filesystem" == request.category:
             carry_out(self._queue, self._projects.of(request), request.id, self._fault)
         else:
             self._carry_other(request)
 
-    def _recover_file(self, request: ApprovalRequest, way: str) -> None:
-        recover_one(self._queue, self._projects.of(request), request, way)
+    def _recover_file(self, request: ApprovalRequest, temporary: str) -> None:
+        recover_one(self._queue, self._projects.of(request), request, temporary)
 
-    # --- what is no file --------------------------------------------------------------
+    # --- commands, pushes, settings -----------------------------------------------------
 
     def _carry_other(self, request: ApprovalRequest) -> None:
         self._fault("begin")
@@ -155,10 +156,10 @@ class OrderCarrier:
             case ConfigOrder() as order:
                 self._configure(request, order)
 
-    def _recover(self, request: ApprovalRequest, way: str) -> None:
+    def _recover(self, request: ApprovalRequest, temporary: str) -> None:
         payload = self._queue.payload(request.id)
         if payload is None:
-            raise Bug("an order that was begun, and that nobody has")
+            raise Bug("an order that was begun and has no payload")
         match unpack_order(payload):
             case CommandOrder():
                 self._queue.finish(request.id, "the service ended meanwhile; whether it was run isn't known",
@@ -170,7 +171,7 @@ class OrderCarrier:
 
     def _push(self, request: ApprovalRequest, order: PushOrder) -> None:
         if is_local(order.remote) and request.decided_by not in ("cli", "page"):
-            # Which folder that is the project's configuration says, and rules are about branches.
+            # The project's configuration names the folder, and a rule decides by the branch alone.
             self._queue.finish(request.id, "a person decides about a push to a folder of this host, and no rule",
                                failed=True)
             return
@@ -202,7 +203,7 @@ class OrderCarrier:
             self._end(request, None, f"no sandbox to run it in: {error}")
             return
         try:
-            if self._over and order.profile:  # `close` didn't see it
+            if self._over and order.profile:  # `close` may have run before the sandbox was in `_running`
                 raise ShuttingDown("the service ends")
             self._run(request, order, box)
         except LeewardError as error:
@@ -217,7 +218,7 @@ class OrderCarrier:
 
     def _opened(self, request: ApprovalRequest, profile: str) -> Sandbox:
         """
-        A sandbox for this command alone.
+        Open a sandbox of *profile* for one command.
         """
         box = Sandbox(socket=self._socket, profile=profile, metadata={"request": str(request.id)})
         try:
@@ -232,7 +233,7 @@ class OrderCarrier:
 
     def _close(self, box: Sandbox) -> None:
         """
-        End a sandbox that was opened for a command, and have its last counts written.
+        End a sandbox that was opened for a command, and write its last rows.
         """
         info, why = dict[str, Any](), None
         try:
@@ -246,12 +247,12 @@ class OrderCarrier:
 
     def look(self) -> None:
         """
-        Have what has happened in the sandboxes that commands run in written.
+        Write the rows about the sandboxes in which commands run.
         """
         with self._lock:
             running = list(self._running.values())
         for box in running:
-            with contextlib.suppress(LeewardError):  # it is over, which its own thread sees
+            with contextlib.suppress(LeewardError):  # a sandbox that has ended, which its own thread notices
                 self._life.look(box.id, box.info())
 
     def _run(self, request: ApprovalRequest, order: CommandOrder, box: Sandbox) -> None:
@@ -262,7 +263,7 @@ class OrderCarrier:
             self._runs.add(request.id, chunk.stream, chunk.data)
         result = process.wait()
         if result is None:
-            raise Bug("a process whose end nobody has told")
+            raise Bug("a process whose output has ended and that has no result")
         if Outcome.TIMED_OUT == result.outcome:
             self._runs.add(request.id, "stderr", _TIMED_OUT)
             self._end(request, TIMED_OUT, f"it ran for more than {order.timeout:g} seconds")

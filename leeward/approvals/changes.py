@@ -1,9 +1,9 @@
 """
-Makes requests of a sandbox's changes in its copy of a project, except for those that can't be requested.
+Makes a request for each change that a sandbox has made in its copy of a project, as far as it can be requested.
 
 Runs in:   the operator's program that decides.
-Left out:  git's own files and the files of package managers: `.git` is covered by branches, `node_modules` by packages.
-           Neither reaches the host this way, and the answer has the number of such changes.
+Left out:  changes below `.git` and `node_modules`: requests for branches and packages take their place. The result has
+           the number of such changes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, RequestRejected
 
-#: Folders, at any depth, whose changes aren't asked for.
+#: Names of folders, at any depth, whose changes aren't requested.
 LEFT_OUT = (".git", "node_modules")
 
 
 @dataclass(frozen=True, slots=True)
 class SyncOutcome:
     """
-    What came of it.
+    What `ask_for_changes` or `ask_for_pushes` has done.
 
     Attributes:
-        requests: that were made, or were pending already.
-        refused: what can't be asked for: path and reason.
-        left_out: how many changes are of LEFT_OUT.
-        more: how many there was no room for, since the sandbox has asked too much already.
+        requests: those for the changes; a change that was pending already has its old one.
+        refused: the paths or branches that can't be requested, each with the reason.
+        left_out: how many changes are in folders of LEFT_OUT.
+        more: how many changes have no request, since the sandbox's requests take all the room it has.
     """
 
     requests: tuple[ApprovalRequest, ...] = ()
@@ -50,7 +50,7 @@ def is_left_out(path: str) -> bool:
 def ask_for_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, reason: str = "",
                     asker: str = "") -> SyncOutcome:
     """
-    A request for each file that *box* has changed. Carried out in the order of their ids, they fit onto each other.
+    Make a request for each file that *box* has changed. The changes fit onto each other in the order of the ids.
 
     Raises:
         Stale: the host's folder was replaced by another one.

@@ -1,9 +1,9 @@
 """
-Who calls: the operator, who decides, or a process of a sandbox, which asks.
+The caller of a route: the operator, who decides, or a process of a sandbox, which makes requests.
 
 Runs in:   the operator's program that decides; pure.
-Trust:     a listener makes the credential from the connection itself, and puts it into the ASGI scope under SCOPE_KEY.
-           No byte of a request takes part in that choice. A scope without an entry belongs to nobody.
+Trust:     a listener makes the credential from the connection, not from any byte of a request, and puts it into the
+           ASGI scope under SCOPE_KEY. A scope without a credential has no rights.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-#: Where a listener leaves it in the scope of ASGI.
+#: The key of the credential in the scope of ASGI.
 SCOPE_KEY = "leeward.credential"
 
 
@@ -22,7 +22,7 @@ class Operator:
     A person, or a program of the same user on the host.
 
     Attributes:
-        by: which way the call came, as decisions record it.
+        by: "cli" for the operator's socket, "page" for TCP; decisions record it.
     """
 
     by: Literal["cli", "page"]
@@ -31,7 +31,7 @@ class Operator:
 @dataclass(frozen=True, slots=True)
 class AskingSandbox:
     """
-    Any process of one sandbox: they share a bridge, and aren't told apart.
+    A process of a sandbox. The processes of one sandbox share a bridge, so they can't be distinguished.
 
     Attributes:
         sandbox: its id, as the daemon gives it.
@@ -45,7 +45,7 @@ Credential = Operator | AskingSandbox
 
 def credential_of(scope: Mapping[str, Any]) -> Credential | None:
     """
-    Who calls; None where no listener has said.
+    The credential in *scope*; None if there is none.
     """
     found = scope.get(SCOPE_KEY)
     return found if isinstance(found, (Operator, AskingSandbox)) else None

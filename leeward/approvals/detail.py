@@ -1,5 +1,5 @@
 """
-What a request would do, for the person who decides: a file before and after, pieces of a change, a command, a push.
+The details of a request for the person who decides: a file before and after, its hunks, a command, a push, a setting.
 
 Runs in:   the operator's program that decides.
 Trust:     none in the texts, which come from a sandbox; the code that shows them escapes them.
@@ -26,10 +26,12 @@ MOST_SHOWN = 1 << 20
 
 def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project | None) -> dict[str, Any]:
     """
+    The details of a request, in the form of `ApprovalService.detail`.
+
     Args:
         request: of the queue.
-        payload: what it would carry out; None for nothing.
-        project: the folder that it is about, where it is about a file.
+        payload: the request's order; None if it has none.
+        project: the folder of a request about a file; None if it can't be opened, and for other requests.
     """
     if payload is None:
         return {"kind": "none"}
@@ -65,16 +67,16 @@ def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
         try:
             state, before = project.content(order.path)
             if state != order.base:
-                stale = "the host has something else by now than when this was asked for"
+                stale = "the file on the host was changed after this request"
         except (OSError, BadRequest) as error:
-            stale = f"the host's own can't be read: {error}"
+            stale = f"the file on the host can't be read: {error}"
     hunks = list[dict[str, Any]]()
     if not stale and "file" == order.goal.type and order.base.type in ("none", "file"):
         try:
             hunks = [hunk.row() for hunk in file_hunks(before, order.content)]
         except BadRequest:
-            pass  # it is decided as a whole
-    # Where the host has something else, what is there isn't what this would change.
+            pass  # too large or not text: a person decides about it as a whole
+    # The content of a file that was changed meanwhile isn't what this request would replace.
     return {"kind": "file", "path": order.path, "type": order.goal.type, "base_type": order.base.type,
             "before": None if stale else _text(before), "after": _text(order.content), "link": order.goal.link,
             "base_link": order.base.link, "mode": order.goal.mode, "base_mode": order.base.mode, "stale": stale,
@@ -83,10 +85,10 @@ def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
 
 def command_in(request: ApprovalRequest, payload: bytes, profile: str) -> NewRequest:
     """
-    The request for the same command in a sandbox of *profile*; "" for the one that asked.
+    A request for the same command in a sandbox of *profile*; "" for the sandbox that has requested it.
 
     Raises:
-        BadRequest: no profile, or no sandbox has asked.
+        BadRequest: there is no such profile; or it is "", and no sandbox has requested the command.
     """
     order = unpack_order(payload)
     if not isinstance(order, CommandOrder):
@@ -101,11 +103,17 @@ def command_in(request: ApprovalRequest, payload: bytes, profile: str) -> NewReq
 
 def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: Sequence[int]) -> NewRequest:
     """
-    The request for some hunks of a change alone. With all of them it is the whole change.
+    A request for some hunks of a change. With all of them it is the whole change.
+
+    Args:
+        request: about a file.
+        payload: the request's order.
+        project: the folder that the order is about.
+        wanted: the hunks' places in `file_hunks`.
 
     Raises:
-        BadRequest: it isn't a change of a text file, or there are no such hunks.
-        Stale: the host isn't any more what it was made against.
+        BadRequest: the request isn't about a text file, or there are no such hunks.
+        Stale: the file on the host was changed after the request.
     """
     order = unpacked(payload)
     state, before = project.content(order.path)

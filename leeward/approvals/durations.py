@@ -1,5 +1,5 @@
 """
-How long something may be up: `4h`, `1h30m`, `500ms`.
+Durations as text: `4h`, `1h30m`, `500ms`.
 
 Runs in:   anywhere; pure.
 """
@@ -13,7 +13,7 @@ from leeward.errors import BadRequest
 #: Seconds of each unit, the largest first, which is the order in which they are written.
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
-#: Seconds at most: a year.
+#: Seconds of the longest duration: a year.
 LONGEST = 366 * 86400.0
 
 _WHOLE = re.compile("".join(f"(?:([0-9]{{1,9}}){unit})?" for unit in UNITS))
@@ -24,7 +24,7 @@ def parse_duration(text: str) -> float:
     The seconds that *text* says: numbers with the units d, h, m, s and ms, each once and the largest first.
 
     Raises:
-        BadRequest: no duration, none at all, or more than a year.
+        BadRequest: *text* is no duration, or one of zero or of more than a year.
     """
     found = _WHOLE.fullmatch(text)
     if found is None or not text:

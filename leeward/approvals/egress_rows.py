@@ -1,5 +1,5 @@
 """
-Connections that sandboxes tried, and the decisions of their policies: from the daemon's record into that of approvals.
+Copies the daemon's decisions about connections of sandboxes into the record of approvals.
 
 Runs in:   the operator's program that decides; a client of the daemon.
 Trust:     none in a row's texts, which a sandbox chooses.
@@ -19,12 +19,14 @@ from leeward.spec.paths import client_socket
 
 _ANSWER_S = 5.0
 
-#: Answers of the daemon that are taken at one time: sandboxes may make rows as fast as they are read.
+#: Pages of rows that one `pull` takes: sandboxes may make rows as fast as they are read.
 _MOST_ANSWERS = 50
 
 
 class EgressRows:
     """
+    Reads the daemon's record of decisions by egress policies.
+
     Args:
         socket: of the daemon; None for the default.
     """
@@ -35,20 +37,25 @@ class EgressRows:
 
     def pull(self) -> list[Mapping[str, Any]]:
         """
-        The rows since the last time, as far as _MOST_ANSWERS have them; of the first time none, since nobody knows
-        then whose the old ones are.
+        The rows since the last call, _MOST_ANSWERS pages of them at most. The first call returns none: older rows may
+        be in the record already.
 
         Raises:
             DaemonError: the daemon is away.
+            BadReply: its answer has no rows.
         """
         found = list[Mapping[str, Any]]()
         with self._lock:
             is_first, after = self._after < 0, max(0, self._after)
             for _ in range(_MOST_ANSWERS):
                 reply, _ = self._link.call("egress_log", {"after": after, "wait": 0.0}, time.monotonic() + _ANSWER_S)
-                rows = (reply.ok or {}).get("events")
+                answer = reply.ok or {}
+                rows, last = answer.get("events"), answer.get("last")
                 if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                    raise BadReply("the daemon tells of decisions that are none")
+                    raise BadReply("the daemon's record of egress isn't a list of rows")
+                if not rows and type(last) is int and last < after:
+                    after = 0  # another daemon, which counts from 1 again
+                    continue
                 if not rows:
                     break
                 after = rows[-1].get("number", after + len(rows))
@@ -58,12 +65,12 @@ class EgressRows:
 
     def skip(self) -> None:
         """
-        Begin now, if the daemon is there.
+        Leave out the rows that the daemon has now.
         """
         try:
             self.pull()
         except LeewardError:
-            pass  # its record is empty when it comes
+            self._after = max(self._after, 0)  # the record of a daemon that starts later is new as a whole
 
     def close(self) -> None:
         with self._lock:
@@ -72,7 +79,7 @@ class EgressRows:
 
 def egress_row(row: Mapping[str, Any]) -> AuditRow | None:
     """
-    The line for *row* of the daemon's record; None for one that decides nothing.
+    The row of the record for *row* of the daemon's; None if that is neither allowed nor denied.
     """
     verdict = row.get("verdict")
     decision = {"allowed": "approved", "denied": "denied"}.get(str(verdict))

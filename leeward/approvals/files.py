@@ -3,9 +3,8 @@ An order to change one file of a project: made from a request, kept in the queue
 
 Runs in:   the operator's program; pure.
 Trust:     none in names, content, modes and links.
-
-An order has the whole content that was requested and shown, and the host's content at that time. So a sandbox can't
-change later what is applied.
+Holds:     an order has the whole content that was requested and shown, and the hash of the host's content at that time.
+           So a sandbox can't change afterwards what is applied.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from leeward.client.applying import leads_out
 from leeward.client.changes import FolderChange
 from leeward.errors import BadRequest, Bug, EditError
 
-#: Bytes of a file's content, at most: what goes with it has room.
+#: Bytes of a file's content, at most; the rest of the payload is for the other fields.
 MOST_CONTENT = MOST_PAYLOAD - 65536
 
-#: Of a file that nobody says the mode of.
+#: The permission bits of a new file whose request has no mode.
 NEW_MODE = 0o644
 
 
@@ -39,7 +38,7 @@ class FileState:
 
     Attributes:
         type: "none", "file", "folder", "link" or "special".
-        mode: permission bits; 0 of what is none of file and folder.
+        mode: permission bits of a file or folder; else 0.
         sha256: of a file's content, in hexadecimal.
         link: the text of a link.
     """
@@ -56,13 +55,13 @@ NOTHING = FileState("none")
 @dataclass(frozen=True, slots=True)
 class FileOrder:
     """
-    What is to be done.
+    One change of one path.
 
     Attributes:
         path: relative to the project, as `ProjectPath` has it.
-        base: what the host had when it was asked for.
-        goal: what is to be there.
-        content: of a file.
+        base: the state of the path on the host at the time of the request.
+        goal: the state that the change makes.
+        content: of a file; else b"".
     """
 
     path: str
@@ -85,12 +84,12 @@ def _state_row(state: FileState) -> list[Any]:
 
 def unpacked(data: bytes) -> FileOrder:
     """
-    What `FileOrder.packed` has written.
+    The order that `FileOrder.packed` has written.
     """
     match msgpack.unpackb(data):
         case [bytes(path), [*base], [*goal], bytes(content)]:
             return FileOrder(os.fsdecode(path), _state(base), _state(goal), content)
-    raise Bug("an order for a file that nobody has written")
+    raise Bug("a payload that FileOrder.packed hasn't written")
 
 
 def _state(row: list[Any]) -> FileState:
@@ -100,14 +99,16 @@ def _state(row: list[Any]) -> FileState:
 
 def write_order(path: str, base: FileState, content: bytes, mode: int | None = None) -> FileOrder:
     """
+    The order to write a whole file.
+
     Args:
         path: as `ProjectPath` has it.
-        base: what is there.
-        content: of the file.
-        mode: permission bits; None for those of the file that is there.
+        base: the state of the path on the host.
+        content: of the file, MOST_CONTENT bytes at most.
+        mode: permission bits; None for those of the file that is there, or NEW_MODE.
 
     Raises:
-        BadRequest: it is too large, or something else than a file is there.
+        BadRequest: *content* is too large, or *base* is neither a file nor NOTHING.
     """
     if base.type not in ("none", "file"):
         raise BadRequest(f"{path!r:.120} is a {base.type}, and no file")
@@ -120,18 +121,18 @@ def write_order(path: str, base: FileState, content: bytes, mode: int | None = N
 
 def edit_order(path: str, base: FileState, before: bytes, old: bytes, new: bytes) -> FileOrder:
     """
-    Replace *old*, which is in the file exactly once, by *new*. Both are taken as they are.
+    The order to replace *old*, which is in the file exactly once, by *new*.
 
     Args:
         path: as `ProjectPath` has it.
-        base: what is there.
-        before: its content.
-        old: what is replaced.
-        new: by what.
+        base: the state of the path on the host.
+        before: the file's content.
+        old: the bytes to replace.
+        new: the bytes to put in their place.
 
     Raises:
-        EditError: *old* is there never or more than once.
-        BadRequest: no file is there, or *old* is empty.
+        EditError: *old* is in the file never, or more than once.
+        BadRequest: *base* isn't a file with the content *before*, or *old* is empty.
     """
     if "file" != base.type or digest(before) != base.sha256:
         raise BadRequest(f"{path!r:.120} is no file, or it is being changed")
@@ -145,12 +146,14 @@ def edit_order(path: str, base: FileState, before: bytes, old: bytes, new: bytes
 
 def delete_order(path: str, base: FileState) -> FileOrder:
     """
+    The order to delete a file, a link or an empty folder.
+
     Args:
         path: as `ProjectPath` has it.
-        base: what is there: a file, a link or an empty folder.
+        base: the state of the path on the host.
 
     Raises:
-        BadRequest: nothing is there.
+        BadRequest: *base* is NOTHING.
     """
     if "none" == base.type:
         raise BadRequest(f"{path!r:.120} isn't there")
@@ -159,16 +162,16 @@ def delete_order(path: str, base: FileState) -> FileOrder:
 
 def change_order(change: FolderChange, base: FileState, content: bytes = b"") -> FileOrder:
     """
-    One row of `Sandbox.diff`.
+    The order for one row of `Sandbox.diff`.
 
     Args:
-        change: as the sandbox has it.
-        base: what the host has.
+        change: the row.
+        base: the state of the path on the host.
         content: of a file, read through the sandbox.
 
     Raises:
-        BadRequest: a special file, a link that leads out of the project, content that isn't what the row says, or a
-            file above the bound.
+        BadRequest: the row is a special file or a link that leads out of the project, *content* doesn't have the row's
+            hash, or it has more than MOST_CONTENT bytes.
     """
     if "deleted" == change.kind:
         return delete_order(change.path, base)
@@ -192,17 +195,16 @@ def change_order(change: FolderChange, base: FileState, content: bytes = b"") ->
 def file_request(order: FileOrder, action: str, *, before: bytes = b"", description: str = "", reason: str = "",
                  sandbox: str = "", asker: str = "", more: Sequence[str] = ()) -> NewRequest:
     """
-    The request for *order*: rules decide by the path that it writes to, and what could be overlooked is in its
-    metadata.
+    The request for *order*. Rules decide by its path, and its metadata has `remarks`.
 
     Args:
-        order: what is to be done.
+        order: of this module's functions.
         action: "write", "edit", "delete" or "apply".
-        before: the content of the file that is there.
+        before: the content of the file on the host.
         description: for the person who decides.
-        reason: why whoever asks wants it.
-        sandbox: its id.
-        asker: who asks in it.
+        reason: why the requester wants it.
+        sandbox: the sandbox's id.
+        asker: the name that the requester gives itself.
         more: remarks beside those of `remarks`.
     """
     metadata = {"remarks": [*remarks(order, before), *more], "before": order.base.sha256, "after": order.goal.sha256,
@@ -216,11 +218,11 @@ def digest(content: bytes) -> str:
 
 def remarks(order: FileOrder, before: bytes = b"") -> list[str]:
     """
-    What a person could overlook in a diff: one line each, for people.
+    Warnings for the person who decides about what a diff doesn't show well, one line each.
 
     Args:
-        order: what is to be done.
-        before: the content of the file that is there.
+        order: the change.
+        before: the content of the file on the host.
     """
     found = []
     parts = order.path.split("/")
@@ -258,8 +260,8 @@ def _content_remarks(content: bytes, before: bytes) -> list[str]:
 
 def is_hidden(letter: str) -> bool:
     """
-    Whether a character isn't seen, or moves what is: controls but tab and newlines, formats, bidirectional marks,
-    variation selectors, blanks that are no space.
+    Whether a character is invisible or reorders text: controls except tab and newlines, formats, bidirectional marks,
+    variation selectors, blanks other than the space.
     """
     if letter < "\x7f":
         return letter < " " and letter not in "\t\n\r"

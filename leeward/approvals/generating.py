@@ -2,7 +2,7 @@
 The rule that "always allow" and "always deny" store for a request.
 
 Runs in:   the operator's program; pure but for the list of public suffixes, which is read once.
-Trust:     none in the request. A rule that a person couldn't read isn't made.
+Trust:     none in the request. No rule is made with characters that a person can't see.
 Source:    publicsuffix.org, by `spec.domains`.
 """
 
@@ -27,24 +27,25 @@ from leeward.spec.domains import registrable
 
 def generate_rule(subject: RuleSubject, effect: Effect, project: str = "") -> ApprovalRule:
     """
-    The rule for *subject* and what is like it: a name's registrable domain with all below, an address itself, a command
-    with these arguments in this folder, the files beside a file, a branch, a package.
+    The rule for *subject* and similar ones: for a name its registrable domain and all sub-domains, for an address that
+    address, for a command these arguments in this folder, for a file all files of its folder, for a branch or package
+    that one.
 
     Args:
         subject: of a request.
         effect: "allow" or "deny".
-        project: where it is to hold; "" for everywhere.
+        project: the folder of the project in which the rule holds; "" for all projects.
 
     Raises:
-        BadRequest: no rule can say it so that a person can read it.
-        Unsupported: a name's domain was to be found, and the list of public suffixes isn't installed.
+        BadRequest: no readable pattern matches the subject.
+        Unsupported: the subject has a name, and the list of public suffixes isn't installed.
     """
     category, pattern = _written(subject)
     if not pattern.isprintable():
-        raise BadRequest("it has characters that can't be seen; decide each of these by itself")
+        raise BadRequest("it has characters that can't be seen, so no rule is made; decide each request by itself")
     rule = parse_rule(f"{category}({pattern})", effect, project)
     if not rule.matches(subject):
-        raise BadRequest("no rule can say exactly this; decide each of these by itself")
+        raise BadRequest("no rule matches exactly this; decide each request by itself")
     return rule
 
 
@@ -57,12 +58,12 @@ def _written(subject: RuleSubject) -> tuple[str, str]:
             return "network", host.name if domain is None else f"*.{domain}"
         case ProjectPath(path=path):
             if "*" in path:
-                raise BadRequest("its name has a star; decide each of these by itself")
+                raise BadRequest("its name has a star, so no rule is made; decide each request by itself")
             folder = posixpath.dirname(path)
             return "filesystem", f"{folder}/*" if folder else f"/{path}"
         case Invocation(argv=argv, cwd=cwd):
             if not argv:
-                raise BadRequest("a shell's line can't be allowed or denied for good, since nobody knows what it runs")
+                raise BadRequest("no rule is made for a line of a shell, since the commands that it runs aren't known")
             return "exec", command_pattern([quoted_piece(argument) or "''" for argument in argv], quoted_piece(cwd))
         case NamedPackage(manager=manager, name=name, version=version):
             return "packages", f"{manager}:{name}" + (f"@{version}" if version else "")
@@ -70,5 +71,5 @@ def _written(subject: RuleSubject) -> tuple[str, str]:
             return "git", name
         case SandboxAction(text=text):
             if "*" in text:
-                raise BadRequest("it has a star; decide each of these by itself")
+                raise BadRequest("it has a star, so no rule is made; decide each request by itself")
             return "sandbox", text

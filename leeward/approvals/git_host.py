@@ -1,11 +1,10 @@
 """
-git on the operator's side: a repository of the service's own for what sandboxes have pushed, and the push to the
-remote.
+git on the operator's side: the service's repository for what sandboxes have pushed, and the push to the remote.
 
 Runs in:   the operator's program that decides, and git as a child of it, with the operator's credentials.
-Trust:     none in what a sandbox has pushed. It comes as a bundle, is checked object by object when it is taken in,
-           and is never checked out; no configuration, hook or attribute of a sandbox's is on this side. The project's
-           own repository is the operator's.
+Trust:     none in what a sandbox has pushed. It comes as a bundle; git checks each object as it is fetched, and nothing
+           is checked out. No configuration, hook or attributes file of a sandbox is on this side. The project's own
+           repository is the operator's.
 Source:    git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
 """
 
@@ -24,21 +23,20 @@ import time
 from leeward.approvals.files import is_hidden
 from leeward.errors import BadRequest, Busy
 
-#: Bytes of a bundle, of what one call of git prints, and seconds that it has.
+#: Bytes of a bundle, bytes that one call of git prints, and seconds that it takes: at most.
 MOST_BUNDLE, MOST_PRINTED, SECONDS = 64 << 20, 4 << 20, 120.0
 
-#: Bytes by which the repository grows for one sandbox, whatever becomes of what it has pushed; the last bundle may go
-#: beyond.
+#: Bytes by which one sandbox's pushes may let the repository grow, deleted ones too; the last bundle may exceed them.
 MOST_TAKEN = 512 << 20
 
-#: What git and its children have beside SECONDS where they read what a sandbox has pushed: seconds of processor time
-#: and bytes of addresses, of each process; bytes of a file.
+#: Limits of git and its children where they read what a sandbox has pushed: seconds of processor time and bytes of
+#: address space for each process, and bytes of a file.
 MOST_CPU_S, MOST_MEMORY, MOST_FILE = 120, 4 << 30, 1 << 30
 
-#: Waits until its limits are set, and becomes git. What is done by the shell is its builtins'.
+#: A line of the shell that waits until the limits are set, and then executes git. It uses builtins alone.
 _GATE = 'read -r _ && exec git "$@" </dev/null'
 
-#: Bytes of git's errors that are kept, the last ones.
+#: Bytes at the end of git's standard error that are kept.
 _MOST_SAID = 1 << 16
 
 #: Branches of a remote that are looked at.
@@ -51,37 +49,37 @@ _CONFIG = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.all
            "maintenance.auto=false", "core.attributesFile=/dev/null", "core.pager=cat", "push.recurseSubmodules=no",
            "fetch.recurseSubmodules=no", "submodule.recurse=false", "transfer.fsckObjects=true", "core.quotePath=true",
            "advice.detachedHead=false", "push.followTags=false", "push.gpgSign=false",
-           # The project's objects may have an index beside them that says something else of a commit than it is.
+           # The commit graph of the project may contradict the objects themselves.
            "core.commitGraph=false",
-           # Packs are kept as they come, and their sizes are what was taken in.
+           # Packs are kept as they come, so that their sizes are the bytes that were taken in.
            "fetch.unpackLimit=1",
-           # A larger file is no text for a diff, and isn't held as a whole.
+           # git shows no diff of a larger file, and doesn't hold it in memory as a whole.
            "core.bigFileThreshold=16m",
-           # Packs are mapped piece by piece, so that large ones of the project's fit into MOST_MEMORY.
+           # Packs are mapped piece by piece, so that large packs of the project fit into MOST_MEMORY.
            "core.packedGitWindowSize=32m", "core.packedGitLimit=1g", "pack.threads=2")
 
-#: An object that isn't there is missing, and no reason to run what the repository's configuration says (git 2.45, and
-#: its releases of 2024 for older ones), and none is replaced by another.
+#: git fetches no missing object by a command of the repository's configuration (git 2.45, and its releases of 2024 for
+#: older versions), and replaces no object by another.
 _ENVIRON = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1",
             "GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 class GitFailed(BadRequest):
     """
-    git didn't do it; the message is what it said.
+    A call of git failed; the message has git's own words.
     """
 
 
 def without_password(text: str) -> str:
     """
-    *text* with what stands before the @ of its addresses left out: an address may have a password.
+    *text* without the part before the @ of its URLs, which may have a password.
     """
     return re.sub(r"://[^/@\s]*@", "://", text)
 
 
 def is_local(remote: str) -> bool:
     """
-    Whether *remote* is a folder of this host, as git reads it: a push there runs that folder's own hooks.
+    Whether git reads *remote* as a folder of this host. A push there runs that folder's own hooks.
     """
     if "://" in remote:
         return remote.casefold().startswith("file:")
@@ -90,7 +88,8 @@ def is_local(remote: str) -> bool:
 
 def _limit(process: int, is_bounded: bool) -> None:
     """
-    Set what *process* and its children may have, as far as it isn't less already. Linux 2.6.36; prlimit(2).
+    Lower the limits of *process* and its later children to those of MOST_CPU_S, MOST_FILE and, if it is bounded,
+    MOST_MEMORY. Linux 2.6.36; prlimit(2).
     """
     wanted = {resource.RLIMIT_CPU: MOST_CPU_S, resource.RLIMIT_FSIZE: MOST_FILE, resource.RLIMIT_CORE: 0}
     for kind, most in {**wanted, **({resource.RLIMIT_AS: MOST_MEMORY} if is_bounded else {})}.items():
@@ -101,16 +100,19 @@ def _limit(process: int, is_bounded: bool) -> None:
 
 def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) -> bytes:
     """
-    What git prints.
+    Run git.
 
     Args:
         argv: its arguments.
         folder: of the repository.
-        seconds: that it has.
-        cut: the first MOST_PRINTED bytes are enough where there are more; git is ended then.
+        seconds: that it may take.
+        cut: end git after MOST_PRINTED bytes and return these, instead of raising.
+
+    Returns:
+        The bytes of its standard output.
 
     Raises:
-        GitFailed: it failed, has printed too much, or there is no git.
+        GitFailed: git failed, took too long, printed too much, or isn't installed.
     """
     words = [word for each in _CONFIG for word in ("-c", each)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRON
@@ -120,7 +122,7 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
                               start_new_session=True) as child:
             try:
                 assert child.stdin is not None
-                # A push runs programs of the operator's for credentials, whose memory is theirs to say.
+                # A push runs the operator's credential helpers, which may need more memory.
                 _limit(child.pid, "push" != argv[0])
                 with child.stdin as gate:
                     gate.write(b"\n")
@@ -128,7 +130,7 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
             except TimeoutError:
                 raise GitFailed(f"git {argv[0]} took more than {seconds:.0f} seconds") from None
             finally:
-                if child.poll() is None:  # its children go with it
+                if child.poll() is None:  # with its children, which are in its process group
                     os.killpg(child.pid, signal.SIGKILL)
     except OSError as error:
         raise GitFailed(f"git: {(error.strerror or 'an error').lower()}") from None
@@ -143,7 +145,7 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
 
 def _why(err: bytes, status: int) -> str:
     """
-    What git said of its failure: its own words and the remote's, without advice.
+    The lines of standard error that say why git failed, git's own and the remote's, without advice.
     """
     lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "! "))] or lines[-1:]
@@ -152,11 +154,11 @@ def _why(err: bytes, status: int) -> str:
 
 def _printed(child: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, bytes, bool]:
     """
-    The first MOST_PRINTED bytes of the output, the last of the errors, and whether that is all of the output. No more
-    is ever held: a few bytes of a bundle can be gigabytes of a diff.
+    The first MOST_PRINTED bytes of the output, the last _MOST_SAID bytes of the errors, and whether the output is
+    whole. No more is held in memory, since a small bundle can give gigabytes of a diff.
 
     Raises:
-        TimeoutError: it takes longer.
+        TimeoutError: the child takes longer than *seconds*.
     """
     assert child.stdout is not None
     assert child.stderr is not None
@@ -185,7 +187,7 @@ def _printed(child: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, byt
 
 def remote_of(project: str) -> tuple[str, str]:
     """
-    The addresses of `origin` in the repository *project*, to fetch and to push; "" twice where there is none.
+    The URLs of `origin` in the repository *project*: for fetches and for pushes; both "" if it has no `origin`.
     """
     if not os.path.lexists(os.path.join(project, ".git")):
         return "", ""
@@ -202,8 +204,7 @@ def remote_of(project: str) -> tuple[str, str]:
 
 def resolved_remote(project: str, remote: str) -> str:
     """
-    *remote* as it is reached from anywhere: a folder of this host is named from the folder *project* on. No remote, "",
-    stays none.
+    *remote* with a relative path of this host resolved against the folder *project*; any other is unchanged.
     """
     is_path = remote and is_local(remote) and "://" not in remote
     return os.path.normpath(os.path.join(project, remote)) if is_path else remote
@@ -211,18 +212,18 @@ def resolved_remote(project: str, remote: str) -> str:
 
 class GitIntake:
     """
-    The service's own repository for one project.
+    The service's own repository for one project, into which pushes of a sandbox are taken.
 
     Args:
-        folder: of the service, where it is made.
-        project: the operator's repository, whose objects it shares.
+        folder: of the service; the repository is made below it.
+        project: the operator's repository, whose objects the new one shares.
 
     Attributes:
-        path: of it.
-        remote: where approved branches are pushed.
+        path: of the service's repository.
+        remote: the URL to which approved branches are pushed.
 
     Raises:
-        GitFailed: there is no git, or no repository.
+        GitFailed: git isn't installed, or *project* is no repository.
     """
 
     def __init__(self, folder: str, project: str) -> None:
@@ -232,7 +233,7 @@ class GitIntake:
 
     def _make(self) -> None:
         """
-        Make the repository where it isn't there: one that nobody needs is removed (`git_store`).
+        Make the repository unless it exists; `git_store` removes one that no request needs.
         """
         objects = self._objects()
         if not os.path.isdir(os.path.join(self.path, "objects")):
@@ -251,19 +252,19 @@ class GitIntake:
 
     def take_in(self, bundle: bytes, sandbox: str, name: str) -> str:
         """
-        Take a branch in.
+        Fetch a branch from a bundle.
 
         Args:
-            bundle: of a sandbox, which has it as refs/heads/NAME.
-            sandbox: whose.
+            bundle: has the branch as refs/heads/NAME.
+            sandbox: the id of the sandbox that the bundle comes from.
             name: of the branch.
 
         Returns:
-            Its commit, in hexadecimal.
+            The branch's commit, in hexadecimal.
 
         Raises:
-            GitFailed: the bundle is broken, or lacks something.
-            Busy: the sandbox has pushed too much already.
+            GitFailed: the bundle is broken, or lacks objects.
+            Busy: the sandbox's pushes have taken MOST_TAKEN bytes already.
         """
         if self._taken >= MOST_TAKEN:
             raise Busy(f"what this sandbox has pushed takes {MOST_TAKEN} bytes already")
@@ -277,12 +278,12 @@ class GitIntake:
                 git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", file.name, f"+refs/heads/{name}:{ref}",
                     folder=self.path)
             finally:
-                self._taken += max(0, self._size() - before)  # a pack that was refused may have left something, too
+                self._taken += max(0, self._size() - before)  # also after a failure, which may have left a pack
         return git("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path).decode().strip()
 
     def _size(self) -> int:
         """
-        Bytes of all packs.
+        The bytes of all packs.
         """
         try:
             with os.scandir(os.path.join(self.path, "objects", "pack")) as found:
@@ -292,13 +293,13 @@ class GitIntake:
 
     def base_of(self, name: str, commit: str) -> str:
         """
-        What *commit* is compared with: the remote's branch as the project knows it, else where it left another one of
-        the remote's; "" where it has nothing in common with them. What the operator has committed and not pushed isn't
-        a base: the push would take it along, and nobody would have seen it.
+        The commit with which *commit* is compared: the project's remote-tracking branch *name*, else the merge base
+        with another remote-tracking branch, else "". Commits that the operator hasn't pushed are no base: the push
+        would publish them, and the diff wouldn't show them.
 
         Args:
             name: of the branch.
-            commit: its tip.
+            commit: the branch's tip.
         """
         known = self._known(f"refs/remotes/origin/{name}")
         if name in known:
@@ -318,8 +319,8 @@ class GitIntake:
 
     def _known(self, *patterns: str) -> dict[str, str]:
         """
-        Branches of the remote as the project knows them, with their commits. No object of the project is read in its
-        own repository: where one is missing, git would run what that repository's configuration has for getting it.
+        The project's remote-tracking branches, with their commits. The objects themselves are read in the service's
+        repository alone: in the project's, git might run a command of its configuration to get a missing one.
         """
         found = git("for-each-ref", f"--count={_MOST_KNOWN}", "--format=%(objectname) %(refname)", *patterns,
                     folder=self._project).decode("utf-8", "surrogateescape")
@@ -328,8 +329,10 @@ class GitIntake:
 
     def about(self, base: str, commit: str) -> tuple[list[str], str, list[str]]:
         """
+        What a person needs to decide about a push of *commit*.
+
         Returns:
-            The commits, the newest first, a line each; the diff; and what a person could overlook in it.
+            The commits since *base*, the newest first, a line each; the diff; and warnings about it.
         """
         before = base or _empty(self.path)
         commits, diff = diff_of(self.path, base, commit)
@@ -348,15 +351,16 @@ class GitIntake:
 
 def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
     """
-    The commits from *base* to *commit*, the newest first, a line each, and the diff; both cut off.
+    The commits after *base* up to *commit*, the newest first, a line each, and the diff. Of commits there are
+    MOST_COMMITS + 1 at most, and of the diff MOST_PRINTED bytes.
 
     Args:
-        repository: a folder of the service's.
-        base: a commit; "" for nothing.
+        repository: the folder of a repository of the service.
+        base: a commit; "" for an empty tree.
         commit: the tip.
 
     Raises:
-        GitFailed: one isn't there.
+        GitFailed: a commit is missing.
     """
     between = f"{base}..{commit}" if base else commit
     commits = git("log", "-z", f"--max-count={MOST_COMMITS + 1}", "--no-show-signature", "--format=%h %an: %s", between,
@@ -375,7 +379,7 @@ def git_push(repository: str, remote: str, name: str, commit: str) -> None:
     Push *commit* of the folder *repository* to *remote* as the branch *name*, without force.
 
     Raises:
-        GitFailed: the remote refuses it, or can't be reached.
+        GitFailed: the remote refuses the push, or can't be reached.
     """
     git("push", "--quiet", "--no-verify", "--", remote, f"{commit}:refs/heads/{name}", folder=repository)
 

@@ -1,8 +1,8 @@
 """
-git on the sandbox's side: `origin` is a bare repository inside, and what was pushed there comes out as bundles.
+git on the sandbox's side: `origin` is a bare repository in the sandbox, and its branches come out as bundles.
 
 Runs in:   the operator's program that decides; its commands run in the sandbox.
-Trust:     none in what they print: it is the sandbox's.
+Trust:     none in the commands' output, which the sandbox chooses.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from leeward.approvals.subjects import branch
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest
 
-#: Where `origin` is inside.
+#: The path of `origin` in the sandbox.
 STAGING = "/tmp/.leeward/origin.git"
 
-#: Branches that are looked at.
+#: Branches that are read, at most.
 MOST_BRANCHES = 100
 
 _ROW = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64}) refs/heads/(.{1,255})")
 
-#: Seconds that a command of git's in the sandbox has.
+#: Seconds that a command in the sandbox may take.
 _S = 60.0
 
 
 def variables(project: str) -> dict[str, str]:
     """
-    What makes `origin` of *project* the staging repository, in a sandbox's environment; nothing without `origin`.
+    The environment variables by which git in a sandbox takes STAGING for `origin` of *project*; {} without `origin`.
     """
     addresses = [each for each in dict.fromkeys(remote_of(project)) if each]
     found = {"GIT_CONFIG_COUNT": str(len(addresses))} if addresses else {}
@@ -42,14 +42,14 @@ class Staging:
     The staging repository of one sandbox.
 
     Args:
-        box: it is over a project that has a repository.
-        project: where that is inside.
+        box: a sandbox over a copy of a repository.
+        project: the path of the copy in the sandbox.
 
     Attributes:
-        before: the branches when it was made, with their commits.
+        before: the branches at the time of the clone, with their commits.
 
     Raises:
-        GitFailed: the sandbox has no git, or there is no repository.
+        GitFailed: the sandbox has no git, or *project* is no repository.
     """
 
     def __init__(self, box: Sandbox, project: str = "/workspace") -> None:
@@ -61,7 +61,7 @@ class Staging:
 
     def branches(self) -> dict[str, str]:
         """
-        The branches that are there, with their commits. What isn't a branch that git would push is left out.
+        The branches of the staging repository now, with their commits. Invalid names are left out.
         """
         done = self._box.run(["git", "-C", STAGING, "for-each-ref", f"--count={MOST_BRANCHES}",
                               "--format=%(objectname) %(refname)", "refs/heads"], timeout=_S, output="256K")
@@ -77,12 +77,12 @@ class Staging:
 
     def bundle(self, name: str) -> bytes:
         """
-        A branch with what was not there when the sandbox was opened.
+        A bundle of the branch *name*, without the commits that the project had when the sandbox was opened.
 
         Raises:
-            GitFailed: there is nothing new, or too much.
+            GitFailed: the branch has no new commit, or the bundle has more than MOST_BUNDLE bytes.
         """
-        # The commits that both sides had; the host's own repository has them.
+        # The host's repository has these commits already.
         known = [f"^{commit}" for commit in dict.fromkeys(self.before.values())]
         done = self._box.run(["git", "-C", STAGING, "bundle", "create", "--quiet", "-", f"refs/heads/{name}", *known],
                              timeout=_S, output=MOST_BUNDLE)

@@ -1,13 +1,13 @@
 """
-The service's repositories for what sandboxes push, and what of them is kept.
+Prunes the service's repositories for what sandboxes push.
 
 Runs in:   the operator's program that decides, and git as a child of it.
-Kept:      the commits that a request needs which waits or is carried out, and what sandboxes have pushed that are open.
-           The rest goes within PRUNE_S, and when the service starts.
-Bounds:    all repositories together take MOST_STORED bytes. Beyond that no push is taken in before something is decided
-           or a sandbox ends: what waits for a person isn't thrown away.
-Threads:   any may call. A repository isn't pruned between the moment at which a push is taken in and the one at which
-           its request is in the queue (`held`).
+Kept:      the commits of requests that are pending or being carried out, and the pushes of open sandboxes. The rest is
+           removed within PRUNE_S, and when the service starts.
+Bounds:    all repositories together take MOST_STORED bytes. At that size no push is taken in until a request is decided
+           or a sandbox ends; nothing that a request needs is removed.
+Threads:   any may call. A repository isn't pruned while a push is taken into it, until the request for the push is in
+           the queue (`held`).
 """
 
 from __future__ import annotations
@@ -22,34 +22,36 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from leeward.approvals.git_host import GitFailed, git
 from leeward.errors import Busy
 
-#: Bytes of all repositories together; what is being taken in may go beyond.
+#: Bytes of all repositories together; a push that is being taken in may exceed it.
 MOST_STORED = 2 << 30
 
-#: Seconds between two times that what nobody needs any more goes.
+#: Seconds between two prunings.
 PRUNE_S = 600.0
 
-#: Seconds after which a file that git or this program has left behind half-written goes.
+#: Age in seconds at which a file that git or this program has left behind half-written is removed.
 _LEFT_S = 3600.0
 
-#: Seconds that the end waits for it.
+#: Seconds that `close` waits for the thread.
 _CLOSE_S = 5.0
 
-#: What a repository is called while it is removed: half of one is none, and no push would get on with it.
+#: The ending of a repository's name while it is removed, so that no push uses one that is half removed.
 _GONE = ".gone"
 
-#: Where commits are named that requests need.
+#: The refs of the commits that requests need.
 _NEEDED = "refs/needed/"
 
-#: Commits that are needed, by the folder of their repository.
+#: Returns the commits that requests need, by the folder of their repository.
 Needed = Callable[[], Mapping[str, Collection[str]]]
 
 
 class GitStore:
     """
+    The service's repositories, pruned by a thread.
+
     Args:
         folder: of the service.
-        needed: tells which commits of which repository requests need that wait or are carried out.
-        live: tells the ids of the sandboxes that are open.
+        needed: returns the commits of requests that are pending or being carried out.
+        live: returns the ids of the open sandboxes.
     """
 
     def __init__(self, folder: str, needed: Needed, live: Callable[[], Collection[str]]) -> None:
@@ -61,13 +63,13 @@ class GitStore:
 
     def start(self) -> None:
         """
-        Prune now, and again and again.
+        Prune now, and every PRUNE_S seconds.
         """
         self._thread.start()
 
     def close(self) -> None:
         """
-        Prune no more. A git that packs comes to its end by itself.
+        Prune no more. Waits 5 seconds at most; a git that repacks ends by itself later.
         """
         self._over.set()
         if self._thread.is_alive():
@@ -75,7 +77,7 @@ class GitStore:
 
     def _run(self) -> None:
         while True:
-            with contextlib.suppress(Exception):  # it costs this time
+            with contextlib.suppress(Exception):  # it costs this pruning; the next one tries again
                 self.prune()
             if self._over.wait(PRUNE_S):
                 return
@@ -83,10 +85,10 @@ class GitStore:
     @contextlib.contextmanager
     def held(self, repository: str) -> Iterator[None]:
         """
-        While a push is taken into the folder *repository*, and until its request is in the queue.
+        A context in which the folder *repository* isn't pruned.
 
         Raises:
-            Busy: the repositories take too much already.
+            Busy: the repositories take MOST_STORED bytes already.
         """
         if self.size() >= MOST_STORED:
             raise Busy(f"what sandboxes have pushed takes {MOST_STORED} bytes already; decide what waits")
@@ -103,15 +105,15 @@ class GitStore:
 
     def size(self) -> int:
         """
-        Bytes of all repositories.
+        The bytes of all repositories.
         """
         return _bytes_of(self._folder)
 
     def prune(self) -> None:
         """
-        Remove what nobody needs any more.
+        Remove what no request and no open sandbox needs.
         """
-        for name in self._names(_GONE):  # of a service that was killed
+        for name in self._names(_GONE):  # left by a service that was killed
             shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
         for name in self._names(".git"):
             path = os.path.join(self._folder, name)
@@ -120,10 +122,10 @@ class GitStore:
                     continue
                 self._pruned.add(path)
             try:
-                # Asked for only now: what was taken in before is in the queue, or its sandbox is open.
+                # Only now: what was taken in before this moment is in the queue, or its sandbox is open.
                 self._prune_one(path, set(self._needed().get(path, ())), set(self._live()))
             except (GitFailed, OSError):
-                pass  # it is tried again
+                pass  # the next pruning tries again
             finally:
                 with self._changed:
                     self._pruned.discard(path)
@@ -149,12 +151,12 @@ class GitStore:
         if not gone:
             return
         for commit in sorted(needed):
-            # One that isn't there has no name; its push will say so. Whatever else fails leaves all as it is.
+            # A missing commit gets no ref; its push will fail. Any other failure raises before a ref is deleted.
             if git("rev-list", "--no-walk", "--ignore-missing", commit, folder=path):
                 git("update-ref", _NEEDED + commit, commit, folder=path)
         for ref in gone:
             git("update-ref", "-d", ref, folder=path)
-        # Of what is no more named nothing is packed anew.
+        # This drops the objects that no ref leads to.
         git("repack", "-a", "-d", "-l", "-q", folder=path)
 
 
@@ -165,7 +167,7 @@ def _refs(path: str) -> list[str]:
 
 def _bytes_of(folder: str) -> int:
     """
-    Of all files below *folder*. One that goes meanwhile has none.
+    The bytes of all files below *folder*. A file that is removed meanwhile counts as 0.
     """
     found = 0
     for where, _, files in os.walk(folder):
@@ -177,7 +179,7 @@ def _bytes_of(folder: str) -> int:
 
 def _left(path: str) -> list[str]:
     """
-    Files that a bundle was in, or a pack before it was whole, of a service or a git that was killed.
+    Bundles and unfinished packs that a killed service or git has left behind, older than _LEFT_S.
     """
     found, old = list[str](), time.time() - _LEFT_S
     for where, marks in ((path, (".bundle",)), (os.path.join(path, "objects", "pack"), ("tmp_",))):

@@ -1,8 +1,8 @@
 """
-The names of a project on the host, each with the values by which a change is noticed.
+Lists the names of a project on the host, each with the values by which a change is noticed.
 
 Runs in:   the operator's program that decides.
-Trust:     no link is followed and no other mount entered, since a sandbox may have made a part of these names.
+Trust:     none in the names, some of which come from a sandbox: no link is followed, and no other mount is entered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leeward._native.beneath import open_beneath
 from leeward.client.changes import FOLDER
 from leeward.errors import BadRequest
 
-#: Type, mode and inode of a folder; of everything else also size and ctime, which nobody can set back.
+#: Mode (with the type) and inode of a folder; of anything else also size and ctime, which a program can't set back.
 NameSign = tuple[int, ...]
 
 _PASSED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)
@@ -24,16 +24,16 @@ _PASSED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)
 
 def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> dict[str, NameSign]:
     """
-    Everything in a folder, at any depth; folders that can't be opened are listed without what is in them.
+    All names in a folder, at any depth. A folder that can't be opened is listed without its content.
 
     Args:
-        folder: its descriptor.
-        is_skipped: of a path, whether it and what is below it are left out.
-        most: names.
+        folder: the descriptor of the folder.
+        is_skipped: whether a path and everything below it are left out.
+        most: names, at most.
 
     Raises:
-        BadRequest: there are more names.
-        OSError: it can't be read.
+        BadRequest: there are more than *most* names.
+        OSError: a folder can't be read.
     """
     found, todo = dict[str, NameSign](), [""]
     while todo:
@@ -42,7 +42,7 @@ def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> di
             fd = open_beneath(folder, os.fsencode(inner) or b".", FOLDER)
         except OSError as error:
             if error.errno in _PASSED:
-                continue  # it was there a moment ago, or nobody may look
+                continue  # removed or replaced since it was listed, or not readable
             raise
         try:
             with os.scandir(fd) as entries:
@@ -66,14 +66,14 @@ def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> di
 
 def sign_at(folder: int, path: str) -> NameSign | None:
     """
-    The sign of one name; None where nothing is, or where the way leads over a link or another mount.
+    The sign of one name; None if it doesn't exist, or if a part of the path is a link or another mount.
 
     Args:
         folder: the project's descriptor.
-        path: relative to it.
+        path: relative to the project.
 
     Raises:
-        OSError: it can't be looked at.
+        OSError: stat fails for another reason.
     """
     try:
         fd = open_beneath(folder, os.fsencode(path), os.O_PATH | os.O_NOFOLLOW)

@@ -1,9 +1,9 @@
 """
-A change of a text file in pieces, so that a person can approve some of them.
+Splits a change of a text file into hunks, so that a person can approve some of them.
 
 Runs in:   the operator's program; pure.
-Trust:     none in the texts. Lines are bytes up to a newline: nothing else ends one, so CRLF and odd separators of
-           Unicode can't hide a change in what looks like one line.
+Trust:     none in the texts. Only a newline ends a line, so CRLF and the line separators of Unicode can't hide a change
+           within what looks like one line.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from typing import Any
 
 from leeward.errors import BadRequest
 
-#: Bytes and lines of a file whose pieces are looked for.
+#: Bytes and lines of a file that is split, at most.
 MOST_BYTES, MOST_LINES = 1 << 20, 20_000
 
-#: Pairs of lines that are looked at, at most: about two seconds. Texts can be written for which difflib takes hours.
+#: Pairs of lines that difflib compares, at most: about two seconds. A hostile text can make it take hours.
 MOST_PAIRS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FileHunk:
     """
-    One piece.
+    A run of lines that differs.
 
     Attributes:
-        start: the first line of the old file that it replaces, from 0; where it adds alone, the line before which.
-        old: what it replaces.
-        new: by what.
-        new_start: where that is in the new file.
+        start: the number of the first line of the old file that is replaced, from 0; of a hunk that only adds, the line
+            before which it adds.
+        old: the lines of the old file, with their newlines.
+        new: the lines of the new file in their place.
+        new_start: the number of the first of them in the new file, from 0.
     """
 
     start: int
@@ -42,7 +43,7 @@ class FileHunk:
 
     def row(self) -> dict[str, Any]:
         """
-        For JSON: lines as text, counted from 1.
+        For JSON: lines as text, and numbers from 1.
         """
         return {"old_start": self.start + 1, "new_start": self.new_start + 1,
                 "old": [line.decode("utf-8", "replace") for line in self.old],
@@ -51,7 +52,7 @@ class FileHunk:
 
 def split_lines(content: bytes) -> list[bytes]:
     """
-    Lines with their newlines; all of them together are *content*.
+    The lines of *content* with their newlines.
     """
     lines = content.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
@@ -59,8 +60,10 @@ def split_lines(content: bytes) -> list[bytes]:
 
 def file_hunks(before: bytes, after: bytes) -> list[FileHunk]:
     """
+    The hunks of a change, in the order of their lines.
+
     Raises:
-        BadRequest: a file is too large, or isn't text.
+        BadRequest: a file is too large or isn't text, or comparing takes too long.
     """
     if max(len(before), len(after)) > MOST_BYTES:
         raise BadRequest(f"a file above {MOST_BYTES} bytes is decided as a whole")
@@ -76,13 +79,13 @@ def file_hunks(before: bytes, after: bytes) -> list[FileHunk]:
 
 class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
     """
-    One that gives up.
+    A matcher that gives up after MOST_PAIRS comparisons.
     """
 
     def __init__(self, old: list[bytes], new: list[bytes]) -> None:
         super().__init__(None, old, new, autojunk=True)
         self._left = MOST_PAIRS
-        # What one look costs: each line, and each place of the other text that has it.
+        # The comparisons for each line of `old`: one, and one for each place of the same line in `new`.
         places: Mapping[bytes, Sequence[int]] = vars(self)["b2j"]
         self._costs = list(itertools.accumulate((1 + len(places.get(line, ())) for line in old), initial=0))
 
@@ -90,7 +93,7 @@ class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
                            bhi: int | None = None) -> difflib.Match:
         """
         Raises:
-            BadRequest: it has looked at too much.
+            BadRequest: there were MOST_PAIRS comparisons.
         """
         self._left -= self._costs[len(self._costs) - 1 if ahi is None else ahi] - self._costs[alo]
         if self._left < 0:
@@ -100,15 +103,15 @@ class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
 
 def take_hunks(before: bytes, hunks: Sequence[FileHunk], wanted: Iterable[int]) -> bytes:
     """
-    *before* with some of *hunks* alone.
+    *before* with only some of *hunks* applied.
 
     Args:
         before: the old file.
-        hunks: of `file_hunks`.
-        wanted: their places in it.
+        hunks: from `file_hunks`.
+        wanted: the places in *hunks* of those to apply.
 
     Raises:
-        BadRequest: there is no such hunk, or none is wanted.
+        BadRequest: there is no such hunk, or *wanted* is empty.
     """
     chosen = sorted(set(wanted))
     if not chosen or chosen[0] < 0 or chosen[-1] >= len(hunks):

@@ -1,8 +1,8 @@
 """
-The operator's side of the operator's socket: one request at a time, for the command line and for programs on the host.
+A client of the operator's socket, one request at a time, for the command line and for programs on the host.
 
 Runs in:   a program of the operator's.
-Trust:     none in the texts of answers, which come from a sandbox. The kernel says that the service is this user's own.
+Trust:     none in the texts of answers, which come from a sandbox. SO_PEERCRED shows that the service is this user's.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from urllib.parse import quote
 from leeward.approvals.places import operator_socket
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, PeerError, Stale
 
-#: Seconds that a request may take: a sandbox is opened within them.
+#: Seconds that a request may take; opening a sandbox takes the longest.
 _S = 120.0
 
-#: Bytes of an answer.
+#: Bytes of an answer, at most.
 _MOST = 64 << 20
 
 
@@ -33,11 +33,11 @@ class ApprovalsAway(LeewardError):
 
 def check_own(connected: socket.socket, path: str) -> None:
     """
-    See that who listens at the other end is this user: without XDG_RUNTIME_DIR and /run/user the folder is in /tmp,
-    where another user may have been first.
+    Check that the socket's listener is this user. Without XDG_RUNTIME_DIR and /run/user the socket is in /tmp, where
+    another user could have made it first. unix(7), SO_PEERCRED.
 
     Raises:
-        ApprovalsAway: another user listens there.
+        ApprovalsAway: the listener is another user; *connected* is closed.
     """
     _, uid, _ = struct.unpack("=iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid != os.geteuid():
@@ -62,7 +62,7 @@ class OperatorLink:
     Calls the service's routes as the operator.
 
     Args:
-        socket: the operator's; None for LEEWARD_APPROVALS_SOCKET, and without it the default.
+        socket: the operator's; None for that of LEEWARD_APPROVALS_SOCKET, or without it the default.
 
     Attributes:
         path: of the socket.
@@ -73,7 +73,7 @@ class OperatorLink:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """
-        One request.
+        Call a route; takes 120 seconds at most.
 
         Args:
             method: of HTTP.
@@ -84,9 +84,9 @@ class OperatorLink:
             The answer's JSON.
 
         Raises:
-            ApprovalsAway: nobody listens, or another user; or the service ended before it answered.
-            BadRequest, Busy, Forbidden, Stale: it was refused. The message says why.
-            PeerError: what listens there is something else.
+            ApprovalsAway: no service listens, another user does, or the service ended before it answered.
+            BadRequest, Busy, Forbidden, Stale: the service refused the request; the message says why.
+            PeerError: the listener answers with something else than JSON.
         """
         connection = _Connection(self.path)
         try:
@@ -110,12 +110,14 @@ class OperatorLink:
 
     def open_sandbox(self, project: str, **options: Any) -> dict[str, Any]:
         """
-        Open a sandbox over a copy of the folder *project*, whose processes can ask; `Sandbox.attach` takes its
-        `sandbox`.
+        Open a sandbox over a copy of the folder *project*, whose processes can make requests.
 
         Args:
             project: a path.
             options: as for `ApprovalService.open_sandbox`.
+
+        Returns:
+            A row of `ApprovalService.sandboxes`; `Sandbox.attach` takes its `sandbox`.
 
         Raises:
             LeewardError: as for `call`.
@@ -126,7 +128,10 @@ class OperatorLink:
 
     def close_sandbox(self, sandbox: str) -> None:
         """
-        End a sandbox.
+        End a sandbox of the service.
+
+        Raises:
+            LeewardError: as for `call`.
         """
         self.call("DELETE", f"/api/sandboxes/{quote(sandbox, safe='')}")
 

@@ -1,10 +1,10 @@
 """
-The two entrances of the application besides TCP: the operator's Unix socket, and the bridges of sandboxes.
+The application's listeners: the operator's Unix socket, the bridges of sandboxes, and TCP on 127.0.0.1.
 
 Runs in:   the operator's program that decides, on its event loop.
-Trust:     the kernel says which user is at the other end of the socket (SO_PEERCRED); it must be this process's user.
-           A sandbox can't connect: no sandbox shows the socket's folder, and abstract names belong to another network
-           namespace. A bridge's credential is made here, from the pipe over which the request came.
+Trust:     a peer of the Unix socket must be this process's user (SO_PEERCRED). A sandbox can't connect: the socket's
+           folder is in no sandbox's mounts, and abstract names belong to another network namespace. A bridge's
+           credential is made here, from the pipe of the request. TCP gives no credential.
 Source:    unix(7)
 """
 
@@ -42,7 +42,7 @@ _PEER = struct.Struct("=iII")
 
 def peer_uid(connected: Any) -> int:
     """
-    The user at the other end of a Unix socket.
+    The user id at the other end of a Unix socket. unix(7), SO_PEERCRED.
     """
     _, uid, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(uid)
@@ -50,7 +50,7 @@ def peer_uid(connected: Any) -> int:
 
 class OwnerOnly(H11Protocol):
     """
-    HTTP for a peer of this process's user; any other's connection is closed before a byte of it is read.
+    HTTP for peers of this process's user. A connection of another user is closed before a byte of it is read.
     """
 
     def connection_made(self, transport: Any) -> None:
@@ -70,7 +70,7 @@ class OwnerOnly(H11Protocol):
 
 class QuietServer(uvicorn.Server):
     """
-    A server that leaves signals to whoever runs it.
+    A server that installs no signal handlers.
     """
 
     @contextlib.contextmanager
@@ -80,7 +80,7 @@ class QuietServer(uvicorn.Server):
 
 def with_credential(app: Application, credential: Credential) -> Application:
     """
-    *app* for callers who are all *credential*.
+    *app* with *credential* in the scope of each call.
     """
     async def called(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, SCOPE_KEY: credential}, receive, send)
@@ -90,11 +90,15 @@ def with_credential(app: Application, credential: Credential) -> Application:
 
 def bind_operator(path: str) -> socket.socket:
     """
-    The operator's socket, with mode 0600, in a folder that is this user's alone.
+    Bind the operator's socket, with mode 0600, in a folder that only this user can write to.
+
+    Returns:
+        A listening socket that doesn't block; the caller owns it.
 
     Raises:
         Busy: another service listens there.
-        Unsupported: the folder isn't this user's, or the path is too long.
+        Unsupported: another user can write to the folder, or the path has more than 107 bytes.
+        OSError: the socket can't be made.
     """
     own_folder(os.path.dirname(os.path.abspath(path)))
     if len(os.fsencode(path)) > 107:
@@ -125,10 +129,13 @@ def bind_operator(path: str) -> socket.socket:
 
 def bind_loopback(port: int) -> socket.socket:
     """
-    A port of 127.0.0.1, where anybody on the host can connect: who it is the application finds out.
+    Bind a port of 127.0.0.1. Any user of the host can connect; the application identifies the caller.
+
+    Returns:
+        A listening socket that doesn't block; the caller owns it.
 
     Raises:
-        Busy: another program has it.
+        Busy: the port can't be bound; another program has it, for one.
     """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -144,7 +151,7 @@ def bind_loopback(port: int) -> socket.socket:
 
 def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto") -> QuietServer:
     """
-    A server of *app*, whose sockets `serve(sockets=...)` gets.
+    A server of *app*; its `serve` takes the sockets.
     """
     return QuietServer(uvicorn.Config(app, http=protocol, ws="auto", lifespan="off", log_config=None,
                                       access_log=False, server_header=False, date_header=False, proxy_headers=False,
@@ -153,7 +160,7 @@ def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto")
 
 def answering_of(app: Application, loop: asyncio.AbstractEventLoop) -> Callable[[str], Answering]:
     """
-    What answers the bridges of sandboxes by *app*, which runs on *loop*.
+    A function that returns the answering function of a sandbox's bridge, by the sandbox's id. It calls *app* on *loop*.
     """
     def of(sandbox: str) -> Answering:
         credential = AskingSandbox(sandbox)
@@ -168,7 +175,7 @@ def answering_of(app: Application, loop: asyncio.AbstractEventLoop) -> Callable[
 
 async def _call(app: Application, credential: Credential, request: BridgeRequest) -> tuple[int, Any]:
     """
-    One request to *app*, without a socket.
+    Call *app* with one request, without a socket; returns the status and the JSON value.
     """
     path, _, query = request.path.partition("?")
     headers = [(b"host", b"sandbox"), (b"content-type", b"application/json"),

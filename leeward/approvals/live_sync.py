@@ -1,15 +1,15 @@
 """
-Live sync: what a sandbox changes in its copy of a project flows to the host, and the host's edits flow in.
+Live sync: writes a sandbox's changes in its copy of a project to the host, and the host's edits into the sandbox.
 
-Runs in:   the operator's program that decides, a thread for each sandbox that was opened so.
-Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only onto what was
-           seen. In the sandbox a process of the sandbox's own.
+Runs in:   the operator's program that decides, a thread for each sandbox that was opened with sync.
+Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state
+           that the round has read. In the sandbox a process of the sandbox.
 Trust:     none in the sandbox's content. A change that a person has to see becomes a request (`syncing.why_ask`); a
            change that a rule denies isn't written.
-Looks:     each round lists the overlay's upper folder and the host's names: an overlay reports no changes, and
-           inotify is refused in sandboxes. After a round it rests four times as long as the round took.
-Leaves:    a write of a process in the sandbox to the same file, in the milliseconds between the look and the write of
-           a host's edit, is lost.
+Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
+           inotify is refused in sandboxes. The pause after a round is four times as long as the round took.
+Leaves:    if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written to it, the
+           process's write is lost.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown, Stale
 
-#: Seconds between two looks at least, which is how long a change has to rest; and at most.
+#: Seconds between two rounds, at least and at most. A path that is the same in two rounds is taken.
 DEBOUNCE_S, LONGEST_S = 0.3, 30.0
 
-#: Seconds of rest for each second of a look.
+#: Seconds of pause for each second of a round.
 _REST = 4.0
 
-#: Seconds after which a path that changes all the time is taken as it is.
+#: Seconds after which a path that changes in every round is taken as it is.
 _RESTLESS_S = 3.0
 
-#: Names of a project, and paths that one round moves.
+#: Names of a project, and paths that one round writes: at most.
 MOST_NAMES, MOST_MOVES = 50_000, 500
 
-#: States that are kept, before those of paths that are nowhere are dropped.
+#: States that are kept before those of paths that exist nowhere are dropped.
 _MOST_KEPT = 400_000
 
 #: Seconds of the last pass.
 LAST_S = 10.0
 
-#: Looks of the last pass: what was being written at the first is taken at the next.
+#: Rounds of the last pass: a path that is being written in one is taken in the next.
 _LAST_LOOKS = 3
 
 _UNLISTED = ("the host has put another folder in its place: the sandbox has its files by name and doesn't list them; "
@@ -61,7 +61,7 @@ _UNLISTED = ("the host has put another folder in its place: the sandbox has its 
 @dataclass(frozen=True, slots=True)
 class _Look:
     """
-    A path as a round has seen it.
+    The state of a path in one round.
     """
 
     inside: FileState | None
@@ -71,15 +71,17 @@ class _Look:
 
 class LiveSync:
     """
+    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`.
+
     Args:
-        moves: does what a path needs.
+        moves: writes a path to the other side.
         overlay: of the sandbox.
         project: the folder that the overlay is over.
-        after: a path that has to be in the sandbox's copy before anything flows; "" for at once.
-        notes: of what isn't done.
+        after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once.
+        notes: keeps the changes that aren't written.
 
     Raises:
-        Stale: the overlay is over another folder.
+        Stale: the overlay is over another folder than *project*.
         BadRequest: the project has too many names.
         LeewardError: as for `Sandbox.diff`.
     """
@@ -105,8 +107,8 @@ class LiveSync:
     def row(self) -> dict[str, Any]:
         """
         For JSON: `state` ("waiting", "on", "over"), `to_host` and `to_sandbox` (how many files were written there),
-        `left` (how many wait for their turn), `notes` as `SyncNotes.rows`, `more` of them that aren't told, `trouble`
-        (why the last round didn't come to its end, or "").
+        `left` (how many changes wait for a later round), `notes` as `SyncNotes.rows`, `more` (how many notes aren't
+        among these), `trouble` (the error of the last round, or "").
         """
         state = "over" if not self._thread.is_alive() else "on" if self._begun else "waiting"
         rows = self._notes.rows()
@@ -116,8 +118,8 @@ class LiveSync:
 
     def flush(self, seconds: float) -> None:
         """
-        Wait until what is changed now has flowed or is noted, *seconds* at most. It makes no round come earlier. While
-        one waits no other does, since a sandbox may ask for this.
+        Wait until the changes made so far are written or noted, *seconds* at most. The rounds don't come any earlier.
+        Returns at once if another call waits: a sandbox can cause calls.
         """
         if not self._flushing.acquire(blocking=False):
             return
@@ -129,7 +131,7 @@ class LiveSync:
     def _flush(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         with self._turned:
-            wanted = self._rounds + 3  # the one that is under way, one that sees it, one that sees it at rest
+            wanted = self._rounds + 3  # the round that runs now, one that sees a change, one that sees it unchanged
             while (self._rounds < wanted or self._left) and self._thread.is_alive():
                 rest = end - time.monotonic()
                 if rest <= 0:
@@ -138,7 +140,7 @@ class LiveSync:
 
     def end(self, seconds: float = LAST_S) -> None:
         """
-        Begin the last pass, which has so many seconds. `join` waits for it.
+        Begin the last pass, which takes *seconds* at most. `join` waits for it.
         """
         if not self._over.is_set():
             self._until = time.monotonic() + seconds
@@ -160,7 +162,7 @@ class LiveSync:
 
     def _guarded(self, last: bool) -> bool:
         """
-        A round; False where the sandbox is over. An exception costs this round.
+        Make a round; False if the sandbox has ended. An exception costs this round.
         """
         try:
             self._round(last)
@@ -176,7 +178,7 @@ class LiveSync:
         return True
 
     def _round(self, last: bool) -> None:
-        began, self._pause = time.monotonic(), LONGEST_S / 10  # where a look fails
+        began, self._pause = time.monotonic(), LONGEST_S / 10  # the pause after a round that fails
         rows = {row.path.decode("utf-8", "surrogateescape"): row for row in self._overlay.rows()}
         names = names_below(self._project.fd, is_skipped, MOST_NAMES)
         inside = InsideView(rows)
@@ -212,8 +214,8 @@ class LiveSync:
 
     def _note_vanished(self, rows: Set[str], inside: InsideView) -> None:
         """
-        What the sandbox had of its own, and has no more without a trace: it was removed before the sandbox could see
-        that the host has it by now.
+        Note the paths that were in the upper folder and have left it without a whiteout: the sandbox had removed its
+        own file before it could see the one that the host has now.
         """
         self._vanished |= {path for path in self._upper - rows if not inside.is_hidden(path) and not is_skipped(path)}
         self._vanished -= rows
@@ -227,7 +229,8 @@ class LiveSync:
 
     def _ready(self, looks: dict[str, _Look], last: bool) -> tuple[list[str], dict[str, _Look]]:
         """
-        Which paths are as the round before has seen them, or have changed for too long.
+        The paths whose state is that of the round before, or that have changed for more than _RESTLESS_S seconds; and
+        the states of all.
         """
         now, ready = time.monotonic(), list[str]()
         for path, look in list(looks.items()):
@@ -244,7 +247,7 @@ class LiveSync:
 
     def _planned(self, path: str, look: _Look, inside: InsideView) -> SyncPath | None:
         """
-        What is to be done about *path*; None where nothing is.
+        What has to be written for *path*; None for nothing, or if it was noted instead.
         """
         try:
             host = self._host(path, look.sign)
@@ -260,7 +263,7 @@ class LiveSync:
             if base is not None and agree(base, host) and "none" != host.type:
                 return SyncPath(path, "to_host", NOTHING, host, look.sign, row_change(path, NOTHING, None, host))
             self._vanished.discard(path)
-        if look.inside is None:  # the sandbox has nothing of its own there
+        if look.inside is None:  # the host's own shows through
             if self._seen.get(path) == look.sign or "link" == host.type:
                 self._agreed(path, host, look.sign)
                 return None
@@ -282,7 +285,7 @@ class LiveSync:
         if sign is None or known is None or known[0] != sign:
             known = sign, self._project.state(path)
             if sign_at(self._project.fd, path) != sign:
-                raise Deferred  # it was changed since its name was seen, so the sign isn't that of the state
+                raise Deferred  # the file was changed after it was listed, so the sign isn't that of the state
             self._known[path] = known
         return known[1]
 
@@ -291,7 +294,7 @@ class LiveSync:
         if found is not None:
             return found
         if self._opening.get(path) == sign:
-            return host  # nobody has touched it since the sandbox was opened
+            return host  # unchanged since the sandbox was opened
         return None if path in self._opening else NOTHING
 
     def _agreed(self, path: str, state: FileState, sign: NameSign | None) -> None:
@@ -309,13 +312,13 @@ class LiveSync:
 
     def _carry(self, moves: list[SyncPath], last: bool) -> None:
         """
-        To the host first; of each, deletions from the inside before the rest from the outside.
+        Write to the host first, then into the sandbox; on each side first the deletions, the deepest paths first.
         """
         gone = [move for move in moves if move.is_deletion]
         rest = [move for move in moves if not move.is_deletion]
         ordered = sorted(gone, key=lambda move: move.path, reverse=True) + sorted(rest, key=lambda move: move.path)
         ordered.sort(key=lambda move: "to_host" != move.move)
-        if self._next and not last:  # where the round before has stopped
+        if self._next and not last:  # the round before has stopped at this path
             ordered = ([move for move in ordered if move.path >= self._next]
                        + [move for move in ordered if move.path < self._next])
         self._next = ""
@@ -337,11 +340,11 @@ class LiveSync:
                 written = self._moves.out(move, move.path in self._opening, last)
                 if isinstance(written, FileState):
                     self._notes.drop(move.path)
-                    self._base[move.path] = written  # not what is there now: somebody may have changed it already
+                    self._base[move.path] = written  # not the state now, which may have changed already
                     return
                 note: SyncNote | None = written
             elif last:
-                return  # the sandbox ends
+                return  # the sandbox is about to end
             else:
                 note = self._moves.inward(move)
         except (SandboxOver, ShuttingDown, Deferred, Busy):
@@ -361,9 +364,9 @@ def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: Ro
     Sync *project* with the copy of it that *box* has.
 
     Args:
-        box: it was opened a moment ago.
-        project: on the host.
-        queue: for rules, and for what is asked.
+        box: a sandbox that was just opened.
+        project: the folder on the host.
+        queue: has the rules, and takes the requests.
         journal: the record.
         after: as for LiveSync.
 

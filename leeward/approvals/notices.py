@@ -15,11 +15,11 @@ from leeward.approvals.requests import ApprovalRequest
 
 class Notices:
     """
-    What happened, in order, for each subscriber. One thread at a time passes it on; a subscriber may call what notes
-    more, and that follows.
+    Passes changed requests to subscribers, in the order of the changes. One thread at a time calls subscribers; a
+    change that a subscriber makes is passed on after the present one.
 
     Args:
-        lock: under which things happen.
+        lock: held while requests change.
 
     Attributes:
         failed: how many times a subscriber has raised an exception.
@@ -31,35 +31,38 @@ class Notices:
         self._noted: deque[ApprovalRequest] = deque()
         self._passing = False
 
-    def subscribe(self, told: Callable[[ApprovalRequest], None]) -> Callable[[], None]:
+    def subscribe(self, subscriber: Callable[[ApprovalRequest], None]) -> Callable[[], None]:
+        """
+        Call *subscriber* with each request that changes from now on. Returns a function that ends this.
+        """
         def end() -> None:
             with self._lock:
-                self._subscribers.remove(told)
+                self._subscribers.remove(subscriber)
 
         with self._lock:
-            self._subscribers.append(told)
+            self._subscribers.append(subscriber)
         return end
 
     def note(self, requests: Iterable[ApprovalRequest]) -> None:
         """
-        With the lock.
+        Note changed requests for the subscribers. The caller holds the lock.
         """
         if self._subscribers:
             self._noted.extend(requests)
 
     def pass_on(self) -> None:
         """
-        Without the lock.
+        Call the subscribers with what was noted. The caller doesn't hold the lock.
         """
         while True:
             with self._lock:
                 if self._passing or not self._noted:
                     return
                 self._passing = True
-                request, told = self._noted.popleft(), list(self._subscribers)
-            for each in told:
+                request, subscribers = self._noted.popleft(), list(self._subscribers)
+            for subscriber in subscribers:
                 try:
-                    each(request)
+                    subscriber(request)
                 except Exception:
                     self.failed += 1  # it costs that subscriber this notice
             with self._lock:

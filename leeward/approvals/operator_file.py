@@ -1,10 +1,10 @@
 """
-The operator's configuration of approvals: what is forbidden for good, and hosts that are allowed without a question.
+The operator's configuration of approvals: rules that nothing overrules, and hosts that are allowed without a request.
 
 Runs in:   the operator's program that decides, at its start.
-Files:     approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes it, so neither a rule that somebody stores nor a
-           proposal that somebody approves overrules it.
-Holds:     what can't be read whole stops the start: half of a list of what is forbidden is no list.
+Files:     approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes the file, so no stored rule and no approved
+           proposal overrules it.
+Holds:     an error in the file stops the start, since without a part of the rules more would be allowed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ _KEYS = ("forbidden", "endpoints")
 @dataclass(frozen=True, slots=True)
 class OperatorPolicy:
     """
+    The content of the file.
+
     Attributes:
-        forbidden: rules that deny, which no other one overrules.
+        forbidden: rules that deny, which no other rule overrules.
         endpoints: hosts that are allowed, each with all its sub-domains.
     """
 
@@ -42,8 +44,10 @@ class OperatorPolicy:
 
 def default_file(environ: Mapping[str, str]) -> str:
     """
+    The path of the file.
+
     Args:
-        environ: the variables of the process; XDG_CONFIG_HOME and HOME count.
+        environ: the environment variables of the process; XDG_CONFIG_HOME and HOME are used.
     """
     config = environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):
@@ -53,12 +57,14 @@ def default_file(environ: Mapping[str, str]) -> str:
 
 def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPolicy:
     """
+    Read the file.
+
     Args:
-        path: of the file; None for the default one, which needn't be there.
+        path: of the file; None for the default one, which needn't exist.
         environ: as for `default_file`.
 
     Raises:
-        BadRequest: it can't be read, others may write it, or something in it is wrong. The message says what.
+        BadRequest: the file can't be read, another user can write to it, or its content is wrong. The message says why.
     """
     named = path or default_file(environ)
     try:
@@ -89,11 +95,13 @@ def _content(path: str) -> bytes:
 
 def parse_policy(content: bytes) -> OperatorPolicy:
     """
+    Parse the file's content.
+
     Args:
-        content: TOML with `forbidden`, an array of rules as `category(pattern)`, and `endpoints`, one of hosts.
+        content: TOML with `forbidden`, an array of rules as `category(pattern)`, and `endpoints`, an array of hosts.
 
     Raises:
-        BadRequest: something in it is wrong.
+        BadRequest: *content* is no TOML, or has an unknown key, a wrong type, a bad rule or a bad host.
     """
     try:
         said = tomllib.loads(content.decode("utf-8"))

@@ -1,9 +1,9 @@
 """
-Orders other than those about files: commands, pushes and keys of the configuration, carried out once approved.
+Orders other than those about files: commands, pushes and settings, which are carried out after their approval.
 
 Runs in:   the operator's program; pure.
-Trust:     none in a request. An order is complete when it is requested, and the queue keeps it as bytes that don't
-           change: what runs is what was shown.
+Trust:     none in a request. An order is complete at the time of the request, and the queue keeps its bytes unchanged,
+           so what is carried out is what was shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgpack
 from leeward.approvals.subjects import WORKSPACE, Invocation, branch, invocation, starting_folder
 from leeward.errors import BadRequest, Bug
 
-#: Seconds that an approved command may run, unless its request or the configuration says otherwise; and at most.
+#: Seconds that an approved command may run: the default, and the most that a request or the configuration can set.
 EXEC_S, LONGEST_EXEC_S = 300.0, 3600.0
 
 
@@ -30,11 +30,11 @@ class CommandOrder:
     A command.
 
     Attributes:
-        argv: its arguments; () for a line.
-        line: of a shell; "" where there are arguments.
+        argv: the arguments, the program first; () if there is a line.
+        line: of a shell; "" if there are arguments.
         cwd: the folder to start in, an absolute path; "" for the project.
         timeout: seconds.
-        profile: of the sandbox that is opened for it; "" for the one that asks.
+        profile: of a sandbox that is opened for the command; "" to run it in the sandbox that has requested it.
     """
 
     argv: tuple[str, ...]
@@ -51,13 +51,13 @@ class CommandOrder:
 @dataclass(frozen=True, slots=True)
 class PushOrder:
     """
-    A branch that is to be pushed.
+    A push of a branch.
 
     Attributes:
-        repository: the folder on the host that has its commits, which is the service's own.
-        remote: where to.
-        branch: its name there.
-        commit: what it is to be, in hexadecimal: what was shown.
+        repository: the folder of the service's repository on the host, which has the commits.
+        remote: the URL or folder to push to.
+        branch: the name of the branch there.
+        commit: the commit that was shown, in hexadecimal.
     """
 
     repository: str
@@ -69,7 +69,7 @@ class PushOrder:
 @dataclass(frozen=True, slots=True)
 class ConfigOrder:
     """
-    A key of the configuration that is to be set.
+    A new value for a key of the configuration.
     """
 
     key: str
@@ -81,8 +81,10 @@ CarriedOrder = CommandOrder | PushOrder | ConfigOrder
 
 def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile: str = "") -> CommandOrder:
     """
+    Check the fields of a command and make its order.
+
     Raises:
-        BadRequest: no command, no folder, no time or no profile.
+        BadRequest: a field isn't valid; the message says which.
     """
     if not isinstance(command, str) and not (isinstance(command, Sequence)
                                              and all(isinstance(each, str) for each in command)):
@@ -94,7 +96,7 @@ def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile
     try:
         os.fsencode(cwd.join((command,) if isinstance(command, str) else command))
     except UnicodeEncodeError:
-        raise BadRequest("a command with half a character") from None
+        raise BadRequest("a command isn't valid Unicode") from None
     found = invocation(command, cwd)
     folder = posixpath.join(WORKSPACE, found.cwd) if found.cwd else ""
     return CommandOrder(found.argv, found.line, folder, float(timeout), profile)
@@ -102,8 +104,10 @@ def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile
 
 def push_order(repository: str, remote: str, name: str, commit: str) -> PushOrder:
     """
+    Check the fields of a push and make its order.
+
     Raises:
-        BadRequest: no branch, or no commit.
+        BadRequest: *name* is no name of a branch, or *commit* no hash.
     """
     if not 40 <= len(commit) <= 64 or not set(commit) <= set("0123456789abcdef"):
         raise BadRequest("no commit")
@@ -112,7 +116,7 @@ def push_order(repository: str, remote: str, name: str, commit: str) -> PushOrde
 
 def pack_order(order: CarriedOrder) -> bytes:
     """
-    As the queue keeps it.
+    The bytes of *order* that the queue keeps.
     """
     match order:
         case CommandOrder(argv=argv, line=line, cwd=cwd, timeout=timeout, profile=profile):
@@ -128,7 +132,7 @@ def pack_order(order: CarriedOrder) -> bytes:
 
 def unpack_order(data: bytes) -> CarriedOrder:
     """
-    What `pack_order` has written.
+    The order that `pack_order` has written.
     """
     match msgpack.unpackb(data):
         case ["command", [*argv], bytes(line), str(cwd), float(timeout), str(profile)]:
@@ -138,4 +142,4 @@ def unpack_order(data: bytes) -> CarriedOrder:
             return PushOrder(repository, remote, name, commit)
         case ["config", str(key), str() | int() | float() as value]:
             return ConfigOrder(key, value)
-    raise Bug("an order that nobody has written")
+    raise Bug("a payload that pack_order hasn't written")

@@ -1,8 +1,8 @@
 """
-Sandboxes of the profile `approved` that another program of this user's has opened: the record has them as well.
+Writes the rows of the record about sandboxes of the profile `approved` that another program of this user has opened.
 
 Runs in:   the operator's program that decides; a client of the daemon.
-Leaves:    what such a sandbox does while no service runs, and those of a profile that is based on `approved` under
+Leaves:    what such a sandbox does while no service runs, and sandboxes of a profile that is based on `approved` under
            another name.
 """
 
@@ -19,7 +19,7 @@ from leeward.errors import LeewardError
 from leeward.spec.paths import client_socket
 from leeward.spec.profiles.approved import NAME as PROFILE
 
-#: Seconds between two looks: a list has all sandboxes of the user.
+#: Seconds between two looks. Each one lists all sandboxes of the user.
 LOOK_S = 10.0
 
 _ANSWER_S = 5.0
@@ -27,11 +27,11 @@ _ANSWER_S = 5.0
 
 class OtherBoxes:
     """
-    One thread has it.
+    Looks for such sandboxes and for their ends. For one thread.
 
     Args:
         socket: of the daemon; None for the default.
-        life: writes the rows, and knows the service's own sandboxes.
+        life: writes the rows, and leaves out the service's own sandboxes.
     """
 
     def __init__(self, socket: str | None, life: SandboxRows) -> None:
@@ -41,7 +41,7 @@ class OtherBoxes:
 
     def look(self) -> None:
         """
-        Write what has happened since the last look, if that is LOOK_S ago.
+        Write the rows since the last look, if that was LOOK_S ago.
         """
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LOOK_S
@@ -59,11 +59,11 @@ class OtherBoxes:
             opened = listed(lambda after: self._ask("sandbox_list", after))
             ends = (self._ask("recall", {"after": self._after or 0, "wait": 0.0}).ok or {})
         except LeewardError:
-            return  # the daemon is away; it is asked again
+            return  # the daemon is away; the next look tries again
         last, events = ends.get("last"), ends.get("events")
         if type(last) is not int or not isinstance(events, list):
             return
-        # Of those that ended before the first look nobody knows whether they are in the record.
+        # Sandboxes that ended before the first look may be in the record already.
         fresh = [] if self._after is None or last < self._after else events
         if self._life.others(list(filter(_is_ours, opened)), [event for event in fresh if _is_ours(event)]):
             self._after = last
@@ -74,6 +74,6 @@ class OtherBoxes:
 
 def _is_ours(row: Any) -> bool:
     """
-    Whether a row of the daemon's is about a sandbox of the profile.
+    Whether a row of the daemon is about a sandbox of the profile `approved`.
     """
     return isinstance(row, Mapping) and row.get("profile") == PROFILE and isinstance(row.get("sandbox"), str)

@@ -2,7 +2,7 @@
 Makes a request for each file that a live sandbox has changed in its copy of a project.
 
 Runs in:   the operator's program, which has the sandbox and the queue.
-Trust:     none in the sandbox's content. It is read once, compared with the hash that was listed, and kept.
+Trust:     none in the sandbox's content, which is read once and compared with the hash that was listed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from leeward.client.sandbox import Sandbox
 def request_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, target: str = "", reason: str = "",
                     asker: str = "") -> list[ApprovalRequest]:
     """
-    Ask for all that *box* has changed. Carried out in the order of their ids, they fit onto each other.
+    Make a request for each change of *box*, and stop at the first that can't be made. The changes fit onto each other
+    in the order of the ids.
 
     Args:
-        queue: takes them in.
+        queue: takes the requests in.
         box: a live sandbox with an overlay.
         project: the folder of the host that the overlay is over.
-        target: which overlay, where there are several.
-        reason: of whoever asks.
-        asker: who asks in the sandbox.
+        target: the path of the overlay in the sandbox, if there are several.
+        reason: for the person who decides.
+        asker: the name that the requester gives itself.
 
     Raises:
-        Busy: the queue has too many of this sandbox; those before were taken.
-        BadRequest, RequestRejected: a change that can't be asked for: a special file, a link that leads out, a file
-            that is too large or is being written; those before were taken.
+        Busy: the sandbox has too many pending requests; those made before stay.
+        BadRequest, RequestRejected: a change can't be requested: a special file, a link that leads out of the project,
+            a file that is too large or is being written. The requests made before stay.
         Stale: the host's folder was replaced by another one.
         SandboxOver, DaemonError: as for `Sandbox.diff`.
     """
@@ -57,8 +58,8 @@ def has_content(change: FolderChange) -> bool:
 
 def in_order(found: list[FolderChange]) -> list[FolderChange]:
     """
-    *found* so that one after the other can be done: what is deleted first, from the inside; folders that are made with
-    what is in them anyway, left out.
+    *found* in an order in which each can be carried out: deletions first, the deepest paths first. New folders that
+    aren't empty are left out: writing a file makes its folder.
     """
     deleted = [change for change in reversed(found) if "deleted" == change.kind]
     others = [change for change in found if "deleted" != change.kind]

@@ -1,10 +1,10 @@
 """
-Commands that add or remove packages: read, checked, and written anew as arguments.
+Parses commands that add or remove packages, and writes them anew as arguments.
 
 Runs in:   the operator's program; pure.
-Trust:     none in the command. None of its words is passed on: the manager, the verb and the flags are written by this
-           module, and each name and version has the form that the manager prescribes.
-Leaves:    the effects of a package's install script, which runs where the command is run.
+Trust:     none in the command. This module writes the manager, the verb and the flags, and passes on only names and
+           versions in the form that the manager prescribes.
+Leaves:    the effects of a package's install script, which runs in the sandbox of the command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from leeward.approvals.subjects import NamedPackage, invocation, package
 from leeward.errors import BadRequest
 
-#: What each manager calls to add and to remove, by each word that it takes for that.
+#: By manager and by each of its words for adding and removing: the action, and the words that are written for it.
 _VERBS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "bun": {"add": ("add", ("add",)), "install": ("add", ("add",)), "i": ("add", ("add",)),
             "remove": ("remove", ("remove",)), "uninstall": ("remove", ("remove",))},
@@ -26,11 +26,11 @@ _VERBS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
               "uninstall": ("remove", ("uninstall",))},
 }
 
-#: What a safe flag means.
+#: The flags that are let through, with their meanings.
 _MEANINGS = {"-D": "dev", "--dev": "dev", "--save-dev": "dev", "-E": "exact", "--exact": "exact",
              "--save-exact": "exact", "-g": "global", "--global": "global", "--save": "save"}
 
-#: How a manager writes it; what it doesn't have is left out, and said.
+#: The flag for a meaning, by manager and verb. A flag that the manager doesn't have is left out, with a remark.
 _FLAGS: dict[tuple[str, str], dict[str, str]] = {
     ("bun", "add"): {"dev": "--dev", "exact": "--exact", "global": "--global"},
     ("bun", "remove"): {"global": "--global"},
@@ -40,7 +40,7 @@ _FLAGS: dict[tuple[str, str], dict[str, str]] = {
     ("cargo", "remove"): {"dev": "--dev"},
 }
 
-#: Flags without a value that change nothing but what is shown. They are left out, and that is said.
+#: Flags without a value that change only what is printed. They are left out, with a remark.
 _QUIET = frozenset(("-q", "--quiet", "--silent", "-s", "--verbose", "-v", "--no-fund", "--no-audit", "--no-progress",
                     "-y", "--yes", "--no-input", "--color", "--no-color"))
 
@@ -51,13 +51,13 @@ MOST_PACKAGES = 50
 @dataclass(frozen=True, slots=True)
 class PackageOrder:
     """
-    What is to be done with packages.
+    A command for packages.
 
     Attributes:
         action: "add" or "remove".
-        packages: each a subject of its own for rules.
+        packages: each is a subject for rules.
         argv: the command, written anew.
-        dropped: what of the command it leaves out.
+        dropped: the flags that were left out.
     """
 
     action: str
@@ -68,12 +68,14 @@ class PackageOrder:
 
 def parse_packages(command: str | Sequence[str]) -> PackageOrder:
     """
+    Parse a command for packages.
+
     Args:
         command: a line of plain words, or arguments.
 
     Raises:
-        BadRequest: no command of a known manager, no package, a flag that isn't safe, or a name that isn't one of a
-            registry: a path, a URL, an alias. The message says which.
+        BadRequest: the manager isn't known, no package is named, a flag isn't let through, or a name isn't that of a
+            registry's package: a path, a URL, an alias. The message says which.
     """
     argv = invocation(command).argv
     if not argv:
@@ -89,7 +91,7 @@ def parse_packages(command: str | Sequence[str]) -> PackageOrder:
     for word in argv[2:]:
         if not word.startswith("-"):
             names.append(_package(manager, action, word))
-            # Cargo's own programs take a name as it was registered, with - or with _.
+            # Cargo takes a name only as it was registered, with - or with _.
             specs.append(word if "cargo" == manager else _spec(names[-1]))
         elif word in _MEANINGS and (flag := known.get(_MEANINGS[word])) is not None:
             if flag not in flags:
@@ -97,7 +99,7 @@ def parse_packages(command: str | Sequence[str]) -> PackageOrder:
         elif word in _MEANINGS or word in _QUIET:
             dropped.append(word)
         else:
-            # Whether the next word is its value nobody knows here, and a flag can name another registry.
+            # An unknown flag may take the next word as its value, or name another registry.
             raise BadRequest(f"{word!r:.60} is no flag that is let through; these are: {', '.join(_MEANINGS)}")
     if not 0 < len(names) <= MOST_PACKAGES:
         raise BadRequest(f"a command names 1 to {MOST_PACKAGES} packages")

@@ -1,10 +1,10 @@
 """
-Patterns of rules: one reading and one matcher for each category.
+Patterns of rules: a parser and a matcher for each category.
 
 Runs in:   the operator's program; pure.
-Stands if: a subject was made to look like another. Patterns see the normal forms of `subjects`, never a text.
-In doubt:  a rule that denies is read widely, one that allows narrowly: `.env*` as a denial is such a name at any depth
-           and everything below it, as an allowance it is one of the project's own folder.
+Stands if: a subject was written to look like another. Patterns are compared with the normal forms of `subjects`.
+In doubt:  a pattern that denies is matched widely, one that allows narrowly. `.env*` denies such a name at any depth
+           and everything below it, and allows such a name only in the project's own folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from leeward.spec.hosts import Host, InvalidHost, is_below, parse_host, split_po
 #: Characters of a pattern, and stars in it, at most.
 MOST_PATTERN, MOST_STARS = 4096, 16
 
-#: What a star of an argument doesn't stand for: a shell acts on it, or a program that calls one.
+#: Characters that a star of an argument doesn't match: a shell, or a program that calls one, gives them a meaning.
 _LOUD = frozenset(";&|<>$`(){}[]*?!#~\"'\\")
 
 Matcher = Callable[[RuleSubject, bool], bool]
@@ -42,12 +42,12 @@ Matcher = Callable[[RuleSubject, bool], bool]
 @dataclass(frozen=True, slots=True)
 class CompiledPattern:
     """
-    A pattern that was read.
+    A parsed pattern.
 
     Attributes:
-        text: in normal form, so that two patterns that are written in two ways and are one have one text.
-        matches: whether it matches a subject, read widely or not.
-        everything: it matches every subject of its category, or all that any pattern can.
+        text: in normal form: equal patterns have equal texts.
+        matches: whether the pattern matches a subject; the second argument is True to match widely.
+        everything: whether it matches every subject of its category, or all that any pattern can match.
     """
 
     text: str
@@ -57,12 +57,14 @@ class CompiledPattern:
 
 def compile_pattern(category: str, text: str) -> CompiledPattern:
     """
+    Parse a pattern.
+
     Args:
         category: a key of READERS.
         text: the pattern; "*" is everything.
 
     Raises:
-        BadRequest: none that this category has. The message says why.
+        BadRequest: *text* is no pattern of this category; the message says why.
     """
     text = text.strip()
     if not text or len(text) > MOST_PATTERN:
@@ -90,7 +92,7 @@ def _is_loud(letter: str) -> bool:
 
 def starred(text: str) -> list[str]:
     """
-    The pieces of *text* between its stars; several in succession are one.
+    The pieces of *text* between its stars; several stars in succession are one.
     """
     pieces = text.split("*")
     return [piece for place, piece in enumerate(pieces) if piece or place in (0, len(pieces) - 1)]
@@ -98,13 +100,13 @@ def starred(text: str) -> list[str]:
 
 def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _nothing) -> bool:
     """
-    Whether *text* is *pieces* with something between them, in a time that no text can make long.
+    Whether *text* consists of *pieces* in this order with any characters between them. Each piece takes linear time.
 
     Args:
-        pieces: one is the text itself.
-        text: of a stranger.
-        barred: characters that stand in no gap. Each piece is taken at its first place, so where pieces have such
-            characters themselves it may say no to a text that another division would fit.
+        pieces: from `starred`; a single one has to be the whole text.
+        text: not trusted.
+        barred: whether a character may not stand between pieces. Each piece is taken at its first place, so the result
+            may be False for a text that another division would fit.
     """
     first, last = pieces[0], pieces[-1]
     if 1 == len(pieces):
@@ -140,7 +142,7 @@ def _network(text: str) -> CompiledPattern:
 
 
 def _is_port(subject: RuleSubject, port: int, wide: bool) -> bool:
-    # A request that names no port may be for any.
+    # A request without a port may be for any port.
     return isinstance(subject, Endpoint) and (port in (0, subject.port) or (wide and not subject.port))
 
 
@@ -152,14 +154,14 @@ def _is_at(subject: RuleSubject, host: Host, below: bool, port: int, wide: bool)
 
 def glob(pattern: str) -> Callable[[Sequence[str]], bool]:
     """
-    A matcher of a path's segments: `*` is of one segment, `**` as a whole segment is any number of segments, and at the
-    end at least one.
+    A matcher of a path's segments: `*` matches within a segment; `**` as a whole segment matches any number of
+    segments, and at the end at least one.
     """
     parts = pattern.split("/")
     pieces = [None if "**" == part else starred(part) for part in parts]
 
     def matches(segments: Sequence[str]) -> bool:
-        # Which numbers of segments the parts so far can stand for.
+        # The numbers of segments that the parts so far can match.
         reached = {0}
         for place, part in enumerate(pieces):
             if part is None:
@@ -219,7 +221,7 @@ def _packages(text: str) -> CompiledPattern:
     if not version.strip("*"):
         version = ""
     name = re.sub(r"\*+", "*", name)
-    # `*` is of one segment here as well, since a scope says whose a package is.
+    # `*` doesn't match the slash after a scope, since the scope is the package's owner.
     names = {each: starred(_package_form(each, name)) for each in MANAGERS}
     number = starred(version) if version else None
 
@@ -228,7 +230,7 @@ def _packages(text: str) -> CompiledPattern:
             return False
         if not fits(names[subject.manager], subject.name, _is_slash):
             return False
-        # A request without a version may be for any.
+        # A request without a version may be for any version.
         return number is None or (wide and not subject.version) or fits(number, subject.version)
 
     shown = name if "*" == manager else _package_form(manager, name)
@@ -242,28 +244,29 @@ def _package_form(manager: str, name: str) -> str:
     return name.replace("_", "-").lower() if "cargo" == manager else name
 
 
-#: A token is the pieces between its stars.
+#: A word of a pattern, as the pieces between its stars.
 _Token = list[str]
 
-#: Two stars and nothing else.
+#: The word `**`.
 _REST: _Token = ["", "", ""]
 
-#: What stands before the folder of a command's rule.
+#: The prefix of the folder in a rule about commands.
 _CWD = "cwd="
 
 
 def command_pattern(words: Sequence[str], folder: str) -> str:
     """
-    A pattern of exec from its words, each quoted where that is wanted, and the pattern of a folder; "" for the project
+    A pattern of exec from its words, which the caller has quoted, and the pattern of a folder; "" for the project
     itself.
     """
-    first = "\\" * words[0].startswith(_CWD) + words[0]  # a program of such a name
+    first = "\\" * words[0].startswith(_CWD) + words[0]  # so that a program `cwd=...` isn't read as a folder
     return " ".join([*([f"{_CWD}{folder}"] if folder else []), first, *words[1:]])
 
 
 def _folder(token: _Token) -> tuple[str, Callable[[str, bool], bool]]:
     """
-    The pattern of a folder in normal form, "" for the project itself, and whether a folder fits it, read widely or not.
+    The pattern of a folder in normal form, "" for the project itself, and its matcher, whose second argument is True to
+    match widely.
     """
     if any("*" in piece for piece in token):
         raise BadRequest("a folder whose name has a star")
@@ -291,7 +294,7 @@ def _segments(folder: str) -> str:
 
 def _exec(text: str) -> CompiledPattern:
     tokens = _tokens(text)
-    # Without a folder an allowance is one of commands that start in the project itself, and a denial one everywhere.
+    # Without a folder a rule allows commands that start in the project itself, or denies them in any folder.
     folder, in_folder = "", cast("Callable[[str, bool], bool]", _at_top)
     if text.startswith(_CWD):
         folder, in_folder = _folder(tokens.pop(0))
@@ -304,7 +307,7 @@ def _exec(text: str) -> CompiledPattern:
 
     def matches(subject: RuleSubject, wide: bool) -> bool:
         if not isinstance(subject, Invocation) or not subject.argv:
-            return False  # of a shell's line nobody knows what it runs
+            return False  # a line of a shell, whose commands aren't known
         if not in_folder(subject.cwd, wide):
             return False
         argv, barred = subject.argv, _nothing if wide else _is_loud
@@ -313,14 +316,17 @@ def _exec(text: str) -> CompiledPattern:
         return (all(fits(token, argument, barred) for token, argument in zip(fixed, argv, strict=False))
                 and all(fits(("", ""), argument, barred) for argument in argv[len(fixed):]))
 
-    # A program that isn't named is any program, whatever its arguments look like.
+    # A pattern whose program is stars alone counts as everything, whatever the arguments are.
     shown = command_pattern([_quoted(token) for token in tokens], re.sub(r"([\\'\" ])", r"\\\1", folder))
     return CompiledPattern(shown, matches, not "".join(tokens[0]))
 
 
 def _tokens(text: str) -> list[_Token]:
     """
-    Words with quotes and backslashes, in which a star that isn't quoted stands for other characters.
+    Split a pattern of exec into words, with quotes and backslashes; a star that isn't quoted separates pieces.
+
+    Raises:
+        BadRequest: a quote isn't closed, a backslash is the last character, or there is no first word.
     """
     found, token, quote, escaped, started = list[_Token](), [""], "", False, False
     for letter in text:
@@ -363,7 +369,7 @@ def _quoted(token: _Token) -> str:
 
 def quoted_piece(piece: str) -> str:
     """
-    *piece* as a pattern has it that means these characters.
+    *piece* quoted, so that in a pattern it matches exactly these characters.
     """
     return re.sub(r"([\\'\"* ])", r"\\\1", piece)
 

@@ -1,5 +1,5 @@
 """
-Where the service has its files and its socket.
+The paths of the service's files and its socket.
 
 Runs in:   the operator's program that decides, and its command line.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from leeward.errors import Unsupported
 from leeward.spec.paths import default_socket
 
-#: The environment variable with the operator's socket.
+#: The environment variable with the path of the operator's socket.
 SOCKET_VARIABLE = "LEEWARD_APPROVALS_SOCKET"
 
 
@@ -22,7 +22,7 @@ def state_folder(environ: Mapping[str, str]) -> str:
     The folder of requests, rules and settings of this process's user.
 
     Args:
-        environ: the variables of the process; XDG_STATE_HOME and HOME count.
+        environ: the environment variables of the process; XDG_STATE_HOME and HOME are used.
     """
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
@@ -32,8 +32,8 @@ def state_folder(environ: Mapping[str, str]) -> str:
 
 def operator_socket(explicit: str | None, environ: Mapping[str, str], uid: int) -> str:
     """
-    The operator's socket: *explicit*, else LEEWARD_APPROVALS_SOCKET, else `approvals.sock` in
-    $XDG_RUNTIME_DIR/leeward, or where the user's daemon has its socket by default.
+    The path of the operator's socket: *explicit*, else LEEWARD_APPROVALS_SOCKET, else `approvals.sock` in
+    $XDG_RUNTIME_DIR/leeward, else beside the default socket of the user's daemon.
     """
     named = explicit or environ.get(SOCKET_VARIABLE, "")
     if named:
@@ -46,11 +46,11 @@ def operator_socket(explicit: str | None, environ: Mapping[str, str], uid: int) 
 
 def own_folder(path: str) -> None:
     """
-    Make the folder *path* where it isn't there, and see that nobody else can put something in its place.
+    Make the folder *path* with mode 0700 unless it exists, and check that other users can't write to it.
 
     Raises:
-        Unsupported: it is another user's, a link, or writable for others.
-        OSError: it can't be made.
+        Unsupported: *path* belongs to another user, is a link, or is writable for others.
+        OSError: the folder can't be made.
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     about = os.lstat(path)

@@ -1,5 +1,6 @@
 """
-The projects of requests, each opened once: comparing and writing use one descriptor, whatever happens to the path.
+The projects of requests. Each is opened once, so that comparing and writing use one descriptor even if the folder at
+the path is replaced.
 
 Runs in:   the operator's program that decides.
 """
@@ -19,8 +20,10 @@ MOST_PROJECTS = 256
 
 class OpenProjects:
     """
+    The open projects by their paths, MOST_PROJECTS at most.
+
     Args:
-        default: of a request that says of no other; None where there is none.
+        default: the project of requests that name none; None for none.
     """
 
     def __init__(self, default: Project | None) -> None:
@@ -31,11 +34,11 @@ class OpenProjects:
 
     def open(self, path: str) -> Project:
         """
-        The folder *path*, an absolute path without links.
+        The project at *path*, an absolute path without links; opens it at the first call.
 
         Raises:
-            BadRequest: it can't be opened.
-            Busy: there are too many.
+            BadRequest: the folder can't be opened.
+            Busy: MOST_PROJECTS projects are open already.
         """
         with self._lock:
             found = self._open.get(path)
@@ -53,18 +56,19 @@ class OpenProjects:
         The project that *request* is about.
 
         Raises:
-            BadRequest: it says of none, or that can't be opened.
+            BadRequest: the request names none and there is no default, or the folder can't be opened.
+            Busy: as for `open`.
         """
         named = project_of(request.metadata)
         if named:
             return self.open(named)
         if self.default is None:
-            raise BadRequest("it says of no project, and the service has none")
+            raise BadRequest("the request names no project, and the service has no default one")
         return self.default
 
     def close(self) -> None:
         """
-        Close all but the default, which is its owner's.
+        Close all projects except the default, which belongs to the caller.
         """
         with self._lock:
             for project in self._open.values():

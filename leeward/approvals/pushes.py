@@ -1,5 +1,5 @@
 """
-Makes requests of the branches that a sandbox has pushed to its `origin`.
+Makes a request for each branch that a sandbox has pushed to its `origin`.
 
 Runs in:   the operator's program that decides.
 """
@@ -16,27 +16,27 @@ from leeward.approvals.requests import MOST_DESCRIPTION, ApprovalRequest, NewReq
 from leeward.approvals.subjects import branch
 from leeward.errors import BadRequest, Busy
 
-#: Characters of a diff that a request's description has; `detail` has more of it.
+#: Characters of a request's description; `detail` has more of the diff.
 _SHOWN = MOST_DESCRIPTION - 16384
 
-#: Requests that are looked at in one go.
+#: Requests of one query.
 _ROWS = 500
 
 
 def ask_for_pushes(queue: ApprovalQueue, store: GitStore, box: AskingBox, *, reason: str = "",
                    asker: str = "") -> SyncOutcome:
     """
-    A request for each branch that isn't what it was when the sandbox was opened.
+    Make a request for each branch that was pushed since the sandbox was opened.
 
     Args:
-        queue: takes them in.
-        store: of the repositories that pushes are taken into.
-        box: that has pushed.
-        reason: of whoever asks.
-        asker: who asks in it.
+        queue: takes the requests in.
+        store: has the repositories into which pushes are taken.
+        box: the sandbox.
+        reason: for the person who decides.
+        asker: the name that the requester gives itself.
 
     Raises:
-        BadRequest: the project has no `origin`, or no git is there.
+        BadRequest: the project has no `origin`, or there is no git in the sandbox or on the host.
         SandboxOver, DaemonError: as for `Sandbox.run`.
     """
     staging, intake = box.staging, box.intake
@@ -77,7 +77,7 @@ def _request(bundle: bytes, intake: GitIntake, box: AskingBox, name: str, reason
 
 def needed_commits(queue: ApprovalQueue) -> dict[str, set[str]]:
     """
-    The commits of pushes that wait or are carried out, by the folder of their repository.
+    The commits of pushes that are pending or being carried out, by the folder of their repository.
     """
     found, after = dict[str, set[str]](), 0
 
@@ -87,7 +87,7 @@ def needed_commits(queue: ApprovalQueue) -> dict[str, set[str]]:
         if isinstance(order, PushOrder):
             found.setdefault(order.repository, set()).add(order.commit)
 
-    # In the order in which a request goes from one to the next, so that none is missed.
+    # In the order of a request's stages, so that one that changes its stage meanwhile isn't missed.
     while rows := queue.pending(_ROWS, after, "git"):
         after = rows[-1].id
         for request in rows:

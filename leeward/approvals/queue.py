@@ -1,11 +1,11 @@
 """
-The queue: requests come in, rules or a person decide about them, and those that wait get the decision.
+The queue of requests: takes them in, has rules or a person decide, and notifies subscribers and waiting callers.
 
 Runs in:   the operator's program that decides.
 Threads:   any may call; one lock is around each transaction. Subscribers are called by the thread that decided, after
            the transaction and without the lock, in the order of decisions.
-Holds:     a request is decided once. If two people decide, one wins, and the other learns who that was. A request's
-           content never changes, so a decision about an id is about what was shown under it.
+Holds:     a request is decided once. Of two people who decide at once, the second gets the first one's decision. A
+           request's content never changes, so a decision about an id is about what was shown under it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,7 @@ from leeward.approvals.requests import (
     subject_text,
 )
 from leeward.approvals.rule_book import MOST_ROWS, RuleBook
-from leeward.approvals.rules import (
-    ApprovalRule,
-    Effect,
-    RuleSet,
-    category_of,
-    check_mode,
-    decide_subject,
-    parse_rule,
-)
+from leeward.approvals.rules import ApprovalRule, Effect, RuleSet, category_of, check_mode, decide_subject, parse_rule
 from leeward.approvals.store import RequestStore
 from leeward.approvals.subjects import ProjectPath
 from leeward.errors import BadRequest, Busy, ShuttingDown
@@ -50,10 +42,10 @@ class ApprovalQueue:
         folder: of the user, for the file of requests and rules.
         forbidden: rules of the configuration, which no other rule overrules.
         endpoints: hosts of the configuration that are allowed.
-        bounds: of what a sandbox may ask.
-        lasting: seconds after which a request of a category expires.
-        clock: seconds since the epoch.
-        steady: seconds of a monotonic clock.
+        bounds: of one sandbox's requests.
+        lasting: seconds after which a request expires, by category; requests of other categories don't.
+        clock: returns seconds since the epoch.
+        steady: returns seconds of a monotonic clock.
     """
 
     def __init__(self, folder: str, *, forbidden: Sequence[ApprovalRule] = (), endpoints: Sequence[Host] = (),
@@ -70,7 +62,7 @@ class ApprovalQueue:
 
     def close(self) -> None:
         """
-        What is pending stays so. Who still waits hears ShuttingDown.
+        Close the file. Pending requests stay pending; `wait` raises ShuttingDown in the threads that wait.
         """
         with self._lock:
             if self._closed:
@@ -79,26 +71,26 @@ class ApprovalQueue:
             self._changed.notify_all()
             self._store.close()
 
-    def subscribe(self, told: Callable[[ApprovalRequest], None]) -> Callable[[], None]:
+    def subscribe(self, subscriber: Callable[[ApprovalRequest], None]) -> Callable[[], None]:
         """
         Args:
-            told: is called with each request that comes, that was decided and that was carried out. It returns soon.
+            subscriber: is called with each request that is taken in, decided or carried out; has to return soon.
 
         Returns:
-            What ends it.
+            A function that ends the subscription.
         """
-        return self._notices.subscribe(told)
+        return self._notices.subscribe(subscriber)
 
     def submit(self, new: NewRequest, *, rated: bool = True) -> ApprovalRequest:
         """
-        Take a request in; a rule may decide it at once. A request that is pending already isn't taken twice, and one
-        for a file takes the place of the one before for the same file. What the operator makes of a request isn't
-        *rated*: how fast its sandbox asks has no part in that.
+        Take a request in; a rule may decide it at once. A request that equals a pending one isn't taken twice, and one
+        for a file supersedes a pending one of the same sandbox for that file. With *rated* the request counts for its
+        sandbox's rate.
 
         Raises:
-            BadRequest: what is asked is too large.
-            Busy: the sandbox has asked too much.
-            ShuttingDown: nobody decides any more.
+            BadRequest: a field is too large or isn't valid.
+            Busy: the sandbox has made too many requests, or the disk can't be written.
+            ShuttingDown: the queue was shut down.
         """
         new = checked(new)
         try:
@@ -138,7 +130,7 @@ class ApprovalQueue:
 
     def payload(self, number: int) -> bytes | None:
         """
-        What is carried out; None where nothing is, or where it was.
+        The order of a request; None if it has none, or none any more.
         """
         with self._lock:
             return self._store.payload(number)
@@ -146,21 +138,21 @@ class ApprovalQueue:
     def pending(self, limit: int = 50, after: int = 0, category: str | None = None,
                 sandbox: str | None = None) -> list[ApprovalRequest]:
         """
-        The oldest first, with ids above *after*; of a category or a sandbox alone.
+        Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given.
         """
         with self._lock:
             return self._store.pending(min(limit, MOST_ROWS), after, category, sandbox)
 
     def counts(self) -> dict[str, int]:
         """
-        How many are pending, by category; of those with any.
+        The numbers of pending requests by category; a category without any is left out.
         """
         with self._lock:
             return self._store.counts()
 
     def recent(self, limit: int = 50, sandbox: str | None = None) -> list[ApprovalRequest]:
         """
-        Whatever became of them, the newest first.
+        Requests of any status, the newest first.
         """
         with self._lock:
             return self._store.recent(min(limit, MOST_ROWS), sandbox)
@@ -172,18 +164,18 @@ class ApprovalQueue:
 
         Args:
             numbers: ids.
-            approved: or denied.
+            approved: False to deny.
             by: "cli" or "page".
-            always: store a rule for what is like the first in its project, and decide by it what else is pending.
-            everywhere: that rule holds in all projects.
+            always: store a rule for subjects like the first one's in its project, and decide pending requests by it.
+            everywhere: the rule holds in all projects.
 
         Raises:
-            BadRequest: nothing was decided: there is no rule for it, it is of no project and *everywhere* wasn't said,
-                or nobody decides by that name.
+            BadRequest: nothing was decided: no rule can be made, the request has no project and *everywhere* is False,
+                or *by* is something else.
             Unsupported: a rule for a name needs the list of public suffixes, which isn't installed.
         """
         if by not in ("cli", "page"):
-            raise BadRequest("who decides is called cli or page")
+            raise BadRequest("by: cli or page")
         with self._lock:
             self._check_open()
             now = self._clock()
@@ -211,15 +203,15 @@ class ApprovalQueue:
 
     def replace(self, number: int, new: NewRequest, by: str) -> Resolution:
         """
-        Approve *new*, a part or another form of request *number*, in its place: both or neither. Where somebody had
-        decided that one, it is under `before`.
+        Supersede request *number* by *new*, a part or another form of it, and approve that, in one transaction. If the
+        request was decided before, nothing changes, and the result has it under `before`.
 
         Raises:
-            BadRequest: what is asked is too large, or nobody decides by that name.
+            BadRequest: a field of *new* is too large or isn't valid, or *by* is something else than "cli" or "page".
         """
         new = checked(new)
         if by not in ("cli", "page"):
-            raise BadRequest("who decides is called cli or page")
+            raise BadRequest("by: cli or page")
         with self._lock:
             self._check_open()
             now = self._clock()
@@ -239,13 +231,13 @@ class ApprovalQueue:
 
     def decide_category(self, category: str, approved: bool, by: str, upto: int) -> Resolution:
         """
-        Decide all of a category that were there to be seen.
+        Decide all pending requests of a category up to an id.
 
         Args:
             category: of rules.
-            approved: or denied.
+            approved: False to deny.
             by: "cli" or "page".
-            upto: the id of the last that was seen. What came later stays.
+            upto: the id of the last request that the person has seen; later ones stay pending.
         """
         with self._lock:
             numbers, after = list[int](), 0
@@ -260,7 +252,7 @@ class ApprovalQueue:
 
     def add_rule(self, text: str, effect: Effect, project: str = "") -> tuple[ApprovalRule, Resolution]:
         """
-        Store a rule, and decide by it what is pending.
+        Store a rule, and decide pending requests by it.
 
         Args:
             text: as `category(pattern)`.
@@ -268,7 +260,7 @@ class ApprovalQueue:
             project: the folder of the project in which it holds, as requests have it; "" for everywhere.
 
         Raises:
-            BadRequest: no rule, or too many.
+            BadRequest: *text* is no rule, or there are too many rules.
         """
         rule = parse_rule(text, effect, storable(project))
         with self._lock:
@@ -289,13 +281,13 @@ class ApprovalQueue:
 
         Args:
             text: as `category(pattern)`.
-            project: where it holds, "" for everywhere; None to remove it wherever it holds.
+            project: the rule's project, "" for all projects; None to remove it whatever its project.
 
         Returns:
-            False if it is in none.
+            False if there was no such rule.
 
         Raises:
-            BadRequest: no rule.
+            BadRequest: *text* is no rule.
         """
         with self._lock:
             self._check_open()
@@ -306,8 +298,10 @@ class ApprovalQueue:
 
     def set_mode(self, category: str, mode: str) -> Resolution:
         """
+        Set the mode of a category, and decide pending requests by it.
+
         Raises:
-            BadRequest: no mode, or one that isn't for this category.
+            BadRequest: there is no such category or mode, or the category can't have it.
         """
         check_mode(category, mode)
         with self._lock:
@@ -331,7 +325,7 @@ class ApprovalQueue:
             timeout: seconds at most.
 
         Returns:
-            The request as it is then; None if there is none of this id.
+            The request at that time; None if there is none with this id.
 
         Raises:
             ShuttingDown: the queue was closed.
@@ -340,7 +334,7 @@ class ApprovalQueue:
         while True:
             with self._lock:
                 if self._closed:
-                    raise ShuttingDown("nobody decides any more")
+                    raise ShuttingDown("the service for approvals is shutting down")
                 if not self._expire(self._clock()):
                     request = self._store.get(number)
                     left = None if end is None else end - self._steady()
@@ -354,10 +348,10 @@ class ApprovalQueue:
 
     def expire(self) -> float | None:
         """
-        Deny what is overdue.
+        Expire the requests that are overdue.
 
         Returns:
-            When the next one is, in seconds since the epoch; None if none is.
+            The time of the next expiry, in seconds since the epoch; None if there is none.
         """
         with self._lock:
             self._check_open()
@@ -368,7 +362,7 @@ class ApprovalQueue:
 
     def shut_down(self) -> None:
         """
-        Deny what is pending, and take nothing more. What was begun can still be finished, until `close`.
+        Deny all pending requests, and take in no more. Orders that were begun can be finished until `close`.
         """
         with self._lock:
             self._check_open()
@@ -383,28 +377,30 @@ class ApprovalQueue:
             self._tell(decided)
         self._notices.pass_on()
 
-    def begin(self, number: int, way: str = "") -> bytes | None:
+    def begin(self, number: int, temporary: str = "") -> bytes | None:
         """
-        Begin to carry out what was approved: the caller alone may, and says by `finish` what became of it.
+        Begin to carry out an approved request. Only one caller gets its order, and calls `finish` with the result.
 
         Args:
             number: the request's id.
-            way: the name under which something may be left behind if this program ends in between.
+            temporary: the name of a file that may be left behind if this program ends in between.
 
         Returns:
-            What is to be carried out; None if nothing is, or somebody else has begun.
+            The request's order; None if it isn't due, or another caller has begun it.
         """
         with self._lock:
             self._check_open()
-            return self._store.payload(number) if self._store.begin(number, way) else None
+            return self._store.payload(number) if self._store.begin(number, temporary) else None
 
     def finish(self, number: int, note: str = "", *, failed: bool = False, stale: bool = False) -> None:
         """
+        Record the result of an order that was begun.
+
         Args:
             number: the request's id.
-            note: why it wasn't done.
-            failed: it wasn't done.
-            stale: it wasn't, since the host isn't any more what the request was made against: the request is denied.
+            note: a remark, or why the order wasn't carried out; 1000 characters of it are kept.
+            failed: it wasn't carried out.
+            stale: it wasn't, since the host was changed after the request: the request becomes a denied one.
         """
         with self._lock:
             with self._store.transaction():
@@ -415,21 +411,21 @@ class ApprovalQueue:
 
     def due(self) -> list[ApprovalRequest]:
         """
-        Approved, and not begun.
+        The approved requests that no caller has begun.
         """
         with self._lock:
             return self._store.staged("due")
 
     def interrupted(self) -> list[tuple[ApprovalRequest, str]]:
         """
-        Begun by a program that ended before it could say what became of it, each with its way.
+        The requests that were begun and aren't finished, each with the `temporary` of its `begin`.
         """
         with self._lock:
-            return [(request, self._store.way(request.id)) for request in self._store.staged("applying")]
+            return [(request, self._store.temporary_name(request.id)) for request in self._store.staged("applying")]
 
     def _check_open(self) -> None:
         if not self._open:
-            raise ShuttingDown("nobody decides any more")
+            raise ShuttingDown("the service for approvals is shutting down")
 
     def _expire(self, now: float) -> bool:
         overdue = self._store.overdue(now)
@@ -441,7 +437,7 @@ class ApprovalQueue:
 
     def _tell(self, numbers: Iterable[int]) -> list[ApprovalRequest]:
         """
-        Wake who waits, and note what subscribers are to be told. With the lock.
+        Wake the threads in `wait`, and note the requests for subscribers. The caller holds the lock.
         """
         found = [request for request in map(self._store.get, numbers) if request is not None]
         if found:

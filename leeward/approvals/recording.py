@@ -1,5 +1,5 @@
 """
-The queue's events that are written into the record.
+The rows of the record about requests, sandboxes and the service itself.
 
 Runs in:   the operator's program that decides.
 """
@@ -20,14 +20,13 @@ from leeward.audit.record import RowSink, read_record
 from leeward.audit.rows import AuditRow, ReadLine
 from leeward.errors import BadRequest, SandboxOver
 
-#: Characters of a text in a row, and of the words of a list together; and words.
+#: Characters of a text in a row, and of the words of a list together; words of a list: at most.
 MOST_TEXT, MOST_WORDS = 2000, 200
 
 
 def audit_row(request: ApprovalRequest) -> AuditRow | None:
     """
-    The row for what became of *request*: each decision, and each order that was carried out or wasn't; None for one
-    that is pending.
+    The row for a request that was decided, carried out, or couldn't be carried out; None for a pending one.
     """
     if "pending" == request.status:
         return None
@@ -42,7 +41,7 @@ def audit_row(request: ApprovalRequest) -> AuditRow | None:
 
 def _short(said: Any) -> Any:
     """
-    The beginning of a long text or list: a row's length isn't a sandbox's to choose. The digest is of all of it.
+    The beginning of a long text or list, which bounds the row's length. The row's digest is of the whole request.
     """
     if isinstance(said, list):
         short = [_short(each) for each in said[:MOST_WORDS]]
@@ -56,24 +55,25 @@ def _short(said: Any) -> Any:
 
 def record(queue: ApprovalQueue, journal: RowSink) -> None:
     """
-    Have every decision of *queue* written to *journal*. A journal that can't be written holds no decision up.
+    Write every decision of *queue* to *journal* from now on. A journal that can't be written delays no decision.
     """
-    def told(request: ApprovalRequest) -> None:
+    def write(request: ApprovalRequest) -> None:
         row = audit_row(request)
         if row is not None:
             journal.write(row)
 
-    queue.subscribe(told)
+    queue.subscribe(write)
 
 
 def newest_rows(folder: str, limit: int, sandbox: str) -> list[dict[str, Any]]:
     """
-    Rows of the record in *folder* as JSON has them, the newest first; a bad one has `bad` and `line`.
+    Rows of the record in *folder*, for JSON, the newest first. A line that isn't intact has `bad`, the reason, and
+    `line`, its number.
 
     Args:
         folder: of the record.
         limit: rows at most.
-        sandbox: of this one alone; "" for all.
+        sandbox: the id of a sandbox, for its rows alone; "" for all.
 
     Raises:
         BadRequest: the record can't be read.
@@ -101,7 +101,7 @@ def service_row(decision: str, **metadata: Any) -> AuditRow:
 
 def changed_row(by: str, action: str, decision: str, **metadata: Any) -> AuditRow:
     """
-    The row for what the operator has changed about later decisions.
+    The row for a change by the operator that affects later decisions.
 
     Args:
         by: "cli" or "page".
@@ -118,8 +118,8 @@ def started_row(sandbox: str, **metadata: Any) -> AuditRow:
 
     Args:
         sandbox: its id.
-        metadata: `project`, the folder of which it has a copy, or `profile` and `request`, of a command that runs in
-            it.
+        metadata: `project`, the folder of which it has a copy; or `profile` and `request`, if it was opened for a
+            command; or `by`.
     """
     return AuditRow(time.time(), "sandbox", "open", "started", sandbox=sandbox, metadata=metadata)
 
@@ -131,8 +131,8 @@ def ended_row(sandbox: str, opened: float, info: Mapping[str, Any], why: Sandbox
     Args:
         sandbox: its id.
         opened: seconds since the epoch.
-        info: what the daemon has said of it at last.
-        why: what it says now; None where the service itself has ended it.
+        info: the last `sandbox_info`.
+        why: the daemon's reason for the end; None if the service has ended the sandbox.
     """
     used = {name: info[name] for name in ("memory_peak", "cpu_time") if isinstance(info.get(name), (int, float))}
     metadata = {"reason": "closed" if why is None else why.reason, "limit": "" if why is None else why.limit or "",
@@ -143,31 +143,31 @@ def ended_row(sandbox: str, opened: float, info: Mapping[str, Any], why: Sandbox
 
 def denied_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) -> list[AuditRow]:
     """
-    A row for each kind of system call that was denied since the last look.
+    A row for each system call that was denied since the last look.
 
     Args:
         sandbox: its id.
-        info: what the daemon says of it.
-        before: the counts at the last look; they are brought up to date.
+        info: as `sandbox_info` returns it.
+        before: the counts at the last look; updated.
     """
     denied = info.get("denied")
     return [AuditRow(time.time(), "syscall", name, "denied", by="policy", sandbox=sandbox, metadata={"count": more})
             for name, more in _grown(denied if isinstance(denied, Mapping) else {}, before)]
 
 
-#: What the daemon counts of limits that were reached and haven't ended the sandbox: the limit, and what became of the
+#: The daemon's counts of limits that were reached without ending the sandbox: the limit, and what happened to the
 #: process that reached it.
 _LIMITS = {"oom_kills": ("memory", "killed"), "forks_refused": ("processes", "refused")}
 
 
 def limit_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) -> list[AuditRow]:
     """
-    A row for each limit that processes of a sandbox have reached since the last look, while the sandbox itself goes on.
+    A row for each limit that processes of a sandbox have reached since the last look.
 
     Args:
         sandbox: its id.
-        info: what the daemon says of it.
-        before: the counts at the last look; they are brought up to date.
+        info: as `sandbox_info` returns it.
+        before: the counts at the last look; updated.
     """
     found = _grown({name: info[name] for name in _LIMITS if name in info}, before)
     return [AuditRow(time.time(), "sandbox", "limit", _LIMITS[name][1], by="policy", sandbox=sandbox,
@@ -176,7 +176,7 @@ def limit_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) ->
 
 def _grown(counts: Mapping[Any, Any], before: dict[str, int]) -> list[tuple[str, int]]:
     """
-    By how much each of *counts* is more than *before*, which is brought up to date.
+    The counts that have grown since *before*, and by how much; *before* is updated.
     """
     found = list[tuple[str, int]]()
     for name, count in counts.items():
@@ -195,8 +195,8 @@ def synced_row(sandbox: str, path: str, way: str, before: FileState | None, afte
         sandbox: its id.
         path: of the project.
         way: "to the host" or "to the sandbox".
-        before: what was there; None where the sandbox had nothing of its own.
-        after: what is there.
+        before: the state that was replaced; None if the sandbox had nothing of its own there.
+        after: the state that was written.
     """
     metadata = {"subject": [path], "way": way, "type": after.type, "mode": after.mode,
                 "before": "" if before is None else before.sha256, "after": after.sha256}
@@ -219,9 +219,9 @@ def sync_ended_row(sandbox: str, to_host: int, to_sandbox: int, left: int, unnot
         sandbox: its id.
         to_host: how many paths were written there.
         to_sandbox: how many were written there.
-        left: how many changes the last pass has left.
-        unnoted: how many rows of paths that weren't written are missing, since there were too many.
-        trouble: why the last pass didn't come to its end; "" where it did.
+        left: how many changes the last pass hasn't written.
+        unnoted: how many rows about paths that weren't written are missing, since there were too many.
+        trouble: the error of the last pass; "" for none.
     """
     metadata = {"to_host": to_host, "to_sandbox": to_sandbox, "left": left, "unnoted": unnoted, "trouble": trouble}
     return AuditRow(time.time(), "filesystem", "sync", "failed" if left or trouble else "ended", by="sync",

@@ -1,5 +1,5 @@
 """
-A request: its content and its decision, and which requests are accepted at all.
+A request: its content and its decision, and the bounds within which requests are accepted.
 
 Runs in:   the operator's program; pure.
 Trust:     none in the content. Texts are bounded here and escaped where they are shown.
@@ -29,38 +29,37 @@ from leeward.spec.hosts import parse_host
 
 STATUSES = ("pending", "approved", "denied", "expired", "superseded")
 
-#: Who decides.
+#: The values of `decided_by`.
 DECIDERS = ("cli", "page", "rule", "mode", "expiry", "shutdown", "supersession", "stale")
 
-#: What is to be carried out: nothing; not begun; begun; done; not done, for a reason; done as far as can be told.
+#: The stages of an order: there is none; approved and not begun; begun; carried out; not carried out.
 STAGES = ("", "due", "applying", "applied", "failed")
 
-#: Seconds after which a request that nobody has decided expires; the other categories' don't.
+#: Seconds after which a pending request expires, by category; requests of other categories don't expire.
 LASTING: Mapping[str, float] = {"network": 300.0}
 
-#: Characters of the texts, and bytes of metadata as JSON and of what is to be carried out, at most.
+#: Characters of the texts, bytes of the metadata as JSON, and bytes of the payload: at most.
 MOST_ACTION, MOST_DESCRIPTION, MOST_REASON, MOST_METADATA, MOST_PAYLOAD = 100, 65536, 4096, 65536, 16 << 20
 
-#: How deep metadata is nested, at most.
+#: Depth of the nesting of metadata, at most.
 MOST_DEPTH = 20
 
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
     """
-    What is asked.
+    The content of a request.
 
     Attributes:
-        subject: what rules decide by.
-        action: one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push".
+        subject: what rules are compared with.
+        action: one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ...
         description: for the person who decides.
-        reason: why whoever asks wants it.
+        reason: why the requester wants it.
         metadata: for JSON.
-        sandbox: its id, as the daemon gives it.
-        asker: who asks in it.
-        payload: what is carried out once it is approved; None where somebody merely waits for the answer.
-        project: the folder of the project that the sandbox works on; "" where it works on none. Rules of other projects
-            don't decide.
+        sandbox: its id, as the daemon gives it; "" for the operator's own request.
+        asker: the name that the requester gives itself.
+        payload: the order to carry out after the approval, as bytes; None if the requester only waits for the decision.
+        project: the folder of the project that the sandbox works on; "" for none. Rules of other projects don't apply.
     """
 
     subject: RuleSubject
@@ -82,24 +81,17 @@ class ApprovalRequest:
     Attributes:
         id: of the store; never given twice.
         category: of rules.
-        action: as it was asked.
-        subject: as it was asked.
-        description: as it was asked.
-        reason: as it was asked.
-        metadata: as it was asked.
-        sandbox: as it was asked.
-        asker: as it was asked.
-        digest: SHA-256 of all that was asked, what is to be carried out among it, in hexadecimal.
+        action, subject, description, reason, metadata, sandbox, asker, project: as in NewRequest.
+        digest: SHA-256 of the content with the payload, in hexadecimal.
         created: seconds since the epoch.
-        expires: seconds since the epoch; None if it doesn't.
+        expires: seconds since the epoch; None if it doesn't expire.
         status: one of STATUSES.
         decided_by: one of DECIDERS; "" while it is pending.
         decided: seconds since the epoch; None while it is pending.
-        rule: the text of the rule that decided, or that the decision has made.
-        repeats: how many times the same was asked again meanwhile.
+        rule: the text of the rule that decided, or that was stored with the decision.
+        repeats: how many times the same request came again while it was pending.
         stage: one of STAGES.
-        note: why it wasn't carried out, or which one is in its place.
-        project: as it was asked.
+        note: why the order wasn't carried out, or which request is in its place.
     """
 
     id: int
@@ -126,7 +118,7 @@ class ApprovalRequest:
     @property
     def replaced_by(self) -> int | None:
         """
-        The id of the request that a person has approved in its place; None for none.
+        The id of the request that a person has approved in place of this one; None for none.
         """
         found = _PLACE.fullmatch(self.note) if "superseded" == self.status else None
         return None if found is None else int(found[1])
@@ -137,7 +129,7 @@ _PLACE = re.compile("request ([0-9]{1,18}) is carried out in its place")
 
 def place_note(made: int) -> str:
     """
-    The note of a request that *made* is carried out in the place of.
+    The note of a request in whose place request *made* is carried out.
     """
     return f"request {made} is carried out in its place"
 
@@ -148,8 +140,8 @@ class CollapsedRow:
     One row of a list.
 
     Attributes:
-        request: the first that it stands for.
-        others: how many more of the same sandbox and category it stands for.
+        request: the first request of the row.
+        others: how many more requests of the same sandbox and category the row stands for.
     """
 
     request: ApprovalRequest
@@ -159,12 +151,12 @@ class CollapsedRow:
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """
-    What a decision has done.
+    The result of a decision.
 
     Attributes:
-        decided: the requests that it has decided, those that its rule matched among them.
-        before: those that somebody had decided before, as they are.
-        unknown: ids that there are none of.
+        decided: the requests that were decided, among them those that the new rule matched.
+        before: the requests that had been decided before.
+        unknown: the ids without a request.
         rule: the text of the rule that was stored; "" if none was.
         project: where that rule holds; "" for everywhere.
     """
@@ -178,10 +170,10 @@ class Resolution:
 
 def checked(new: NewRequest) -> NewRequest:
     """
-    *new* with texts that can be stored.
+    *new* with its texts in UTF-8.
 
     Raises:
-        BadRequest: a text, the metadata or the payload is too large, or none.
+        BadRequest: a text, the metadata or the payload is too large or isn't valid.
     """
     texts = []
     for name, text, most in (("an action", new.action, MOST_ACTION), ("a reason", new.reason, MOST_REASON),
@@ -197,7 +189,7 @@ def checked(new: NewRequest) -> NewRequest:
         metadata = json.loads(written)
     except (TypeError, ValueError, RecursionError):
         raise BadRequest("metadata is what JSON can have") from None
-    if _is_deeper(metadata, MOST_DEPTH):  # what is read here at some depth of calls is read at others later
+    if _is_deeper(metadata, MOST_DEPTH):  # a later parse may have less room for recursion than this one
         raise BadRequest(f"metadata is nested {MOST_DEPTH} deep at most")
     if len(written) > MOST_METADATA:
         raise BadRequest(f"metadata has {MOST_METADATA} bytes at most")
@@ -209,7 +201,7 @@ def checked(new: NewRequest) -> NewRequest:
 
 def storable(text: str) -> str:
     """
-    *text* with its half characters written out: names whose bytes are no UTF-8 have them.
+    *text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some.
     """
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -223,7 +215,7 @@ def _is_deeper(value: Any, than: int) -> bool:
 
 def digest_of(new: NewRequest) -> str:
     """
-    SHA-256 of all that is asked, in hexadecimal.
+    SHA-256 of the request's content, with its payload, in hexadecimal.
     """
     payload = None if new.payload is None else hashlib.sha256(new.payload).hexdigest()
     said = [subject_text(new.subject), new.action, new.description, new.reason, dict(new.metadata), new.sandbox,
@@ -249,7 +241,7 @@ def subject_text(subject: RuleSubject) -> str:
 
 def subject_of(text: str) -> RuleSubject:
     """
-    What `subject_text` has written.
+    The subject that `subject_text` has written.
     """
     match json.loads(text):
         case ["network", str(host), int(port)]:
@@ -266,19 +258,19 @@ def subject_of(text: str) -> RuleSubject:
             return BranchName(name)
         case ["sandbox", str(action)]:
             return SandboxAction(action)
-    raise Bug(f"a subject that nobody has written: {text:.100}")
+    raise Bug(f"a subject that subject_text hasn't written: {text:.100}")
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeBounds:
     """
-    What one sandbox may ask.
+    The bounds of one sandbox's requests.
 
     Attributes:
-        pending: requests at once.
-        all_pending: requests at once, of all sandboxes.
-        bytes: of what is to be carried out, of its pending requests together.
-        each_minute: requests a minute; as many at once.
+        pending: pending requests of the sandbox.
+        all_pending: pending requests of all sandboxes together.
+        bytes: of the payloads of the sandbox's requests that are pending or being carried out.
+        each_minute: requests a minute; also the burst.
     """
 
     pending: int = 100
@@ -289,10 +281,10 @@ class IntakeBounds:
 
 class IntakeRate:
     """
-    How many requests a sandbox may still make now.
+    A token bucket for each sandbox.
 
     Args:
-        each_minute: of one sandbox; as many at once.
+        each_minute: requests of one sandbox; also the burst.
     """
 
     def __init__(self, each_minute: int) -> None:
@@ -301,18 +293,18 @@ class IntakeRate:
 
     def take(self, sandbox: str, now: float) -> float:
         """
-        Take one.
+        Take one token.
 
         Args:
-            sandbox: whose.
+            sandbox: the id of the sandbox that requests.
             now: seconds of a monotonic clock.
 
         Returns:
-            0.0, or the seconds after which there is one.
+            0.0, or the seconds until there is a token.
         """
         left, since = self._left.get(sandbox, (float(self._most), now))
         left = min(float(self._most), left + (now - since) * self._most / 60)
-        if len(self._left) > 1000:  # those that could take all they may are as good as unknown
+        if len(self._left) > 1000:  # a full bucket needn't be kept
             self._left = {name: held for name, held in self._left.items()
                           if held[0] + (now - held[1]) * self._most / 60 < self._most}
         if left < 1:
@@ -324,13 +316,15 @@ class IntakeRate:
 
 def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> None:
     """
+    Check that one more request is within the bounds.
+
     Args:
-        bounds: of the sandbox that asks.
-        load: requests of it that wait, bytes that its requests would carry out, requests of all that wait.
-        more: bytes of the one that is to come.
+        bounds: of the sandbox.
+        load: the sandbox's pending requests, the bytes of its payloads, and the pending requests of all sandboxes.
+        more: bytes of the new request's payload.
 
     Raises:
-        Busy: there is no room for it.
+        Busy: a bound is reached.
     """
     count, size, of_all = load
     if count >= bounds.pending:
@@ -343,7 +337,7 @@ def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> N
 
 def collapsed(requests: Iterable[ApprovalRequest], most: int = 5) -> list[CollapsedRow]:
     """
-    Rows for a person: of one sandbox and category the first *most* have a row each, and the others one together.
+    Rows of a list: the first *most* requests of a sandbox and category have a row each, and the others share one.
     """
     rows: list[CollapsedRow] = []
     seen: dict[tuple[str, str], tuple[int, int]] = {}

@@ -1,9 +1,9 @@
 """
-The routes of the service as data: what each is called, and who may call it.
+The table of the service's routes: name, method, path, and whether a sandbox may call it.
 
 Runs in:   the operator's program that decides, and its command line; pure.
-Holds:     the application is built from this table, and answers 403 to a sandbox at each route not marked for it.
-           A route that somebody adds is the operator's alone unless its row says otherwise.
+Holds:     the application is built from this table, and answers 403 to a sandbox at each route that isn't marked
+           `asks`. A new route is the operator's alone unless its row has the mark.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class ServiceRoute:
     One route.
 
     Attributes:
-        name: of the function that answers it.
+        name: of its handler.
         method: of HTTP; "WEBSOCKET" for the one that stays open.
         path: as Starlette writes it.
         about: for people and for OpenAPI, one sentence.
-        asks: a sandbox may call it, and gets to see its own requests alone.
+        asks: a sandbox may call it; it gets its own requests alone.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """
 The rules of the store, and their decisions about pending requests.
 
-Runs in:   the operator's program that decides; ApprovalQueue calls it with its lock, and methods that change something
-           in a transaction.
+Runs in:   the operator's program that decides. ApprovalQueue calls it with its lock held, and the methods that change
+           the store in a transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leeward.approvals.store import RequestStore
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host
 
-#: Requests that are looked at in one go.
+#: Requests of one query.
 MOST_ROWS = 500
 
 _EFFECTS: tuple[Effect, Effect] = ("deny", "allow")
@@ -25,12 +25,12 @@ _EFFECTS: tuple[Effect, Effect] = ("deny", "allow")
 class RuleBook:
     """
     Args:
-        store: which has rules and modes.
+        store: has the rules and modes.
         forbidden: rules of the configuration, which no other rule overrules.
         endpoints: hosts of the configuration that are allowed.
 
     Attributes:
-        rules: those that are in force.
+        rules: those in force.
     """
 
     def __init__(self, store: RequestStore, forbidden: Sequence[ApprovalRule], endpoints: Sequence[Host]) -> None:
@@ -44,14 +44,16 @@ class RuleBook:
 
     def reload(self) -> None:
         """
-        Put in force what the store has, after the transaction.
+        Put the rules of the store in force. Called after the transaction.
         """
         self.rules = self._load()
 
     def keep(self, rule: ApprovalRule, now: float) -> None:
         """
+        Store a rule.
+
         Raises:
-            BadRequest: there are too many.
+            BadRequest: its list has MOST_RULES rules already.
         """
         if len(self._store.rules(rule.effect)) >= MOST_RULES:
             raise BadRequest(f"there are {MOST_RULES} rules already; remove some")
@@ -59,11 +61,13 @@ class RuleBook:
 
     def remove(self, text: str, project: str | None) -> bool:
         """
+        Remove a rule from both lists, as `ApprovalQueue.remove_rule`.
+
         Returns:
             False if it is in no list.
 
         Raises:
-            BadRequest: no rule.
+            BadRequest: *text* is no rule.
         """
         where = None if project is None else storable(project)
         removed = [self._store.remove_rule(effect, parse_rule(text, effect).text, where) for effect in _EFFECTS]
@@ -74,8 +78,8 @@ class RuleBook:
         The rule for the first of *numbers* that is pending.
 
         Raises:
-            BadRequest: none is, no rule can say it, or it is of no project and *everywhere* wasn't said.
-            Unsupported: as `generate_rule`.
+            BadRequest: none is pending, no rule can be made, or the request has no project and *everywhere* is False.
+            Unsupported: as for `generate_rule`.
         """
         for number in numbers:
             request = self._store.get(number)
@@ -87,10 +91,10 @@ class RuleBook:
 
     def decide_pending(self, now: float) -> list[int]:
         """
-        Decide what is pending and what the rules of the store say something about.
+        Decide the pending requests about which the rules or modes of the store decide.
 
         Returns:
-            The ids.
+            Their ids.
         """
         rules, decided, after = self._load(), list[int](), 0
         while rows := self._store.pending(MOST_ROWS, after):

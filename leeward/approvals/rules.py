@@ -1,11 +1,11 @@
 """
-Rules: which requests are decided without a person, and in which order the sources of rules count.
+Rules: which requests are decided without a person.
 
 Runs in:   the operator's program; pure.
-Order:     what the operator forbids for good, allowed endpoints, rules that deny, rules that allow, the category's
-           mode, a person. The first that says something decides; deny stands before allow.
-In doubt:  a person is asked. A request that can't be read matches no rule that allows. A file that git runs or obeys on
-           the host is allowed only by a rule that names `.git`, and by no mode.
+Order:     the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
+           mode, a person. The first one that applies decides.
+In doubt:  a person decides. A line of a shell matches no rule that allows. A file below `.git` is allowed only by a
+           rule that names `.git`, and by no mode.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CATEGORIES = ("network", "filesystem", "git", "packages", "sandbox", "exec")
 MODES = ("approve-each", "approve-bulk", "allow-all", "deny-all")
 DEFAULT_MODE = "approve-each"
 
-#: Here a person decides each request that no rule of the operator's names.
+#: Categories whose mode stays DEFAULT_MODE: a rule or a person decides each request.
 LOCKED = ("exec", "packages")
 
 #: Rules of each list, at most.
@@ -51,13 +51,13 @@ _CATEGORY_OF: dict[type[RuleSubject], str] = {
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
     """
-    What is allowed or denied without a person.
+    A rule.
 
     Attributes:
         effect: "allow" or "deny".
         category: one of CATEGORIES.
-        pattern: in normal form; two rules that say the same are equal.
-        project: the folder of the project whose requests it decides about; "" for all.
+        pattern: in normal form, so that rules with the same meaning are equal.
+        project: the folder of the project in which it holds; "" for all projects.
     """
 
     effect: Effect
@@ -73,19 +73,19 @@ class ApprovalRule:
     @property
     def never_matches(self) -> bool:
         """
-        It would allow every command or every package: it is kept, shown as such, and allows none.
+        Whether the rule would allow every command or every package. Such a rule is kept, and matches nothing.
         """
         return "allow" == self.effect and self.category in LOCKED and self._compiled.everything
 
     def holds_in(self, project: str) -> bool:
         """
-        Whether it decides about requests of *project*.
+        Whether the rule holds in *project*.
         """
         return self.project in ("", project)
 
     def matches(self, subject: RuleSubject) -> bool:
         """
-        Whether it decides about *subject*, where it holds.
+        Whether the rule's pattern matches *subject*.
         """
         if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
             return False
@@ -99,10 +99,10 @@ def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
     Args:
         text: as an operator writes it.
         effect: "allow" or "deny".
-        project: where it holds; "" for everywhere.
+        project: the folder of the project in which it holds; "" for all projects.
 
     Raises:
-        BadRequest: no rule. The message says why.
+        BadRequest: *text* is no rule; the message says why.
     """
     category, bracket, rest = text.strip().partition("(")
     category = category.strip()
@@ -117,14 +117,16 @@ def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
     return ApprovalRule(effect, category, compiled.text, compiled, project)
 
 
-#: What a store of rules begins with.
+#: The rules that deny in a new store.
 DEFAULT_DENY = ("network(*.datadoghq.com)",)
 
 
 def check_mode(category: str, mode: str) -> None:
     """
+    Check that a category can have a mode.
+
     Raises:
-        BadRequest: no category, no mode, or one that isn't for this category.
+        BadRequest: there is no such category or mode, or the category can't have it.
     """
     if category not in CATEGORIES:
         raise BadRequest(f"no category of rules; these are: {', '.join(CATEGORIES)}")
@@ -137,14 +139,17 @@ def check_mode(category: str, mode: str) -> None:
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """
-    Everything that decides without a person.
+    All rules and modes.
 
     Attributes:
         forbidden: rules of the operator's configuration that no other rule overrules.
         endpoints: hosts that are allowed, each with all its sub-domains.
         deny: rules that deny.
         allow: rules that allow.
-        modes: of categories; `approve-each` of those that aren't named.
+        modes: by category; the others have DEFAULT_MODE.
+
+    Raises:
+        BadRequest: a list has more than MOST_RULES rules or a rule of the other effect, or a mode isn't valid.
     """
 
     forbidden: tuple[ApprovalRule, ...] = ()
@@ -169,7 +174,7 @@ class RuleSet:
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """
-    What is decided, and by what.
+    The result of `decide_subject`.
 
     Attributes:
         answer: "allow", "deny", or "ask" for a person.
@@ -186,21 +191,21 @@ class Ruling:
     @property
     def status(self) -> str:
         """
-        What a request becomes by it.
+        The status of a request after it.
         """
         return {"allow": "approved", "deny": "denied"}.get(self.answer, "pending")
 
     @property
     def decider(self) -> str:
         """
-        Who has decided: "rule" or "mode".
+        The request's `decided_by`: "rule" or "mode".
         """
         return "mode" if "mode" == self.by else "rule"
 
     @property
     def reason(self) -> str:
         """
-        The text of a denial for the one who asked.
+        The text of a denial for the requester; "" for other answers.
         """
         return {"operator": "Blocked by policy", "rule": "Blocked by rule",
                 "mode": "Blocked by policy"}.get(self.by, "") if "deny" == self.answer else ""
@@ -208,12 +213,12 @@ class Ruling:
 
 def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> Ruling:
     """
-    The one decision of approvals: what *rules* say of *subject*.
+    Decide about a subject by the rules.
 
     Args:
-        rules: all that there are.
+        rules: all rules and modes.
         subject: of a request.
-        project: of which it is; "" for none, for which rules decide that hold everywhere.
+        project: the folder of the request's project; with "" only rules for all projects apply.
     """
     category = _CATEGORY_OF[type(subject)]
     mode = rules.mode(category)

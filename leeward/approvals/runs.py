@@ -1,8 +1,8 @@
 """
-Approved commands: the state of each, and its output.
+The states and outputs of approved commands.
 
 Runs in:   the operator's program that decides.
-Trust:     none in output. The last KEPT_OUTPUT bytes of a command are kept, of MOST_RUNS commands.
+Trust:     none in output. The last KEPT_OUTPUT bytes of each of the last MOST_RUNS commands are kept.
 Threads:   any may call; subscribers are called without a lock, by the thread that reads the output.
 """
 
@@ -17,12 +17,13 @@ from typing import Any
 
 from leeward.approvals.requests import ApprovalRequest
 
-#: Bytes of output that are kept of each command, and commands.
+#: Bytes of output that are kept of each command, and commands that are kept.
 KEPT_OUTPUT, MOST_RUNS = 256 << 10, 200
 
-#: Of a command's output as it comes: the request's id, "stdout" or "stderr", bytes.
+#: A subscriber of output: called with the request's id, "stdout" or "stderr", and bytes.
 OnOutput = Callable[[int, str, bytes], None]
 
+#: The exit code of a command that was timed out, as that of timeout(1).
 TIMED_OUT = 124
 
 
@@ -34,9 +35,9 @@ class CommandRun:
     Attributes:
         id: of its request.
         status: "running", "completed" or "failed".
-        exit_code: None while it runs, and where it has none.
-        output: both streams, in the order in which they were read; the last of it.
-        truncated: whether some of it was dropped.
+        exit_code: None while the command runs, and if it has none.
+        output: the last KEPT_OUTPUT bytes of both streams, in the order in which they were read.
+        truncated: whether earlier output was dropped.
         note: why it failed.
         started: seconds since the epoch.
         ended: the same; None while it runs.
@@ -62,7 +63,7 @@ class CommandRun:
 
 def run_before(request: ApprovalRequest) -> dict[str, Any]:
     """
-    As `CommandRun.row`, of a command that this service hasn't run: it hasn't begun, or another one has.
+    As `CommandRun.row`, for a command that hasn't begun, or that ran before this service started.
     """
     done = {"applied": "completed", "failed": "failed", "applying": "running"}.get(request.stage, "")
     status = done or (request.status if request.status in ("pending", "approved") else "denied")
@@ -72,13 +73,13 @@ def run_before(request: ApprovalRequest) -> dict[str, Any]:
 
 class RunBook:
     """
-    The commands of this service's life.
+    The commands that this service has run.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._runs: OrderedDict[int, CommandRun] = OrderedDict()
-        self._told: list[OnOutput] = []
+        self._subscribers: list[OnOutput] = []
 
     def begin(self, number: int) -> None:
         with self._changed:
@@ -88,27 +89,29 @@ class RunBook:
 
     def add(self, number: int, stream: str, data: bytes) -> None:
         """
-        Output of a command, which subscribers are told.
+        Add output of a command, and call the subscribers with it.
         """
         with self._changed:
-            run, told = self._runs.get(number), list(self._told)
+            run, subscribers = self._runs.get(number), list(self._subscribers)
             if run is not None:
                 run.output += data
                 over = len(run.output) - KEPT_OUTPUT
                 if over > 0:
                     del run.output[:over]
                     run.truncated = True
-        for each in told:
+        for subscriber in subscribers:
             try:
-                each(number, stream, data)
+                subscriber(number, stream, data)
             except Exception:  # it costs that subscriber this piece
                 pass
 
     def end(self, number: int, exit_code: int | None, note: str = "") -> None:
         """
+        Record the end of a command.
+
         Args:
             number: the request's id.
-            exit_code: None where it never ran.
+            exit_code: None if the command never ran.
             note: why it failed; "" for a command that ended by itself.
         """
         with self._changed:
@@ -120,12 +123,14 @@ class RunBook:
 
     def get(self, number: int, wait: float = 0.0) -> dict[str, Any] | None:
         """
+        The state of a command.
+
         Args:
             number: the request's id.
-            wait: seconds to wait for its end, if it runs.
+            wait: seconds to wait for the end of a running command.
 
         Returns:
-            As `CommandRun.row`; None if it never began.
+            As `CommandRun.row`; None if the command hasn't begun, or isn't kept any more.
         """
         end = time.monotonic() + wait
         with self._changed:
@@ -138,16 +143,19 @@ class RunBook:
 
     def rows(self) -> list[dict[str, Any]]:
         """
-        The newest first.
+        All commands that are kept, the newest first, without output.
         """
         with self._changed:
             return [run.row(output=False) for run in reversed(self._runs.values())]
 
-    def subscribe(self, told: OnOutput) -> Callable[[], None]:
+    def subscribe(self, subscriber: OnOutput) -> Callable[[], None]:
+        """
+        Call *subscriber* with all output from now on. Returns a function that ends this.
+        """
         def end() -> None:
             with self._changed:
-                self._told.remove(told)
+                self._subscribers.remove(subscriber)
 
         with self._changed:
-            self._told.append(told)
+            self._subscribers.append(subscriber)
         return end

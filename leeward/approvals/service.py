@@ -2,8 +2,8 @@
 The service as one object: the queue, the record, the carrying out of orders, and the sandboxes that can ask.
 
 Runs in:   a process of its own, `leeward approvals serve`, as the operator's user; a client of the daemon.
-Threads:   any may call. Methods wait for disks, for the daemon and some for a sandbox, so an event loop calls them in
-           threads. Subscribers are called by any thread and return soon.
+Threads:   any may call. Methods block on disks, on the daemon and some on a sandbox, so an event loop calls them in
+           threads. Subscribers are called by any thread and have to return soon.
 Trust:     none in a sandbox's requests. The code that serves this object decides by the credential (`credentials`) and
            the route (`routes`) who may call what; this object doesn't check that.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leeward.approvals.apply import Project
-from leeward.approvals.asking import asked, command_request, config_request, in_project, package_requests
+from leeward.approvals.asking import command_request, config_request, in_project, package_requests, parse_request
 from leeward.approvals.asks import EgressDesk
 from leeward.approvals.box_ends import last_counts
 from leeward.approvals.box_rows import SandboxRows
@@ -43,28 +43,28 @@ from leeward.audit.bounded import BoundedJournal
 from leeward.audit.record import AuditRecord
 from leeward.errors import BadRequest
 
-#: Seconds that a request for a sandbox's changes waits for what is about to flow.
+#: Seconds that `sync_files` waits for the live sync.
 _FLUSH_S = 10.0
 
 
 class ApprovalService:
     """
     Args:
-        queue: takes requests in and is decided about.
+        queue: of requests.
         journal: the record.
         folder: of the queue, for the settings and what was pushed.
-        project: the folder that requests about files are about where their sandbox has none of its own.
-        until: when its time is over, in seconds since the epoch; None for no end.
+        project: the folder for the operator's own requests about files; None for none.
+        until: when the service's time is over, in seconds since the epoch; None for no end.
         socket: of the daemon; None for the default.
 
     Attributes:
-        queue, journal, project, until: as given. Routes decide by `queue` itself; what is approved is carried out by
-            this object, which subscribes to it.
+        queue, journal, project, until: as given. Routes call `queue` to decide; this object subscribes to it, and
+            carries out what is approved.
         started: seconds since the epoch.
-        ends: the same in seconds of `time.monotonic`, which no change of the clock moves; None for no end.
-        port: of the page on 127.0.0.1, where whoever serves has one; None where not.
-        answering: makes of a sandbox's id what answers the requests of its bridge; whoever serves sets it before the
-            first sandbox is opened.
+        ends: *until* in seconds of `time.monotonic`, which changes of the clock don't move; None for no end.
+        port: of the page on 127.0.0.1; None for no page.
+        answering: returns the answering function of a sandbox's bridge, by the sandbox's id; set by `serving` before
+            the first sandbox is opened.
     """
 
     def __init__(self, queue: ApprovalQueue, journal: AuditRecord, folder: str, project: Project | None = None,
@@ -90,7 +90,7 @@ class ApprovalService:
 
     def start(self) -> None:
         """
-        See to what was approved, or begun, when the service ended the last time.
+        Start the threads, and carry out what was approved or begun when the service ended the last time.
         """
         self.journal.write(service_row("started", port=self.port, until=self.until, project=self._home("")))
         self._carrier.start()
@@ -100,13 +100,13 @@ class ApprovalService:
 
     def stop(self) -> None:
         """
-        Make the last pass of live syncs, deny what is pending, tell viewers, end what runs and all sandboxes, and wait
-        for what is being written. The queue and the record are still open afterwards.
+        Make the last pass of live syncs, deny what is pending, call the subscribers of the stop, end all sandboxes, and
+        wait for writes and pushes. The queue and the record stay open.
         """
         self._boxes.end_syncs()
         self.queue.shut_down()
-        for told in list(self._at_stop):
-            told()
+        for subscriber in list(self._at_stop):
+            subscriber()
         self._asks.close()
         self._boxes.close_all()
         self._carrier.close()
@@ -116,23 +116,23 @@ class ApprovalService:
         self._projects.close()
         self.journal.write(service_row("ended"))
 
-    def subscribe_stop(self, told: Callable[[], None]) -> Callable[[], None]:
+    def subscribe_stop(self, subscriber: Callable[[], None]) -> Callable[[], None]:
         """
         Args:
-            told: is called once, by any thread, when the service stops, after what was pending was denied. It returns
-                soon and raises nothing.
+            subscriber: is called once, by any thread, when the service stops, after the pending requests were denied.
+                It has to return soon, and raises nothing.
 
         Returns:
-            What ends it.
+            A function that ends the subscription.
         """
-        self._at_stop.append(told)
-        return lambda: self._at_stop.remove(told)
+        self._at_stop.append(subscriber)
+        return lambda: self._at_stop.remove(subscriber)
 
     def status(self) -> dict[str, Any]:
         """
         `started` and `until` in seconds since the epoch, `uptime` and `remaining` in seconds (None without an end),
-        `pending` requests, `pending_by_category`, `sandboxes`, `lost` lines of the record and `trouble` with it,
-        `asks` (why nothing is heard of connections that wait, or "").
+        `pending` and `sandboxes` (numbers), `pending_by_category`, `lost` (lines of the record that weren't written),
+        `trouble` (why not, or ""), `asks` (why no asks of egress arrive, or "").
         """
         now, counts = time.time(), self.queue.counts()
         return {"started": self.started, "port": self.port, "uptime": now - self.started, "until": self.until,
@@ -141,11 +141,11 @@ class ApprovalService:
                 "sandboxes": len(self._boxes.rows()), "lost": self.journal.lost,
                 "trouble": self.journal.trouble, "asks": self._asks.trouble}
 
-    # --- what is asked ----------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------
 
     def _project_for(self, sandbox: str) -> Project | None:
         """
-        A sandbox that has just ended has none: the service's own is another one's.
+        The project of a sandbox, or of the operator by ""; None for none, and for a sandbox that has just ended.
         """
         try:
             return self._boxes.get(sandbox).project if sandbox else self.project
@@ -154,53 +154,53 @@ class ApprovalService:
 
     def _home(self, sandbox: str) -> str:
         """
-        The path of the project that a sandbox, or the operator by "", works on; "" for none.
+        The path of that project; "" for none.
         """
         project = self._project_for(sandbox)
         return "" if project is None else project.path
 
     def ask(self, fields: Mapping[str, Any], sandbox: str = "") -> ApprovalRequest:
         """
-        A request from the fields of a JSON object: `category`, then `host` and `port`; or `action` (write, edit,
+        Make a request from the fields of a JSON object: `category`, then `host` and `port`; or `action` (write, edit,
         delete) with `path`, `content` or `old` and `new`; or `command`; or `branch`; or `action` alone (sandbox).
         `description`, `reason` and `asker` for all.
 
         Args:
-            fields: a stranger's.
-            sandbox: whose; "" for the operator's own.
+            fields: not trusted.
+            sandbox: the id of the sandbox that requests; "" for the operator.
 
         Raises:
-            BadRequest, EditError: no request. The message says why.
-            Busy: the sandbox has asked too much.
+            BadRequest, EditError: *fields* describe no request; the message says why.
+            Busy: the sandbox has made too many requests.
         """
         if "exec" == fields.get("category"):
             more = {name: fields[name] for name in ("cwd", "reason", "timeout", "profile", "asker") if name in fields}
             return self.submit_exec(fields.get("command", ""), sandbox=sandbox, **more)
-        return self.queue.submit(asked(fields, self._project_for(sandbox), sandbox))
+        return self.queue.submit(parse_request(fields, self._project_for(sandbox), sandbox))
 
     def submit_exec(self, command: Any, *, cwd: Any = "", reason: Any = "", timeout: Any = EXEC_S, profile: Any = "",
                     sandbox: str = "", asker: Any = "") -> ApprovalRequest:
         """
-        Ask for a command.
+        Request that a command is run.
 
         Args:
             command: a line or arguments.
             cwd: the folder to start in.
-            reason: of whoever asks.
+            reason: for the person who decides.
             timeout: seconds, at most those of the key `exec.timeout`.
-            profile: of the sandbox that is opened for it; "" for the key `exec.profile`, and without it the one that
-                asks. The operator's to say: a rule allows a command wherever it is run.
-            sandbox: which asks.
-            asker: who asks in it.
+            profile: of a sandbox that is opened for the command; "" for the key `exec.profile`, or without it the
+                requesting sandbox. Only the operator may set it, since a rule allows a command in any profile.
+            sandbox: the id of the requesting sandbox; "" for the operator.
+            asker: the name that the requester gives itself.
 
         Raises:
-            BadRequest: no command, or a field of a wrong type.
-            Busy: the sandbox has asked too much.
+            BadRequest: a field isn't valid, or the request has neither sandbox nor profile.
+            Busy: the sandbox has made too many requests.
         """
         if not all(isinstance(text, str) for text in (cwd, reason, profile, asker)):
             raise BadRequest("cwd, reason, profile and asker are texts")
         if sandbox and profile:
-            raise BadRequest("in which profile a command runs is the operator's to say, by the key exec.profile")
+            raise BadRequest("a sandbox can't choose the profile of a command; the operator sets the key exec.profile")
         order = command_order(command, cwd=cwd, timeout=timeout, profile=profile or self._default_profile())
         order = command_order(command, cwd=cwd, timeout=min(order.timeout, self._longest()), profile=order.profile)
         if not order.profile and not sandbox:
@@ -217,11 +217,11 @@ class ApprovalService:
     def submit_packages(self, command: Any, *, reason: Any = "", sandbox: str = "",
                         asker: Any = "") -> list[ApprovalRequest]:
         """
-        Ask for packages, one request for each; they are added in the sandbox that asks.
+        Make a request for each package of a command; it is added or removed in the requesting sandbox.
 
         Raises:
-            BadRequest: no command for packages. The message says why.
-            Busy: the sandbox has asked too much.
+            BadRequest: *command* is no command for packages; the message says why.
+            Busy: the sandbox has made too many requests.
         """
         if not isinstance(reason, str) or not isinstance(asker, str) or not isinstance(command, (str, list, tuple)):
             raise BadRequest("command is a line or a list of arguments; reason and asker are texts")
@@ -234,11 +234,11 @@ class ApprovalService:
     def propose_config(self, key: Any, value: Any, *, reason: Any = "", sandbox: str = "",
                        asker: Any = "") -> ApprovalRequest:
         """
-        Ask for a key of the configuration to be set. It is set where a person has approved it, and no rule.
+        Request a new value for a key of the configuration. It is set if a person approves, not if a rule does.
 
         Raises:
-            BadRequest: no key that can be set, or no value of it.
-            Busy: the sandbox has asked too much.
+            BadRequest: there is no such key, or the value isn't one of it.
+            Busy: the sandbox has made too many requests.
         """
         if not all(isinstance(text, str) for text in (key, reason, asker)):
             raise BadRequest("key, reason and asker are texts")
@@ -249,14 +249,16 @@ class ApprovalService:
 
     def config(self) -> dict[str, Any]:
         """
-        Each key with its value.
+        Each key of the configuration with its value.
         """
         return dict(self._settings.all())
 
     def set_config(self, key: str, value: Any) -> dict[str, Any]:
         """
+        Set a key of the configuration; returns `config`.
+
         Raises:
-            BadRequest: no key, or no value of it.
+            BadRequest: there is no such key, or the value isn't one of it.
             OSError: the disk can't be written.
         """
         self._settings.set(key, value)
@@ -264,11 +266,11 @@ class ApprovalService:
 
     def detail(self, number: int) -> dict[str, Any]:
         """
-        What request *number* would carry out. Of a file: `kind` "file", `path`, `type`, `before` and `after` (text, or
-        None where it is none or too large), `link`, `mode`, `base_mode`, `stale` (why the host isn't any more what it
-        was made against, or ""), and `hunks` (each `old_start`, `old`, `new_start`, `new`: lines; none where it is
-        decided as a whole). Of a command: `kind` "command", `argv`, `line`, `cwd`, `timeout`, `profile`. Of a push:
-        `kind` "push", `branch`, `commit`, `remote`, `commits`, `diff`. Of a key: `kind` "config", `key`, `value`. Else
+        What request *number* would carry out. A file: `kind` "file", `path`, `type`, `before` and `after` (text; None
+        if it isn't text or is too large), `link`, `mode`, `base_mode`, `stale` (why the order doesn't fit the host any
+        more, or ""), and `hunks` (each with `old_start`, `old`, `new_start`, `new`: lines; [] if the change can only be
+        decided as a whole). A command: `kind` "command", `argv`, `line`, `cwd`, `timeout`, `profile`. A push: `kind`
+        "push", `branch`, `commit`, `remote`, `commits`, `diff`. A setting: `kind` "config", `key`, `value`. Otherwise
         `kind` is "none".
 
         Raises:
@@ -283,12 +285,12 @@ class ApprovalService:
 
     def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
         """
-        Approve a part of a change of a file: a new request with these hunks alone takes the place of the old one, and
-        is approved. *hunks* are places in the `hunks` of its `detail`.
+        Approve a part of a change of a file: a new request with only these hunks supersedes the old one, and is
+        approved. *hunks* are places in the `hunks` of `detail`.
 
         Raises:
-            BadRequest: it isn't about a text file, or there are no such hunks.
-            Stale: the host isn't any more what it was made against.
+            BadRequest: the request isn't about a text file, or there are no such hunks.
+            Stale: the file on the host was changed after the request.
         """
         request, payload = self._request(number), self.queue.payload(number)
         if "pending" != request.status:
@@ -302,9 +304,8 @@ class ApprovalService:
 
     def approve_in(self, number: int, profile: str, by: str) -> Resolution:
         """
-        Approve a command to be run in a new sandbox of *profile*, "" for the one that asked: a new request that says so
-        takes the place of the old one, and is approved.
-
+        Approve that a command is run in a new sandbox of *profile*, or by "" in the requesting sandbox: a new request
+        supersedes the old one, and is approved. Raises BadRequest if it isn't a command or there is no such profile.
         """
         request, payload = self._request(number), self.queue.payload(number)
         if "pending" != request.status:
@@ -321,7 +322,7 @@ class ApprovalService:
 
     def changed(self, by: str, action: str, decision: str, **metadata: Any) -> None:
         """
-        Record what the operator has changed about later decisions; as `changed_row`.
+        Record a change by the operator that affects later decisions; see `changed_row`.
         """
         self.journal.write(changed_row(by, action, decision, **metadata))
 
@@ -329,8 +330,8 @@ class ApprovalService:
 
     def sandboxes(self) -> list[dict[str, Any]]:
         """
-        Those that can ask: `sandbox`, `project`, `age` in seconds, `bridge` (whether it answers), `fault` (why not),
-        `git` (whether it has an `origin`), `git_fault` (why not), `sync` (as `LiveSync.row`; None without).
+        The sandboxes that can ask: `sandbox`, `project`, `age` in seconds, `bridge` (whether it runs), `fault` (why
+        not), `git` (whether there is an `origin`), `git_fault` (why not), `sync` (as `LiveSync.row`; None without).
         """
         return self._boxes.rows()
 
@@ -342,14 +343,14 @@ class ApprovalService:
             path: of a folder.
             options: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
                 `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a copy of the project;
-                `sync` (True: changes flow to the project as they are made), `sync_after` (a path that has to be in the
-                copy first, such as .git/HEAD).
+                `sync` (True for a live sync), `sync_after` (a path that has to be in the copy before the sync begins,
+                such as .git/HEAD).
 
         Returns:
-            As a row of `sandboxes`.
+            A row of `sandboxes`.
 
         Raises:
-            BadRequest: no folder, no such option, or nobody serves bridges.
+            BadRequest: there is no such folder or option, or `answering` isn't set.
             DaemonError: as for Sandbox.
         """
         if self.answering is None:
@@ -366,7 +367,7 @@ class ApprovalService:
 
     def close_sandbox(self, sandbox: str) -> None:
         """
-        End one, with all that runs in it. What it has asked stays.
+        End a sandbox and its processes. Its pending requests stay.
 
         Raises:
             BadRequest: there is none.
@@ -383,7 +384,7 @@ class ApprovalService:
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
-        Make a request of each file that *sandbox* has changed; with live sync, of what hasn't flowed.
+        Make a request for each file that *sandbox* has changed; with live sync, for those that it hasn't written.
 
         Raises:
             BadRequest: there is no such sandbox.
@@ -396,7 +397,7 @@ class ApprovalService:
 
     def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
-        Make a request of each branch that was pushed to `origin` in *sandbox*.
+        Make a request for each branch that was pushed to `origin` in *sandbox*.
 
         Raises:
             BadRequest: there is no such sandbox, or its project has no `origin`.
@@ -408,7 +409,7 @@ class ApprovalService:
 
     def runs(self) -> list[dict[str, Any]]:
         """
-        The newest first, each as `run` has it, without output.
+        The commands of this service, the newest first, each as `run` returns it, without output.
         """
         return self._runs.rows()
 
@@ -429,19 +430,19 @@ class ApprovalService:
             raise BadRequest(f"request {number} isn't a command")
         return self._runs.get(number, wait) or run_before(request)
 
-    def subscribe_output(self, told: OnOutput) -> Callable[[], None]:
+    def subscribe_output(self, subscriber: OnOutput) -> Callable[[], None]:
         """
         Args:
-            told: is called with the request's id, "stdout" or "stderr", and bytes. It returns soon.
+            subscriber: is called with the request's id, "stdout" or "stderr", and bytes; has to return soon.
 
         Returns:
-            What ends it.
+            A function that ends the subscription.
         """
-        return self._runs.subscribe(told)
+        return self._runs.subscribe(subscriber)
 
     def audit(self, limit: int = 100, sandbox: str = "") -> list[dict[str, Any]]:
         """
-        Rows of the record as JSON has them, the newest first; a bad one has `bad` and `line`.
+        Rows of the record, the newest first, as `newest_rows` returns them.
 
         Raises:
             BadRequest: the record can't be read.

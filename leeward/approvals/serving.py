@@ -1,9 +1,9 @@
 """
-`leeward approvals serve`: the process that decides, from its start to its end.
+The process of `leeward approvals serve`, from its start to its end.
 
 Runs in:   a process of its own, as the operator's user; a client of the daemon.
-Ends:      by SIGTERM, SIGINT or the end of its time: what is pending is denied, viewers are told, sandboxes end, and
-           the exit status is 0. Killed otherwise, it finds at its next start what was approved and not done.
+Ends:      by SIGTERM, SIGINT, SIGHUP or the end of its time: pending requests are denied, viewers get `shutdown`,
+           sandboxes end, and the exit status is 0. After a SIGKILL the next start carries out what was approved.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ from leeward.audit.journal import default_folder
 from leeward.audit.record import AuditRecord
 from leeward.errors import BadRequest, ShuttingDown
 
-#: Seconds between two looks at what has expired.
+#: Seconds between two checks for expired requests.
 _LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """
+    The options of the command.
+
     Attributes:
-        project: the folder that requests without a sandbox are about; "" for none.
+        project: the folder for the operator's own requests about files; "" for none.
         socket: the operator's; None for the default.
         daemon: the daemon's socket; None for the default.
         lasts: seconds after which the service ends; None for no end.
         port: of loopback TCP, for the page and REST; None for no TCP.
         head: folder in which the head of the record is kept; None for the record's own.
-        config: file of what is forbidden for good and of allowed endpoints; None for the default one, if it is there.
+        config: the file for `operator_policy`; None for the default one, if it exists.
     """
 
     project: str = ""
@@ -65,19 +67,19 @@ class ServeOptions:
 
 def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     """
-    Serve until the end.
+    Serve until a signal or the end of the service's time.
 
     Args:
         options: of the command line.
-        ready: is told where the operator's socket is, once it listens.
+        ready: is called with the path of the operator's socket when it listens.
 
     Returns:
         The exit status.
 
     Raises:
-        BadRequest: no such project, or the configuration is wrong.
-        Busy: another service has the folder or the socket.
-        Unsupported: a folder isn't this user's.
+        BadRequest: there is no such project, or the configuration is wrong.
+        Busy: another service has the folder, the socket or the port.
+        Unsupported: another user can write to a folder.
         OSError: a file can't be made.
     """
     folder, policy = state_folder(os.environ), operator_policy(options.config, os.environ)
@@ -135,7 +137,7 @@ async def _serve(service: ApprovalService, options: ServeOptions, ready: Callabl
 
 async def _until_over(service: ApprovalService, over: asyncio.Event) -> None:
     """
-    Deny what expires, until a signal or the end of the service's time.
+    Expire requests until *over* is set or the service's time ends.
     """
     while not over.is_set():
         left = _LOOK_S if service.ends is None else min(_LOOK_S, service.ends - time.monotonic())

@@ -1,9 +1,9 @@
 """
-The keys of the service's configuration that can be set while it runs, by the operator, or by a sandbox's proposal that
-a person has approved.
+The keys of the service's configuration that can be set while the service runs: by the operator, or by a sandbox's
+proposal that a person has approved.
 
 Runs in:   the operator's program that decides.
-Holds:     only keys of this list may be proposed. Modes of exec, packages and sandbox aren't in it, nor are rules: a
+Holds:     only keys of KEYS can be proposed. Rules and the modes of exec, packages and sandbox aren't among them, so a
            sandbox can't propose that fewer of these requests need a person.
 """
 
@@ -22,7 +22,7 @@ from leeward.errors import BadRequest
 
 FILE = "settings.json"
 
-#: Keys with the categories whose modes they are.
+#: The keys for modes, each with its category.
 MODES = {f"mode.{category}": category for category in ("network", "filesystem", "git")}
 
 #: The other keys, with their defaults.
@@ -33,10 +33,10 @@ KEYS = (*MODES, *DEFAULTS)
 
 def check_setting(key: str, value: Any) -> str | float:
     """
-    *value* as it is kept.
+    *value* in the form that is kept.
 
     Raises:
-        BadRequest: no key that can be set, or no value of it.
+        BadRequest: there is no such key, or *value* isn't one of it.
     """
     if key not in KEYS:
         raise BadRequest(f"no key that can be set; these are: {', '.join(KEYS)}")
@@ -55,9 +55,14 @@ def check_setting(key: str, value: Any) -> str | float:
 
 class ServiceSettings:
     """
+    The values of the keys, in a file of the service and in the queue.
+
     Args:
-        folder: of the user, where they are kept.
-        queue: which has the modes.
+        folder: of the service, for the file.
+        queue: keeps the modes.
+
+    Raises:
+        BadRequest: the file can't be read or has a wrong value.
     """
 
     def __init__(self, folder: str, queue: ApprovalQueue) -> None:
@@ -84,9 +89,11 @@ class ServiceSettings:
 
     def set(self, key: str, value: Any) -> None:
         """
+        Set a key.
+
         Raises:
-            BadRequest: no key, or no value of it.
-            OSError: the disk is full or can't be written.
+            BadRequest: there is no such key, or *value* isn't one of it.
+            OSError: the file can't be written.
         """
         found = check_setting(key, value)
         if key in MODES:
@@ -94,13 +101,13 @@ class ServiceSettings:
             return
         with self._lock:
             kept = {**self._kept, key: found}
-            way = f"{self._path}.{secrets.token_hex(8)}"
+            temporary = f"{self._path}.{secrets.token_hex(8)}"
             try:
-                with open(os.open(way, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
                     json.dump(kept, file)
-                os.rename(way, self._path)
+                os.rename(temporary, self._path)
             except OSError:
-                if os.path.exists(way):
-                    os.unlink(way)
+                if os.path.exists(temporary):
+                    os.unlink(temporary)
                 raise
             self._kept = kept

@@ -1,8 +1,9 @@
 """
-Requests and rules on disk: each change is one transaction, and a request's content never changes.
+The file of requests and rules: each change is one transaction, and triggers keep a request's content unchanged.
 
-Runs in:   the operator's program that decides; one at a time, by a lock that the kernel releases with its holder.
-Trust:     only the user may write to the folder, else it isn't opened.
+Runs in:   the operator's program that decides; one process at a time, by a lock that the kernel releases when the
+           process ends.
+Trust:     the folder is used only if no other user can enter it.
 Source:    sqlite.org/wal.html; flock(2)
 """
 
@@ -31,7 +32,7 @@ from leeward.errors import Busy, Unsupported
 FORMAT = 2
 FILE = "requests.sqlite"
 
-#: Decided requests that are kept; the oldest go first. Those that are being carried out stay.
+#: Ids that are kept, counted from the newest; older requests are deleted unless they are pending or being carried out.
 KEPT = 10_000
 
 _SCHEMA = """
@@ -57,7 +58,7 @@ BEGIN SELECT RAISE(ABORT, 'what was decided does not change'); END;
 CREATE TABLE modes (category TEXT PRIMARY KEY, mode TEXT NOT NULL);
 """
 
-#: What came with version 2. A rule's project is "" where it holds everywhere.
+#: The part of the schema that is new in version 2. The project of a rule for all projects is "".
 _SCHEMA_2 = """
 CREATE TRIGGER asked_once BEFORE UPDATE OF
     id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires, project
@@ -67,8 +68,8 @@ CREATE TABLE rules (effect TEXT NOT NULL, text TEXT NOT NULL, project TEXT NOT N
     PRIMARY KEY (effect, text, project));
 """
 
-#: From version 1, whose rules hold everywhere as before, and whose requests say by their metadata alone of which
-#: project they are, those about files.
+#: The migration from version 1, whose rules hold in all projects. There a request about a file has its project in its
+#: metadata, and other requests have none.
 _FROM_1 = f"""
 ALTER TABLE requests ADD COLUMN project TEXT NOT NULL DEFAULT '';
 UPDATE requests SET project = coalesce(json_extract(metadata, '$.project'), '') WHERE category = 'filesystem';
@@ -81,21 +82,21 @@ INSERT INTO rules (effect, text, project, made) SELECT effect, text, '', made FR
 DROP TABLE rules_1;
 """
 
-#: Of a row, in the order of ApprovalRequest.
+#: The columns of a row, in the order of ApprovalRequest's fields.
 _COLUMNS = ("id, category, action, subject, description, reason, metadata, sandbox, asker, digest, created, expires, "
             "status, decided_by, decided, rule, repeats, stage, note, project")
 
 
 class RequestStore:
     """
-    The file of requests and rules.
+    The file of requests and rules. Callers use it one at a time.
 
     Args:
-        folder: of the user; it is made where it isn't there.
+        folder: of the user; made unless it exists.
 
     Raises:
-        Busy: another program has it.
-        Unsupported: the folder is another user's or writable for others, or the file is of another version.
+        Busy: another process has the folder's lock.
+        Unsupported: other users can enter the folder, or the file has another version.
     """
 
     def __init__(self, folder: str) -> None:
@@ -114,7 +115,7 @@ class RequestStore:
             path = os.path.join(folder, FILE)
             # The files that SQLite puts beside it have its mode.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            # One connection, which callers use one at a time: ApprovalQueue has the lock.
+            # Threads use the one connection in turn, by the lock of ApprovalQueue.
             self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
                 self._file.execute(f"PRAGMA {pragma}")
@@ -142,7 +143,7 @@ class RequestStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """
-        All of it, or nothing.
+        A context whose statements are one transaction; an exception rolls it back.
 
         Raises:
             Busy: the disk is full or can't be written.
@@ -152,7 +153,7 @@ class RequestStore:
             yield
             self._file.execute("COMMIT")
         except BaseException as error:
-            if self._file.in_transaction:  # SQLite may have ended it itself, on a full disk for one
+            if self._file.in_transaction:  # SQLite rolls back by itself in some cases, such as a full disk
                 self._file.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 raise Busy(f"the file of approvals can't be written: {error}") from None
@@ -163,8 +164,7 @@ class RequestStore:
 
     def insert(self, new: NewRequest, now: float, expires: float | None) -> int:
         """
-        Returns:
-            The id.
+        Store a pending request; returns its id.
         """
         cursor = self._file.execute(
             "INSERT INTO requests (category, action, subject, description, reason, metadata, sandbox, asker, digest, "
@@ -180,7 +180,7 @@ class RequestStore:
 
     def payload(self, number: int) -> bytes | None:
         """
-        What is carried out; None where nothing is, or where it was.
+        The order of a request; None if it has none, or none any more.
         """
         row = self._one("SELECT payload FROM requests WHERE id = ?", number)
         return None if row is None or row[0] is None else bytes(row[0])
@@ -188,7 +188,7 @@ class RequestStore:
     def pending(self, limit: int, after: int = 0, category: str | None = None,
                 sandbox: str | None = None) -> list[ApprovalRequest]:
         """
-        The oldest first.
+        Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given.
         """
         index = "pending" if sandbox is None else "pending_of"
         which, values = _which(category=category, sandbox=sandbox)
@@ -199,7 +199,7 @@ class RequestStore:
 
     def counts(self) -> dict[str, int]:
         """
-        How many are pending, by category.
+        The numbers of pending requests by category.
         """
         return dict(self._file.execute("SELECT category, count(*) FROM requests WHERE status = 'pending' "
                                        "GROUP BY category"))
@@ -211,7 +211,7 @@ class RequestStore:
 
     def recent(self, limit: int, sandbox: str | None = None) -> list[ApprovalRequest]:
         """
-        Whatever became of them, the newest first.
+        Requests of any status, the newest first.
         """
         which, values = _which(sandbox=sandbox)
         return list(map(_request, self._file.execute(
@@ -219,7 +219,7 @@ class RequestStore:
 
     def load_of(self, sandbox: str) -> tuple[int, int, int]:
         """
-        Pending requests of *sandbox*; the bytes of what it asked for that are held; pending requests of all.
+        The pending requests of *sandbox*, the bytes of its payloads that are kept, and all pending requests.
         """
         count, size = self._one("SELECT count(*), coalesce(sum(length(payload)), 0) FROM requests "
                                 "WHERE status = 'pending' AND sandbox = ?", sandbox)
@@ -233,10 +233,10 @@ class RequestStore:
 
     def decide(self, number: int, status: str, by: str, now: float, rule: str = "") -> bool:
         """
-        Decide a request that is pending.
+        Decide a pending request.
 
         Returns:
-            False if it isn't, or if it has expired.
+            False if it isn't pending, or has expired.
         """
         done = self._file.execute(
             "UPDATE requests SET status = ?1, decided_by = ?2, decided = ?3, rule = ?4, "
@@ -259,27 +259,27 @@ class RequestStore:
         return list(map(_request, self._file.execute(
             f"SELECT {_COLUMNS} FROM requests WHERE stage = ? ORDER BY id", (stage,))))
 
-    def begin(self, number: int, way: str) -> bool:
+    def begin(self, number: int, temporary: str) -> bool:
         """
-        Record that what was approved is being carried out, before anything of it is.
+        Record that a caller begins to carry out a request that is due.
 
         Args:
             number: the request's id.
-            way: the name under which something may be left behind.
+            temporary: the name of a file that may be left behind.
 
         Returns:
-            False if somebody else has begun it, or it isn't due.
+            False if another caller has begun it, or it isn't due.
         """
         return 1 == self._file.execute("UPDATE requests SET stage = 'applying', way = ? WHERE id = ? AND stage = 'due' "
-                                       "AND status = 'approved'", (way, number)).rowcount
+                                       "AND status = 'approved'", (temporary, number)).rowcount
 
-    def way(self, number: int) -> str:
+    def temporary_name(self, number: int) -> str:
         row = self._one("SELECT way FROM requests WHERE id = ?", number)
         return "" if row is None else str(row[0])
 
     def finish(self, number: int, stage: str, note: str, *, stale: bool = False, now: float = 0.0) -> bool:
         """
-        Record what became of it.
+        Record the result of an order that was begun; returns False if it wasn't begun.
         """
         done = 1 == self._file.execute("UPDATE requests SET stage = ?, note = ?, payload = NULL WHERE id = ? "
                                        "AND stage = 'applying'", (stage, note, number)).rowcount
@@ -290,13 +290,13 @@ class RequestStore:
 
     def take_place(self, number: int, made: int) -> None:
         """
-        Note of request *number* that request *made* is carried out in its place.
+        Note on request *number* that request *made* is carried out in its place.
         """
         self._file.execute("UPDATE requests SET note = ? WHERE id = ?", (place_note(made), number))
 
     def prune(self) -> None:
         """
-        Forget decided requests that are too old to be shown.
+        Delete old decided requests, as KEPT says.
         """
         self._file.execute(
             "DELETE FROM requests WHERE status != 'pending' AND stage NOT IN ('due', 'applying') AND id <= "
@@ -304,24 +304,28 @@ class RequestStore:
 
     def add_rule(self, effect: Effect, text: str, project: str, now: float) -> bool:
         """
+        Store a rule.
+
         Args:
             effect: "allow" or "deny".
             text: of the rule, in normal form.
-            project: where it holds; "" for everywhere.
+            project: the folder of the project in which it holds; "" for all projects.
             now: seconds since the epoch.
 
         Returns:
-            False if it was there.
+            False if the same rule was there already.
         """
         return 1 == self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?, ?)",
                                        (effect, text, project, now)).rowcount
 
     def remove_rule(self, effect: Effect, text: str, project: str | None) -> bool:
         """
+        Remove a rule; returns whether there was one.
+
         Args:
             effect: "allow" or "deny".
             text: of the rule, in normal form.
-            project: where it holds; None for wherever it does.
+            project: the rule's project; None for any.
         """
         which, values = _which(project=project)
         return 0 < self._file.execute(f"DELETE FROM rules WHERE effect = ? AND text = ?{which}",
@@ -329,7 +333,7 @@ class RequestStore:
 
     def rules(self, effect: Effect) -> list[tuple[str, str]]:
         """
-        The text of each, and its project.
+        The text and the project of each rule, the oldest first.
         """
         return list(self._file.execute("SELECT text, project FROM rules WHERE effect = ? ORDER BY rowid", (effect,)))
 
@@ -343,7 +347,7 @@ class RequestStore:
 
 def _which(**columns: str | None) -> tuple[str, list[str]]:
     """
-    A condition on those columns that have a value, and the values.
+    The SQL condition on the columns whose value isn't None, and the values.
     """
     given = {name: value for name, value in columns.items() if value is not None}
     return "".join(f" AND {name} = ?" for name in given), list(given.values())
@@ -351,7 +355,7 @@ def _which(**columns: str | None) -> tuple[str, list[str]]:
 
 def _statements(script: str) -> Iterator[str]:
     """
-    Its statements one by one, since `executescript` would end the transaction.
+    The statements of *script*; `executescript` would end the transaction.
     """
     held = ""
     for line in script.splitlines(keepends=True):

@@ -1,10 +1,10 @@
 """
-The subject of a request, in the one form in which rules compare it.
+The subject of a request in normal form, which rules compare.
 
 Runs in:   the operator's program; pure.
 Trust:     none. A text becomes a subject, or BadRequest with the reason.
 Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one
-           package of pip. Comparing texts that aren't in one form is meaningless.
+           package of pip. Without a normal form a rule would miss some spellings.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
 
-#: Characters of a path, and of one argument; arguments of a command; links on the way to a file.
+#: Characters of a path; characters of a command's arguments together; arguments; links in a path: at most.
 MOST_PATH, MOST_ARGUMENT, MOST_ARGUMENTS, MOST_LINKS = 4096, 65536, 1024, 40
 
-#: Where the project is in a sandbox.
+#: The path of the project in a sandbox.
 WORKSPACE = "/workspace"
 
 MANAGERS = ("bun", "npm", "pip", "cargo")
@@ -32,7 +32,7 @@ _NAMES = {
     "pip": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"),
     "cargo": re.compile(r"[A-Za-z][A-Za-z0-9_-]*"),
 }
-#: What a shell acts on. A line with one of these is no list of arguments.
+#: Characters with a meaning for a shell. A line with one of them isn't split into words.
 _ACTIVE = frozenset(";&|<>$`(){}[]*?!#~\n\r\0")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
@@ -40,11 +40,11 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """
-    Where a connection goes.
+    The peer of a connection.
 
     Attributes:
         host: a name or an address.
-        port: 0 where none was named.
+        port: 0 if the request has none.
     """
 
     host: Host
@@ -57,7 +57,7 @@ class ProjectPath:
     A file or folder of the project.
 
     Attributes:
-        path: relative to the project; no `.`, no `..`, no link on the way.
+        path: relative to the project, without `.`, `..` and links.
     """
 
     path: str
@@ -69,10 +69,10 @@ class Invocation:
     A command.
 
     Attributes:
-        argv: its arguments, the program first; () for a line that only a shell can read.
-        line: such a line; "" where there are arguments.
-        cwd: the folder that it starts in, relative to the project, or absolute for one elsewhere in the sandbox; "" for
-            the project itself.
+        argv: its arguments, the program first; () if there is a line.
+        line: of a shell, if it isn't plain words; else "".
+        cwd: the folder to start in, relative to the project, or absolute if it is elsewhere in the sandbox; "" for the
+            project itself.
     """
 
     argv: tuple[str, ...]
@@ -88,7 +88,7 @@ class NamedPackage:
     Attributes:
         manager: one of MANAGERS.
         name: in the manager's normal form.
-        version: as it was asked for; "" for whichever comes.
+        version: as it was requested; "" for any.
     """
 
     manager: str
@@ -111,10 +111,10 @@ class BranchName:
 @dataclass(frozen=True, slots=True)
 class SandboxAction:
     """
-    Something that is asked of leeward itself.
+    An action of leeward itself.
 
     Attributes:
-        text: what, in one line.
+        text: the action, one line.
     """
 
     text: str
@@ -125,12 +125,14 @@ RuleSubject = Endpoint | ProjectPath | Invocation | NamedPackage | BranchName | 
 
 def endpoint(host: str, port: int = 0) -> Endpoint:
     """
+    The endpoint of a host and a port.
+
     Args:
         host: a name or an address, in any of its forms.
-        port: 0 where none is named.
+        port: 0 if the request has none.
 
     Raises:
-        BadRequest: no host, or no port.
+        BadRequest: *host* is no host, or *port* isn't between 0 and 65535.
     """
     try:
         found = parse_host(host)
@@ -143,14 +145,14 @@ def endpoint(host: str, port: int = 0) -> Endpoint:
 
 def project_path(path: str, link: Callable[[str], str | None] = lambda path: None) -> ProjectPath:
     """
-    *path* with `.`, `..` and links resolved as the kernel would, beneath the project.
+    *path* with `.`, `..` and links resolved beneath the project, as the kernel resolves them.
 
     Args:
         path: relative to the project.
-        link: the text of the link at a path of the project; None where no link is.
+        link: returns the text of the link at a path of the project; None if there is no link.
 
     Raises:
-        BadRequest: it leads out of the project, is the project itself, or its links have no end.
+        BadRequest: the path leads out of the project, is the project itself, or has more than MOST_LINKS links.
     """
     if "\0" in path or not 0 < len(path) <= MOST_PATH:
         raise BadRequest(f"a path has 1 to {MOST_PATH} characters, and no NUL among them")
@@ -188,28 +190,28 @@ def starting_folder(text: str) -> str:
     The folder in which a command starts, in the form of `Invocation.cwd`.
 
     Args:
-        text: a path in the sandbox, relative to WORKSPACE or absolute; "" for that folder.
+        text: a path in the sandbox, relative to WORKSPACE or absolute; "" for WORKSPACE.
 
     Raises:
-        BadRequest: no path, or one that can't be shown.
+        BadRequest: *text* is too long, or has characters that can't be shown.
     """
     if len(text) > MOST_PATH or not text.isprintable():
         raise BadRequest("a folder to start in is a path that can be shown")
-    # `..` is resolved by the text: what is run starts in the folder that was decided about, whatever links lead there.
+    # `..` is resolved in the text, without links; the command starts in the folder that was decided about.
     path = "/" + posixpath.normpath(posixpath.join(WORKSPACE, text)).lstrip("/")
     return path[len(WORKSPACE) + 1:] if f"{path}/".startswith(f"{WORKSPACE}/") else path
 
 
 def invocation(command: str | Sequence[str], cwd: str = "") -> Invocation:
     """
-    A command by its arguments, or by a line: a line of plain words is its words, any other stays a line.
+    The subject of a command. A line of plain words becomes these words, any other stays a line.
 
     Args:
         command: arguments, or a line.
-        cwd: the folder that it starts in, as `starting_folder` takes it.
+        cwd: the folder to start in, as `starting_folder` takes it.
 
     Raises:
-        BadRequest: no program, or more or longer arguments than a command may have.
+        BadRequest: there is no program, or a bound is exceeded.
     """
     folder = starting_folder(cwd)
     if isinstance(command, str):
@@ -227,7 +229,7 @@ def invocation(command: str | Sequence[str], cwd: str = "") -> Invocation:
 
 def plain_words(line: str) -> tuple[str, ...] | None:
     """
-    The words of *line* if every shell reads it as these words and nothing else; None for any other line.
+    The words of *line*, if every shell reads the line as exactly these words; else None.
     """
     words, word, quote, started = list[str](), "", "", False
     for letter in line:
@@ -266,8 +268,10 @@ def plain_words(line: str) -> tuple[str, ...] | None:
 
 def package(manager: str, name: str, version: str = "") -> NamedPackage:
     """
+    The subject of a package.
+
     Raises:
-        BadRequest: another manager, or a name or version that it wouldn't take for one.
+        BadRequest: the manager isn't known, or it has no such names or versions.
     """
     if manager not in MANAGERS:
         raise BadRequest(f"no manager of packages that is known; these are: {', '.join(MANAGERS)}")
@@ -285,6 +289,8 @@ def package(manager: str, name: str, version: str = "") -> NamedPackage:
 
 def branch(name: str) -> BranchName:
     """
+    The subject of a branch, with or without refs/heads/.
+
     Raises:
         BadRequest: git would refuse the name, or read it as something else.
     """
@@ -292,14 +298,16 @@ def branch(name: str) -> BranchName:
     if (not _BRANCH.fullmatch(name) or len(name) > 255 or ".." in name or "@{" in name or "@" == name
             or name.startswith(("-", "refs/")) or name.endswith("/") or posixpath.normpath(name) != name
             or any(part.startswith(".") or part.endswith((".lock", ".")) or not part for part in name.split("/"))):
-        raise BadRequest("no name of a branch")
+        raise BadRequest("this isn't a valid name of a branch")
     return BranchName(name)
 
 
 def sandbox_action(text: str) -> SandboxAction:
     """
+    The subject of an action of leeward itself.
+
     Raises:
-        BadRequest: more than one line, or none.
+        BadRequest: *text* isn't one line of 1 to MOST_PATH characters that can be shown.
     """
     if not 0 < len(text) <= MOST_PATH or not text.isprintable():
         raise BadRequest(f"an action is one line of 1 to {MOST_PATH} characters that can be shown")

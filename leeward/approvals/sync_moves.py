@@ -2,7 +2,7 @@
 Live sync, the part that writes: one path to the host, or one path into the sandbox.
 
 Runs in:   the operator's program that decides, in the thread of a sandbox's sync.
-Trust:     none in the sandbox's content. It is read once, compared with the hash that was listed, and written.
+Trust:     none in the sandbox's content, which is read once and compared with the hash that was listed.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver
 
-#: Files of the project's own that a sandbox may delete on the host before each more is asked for.
+#: Files of the project that a sandbox may delete on the host; each further deletion becomes a request.
 MOST_DELETED = 100
 
 
 class Deferred(Exception):
     """
-    It waits for a later round: it is being changed, or there is too much to ask for.
+    A path waits for a later round: its file is being changed, or the queue takes no request now.
     """
 
 
 class BudgetSpent(Deferred):
     """
-    All that is left waits: the sandbox has synced too much.
+    All further paths wait for a later round: the sandbox's budget is used up.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SyncPath:
     """
-    What one path needs.
+    A path that has to be written to one side.
 
     Attributes:
         path: relative to the project.
         move: "to_host" or "to_sandbox".
-        inside: what the sandbox has; None where the host's own shows through.
-        host: what the host has.
-        sign: of the host's name.
-        change: the row for an order to the host.
-        is_restless: it changes all the time, so it is taken as it is read.
+        inside: the state in the sandbox; None where the host's own shows through.
+        host: the state on the host.
+        sign: of the name on the host; None if there is none.
+        change: for a move to the host, the row for its order.
+        is_restless: the file changes in every round, so it is written as it is read, whatever its hash.
     """
 
     path: str
@@ -82,17 +82,19 @@ class SyncPath:
 
 class SyncMoves:
     """
+    Writes paths, within a sandbox's budget.
+
     Args:
         box: the sandbox.
         overlay: its copy of the project.
-        project: on the host.
-        queue: for rules, and for what is asked.
+        project: the folder on the host.
+        queue: has the rules, and takes the requests.
         journal: the record.
 
     Attributes:
         to_host, to_sandbox: how many paths were written there.
-        unlisted: folders whose files the sandbox has by name and doesn't list: the host has put another folder in
-            their place, and an overlay keeps the one below it that it has seen first.
+        unlisted: folders that the host has replaced. The overlay lists the old folder that it has opened, so new files
+            can be opened by name in the sandbox and aren't listed.
     """
 
     def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,
@@ -100,13 +102,13 @@ class SyncMoves:
         self._box, self._overlay, self._project, self._queue, self._journal = box, overlay, project, queue, journal
         self._budget, self._deleted = SyncBudget(time.monotonic()), 0
         self._noting, self._unnoted = SyncBudget(time.monotonic()), 0
-        self._way = f".leeward-sync-{secrets.token_hex(8)}"
+        self._temporary = f".leeward-sync-{secrets.token_hex(8)}"
         self.to_host = self.to_sandbox = 0
         self.unlisted = set[str]()
 
     def noted(self, path: str, note: SyncNote) -> None:
         """
-        Write *note* to the record. One that makes and removes such paths without end doesn't fill it.
+        Write *note* to the record, at a bounded rate.
         """
         if not self._noting.take(0, time.monotonic()):
             self._unnoted += 1
@@ -133,20 +135,20 @@ class SyncMoves:
 
     def out(self, move: SyncPath, is_own: bool, last: bool) -> SyncNote | FileState:
         """
-        Write to the host what the sandbox has.
+        Write the sandbox's state of a path to the host.
 
         Args:
-            move: to the host.
-            is_own: the project had it when the sandbox was opened.
-            last: nothing is put off.
+            move: a move to the host.
+            is_own: whether the project had the path when the sandbox was opened.
+            last: ignore the budget, in the last pass.
 
         Returns:
-            What was written; or why nothing was.
+            The state that was written, or a note that says why nothing was.
 
         Raises:
-            Deferred: it waits for another round; BudgetSpent: and so do all others.
-            Stale: the host has changed meanwhile.
-            LeewardError, OSError: it can't be done.
+            Deferred: the path waits for another round; BudgetSpent: all paths do.
+            Stale: the host was changed meanwhile.
+            LeewardError, OSError: reading or writing fails.
         """
         if (denial := self._denial(move)) is not None:
             return denial
@@ -154,7 +156,7 @@ class SyncMoves:
         if change is None or move.inside is None:
             raise BadRequest("a move to the host without a change")
         is_file = "file" == move.inside.type
-        if not (move.is_deletion and "folder" == move.host.type):  # one that isn't empty is tried again and again
+        if not (move.is_deletion and "folder" == move.host.type):  # a folder may need several rounds to be empty
             self._take(change.size if is_file else 0, last)
         content = self._content(change, move.is_restless) if is_file else b""
         if is_file and move.is_restless:
@@ -165,7 +167,7 @@ class SyncMoves:
         order = change_order(change, host, content)
         if why := self._why_ask(order, before, is_own):
             return self._ask(move, order, before, why)
-        self._project.put(order, self._way)
+        self._project.put(order, self._temporary)
         if move.is_deletion and is_own:
             self._deleted += 1
         self.to_host += 1
@@ -182,7 +184,7 @@ class SyncMoves:
         except SandboxOver:
             raise
         except LeewardError:
-            raise Deferred from None  # it was removed or has grown since it was listed
+            raise Deferred from None  # the file was removed or has grown since it was listed
         if not is_restless and digest(found) != change.sha256:
             raise Deferred
         return found
@@ -206,19 +208,19 @@ class SyncMoves:
 
     def inward(self, move: SyncPath) -> SyncNote | None:
         """
-        Write into the sandbox what the host has.
+        Write the host's state of a path into the sandbox.
 
         Returns:
-            None where the sandbox has it; else why not.
+            None if the sandbox has it now, or a note that says why not.
 
         Raises:
-            As `out`.
+            Deferred, BudgetSpent, LeewardError, OSError: as for `out`.
         """
         if (denial := self._denial(move)) is not None:
             return denial
         where, files = f"{self._overlay.target}/{move.path}", self._box.files
         if move.host.type not in ("none", "file", "folder"):
-            return SyncNote(REFUSED, f"the host's is a {move.host.type}, which isn't carried in", move.inside,
+            return SyncNote(REFUSED, f"a {move.host.type} of the host isn't written into the sandbox", move.inside,
                             move.host)
         if "folder" == move.host.type:
             return self._folder_inward(move, where)
@@ -226,8 +228,8 @@ class SyncMoves:
             if files.exists(where):
                 try:
                     files.remove(where, missing_ok=True)
-                except FileNotFoundError:  # an overlay keeps the folder below it that it has seen first
-                    return SyncNote(REFUSED, "the host has removed this folder, and the sandbox goes on to name it",
+                except FileNotFoundError:  # the overlay still lists the lower folder that it has opened
+                    return SyncNote(REFUSED, "the host has removed this folder, but the sandbox still lists it",
                                     move.inside, move.host)
                 self._has_moved(move)
             return None
@@ -254,7 +256,7 @@ class SyncMoves:
             try:
                 files.write(where, content, mode=mode, exclusive=True)
             except FileExistsError:
-                raise Deferred from None  # a process was faster: the next round sees what it is
+                raise Deferred from None  # a process made the file first; the next round compares it
             folder = move.path.rpartition("/")[0]
             if folder and not files.list(where.rpartition("/")[0]):
                 self.unlisted.add(folder)

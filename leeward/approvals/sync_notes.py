@@ -1,5 +1,5 @@
 """
-Changes that live sync has found and not written, for a sandbox's display.
+Notes about changes that live sync has found and not written.
 
 Runs in:   the operator's program that decides.
 """
@@ -12,22 +12,24 @@ from typing import Any
 
 from leeward.approvals.files import FileState
 
-#: Kinds: both sides changed it; a request asks for it; a rule denies it; it can't be synced.
+#: Kinds: both sides have changed the path; there is a request for the change; a rule denies it; it can't be synced.
 CONFLICT, ASKED, DENIED, REFUSED = "conflict", "asked", "denied", "refused"
 
-#: Notes that are kept, and those that one row tells.
+#: Notes that are kept, and notes that `rows` returns.
 MOST_NOTES, SHOWN_NOTES = 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
 class SyncNote:
     """
+    Why a path wasn't written.
+
     Attributes:
-        kind: "conflict", "asked", "denied" or "refused".
+        kind: CONFLICT, ASKED, DENIED or REFUSED.
         why: for people.
-        inside: what the sandbox had; None where the host's own showed through.
-        host: what the host had.
-        request: the id of the request that asks; None where there is none.
+        inside: the state in the sandbox; None where the host's own showed through.
+        host: the state on the host.
+        request: the id of the request for the change; None for none.
     """
 
     kind: str
@@ -39,10 +41,10 @@ class SyncNote:
 
 class SyncNotes:
     """
-    By path.
+    The notes of one sandbox by path, MOST_NOTES at most.
 
     Args:
-        noted: is told of each that is new.
+        noted: is called with each new note and its path.
     """
 
     def __init__(self, noted: Callable[[str, SyncNote], None]) -> None:
@@ -50,8 +52,8 @@ class SyncNotes:
 
     def is_settled(self, path: str, inside: FileState | None, host: FileState) -> bool:
         """
-        Whether *path* was seen so, and a note says what came of it. A denial is looked at again, since rules change,
-        and so is a folder on one side alone: what is in it may have changed.
+        Whether there is a note on *path* for these states, so that the path needn't be tried again. A denied one is
+        tried again, since rules change, and so is a folder on one side alone, whose content may have changed.
         """
         note = self._notes.get(path)
         if note is None or DENIED == note.kind or (note.inside, note.host) != (inside, host):

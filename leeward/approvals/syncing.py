@@ -1,10 +1,10 @@
 """
-Live sync, the part that decides: what one path of a project needs so that the host and a sandbox have the same there.
+Live sync, the part that decides: which side of a path has to be written so that the host and a sandbox are the same.
 
 Runs in:   the operator's program; pure.
 Trust:     none in the sandbox's rows: names, modes, links and content are hostile.
-Holds:     one side's change is written to the other side only if that side still has the last common state. Where both
-           have changed a path, nothing is written and the conflict is shown.
+Holds:     one side's change is written to the other side only if that side still has the last common state. If both
+           have changed a path, nothing is written, and the conflict is noted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from leeward.errors import BadRequest
 
 Move = Literal["same", "to_host", "to_sandbox", "conflict"]
 
-#: A file on its way to its place (`apply.Project.put`).
-_WAY = re.compile(r"\.leeward-(?:sync-)?[0-9a-f]{16}")
+#: The name of a temporary file of `apply.Project.put`.
+_TEMPORARY = re.compile(r"\.leeward-(?:sync-)?[0-9a-f]{16}")
 
-#: What programs on the host run or obey as soon as somebody opens, enters or commits to the project.
+#: Names that programs on the host run or obey as soon as a person opens, enters or commits to the project.
 _OBEYED_FOLDERS = frozenset((".husky", ".githooks", ".vscode", ".idea", ".devcontainer"))
 _OBEYED_FILES = frozenset((".envrc", ".npmrc", ".pre-commit-config.yaml"))
 
-#: Files that a sandbox may sync at once, and then in a second; the same of bytes.
+#: Files that a sandbox may sync at once, and the further ones each second; the same for bytes.
 BURST_FILES, FILES_S = 2000, 5.0
 BURST_BYTES, BYTES_S = 256 << 20, 4 << 20
 
@@ -37,7 +37,7 @@ BURST_BYTES, BYTES_S = 256 << 20, 4 << 20
 @dataclass(frozen=True, slots=True)
 class InsideView:
     """
-    What a sandbox has, by the rows of its upper folder.
+    A sandbox's states of paths, from the rows of its overlay's upper folder.
 
     Attributes:
         rows: by path.
@@ -47,7 +47,7 @@ class InsideView:
 
     def state(self, path: str) -> FileState | None:
         """
-        What is at *path* in the sandbox; None where the host's own shows through.
+        The state of *path* in the sandbox; None where the host's own shows through.
         """
         row = self.rows.get(path)
         if row is not None:
@@ -56,7 +56,7 @@ class InsideView:
 
     def is_hidden(self, path: str) -> bool:
         """
-        Whether a folder on the way to *path* has gone or was replaced in the sandbox.
+        Whether a folder above *path* was removed or replaced in the sandbox.
         """
         end = path.rfind("/")
         while end > 0:
@@ -78,7 +78,7 @@ def _state(row: UpperRow) -> FileState:
 
 def agree(one: FileState, other: FileState) -> bool:
     """
-    Whether two sides have the same. Set-id and sticky bits never leave a sandbox, so they don't count.
+    Whether two states are the same except for the set-id and sticky bits, which never leave a sandbox.
     """
     return ((one.type, one.mode & 0o777, one.sha256, one.link)
             == (other.type, other.mode & 0o777, other.sha256, other.link))
@@ -86,12 +86,12 @@ def agree(one: FileState, other: FileState) -> bool:
 
 def three_way(base: FileState | None, inside: FileState, host: FileState) -> Move:
     """
-    What a path needs.
+    The move for a path, by a three-way comparison.
 
     Args:
-        base: what both sides had at last; None where that isn't known any more, since the host changed it first.
-        inside: what the sandbox has.
-        host: what the host has.
+        base: the last common state; None if it isn't known, since the host has changed the path before it was read.
+        inside: the state in the sandbox.
+        host: the state on the host.
     """
     if agree(inside, host):
         return "same"
@@ -104,14 +104,14 @@ def three_way(base: FileState | None, inside: FileState, host: FileState) -> Mov
 
 def is_skipped(path: str) -> bool:
     """
-    Whether a path takes no part: what `changes.LEFT_OUT` names, and what is being written.
+    Whether a path isn't synced: those of `changes.LEFT_OUT`, and temporary files.
     """
-    return is_left_out(path) or _WAY.fullmatch(path.rpartition("/")[2]) is not None
+    return is_left_out(path) or _TEMPORARY.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def row_change(path: str, inside: FileState, row: UpperRow | None, host: FileState) -> FolderChange:
     """
-    As `Sandbox.diff` would have it.
+    The change of a path, as a row of `Sandbox.diff`.
     """
     if "none" == inside.type:
         return FolderChange(path, "deleted", host.type, host.mode)
@@ -122,11 +122,11 @@ def row_change(path: str, inside: FileState, row: UpperRow | None, host: FileSta
 
 def why_ask(order: FileOrder, before: bytes = b"") -> list[str]:
     """
-    Why a person has to see *order* first; nothing where it may flow.
+    The reasons why a person has to decide about *order*; [] if live sync may carry it out.
 
     Args:
-        order: to the host.
-        before: the content of the file that is there.
+        order: for the host.
+        before: the content of the file on the host.
     """
     parts = [part.casefold() for part in order.path.split("/")]
     obeyed = parts[-1] in _OBEYED_FILES or not _OBEYED_FOLDERS.isdisjoint(parts)
@@ -135,7 +135,7 @@ def why_ask(order: FileOrder, before: bytes = b"") -> list[str]:
 
 class SyncBudget:
     """
-    How much one sandbox may sync: a burst, and what comes back with time.
+    The budget of one sandbox's sync: a token bucket of files and one of bytes.
 
     Args:
         now: seconds of a monotonic clock.
@@ -146,7 +146,7 @@ class SyncBudget:
 
     def take(self, size: int, now: float) -> bool:
         """
-        Take one file of *size* bytes out of it; False where that has to wait.
+        Take one file of *size* bytes; False, and nothing is taken, if there isn't enough left.
         """
         gone, self._at = max(0.0, now - self._at), max(now, self._at)
         self._files = min(float(BURST_FILES), self._files + gone * FILES_S)
@@ -162,10 +162,10 @@ def sync_option(options: dict[str, Any]) -> str | None:
     Take `sync` and `sync_after` out of the options of a sandbox.
 
     Returns:
-        The path that sync waits for, "" for none; None without sync.
+        The path that the sync waits for, "" for none; None without sync.
 
     Raises:
-        BadRequest: they are none.
+        BadRequest: a value has the wrong type, or there is `sync_after` without `sync`.
     """
     wanted, after = options.pop("sync", False), options.pop("sync_after", "")
     if type(wanted) is not bool or not isinstance(after, str):

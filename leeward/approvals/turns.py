@@ -1,5 +1,5 @@
 """
-Work in threads, with a bound for each key: slow work for one key doesn't delay the others.
+A pool of threads with a bound for each key, so that slow work for one key doesn't delay others.
 
 Runs in:   the operator's program that decides.
 Holds:     with a bound of one, the work for a key is done in the order in which it came.
@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 class TurnPool:
     """
     Args:
-        name: of its threads.
+        name: prefix of the threads' names.
         threads: at most.
-        of_one: threads that one key takes, at most.
+        of_one: threads for one key, at most.
     """
 
     def __init__(self, name: str, threads: int, of_one: int) -> None:
@@ -28,7 +28,7 @@ class TurnPool:
 
     def submit(self, key: str, do: Callable[[], None]) -> None:
         """
-        Do it when it is the turn of *key*. What raises an exception has to see to it itself.
+        Call *do* in a thread when *key* has one free. An exception of *do* is ignored.
         """
         with self._lock:
             if self._turns[key] >= self._of_one:
@@ -39,7 +39,7 @@ class TurnPool:
 
     def close(self) -> None:
         """
-        Begin nothing more, and wait for what runs.
+        Begin no more work, and wait for what runs.
         """
         with self._lock:
             self._over = True
@@ -49,11 +49,11 @@ class TurnPool:
         try:
             self._pool.submit(self._in_turn, key, do)
         except RuntimeError:
-            pass  # it is closed
+            pass  # the pool is closed
 
     def _in_turn(self, key: str, do: Callable[[], None]) -> None:
         """
-        *do*, and then the next of its key.
+        Call *do*, and then begin the next work of the key.
         """
         try:
             do()
@@ -64,7 +64,7 @@ class TurnPool:
                     del self._waiting[key]
                 if after is None:
                     self._turns[key] -= 1
-                    self._turns += Counter()  # those with none are forgotten
+                    self._turns += Counter()  # removes keys with 0
                 is_over = self._over
             if after is not None and not is_over:
                 self._begin(key, after)

@@ -1,7 +1,7 @@
 """
-The record of what was decided: lines of JSON, each with the hash of the one before.
+The record of decisions: lines of JSON, each with the hash of the line before.
 
-Runs in:   the program that decides, which writes, and the CLI, which shows and verifies.
-Leaves:    whoever may write the files can make a record that fits in itself. The head, kept in another folder or on
-           another host, tells.
+Runs in:   the program that decides, which writes it, and the CLI, which shows and verifies it.
+Leaves:    a program that can write to the files can forge a consistent record. A head that is kept in another folder or
+           on another host reveals that.
 """

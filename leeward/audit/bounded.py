@@ -1,11 +1,11 @@
 """
-How many rows one sandbox makes in the record, so that none can have the old ones rotated away.
+Bounds the rows that one sandbox causes in the record, so that it can't have old rows rotated away.
 
 Runs in:   the program that decides.
-Holds:     what a person has decided, what has reached the host and the life of sandboxes is written in any case. Of the
-           rest (denials by rules and modes, expiry, policies of egress, denied system calls) a sandbox has BURST rows
-           at once and EACH_MINUTE more; those beyond are counted, and the next one that is written, or the end of the
-           sandbox, has the counts before it.
+Holds:     a person's decisions, what was carried out, and starts and ends of sandboxes are always written. Of the other
+           rows (denials by rules and modes, expiry, egress policies, denied system calls) a sandbox has BURST at once
+           and EACH_MINUTE more. The rows beyond are counted, and a row with the counts comes before the next one that
+           is written, or before the end of the sandbox.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from leeward.audit.rows import AuditRow
 #: Rows of one sandbox at once, and each minute.
 BURST, EACH_MINUTE = 1000, 30
 
-#: Kinds of rows that are counted by themselves, and sandboxes that are known.
+#: Kinds of rows of one sandbox that are counted each by itself, and sandboxes that are kept: at most.
 MOST_KINDS, MOST_SANDBOXES = 50, 1000
 
-#: Rows that are never left out: who has decided, what became of it, and their categories. Of a sandbox that is its
-#: start and its end; what a limit does to it while it goes on, processes of it that are killed or not made, it can
-#: have as often as it likes.
+#: Values of `by`, `category` and `decision` of rows that are always written. A sandbox can cause the rows of _WITHIN,
+#: of processes that a limit kills or prevents, as often as it likes, so these are bounded.
 _BY, _CATEGORIES = ("cli", "page", "shutdown", "stale", "sync"), ("sandbox", "service", "audit")
 _DECISIONS, _WITHIN = ("approved", "applied", "failed"), ("killed", "refused")
 
@@ -49,9 +48,11 @@ class _RowAccount:
 
 class BoundedJournal:
     """
+    Passes rows on to a journal, within a bound for each sandbox.
+
     Args:
-        journal: where rows go.
-        clock: seconds of a monotonic clock.
+        journal: takes the rows.
+        clock: returns seconds of a monotonic clock.
     """
 
     def __init__(self, journal: RowSink, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,10 +61,10 @@ class BoundedJournal:
 
     def write(self, row: AuditRow) -> bool:
         """
-        Leave *row* to the journal, unless its sandbox has made too many. Never waits.
+        Pass *row* on, unless its sandbox has reached the bound. Never waits.
 
         Returns:
-            False if it isn't written.
+            False if the row was left out.
         """
         if not _is_bounded(row):
             return self._journal.write(row)
@@ -80,7 +81,7 @@ class BoundedJournal:
 
     def end(self, sandbox: str) -> None:
         """
-        Write what was left out of a sandbox that is over, and forget it.
+        Write the counts of a sandbox that has ended, and drop its account.
         """
         with self._lock:
             account = self._accounts.pop(sandbox, None)
@@ -97,7 +98,7 @@ class BoundedJournal:
         now = self._clock()
         found = self._accounts.get(sandbox)
         if found is None:
-            if len(self._accounts) >= MOST_SANDBOXES:  # the one that has been quiet for longest
+            if len(self._accounts) >= MOST_SANDBOXES:  # drop the account that wasn't used for longest
                 oldest = min(self._accounts, key=lambda name: self._accounts[name].since)
                 self._tell(oldest, self._accounts.pop(oldest))
             found = self._accounts[sandbox] = _RowAccount(BURST, now)

@@ -1,13 +1,13 @@
 """
-The files of a chain of the record: one writer, which never holds anybody up, and readers.
+The files of one chain of the record: a writer that never blocks its callers, and readers.
 
 Runs in:   the program that decides; `read` and `verify` in the CLI.
-Threads:   `write` puts a row into a bounded queue; a thread of its own puts it on disk. What can't be queued or written
-           is counted, and the next line that can be says how many are missing.
+Threads:   `write` puts a row into a bounded queue; a thread writes it to disk. Rows that can't be queued or written are
+           counted, and the next line that is written has the count.
 Files:     audit.jsonl; older ones are audit.jsonl.1, .2, ..., the newest with the smallest number. The head, "number
-           hash first", is in a file of its own, which may lie in another folder; it is written when no row waits.
-Holds:     whoever cuts the record off while nobody writes doesn't make it fit again: the writer goes on behind the line
-           that the head names, so the gap stays to be seen.
+           hash first", is in a file of its own, in this folder or another one; it is written when no row waits.
+Holds:     lines that are cut off at the end while no process writes are noticed: the writer continues after the line
+           that the head names, so the gap remains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leeward.errors import Busy
 
 FILE, HEAD = "audit.jsonl", "audit.head"
 
-#: Bytes after which another file is begun, files that are kept, and rows that wait for the disk, at most.
+#: Bytes after which another file is begun; files that are kept; rows that wait for the disk, at most.
 ROTATE, KEPT_FILES, MOST_WAITING = 16 << 20, 16, 10_000
 
 _HEAD_LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{64}) ([0-9]{1,15})\n")
@@ -36,10 +36,10 @@ _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
 
 def default_folder(environ: Mapping[str, str]) -> str:
     """
-    Where the record of this process's user is.
+    The folder of the record of this process's user.
 
     Args:
-        environ: the variables of the process; XDG_STATE_HOME and HOME count.
+        environ: the environment variables of the process; XDG_STATE_HOME and HOME are used.
     """
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
@@ -50,13 +50,13 @@ def default_folder(environ: Mapping[str, str]) -> str:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """
-    What came of a check.
+    The result of a check.
 
     Attributes:
-        lines: how many there are.
-        fault: the first line that doesn't fit, or None.
-        head: what is wrong with the end of the record by the head; "" if nothing is.
-        last: the number of the last line; 0 if there is none.
+        lines: the number of lines.
+        fault: the first line with a fault; None for none.
+        head: how the record contradicts its head; "" if it doesn't.
+        last: the number of the last line; 0 for none.
     """
 
     lines: int
@@ -71,36 +71,36 @@ class Verified:
 
 class Journal:
     """
-    The writer of a record. One program at a time has it.
+    The writer of a chain, one process at a time.
 
     Args:
-        folder: of the record; it is made.
+        folder: of the chain; made unless it exists.
         head: the folder of the head; None for the same.
         rotate: bytes after which another file is begun.
         kept: files that are kept.
 
     Attributes:
         folder: as given.
-        lost: rows that weren't written.
-        trouble: why the last one wasn't; "" once rows are written again.
+        lost: the number of rows that weren't written.
+        trouble: why the last row wasn't written; "" when rows are written again.
 
     Raises:
-        Busy: another program writes it.
+        Busy: another process writes the chain.
     """
 
     def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
         self.folder, self._head_folder = folder, head or folder
         self._rotate_at, self._kept = rotate, kept
         self.lost, self.trouble = 0, ""
-        self._untold, self._counting = 0, threading.Lock()
+        self._untold, self._counting = 0, threading.Lock()  # lost rows that no line counts yet
         self._begun = False
         self._fd = self._lock = -1
         self._number, self._before, self._size = 0, BEGINNING, 0
-        self._first = 1  # of the lines that rotation has left
+        self._first = 1  # the number of the oldest line that rotation has left
         self._rows: queue.Queue[AuditRow | None] = queue.Queue(MOST_WAITING)
         try:
             self._take_lock()
-        except OSError as error:  # a disk that can't be written costs rows, each of which is counted
+        except OSError as error:  # `_open` tries again; until then rows are counted as lost
             self.trouble = _said(error)
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
@@ -119,10 +119,10 @@ class Journal:
 
     def write(self, row: AuditRow) -> bool:
         """
-        Leave *row* to the writer. Never waits.
+        Queue *row* for the writing thread. Never waits.
 
         Returns:
-            False if too many wait already; it is counted.
+            False if the queue is full; the row is counted as lost.
         """
         try:
             self._rows.put_nowait(row)
@@ -133,7 +133,7 @@ class Journal:
 
     def close(self) -> None:
         """
-        Write what waits, and end.
+        Write the queued rows, and end the thread.
         """
         self._rows.put(None)
         self._thread.join()
@@ -191,7 +191,7 @@ class Journal:
         try:
             self._size = os.fstat(fd).st_size
             if self._size and b"\n" != os.pread(fd, 1, self._size - 1):
-                # A line that a power cut has left half-written stays, as a bad one.
+                # A line that a power cut has left half-written stays, and is read as a bad one.
                 self._size += os.write(fd, b"\n")
             if not self._begun:
                 self._go_on()
@@ -202,7 +202,7 @@ class Journal:
 
     def _go_on(self) -> None:
         """
-        Find the line that the next one follows: the last, unless the head names one that isn't there.
+        Find the line that the next one follows: the last line, or the one that the head names if that isn't there.
         """
         head = read_head(self._head_folder)
         last = next((line for line in map(_alone, _backwards(self.folder)) if line.row is not None), None)
@@ -224,28 +224,30 @@ class Journal:
         line, digest = written(row, self._number + 1, self._before)
         done = os.write(self._fd, line)
         if done != len(line):
-            # Take the piece back, so that the record has whole lines.
+            # Remove the partial line.
             os.ftruncate(self._fd, self._size)
             raise OSError(errno.ENOSPC, "the disk is full")
         self._size += done
         self._number, self._before = self._number + 1, digest
 
     def _note_head(self) -> None:
-        way = os.path.join(self._head_folder, f".head-{secrets.token_hex(8)}")
-        fd = os.open(way, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        temporary = os.path.join(self._head_folder, f".head-{secrets.token_hex(8)}")
+        content = f"{self._number} {self._before} {self._first}\n".encode()
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, f"{self._number} {self._before} {self._first}\n".encode())
-        finally:
-            os.close(fd)
-        try:
-            os.rename(way, os.path.join(self._head_folder, HEAD))
+            try:
+                if os.write(fd, content) != len(content):
+                    raise OSError(errno.ENOSPC, "the disk is full")
+            finally:
+                os.close(fd)
+            os.rename(temporary, os.path.join(self._head_folder, HEAD))
         except OSError:
-            os.unlink(way)
+            os.unlink(temporary)
             raise
 
     def _rotate(self) -> None:
         """
-        Begin another file. Its first line follows the last one of the one before.
+        Begin another file. Its first line follows the last line of the file before.
         """
         os.close(self._fd)
         self._fd = -1
@@ -278,7 +280,7 @@ def _old(folder: str) -> list[int]:
 
 def _files(folder: str) -> list[str]:
     """
-    The oldest first.
+    The names of the chain's files, the oldest first.
     """
     named = [f"{FILE}.{number}" for number in reversed(_old(folder))]
     return named + [FILE] * os.path.exists(os.path.join(folder, FILE))
@@ -286,7 +288,7 @@ def _files(folder: str) -> list[str]:
 
 def _lines(path: str) -> Iterator[bytes]:
     """
-    Lines, of which none needs more memory than a line may have; a longer one comes as a bad one.
+    The lines of a file. A line of more than MOST_LINE + 100 bytes is replaced by b"?", so that memory is bounded.
     """
     with open(path, "rb") as file:
         while line := file.readline(MOST_LINE + 100):
@@ -302,13 +304,13 @@ def _alone(line: bytes) -> ReadLine:
 
 def _backwards(folder: str) -> Iterator[bytes]:
     for name in reversed(_files(folder)):
-        # A file has ROTATE bytes or so.
+        # A file has about ROTATE bytes, so it fits into memory.
         yield from reversed(list(_lines(os.path.join(folder, name))))
 
 
 def read(folder: str) -> Iterator[ReadLine]:
     """
-    All lines, the oldest first; each with what is wrong with it.
+    All lines of a chain, the oldest first, each with its fault.
 
     Raises:
         OSError: a file can't be read.
@@ -326,12 +328,12 @@ def read(folder: str) -> Iterator[ReadLine]:
 @dataclass(frozen=True, slots=True)
 class RecordHead:
     """
-    Where a record ends.
+    The end of a chain, as the head's file has it.
 
     Attributes:
         number: of the last line; 0 for a head that can't be read.
         hash: of the last line.
-        first: the number of the first line that rotation has left.
+        first: the number of the oldest line that rotation has left.
     """
 
     number: int
@@ -341,10 +343,10 @@ class RecordHead:
 
 def read_head(folder: str) -> RecordHead | None:
     """
-    None without a head.
+    Read the head in *folder*; None if there is none.
 
     Raises:
-        OSError: it can't be read.
+        OSError: the file can't be read.
     """
     try:
         with open(os.path.join(folder, HEAD), "rb") as file:
@@ -356,12 +358,12 @@ def read_head(folder: str) -> RecordHead | None:
 
 def verify(folder: str, head: str | None = None, seen: Callable[[ReadLine], None] | None = None) -> Verified:
     """
-    Whether the record is whole, and has the line that the head names.
+    Check that a chain is intact, and has the line that the head names.
 
     Args:
-        folder: of the record.
+        folder: of the chain.
         head: the folder of the head; None for the same.
-        seen: is given each line.
+        seen: is called with each line.
 
     Raises:
         OSError: a file can't be read.
@@ -384,16 +386,16 @@ def verify(folder: str, head: str | None = None, seen: Callable[[ReadLine], None
 
 def _beside_head(head: RecordHead | None, first: int, last: int, is_there: bool) -> str:
     """
-    What is wrong with a record by its head; "" if nothing is.
+    How a chain contradicts its head; "" if it doesn't.
     """
     if head is None:
         return "there is no head" if last else ""
     if not head.number:
-        return "the head is no head"
+        return "the head can't be read"
     if last < head.number:
-        return f"the head names line {head.number}, and the record ends with line {last}"
+        return f"the head names line {head.number}, but the record ends with line {last}"
     if not is_there:
-        return f"the head names another line {head.number} than the record has"
+        return f"the head names a line {head.number} that differs from the record's"
     if first > head.first:
-        return f"the record begins with line {first}, and by the head with line {head.first}"
+        return f"the record begins with line {first}, but by the head with line {head.first}"
     return ""

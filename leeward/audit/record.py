@@ -1,12 +1,12 @@
 """
-The whole record: two chains of lines, of which what a sandbox does can't displace the one with a person's decisions.
+The whole record: two chains of lines, one of them for people's decisions alone.
 
 Runs in:   the program that decides, which writes; `read_record` and `verify_record` in the CLI as well.
-Files:     the chain of all other rows in the folder itself; that of DECISIONS in a folder of that name below it, and
-           its head in one of that name below the folder of the head.
-Holds:     what the operator has decided, what became of it, and the service's own life are rows of the second chain.
-           Only people make those, so nothing that sandboxes do has them rotated away. Whenever a writer begins, a row
-           of the first chain names the last line of the second, so one doesn't go without the other telling.
+Files:     the second chain, of decisions, is in the folder DECISIONS below the record's folder, and its head in the
+           folder DECISIONS below the head's. The first chain, of all other rows, is in the record's folder itself.
+Holds:     the operator's decisions, their results, and the service's starts and ends are rows of the second chain. Only
+           people cause these, so no sandbox can have them rotated away. Each time that a writer starts, a row of the
+           first chain names the last line of the second one, so that the removal of the second chain is noticed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from leeward.protocols import Protocol
 #: The folder of the second chain.
 DECISIONS = "decisions"
 
-#: Who is a person.
+#: Values of `by` for a person.
 _PEOPLE = ("cli", "page")
 
 
 class RowSink(Protocol):
     """
-    Where rows go: a chain, the record, or a bound before it.
+    Takes rows: Journal, AuditRecord or BoundedJournal.
     """
 
     def write(self, row: AuditRow) -> bool: ...
@@ -39,26 +39,26 @@ class RowSink(Protocol):
 
 def is_persons(row: AuditRow) -> bool:
     """
-    Whether *row* is of what a person has done, or of the service's own life.
+    Whether *row* is about an act of a person, or a start or end of the service.
     """
     return row.by in _PEOPLE or "service" == row.category
 
 
 class AuditRecord:
     """
-    The writer of both chains. One program at a time has them.
+    The writer of both chains, one process at a time.
 
     Args:
-        folder: of the record; it is made.
+        folder: of the record; made unless it exists.
         head: the folder of the heads; None for the same.
-        rotate: bytes of a file after which another one is begun.
+        rotate: bytes of a file after which another file is begun.
         kept: files of each chain that are kept.
 
     Attributes:
         folder: as given.
 
     Raises:
-        Busy: another program writes it.
+        Busy: another process writes the record.
     """
 
     def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
@@ -73,7 +73,7 @@ class AuditRecord:
         try:
             named = read_head(own_head or own)
         except OSError:
-            named = None  # it can't be read now; rows are counted as lost where they can't be written
+            named = None  # can't be read now; rows that can't be written are counted
         if named is not None and named.number:
             self._rest.write(AuditRow(time.time(), "audit", DECISIONS, "named",
                                       metadata={"line": named.number, "hash": named.hash}))
@@ -81,29 +81,29 @@ class AuditRecord:
     @property
     def lost(self) -> int:
         """
-        Rows that weren't written.
+        The number of rows that weren't written.
         """
         return self._rest.lost + self._decisions.lost
 
     @property
     def trouble(self) -> str:
         """
-        Why the last one wasn't; "" once rows are written again.
+        Why the last row wasn't written; "" when rows are written again.
         """
         return self._decisions.trouble or self._rest.trouble
 
     def write(self, row: AuditRow) -> bool:
         """
-        Leave *row* to the writer of its chain. Never waits.
+        Pass *row* to the writer of its chain. Never waits.
 
         Returns:
-            False if too many wait already; it is counted.
+            False if the writer's queue is full; the row is counted as lost.
         """
         return (self._decisions if is_persons(row) else self._rest).write(row)
 
     def close(self) -> None:
         """
-        Write what waits, and end.
+        Write the queued rows, and end both writers.
         """
         self._rest.close()
         self._decisions.close()
@@ -111,7 +111,7 @@ class AuditRecord:
 
 def read_record(folder: str) -> Iterator[ReadLine]:
     """
-    The lines of both chains by their times, the oldest first; each with what is wrong with it.
+    The lines of both chains by their times, the oldest first, each with its fault.
 
     Raises:
         OSError: a file can't be read.
@@ -121,7 +121,7 @@ def read_record(folder: str) -> Iterator[ReadLine]:
 
 def _read_decisions(folder: str) -> Iterator[ReadLine]:
     own = os.path.join(folder, DECISIONS)
-    if os.path.isdir(own):  # a record from before there were two chains has none
+    if os.path.isdir(own):  # an old record has one chain
         yield from map(_placed, read(own))
 
 
@@ -140,7 +140,7 @@ def _timed(lines: Iterator[ReadLine]) -> Iterator[tuple[float, ReadLine]]:
 @dataclass(slots=True)
 class _NamedLine:
     """
-    The line of the second chain that the first one names last.
+    The last line of the second chain that the first one names, and whether the second chain has it.
     """
 
     number: int = 0
@@ -149,7 +149,7 @@ class _NamedLine:
 
     def note(self, line: ReadLine) -> None:
         """
-        A look at a line of the first chain.
+        Note a line of the first chain.
         """
         row = line.row
         if row is None or ("audit", DECISIONS) != (row.get("category"), row.get("action")):
@@ -160,7 +160,7 @@ class _NamedLine:
 
     def compare(self, line: ReadLine) -> None:
         """
-        A look at a line of the second.
+        Compare a line of the second chain.
         """
         if line.row is not None and line.row["number"] == self.number:
             self.is_other = line.hash != self.hash
@@ -168,8 +168,8 @@ class _NamedLine:
 
 def verify_record(folder: str, head: str | None = None) -> Verified:
     """
-    Whether both chains are whole and have the lines that their heads name, and the second the one that the first
-    names.
+    Check that both chains are intact, that they have the lines that their heads name, and that the second chain has the
+    line that the first one names.
 
     Args:
         folder: of the record.
@@ -184,11 +184,11 @@ def verify_record(folder: str, head: str | None = None) -> Verified:
     if os.path.isdir(own):
         second = verify(own, own_head, named.compare)
     elif own_head is not None and os.path.isdir(own_head):
-        second = Verified(0, None, "it has a head, and isn't there")
+        second = Verified(0, None, "it has a head, but no lines")
     said = [first.head] * bool(first.head) + [f"{DECISIONS}: {second.head}"] * bool(second.head)
     if named.number > second.last:
-        said.append(f"the record names line {named.number} of {DECISIONS}, which end with line {second.last}")
+        said.append(f"the record names line {named.number} of {DECISIONS}, but {DECISIONS} end with line {second.last}")
     elif named.is_other:
-        said.append(f"the record names another line {named.number} of {DECISIONS} than there is")
+        said.append(f"the record names a line {named.number} of {DECISIONS} that differs from the one there")
     fault = first.fault or (None if second.fault is None else _placed(second.fault))
     return Verified(first.lines + second.lines, fault, "; ".join(said))

@@ -1,12 +1,11 @@
 """
-A line of the record, and how lines hang together.
+A line of the record, and the chain of lines.
 
 Runs in:   anywhere; pure.
 Trust:     none in a line. A bad one is shown as bad and skipped.
-
-A line is an object of JSON in ASCII whose last field is "hash": SHA-256 over the bytes of the line before that field,
-among them "before", the hash of the line before. So a line can't be changed, left out or moved without the next one
-telling.
+Format:    a line is a JSON object in ASCII. Its last field "hash" is the SHA-256 of the line's bytes before that field,
+           and the field "before" is the hash of the line before. So the line after one that was changed, removed or
+           moved doesn't fit.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What the first line of a record has as "before".
+#: The field "before" of the first line of a record.
 BEGINNING = "0" * 64
 
 #: Bytes of a line, at most.
@@ -30,17 +29,17 @@ _TAIL = re.compile(rb', "hash": "([0-9a-f]{64})"\}\Z')
 @dataclass(frozen=True, slots=True)
 class AuditRow:
     """
-    One thing that was decided or happened.
+    A decision or an event.
 
     Attributes:
         time: seconds since the epoch.
         category: of rules, or "sandbox" for starts, ends and limits, "syscall" for refused calls.
         action: a word.
         decision: "approved", "denied", "expired", "superseded", "applied", "failed", "started", "ended", ...
-        id: of the request; "" where there was none.
-        by: who decided.
-        sandbox: its id.
-        duration: seconds from the request to the decision; None where there was no request.
+        id: of the request; "" for none.
+        by: what has decided, as `ApprovalRequest.decided_by`, or "policy", "sync", "".
+        sandbox: its id; "" for none.
+        duration: seconds from the request to the decision; None without a request.
         metadata: for JSON.
     """
 
@@ -58,14 +57,14 @@ class AuditRow:
 @dataclass(frozen=True, slots=True)
 class ReadLine:
     """
-    A line as it was found.
+    A line that was read.
 
     Attributes:
-        number: in the whole record, from 1.
-        row: what it says; None for a bad line.
-        fault: why it is bad, or doesn't fit; "" where it does.
-        hash: its own; "" for a bad one.
-        file: where it is.
+        number: its place in the files, from 1.
+        row: its object; None for a bad line.
+        fault: why the line is bad or doesn't fit the line before; "" if it is intact.
+        hash: its own; "" for a bad line.
+        file: the name of its file.
     """
 
     number: int
@@ -77,9 +76,11 @@ class ReadLine:
 
 def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:
     """
+    A row as a line.
+
     Args:
-        row: what to write. Metadata that is too long, or that JSON can't have, is replaced by a note.
-        number: of the line in the record, from 1.
+        row: to write. Metadata that is too long, or that JSON can't represent, is replaced by a note.
+        number: of the line in the chain, from 1.
         before: the hash of the line before.
 
     Returns:
@@ -102,21 +103,21 @@ def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:
 
 def read_line(line: bytes, number: int) -> ReadLine:
     """
-    A line by itself, without a look at its neighbours.
+    Parse and check a line by itself, without the lines around it.
     """
     line = line.removesuffix(b"\n")
     tail = _TAIL.search(line)
     if tail is None or len(line) > MOST_LINE:
-        return ReadLine(number, None, "it is no line of a record", "")
+        return ReadLine(number, None, "it isn't a line of a record", "")
     digest = tail[1].decode()
     if hashlib.sha256(line[:tail.start()]).hexdigest() != digest:
-        return ReadLine(number, None, "its hash isn't its own", "")
+        return ReadLine(number, None, "its hash isn't that of its content", "")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
-        return ReadLine(number, None, "it is no JSON", "")
+        return ReadLine(number, None, "it isn't JSON", "")
     if not isinstance(row, dict) or not isinstance(row.get("before"), str) or type(row.get("number")) is not int:
-        return ReadLine(number, None, "it lacks what every line has", "")
+        return ReadLine(number, None, "it lacks its number or the hash of the line before", "")
     return ReadLine(number, row, "", digest)
 
 
@@ -124,7 +125,7 @@ def chained(lines: Iterable[ReadLine]) -> Iterator[ReadLine]:
     """
     The lines, each with a fault if it doesn't follow the one before.
 
-    The first line of what is left of a record is taken as it is, unless it says that it is the first of all.
+    The first line may follow any line that rotation has removed, unless its number is 1.
     """
     before, number, begun = "", 0, False
     for line in lines:
@@ -135,7 +136,7 @@ def chained(lines: Iterable[ReadLine]) -> Iterator[ReadLine]:
                 number = line.row["number"] - 1
                 before = BEGINNING if 0 == number else line.row["before"]
             if line.row["number"] != number + 1:
-                fault = f"it says that it is line {line.row['number']}, and line {number + 1} is to come"
+                fault = f"its number is {line.row['number']}, but line {number + 1} should follow"
             elif line.row["before"] != before:
                 fault = "it doesn't follow the line before"
         row = line.row

@@ -2,8 +2,8 @@
 Access over TCP: login links that work once, sessions of browsers, tokens of programs.
 
 Runs in:   the operator's program that decides. Any thread may call.
-Holds:     only hashes are kept, so reading this process's memory gives no access. Each table is bounded: the oldest
-           entry is dropped first.
+Holds:     the tables have only hashes of links, cookies and tokens. Each table is bounded: the oldest entry is dropped
+           first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-#: Seconds: a login link, a session without a request, a session whatever happens.
+#: Lifetimes in seconds: of a login link, of a session without a request, of any session.
 LINK_LASTS, IDLE_LASTS, SESSION_LASTS = 300.0, 8 * 3600.0, 24 * 3600.0
 
 #: Entries of each table, at most.
 MOST_LINKS, MOST_SESSIONS, MOST_TOKENS = 8, 16, 32
 
-#: Characters of a token, at most; ours have 43.
+#: Characters of a token, at most; those made here have 43.
 MOST_TOKEN = 128
 
 
@@ -35,9 +35,9 @@ class BrowserSession:
     A browser that has used a login link.
 
     Attributes:
-        csrf: what each form and each change by the page has to bring along.
+        csrf: the token that each form and each change by the page has to send.
         begun: seconds of a monotonic clock.
-        key: by which the table knows it; no secret.
+        key: of the session in the table; no secret.
     """
 
     csrf: str
@@ -47,8 +47,10 @@ class BrowserSession:
 
 class PageAccess:
     """
+    The tables of login links, sessions and tokens.
+
     Args:
-        clock: seconds of a monotonic clock.
+        clock: returns seconds of a monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,8 +61,10 @@ class PageAccess:
 
     def login_token(self) -> str:
         """
+        Make a login link.
+
         Returns:
-            What a login link ends with: it works once, within LINK_LASTS.
+            The link's token, which works once, within LINK_LASTS seconds.
         """
         token = secrets.token_urlsafe(32)
         with self._lock:
@@ -72,7 +76,7 @@ class PageAccess:
         Use a login link up.
 
         Returns:
-            The cookie of a new session; None if the link is none, was used or is too old.
+            The cookie of a new session; None if there is no such link, or it was used or is too old.
         """
         now = self._clock()
         with self._lock:
@@ -85,7 +89,7 @@ class PageAccess:
 
     def session(self, cookie: str) -> BrowserSession | None:
         """
-        The session of *cookie*; None if it is none, or is over.
+        The session of *cookie*; None if there is none, or it has ended.
         """
         now = self._clock()
         if len(cookie) > MOST_TOKEN:
@@ -94,12 +98,12 @@ class PageAccess:
             found = self._sessions.pop(_key(cookie), None)
             if found is None or now - found[1] > IDLE_LASTS or now - found[0].begun > SESSION_LASTS:
                 return None
-            self._sessions[found[0].key] = found[0], now  # the one that was used last goes last
+            self._sessions[found[0].key] = found[0], now  # at the end of the table, since it was used last
         return found[0]
 
     def is_over(self, session: BrowserSession) -> bool:
         """
-        Whether *session* was ended since, or has lasted too long.
+        Whether *session* was logged out or dropped, or has lasted too long.
         """
         with self._lock:
             return session.key not in self._sessions or self._clock() - session.begun > SESSION_LASTS
@@ -110,8 +114,10 @@ class PageAccess:
 
     def program_token(self) -> str:
         """
+        Make a bearer token for a program.
+
         Returns:
-            A bearer token for a program; it works until this process ends, or MOST_TOKENS newer ones were made.
+            The token; it works until this process ends or MOST_TOKENS newer ones were made.
         """
         token = secrets.token_urlsafe(32)
         with self._lock:
@@ -120,14 +126,14 @@ class PageAccess:
 
     def is_program(self, token: str) -> bool:
         """
-        Whether *token* is a bearer token of ours.
+        Whether *token* is a bearer token of this process.
         """
         with self._lock:
             return len(token) <= MOST_TOKEN and _key(token) in self._tokens
 
 
 def _key(token: str) -> str:
-    # Looking a hash up takes as long whatever is wrong with the token.
+    # The time of a look-up of a hash says nothing about the token.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """
-REST: what each route of `leeward.approvals.routes` does, by the route's name.
+REST: the handlers of the routes in `leeward.approvals.routes`, by their names.
 
 Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
-Trust:     none in fields. A sandbox sees only its own requests: another one's looks like one that doesn't exist.
+Trust:     none in fields. A sandbox gets only its own requests; for another one's the answer is that of an unknown id.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MOST_ROWS, MOST_IDS, MOST_HUNKS, MOST_WAIT = 500, 1000, 10_000, 300.0
 #: Rows of one answer to a sandbox.
 MOST_ROWS_OF_SANDBOX = 50
 
-#: Seconds that an approval waits for what it lets be written.
+#: Seconds that an approval waits until the file is written.
 CARRIED_OUT_S = 10.0
 
 
 async def status(call: WebCall) -> Response:
     found = await in_thread_of(call.sandbox, call.service.status)
-    if call.sandbox:  # how much others ask is none of its business
+    if call.sandbox:  # the numbers of other sandboxes' requests are the operator's alone
         return JSONResponse({key: found[key] for key in ("started", "uptime", "until", "remaining") if key in found})
     return JSONResponse(found)
 
@@ -70,8 +70,10 @@ async def request(call: WebCall) -> Response:
 
 async def own_request(call: WebCall, number: int) -> ApprovalRequest:
     """
+    A request that the caller may see.
+
     Raises:
-        WebProblem: there is none, or it is another sandbox's.
+        WebProblem: there is no such request, or it is another sandbox's.
     """
     found = await in_thread_of(call.sandbox, call.service.queue.get, number) if number < 2**63 else None
     if found is None or (call.sandbox and found.sandbox != call.sandbox):
@@ -113,11 +115,10 @@ async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, a
                      everywhere: bool = False, profile: str | None = None,
                      hunks: list[int] | None = None) -> Resolution:
     """
-    Decide one request. If that lets a file be written, wait until it was.
+    Decide one request. If it is about a file, wait until the file is written, CARRIED_OUT_S seconds at most.
 
     Raises:
-        WebProblem: there is no such request; somebody else was first; or the host isn't any more what it was asked
-            against.
+        WebProblem: there is no such request, it was decided before, or the file was changed after it (status 409).
     """
     queue = parts.service.queue
     if number >= 2**63 or await in_thread(queue.get, number) is None:
@@ -141,8 +142,10 @@ async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, a
 
 async def _carried_out(parts: WebParts, resolution: Resolution, number: int | None) -> None:
     """
+    Wait until the approved files are written, that of request *number* or by None all.
+
     Raises:
-        WebProblem: the host isn't any more what the request was made against.
+        WebProblem: a file on the host was changed after the request.
     """
     for each in resolution.decided:
         if "filesystem" == each.category and "due" == each.stage and number in (each.id, None):
@@ -179,22 +182,22 @@ def effect_of(fields: Mapping[str, Any]) -> Effect:
 
 def project_in(fields: Mapping[str, Any]) -> str | None:
     """
-    The project in which a rule holds: "" for everywhere, None where the caller says nothing of it.
+    The project in which a rule holds: "" for all projects, None if the field is missing.
 
     Raises:
-        WebProblem: it is no absolute path.
+        WebProblem: the field is no absolute path.
     """
     if fields.get("project") is None:
         return None
     found = bodies.text(fields, "project", most=4096)
     if found and not found.startswith("/"):
-        raise bad("project: the absolute path of a project, or nothing for everywhere")
+        raise bad("project: the absolute path of a project, or nothing for all projects")
     return found
 
 
 def rules_were_changed(call: WebCall, action: str, decision: str, **metadata: Any) -> None:
     """
-    Have what the operator has changed recorded, and viewers told.
+    Record a change by the operator, and send the new rules to viewers.
     """
     call.service.changed(call.operator.by, action, decision, **metadata)
     call.parts.feed.rules_changed()
@@ -247,7 +250,7 @@ async def propose(call: WebCall) -> Response:
 
 def _said(call: WebCall) -> dict[str, str]:
     """
-    What every call that asks says.
+    The fields that every call for a request has.
     """
     return {"reason": bodies.text(call.fields, "reason", ""), "sandbox": call.sandbox,
             "asker": bodies.text(call.fields, "asker", "")}
@@ -277,12 +280,12 @@ async def runs(call: WebCall) -> Response:
 async def run(call: WebCall) -> Response:
     wait, number = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT), call.id
     found: ApprovalRequest | None = await own_request(call, number)
-    if wait:  # no thread waits for a person, or for a command
+    if wait:  # on the event loop: no thread blocks on a person or a command
         found = await call.parts.feed.wait(number, wait, is_over, call.sandbox)
-    if found is not None and found.replaced_by:  # whoever asked has that one run, elsewhere
+    if found is not None and found.replaced_by:  # a person has approved the command in another profile
         number = found.replaced_by
         found = await call.parts.feed.wait(number, wait, is_over, call.sandbox)
-    # The queue is told of its end a moment before its output is whole.
+    # The request is finished a moment before the run has its exit code.
     rest = 1.0 if wait and found is not None and is_over(found) else 0.0
     return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, number, rest))
 
@@ -307,9 +310,9 @@ async def sync_git(call: WebCall) -> Response:
 async def _synced(call: WebCall, sync: Callable[[str, str, str], SyncOutcome]) -> Response:
     said = _said(call)
     sandbox = call.sandbox or bodies.text(call.fields, "sandbox", most=100)
-    # A sandbox stops its own git as long as it likes, so no other one may have to wait for that.
+    # A sandbox can make its own git take as long as it likes, so it gets one thread alone.
     if call.sandbox and call.sandbox in call.parts.syncing:
-        raise WebProblem(429, "busy", "what this sandbox has changed is being looked at already", retry_after=1)
+        raise WebProblem(429, "busy", "another call is reading this sandbox's changes already", retry_after=1)
     own = {call.sandbox} - {""}
     call.parts.syncing.update(own)
     try:
@@ -357,7 +360,7 @@ async def program_token(call: WebCall) -> Response:
     return JSONResponse({"token": token}, 201)
 
 
-#: By the name of the route. `live` is a WebSocket: see live.py.
+#: By the name of the route. The WebSocket `live` is in live.py.
 HANDLERS: Mapping[str, Handler] = {
     "status": status, "requests": requests, "ask": ask, "request": request, "request_detail": request_detail,
     "approve": approve, "deny": deny, "bulk": bulk, "rules": rules, "add_rule": add_rule, "remove_rule": remove_rule,

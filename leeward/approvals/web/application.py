@@ -1,5 +1,5 @@
 """
-The app: every route of the two tables, behind the gate.
+The app: the routes of both tables (`routes.ROUTES`, `pages.PAGES`) behind the gate.
 
 Runs in:   the operator's program that decides. One app answers all of its listeners: the operator's socket and the
            sandboxes' bridges, which identify the caller, and TCP, where the gate identifies the caller.
@@ -25,19 +25,19 @@ from leeward.approvals.web.gate import WebGate
 from leeward.approvals.web.live import live
 from leeward.approvals.web.openapi import openapi
 
-#: Routes that may bring a file's content along.
+#: Routes whose body may have a file's content.
 WITH_CONTENT = ("ask",)
 
 
 def application(service: ApprovalService, access: PageAccess | None = None, feed: LiveFeed | None = None) -> Starlette:
     """
     Args:
-        service: what decides.
+        service: to serve.
         access: sessions, links and tokens; None for new ones.
-        feed: who looks on; None for a new one. `LiveFeed.shut_down` tells them of the end.
+        feed: of viewers; None for a new one.
 
     Returns:
-        The app; its `state.parts` has what was given or made.
+        The app; its `state.parts` is the WebParts.
     """
     parts = WebParts(service, access or PageAccess(), feed or LiveFeed(service.queue))
     service.subscribe_output(parts.feed.output)

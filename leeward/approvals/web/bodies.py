@@ -1,5 +1,5 @@
 """
-Reads the body of a call: bounded in bytes and time, and of the types that its route takes.
+Reads the body of a call within bounds of bytes and time, and checks the types of its fields.
 
 Runs in:   the operator's program that decides.
 Trust:     none. Any bytes give a value or WebProblem.
@@ -18,13 +18,13 @@ from starlette.requests import ClientDisconnect, Request
 
 from leeward.approvals.web.problems import WebProblem, too_large
 
-#: Bytes of a body, at most: of most calls, and of one that brings a file's content.
+#: Bytes of a body, at most: of most calls, and of one with a file's content.
 MOST_BODY, MOST_CONTENT_BODY = 1 << 16, 24 << 20
 
-#: Bytes of bodies that are being read for one caller, at most.
+#: Bytes of the bodies that are being read for one caller, at most.
 MOST_HELD = 64 << 20
 
-#: Seconds until a body has to be there.
+#: Seconds until a body has to be complete.
 BODY_S = 30.0
 
 #: Fields of a form, at most.
@@ -37,7 +37,7 @@ def bad(message: str) -> WebProblem:
 
 class BodyReader:
     """
-    Bodies, of which each caller has so many bytes at once. On one event loop.
+    Reads bodies, with MOST_HELD bytes at once for each caller. For one event loop.
     """
 
     def __init__(self) -> None:
@@ -45,8 +45,11 @@ class BodyReader:
 
     async def read(self, request: Request, caller: str, most: int) -> bytes:
         """
+        The body of a call.
+
         Raises:
-            WebProblem: too large, too slow, or too much of this caller at once.
+            WebProblem: the body is larger than *most* bytes, takes longer than BODY_S, is cut off, or the caller sends
+                too many bytes at once.
         """
         said = request.headers.get("content-length", "0")
         if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
@@ -63,7 +66,7 @@ class BodyReader:
                         raise WebProblem(429, "busy", "too much is being sent at once", retry_after=1)
                     pieces.append(piece)
         except TimeoutError:
-            raise WebProblem(408, "too_slow", f"a body is there within {BODY_S:g} seconds") from None
+            raise WebProblem(408, "too_slow", f"a body has to be complete within {BODY_S:g} seconds") from None
         except ClientDisconnect:
             raise bad("a body that was cut off") from None
         finally:
@@ -75,17 +78,17 @@ class BodyReader:
 
 def json_fields(body: bytes) -> dict[str, Any]:
     """
-    The object that *body* is; an empty one of no body.
+    The JSON object in *body*; {} for an empty body.
 
     Raises:
-        WebProblem: it is none.
+        WebProblem: *body* isn't a JSON object in UTF-8.
     """
     if not body:
         return {}
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
         if b"\\u" in body:
-            json.dumps(value, ensure_ascii=False).encode()  # no half of a pair
+            json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate
     except (ValueError, RecursionError):
         raise bad("a body is one object of JSON in UTF-8") from None
     if not isinstance(value, dict):
@@ -99,22 +102,24 @@ def _no_constant(name: str) -> Any:
 
 def form_fields(body: bytes) -> dict[str, Any]:
     """
-    The fields of a form of a page; of several of one name, the last.
+    The fields of a page's form; of several with one name the last.
 
     Raises:
-        WebProblem: it is none.
+        WebProblem: *body* isn't an encoded form, or has more than MOST_FIELDS fields.
     """
     try:
         return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, strict_parsing=bool(body),
                               max_num_fields=MOST_FIELDS, errors="strict"))
     except ValueError:
-        raise bad("a form that no page of ours sends") from None
+        raise bad("this isn't a form of the page") from None
 
 
 def text(fields: Mapping[str, Any], name: str, default: str | None = None, most: int = 70000) -> str:
     """
+    The text in a field.
+
     Raises:
-        WebProblem: it isn't there and has no default, is no text or is too long.
+        WebProblem: the field is missing without a default, is no text, or has more than *most* characters.
     """
     value = fields.get(name, default)
     if not isinstance(value, str):
@@ -127,8 +132,10 @@ def text(fields: Mapping[str, Any], name: str, default: str | None = None, most:
 def number(fields: Mapping[str, Any], name: str, default: float | None = None, *, least: float = 0,
            most: float = 2**53) -> float:
     """
+    The number in a field.
+
     Raises:
-        WebProblem: it isn't there and has no default, is no number or out of bounds.
+        WebProblem: the field is missing without a default, is no number, or isn't between *least* and *most*.
     """
     value = fields.get(name, default)
     if isinstance(value, str):  # of a query or a form
@@ -144,8 +151,10 @@ def number(fields: Mapping[str, Any], name: str, default: float | None = None, *
 def whole(fields: Mapping[str, Any], name: str, default: int | None = None, *, least: int = 0,
           most: int = 2**53) -> int:
     """
+    The whole number in a field.
+
     Raises:
-        WebProblem: it isn't there and has no default, is no whole number or out of bounds.
+        WebProblem: as for `number`, or the number isn't whole.
     """
     value = number(fields, name, default, least=least, most=most)
     if value != int(value):
@@ -155,8 +164,10 @@ def whole(fields: Mapping[str, Any], name: str, default: int | None = None, *, l
 
 def switch(fields: Mapping[str, Any], name: str, default: bool | None = None) -> bool:
     """
+    The boolean in a field.
+
     Raises:
-        WebProblem: it isn't there and has no default, or is neither true nor false.
+        WebProblem: the field is missing without a default, or is neither true nor false.
     """
     value = fields.get(name, default)
     if isinstance(value, str) and value in ("true", "false"):  # of a form
@@ -168,10 +179,10 @@ def switch(fields: Mapping[str, Any], name: str, default: bool | None = None) ->
 
 def numbers(fields: Mapping[str, Any], name: str, most: int) -> list[int] | None:
     """
-    A list of whole numbers; None where there is none.
+    The list of whole numbers in a field; None if it is missing.
 
     Raises:
-        WebProblem: it is no such list, or too long.
+        WebProblem: the field is no such list, or has more than *most* numbers.
     """
     value = fields.get(name)
     if value is None:

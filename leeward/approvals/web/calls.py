@@ -1,8 +1,8 @@
 """
-One call: its caller, its body, and the answer to it if it fails.
+One call: the caller's rights, the body, and the answer if the call fails.
 
 Runs in:   the operator's program that decides, on its event loop.
-Holds:     each route goes through `answered`, which is made from the route's row: a sandbox can call only routes that
+Holds:     each route goes through `answered`, with the mark of the route's row: a sandbox can call only the routes that
            are marked for it, and a change by a browser needs the session's CSRF token.
 """
 
@@ -55,10 +55,10 @@ class WebCall:
     """
     Attributes:
         parts: what all routes share.
-        request: as it came.
-        credential: who calls; None only where nobody has to be anybody.
-        session: of a browser.
-        fields: the object or form that it brings along.
+        request: of Starlette.
+        credential: the caller; None only on routes for anyone.
+        session: of a browser; None for other callers.
+        fields: of the body's object or form.
     """
 
     parts: WebParts
@@ -74,15 +74,17 @@ class WebCall:
     @property
     def sandbox(self) -> str:
         """
-        Which sandbox calls; "" for the operator.
+        The id of the sandbox that calls; "" for the operator.
         """
         return self.credential.sandbox if isinstance(self.credential, AskingSandbox) else ""
 
     @property
     def operator(self) -> Operator:
         """
+        The operator as the caller.
+
         Raises:
-            WebProblem: it is none. The route's row has said so before.
+            WebProblem: the caller is a sandbox; `answered` has refused that before on routes that need the operator.
         """
         if not isinstance(self.credential, Operator):
             raise forbidden("a sandbox asks, and doesn't decide")
@@ -99,14 +101,14 @@ Handler = Callable[[WebCall], Awaitable[Response]]
 def answered(parts: WebParts, handler: Handler, *, who: str, content: bool = False,
              page: bool = False) -> Callable[[Request], Awaitable[Response]]:
     """
-    What answers a route.
+    The endpoint of a route: checks the caller and the body, and calls the handler.
 
     Args:
         parts: what all routes share.
         handler: of the route.
-        who: "operator"; "asks" for sandboxes as well; "anyone" without a credential, too.
-        content: it may bring a file's content along.
-        page: it answers a browser: without a session it leads to the page that says how to log in.
+        who: who may call it: "operator"; "asks" for sandboxes as well; "anyone" also without a credential.
+        content: whether the body may have a file's content.
+        page: whether it is a page for a browser: without a session the answer redirects to /login.
     """
     async def answer(request: Request) -> Response:
         caller = ""
@@ -149,7 +151,7 @@ async def _fields(parts: WebParts, request: Request, caller: str, most: int) -> 
     if "application/x-www-form-urlencoded" == kind:
         return form_fields(body)
     if body and kind != "application/json":
-        # Another site's form can send text/plain without being asked.
+        # A form of another site can send text/plain without a preflight request.
         raise WebProblem(415, "bad_request", "a body is application/json")
     return json_fields(body) if len(body) <= MOST_BODY else await in_thread_of(caller, json_fields, body)
 

@@ -1,9 +1,9 @@
 """
-Colours of syntax for a diff: comments, strings, numbers and words of languages, in linear time.
+Syntax highlighting for a diff: comments, strings, numbers and keywords, in linear time.
 
 Runs in:   the operator's program that decides; pure.
-Trust:     none in the text. Its author can make a highlighter slow whose regular expressions backtrack, and so block
-           the whole program; see decision 0087. A mistake of this one is only a wrong colour.
+Trust:     none in the text. A hostile text makes regular expressions that backtrack slow, which would block the whole
+           program; see decision 0087. A mistake here gives only a wrong colour.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-#: Characters of a text that gets colours, at most.
+#: Characters of a text that is highlighted, at most.
 MOST_COLOURED = 400_000
 
 _HASH = ("py", "sh", "bash", "zsh", "toml", "yaml", "yml", "rb", "pl", "cfg", "ini", "conf", "nix", "r", "jl", "mk",
@@ -21,7 +21,7 @@ _SLASHES = ("js", "mjs", "cjs", "ts", "tsx", "jsx", "c", "h", "cc", "cpp", "hpp"
 _DASHES = ("sql", "lua", "hs", "elm")
 _OTHERS = ("json", "html", "xml", "svg")
 
-#: Words of several languages together.
+#: Keywords of several languages together.
 _WORDS = frozenset(re.split(" ", (
     "abstract and as assert async await begin bool break case catch char class const continue def default defer del "
     "delete do done double elif else end enum esac except export extends extern False false fi final finally float fn "
@@ -31,7 +31,7 @@ _WORDS = frozenset(re.split(" ", (
     "typedef typeof undefined union unsafe unsigned use using var void volatile where while with yield "
     "SELECT FROM WHERE INSERT UPDATE DELETE CREATE TABLE DROP JOIN ON AND OR NOT NULL INTO VALUES SET")))
 
-#: Possessive: no character is looked at twice.
+#: With possessive quantifiers, so that no character is matched twice.
 _TOKEN = re.compile(r"""
     (?P<string>"(?:[^"\\\n]|\\.)*+"?+|'(?:[^'\\\n]|\\.)*+'?+|`(?:[^`\\\n]|\\.)*+`?+)
     | (?P<word>[^\W\d]\w*+)
@@ -44,8 +44,7 @@ Colours = list[list[tuple[str, str]]]
 
 def comments_of(path: str) -> tuple[str, str, str] | None:
     """
-    What begins a comment to the end of the line, and what begins and ends a longer one; None for no language that is
-    known.
+    The mark of a comment up to the end of the line, and the marks around a longer one; None for an unknown language.
     """
     name = posixpath.basename(path).lower()
     kind = name.rpartition(".")[2]
@@ -62,15 +61,15 @@ def comments_of(path: str) -> tuple[str, str, str] | None:
 
 def coloured(text: str, path: str) -> Colours | None:
     """
-    The lines of *text*, each in pieces with "" or a colour: "c" a comment, "s" a string, "k" a word of the language,
-    "n" a number. None where it gets none.
+    The lines of *text*, each as pieces with their colours: "c" for a comment, "s" a string, "k" a keyword, "n" a
+    number, "" other text. None for an unknown language, or more than MOST_COLOURED characters.
     """
     marks = comments_of(path)
     if marks is None or len(text) > MOST_COLOURED:
         return None
     lines: Colours = [[]]
     at, (line, begin, end) = 0, marks
-    begun, of = 0, ""  # of a run of one kind, which is cut out once: added piece by piece it would be copied each time
+    begun, of = 0, ""  # the start and colour of a run, which is copied as a whole
     while at < len(text):
         if begin and text.startswith(begin, at):
             stop = text.find(end, at + len(begin))

@@ -1,8 +1,8 @@
 """
-Connections over TCP, which anybody on this host may open: a bounded number at once, and silent ones are closed.
+Connections over TCP, which any user of the host can open: a bounded number at once, and silent ones are closed.
 
 Runs in:   the operator's program that decides, on its event loop.
-Leaves:    another user of the host who holds all of them open can prevent the page from being loaded; the operator's
+Leaves:    another user of the host who keeps MOST_CONNECTIONS open prevents the page from being loaded. The operator's
            socket isn't affected.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Connections at once, and seconds until the head of the first request is there.
+#: Connections at once, and seconds until the head of the first request has to be complete.
 MOST_CONNECTIONS, HEAD_S = 256, 10.0
 
 
 class BoundedConnection(H11Protocol):
     """
-    HTTP for one of MOST_CONNECTIONS; any other is closed before a byte of it is read.
+    HTTP. A connection beyond MOST_CONNECTIONS is closed before a byte of it is read.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -33,7 +33,7 @@ class BoundedConnection(H11Protocol):
         self._deadline = self.loop.call_later(HEAD_S, self._late)
 
     def _late(self) -> None:
-        if getattr(self, "cycle", None) is None:  # there is one since its first request
+        if getattr(self, "cycle", None) is None:  # h11_impl sets it at the first request
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:

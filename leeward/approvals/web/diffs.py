@@ -1,5 +1,5 @@
 """
-A change of a file as rows for two columns or one: the old lines, the new lines, and the differences within lines.
+A change of a file as rows for two columns or one, with the differences within lines.
 
 Runs in:   the operator's program that decides; pure.
 Trust:     none in the texts.
@@ -16,7 +16,7 @@ from markupsafe import Markup
 from leeward.approvals.web.colours import Colours, coloured
 from leeward.approvals.web.marking import marked
 
-#: Lines around a change; rows that are drawn, and characters of one line: at most.
+#: Lines of context around a change; rows that are drawn, and characters of a line: at most.
 CONTEXT, MOST_LINES, MOST_WIDTH = 3, 3000, 1000
 
 
@@ -27,8 +27,8 @@ class DiffRow:
 
     Attributes:
         kind: "same", "changed", "removed" or "added".
-        old: the number of the line, and the line as HTML; None where there is none.
-        new: likewise.
+        old: the number of the old line, from 1, and the line as HTML; None if there is none.
+        new: the same for the new line.
     """
 
     kind: str
@@ -39,13 +39,13 @@ class DiffRow:
 @dataclass(frozen=True, slots=True)
 class DiffHunk:
     """
-    One change with the lines around it.
+    One hunk with the lines around it.
 
     Attributes:
         index: of the hunk, by which it is approved.
-        head: which lines, as a unified diff says it.
+        head: the numbers of the lines, as in a unified diff.
         rows: for two columns.
-        left_out: rows that aren't drawn.
+        left_out: the number of rows that aren't drawn.
     """
 
     index: int
@@ -56,7 +56,7 @@ class DiffHunk:
     @property
     def unified(self) -> list[tuple[str, int | None, int | None, Markup]]:
         """
-        For one column: "same", "removed" or "added", the numbers, the line.
+        The rows for one column: "same", "removed" or "added", the old and the new number, the line.
         """
         found = list[tuple[str, int | None, int | None, Markup]]()
         added = list[tuple[str, int | None, int | None, Markup]]()
@@ -74,10 +74,12 @@ class DiffHunk:
 
 def hunks_of(before: str, after: str, path: str, hunks: Sequence[Mapping[str, Any]]) -> list[DiffHunk]:
     """
+    The hunks of a change, for drawing.
+
     Args:
-        before: the text that the host has.
-        after: what it is to be.
-        path: by its ending the colours are chosen.
+        before: the text of the old file.
+        after: the text of the new file.
+        path: the language for highlighting is chosen by its ending.
         hunks: each with `old_start` and `new_start`, from 1, and the lines `old` and `new`.
     """
     old, new = _Lines(before, path), _Lines(after, path)
@@ -123,7 +125,7 @@ def _changed(old: _Lines, new: _Lines, removed: range, added: range, most: int) 
 
 def _differs(old: str, new: str) -> tuple[int, int]:
     """
-    How many characters two lines have in common at their beginning, and at their end.
+    The numbers of characters that two lines share at the beginning and at the end; 0, 0 if that is too little to mark.
     """
     first, most = 0, min(len(old), len(new), MOST_WIDTH)
     while first < most and old[first] == new[first]:
@@ -131,7 +133,7 @@ def _differs(old: str, new: str) -> tuple[int, int]:
     last = 0
     while last < most - first and old[len(old) - 1 - last] == new[len(new) - 1 - last]:
         last += 1
-    # Two lines that have little in common are simply two lines.
+    # If the lines share less than a third, no difference within them is marked.
     return (first, last) if (first + last) * 3 >= max(len(old), len(new), 1) else (0, 0)
 
 
@@ -150,7 +152,8 @@ class _Lines:
 
     def drawn(self, at: int, first: int = 0, last: int = 0) -> Markup:
         """
-        A line as HTML; between *first* and *last* characters from its ends it differs, unless both are 0.
+        A line as HTML. The part after the first *first* and before the last *last* characters is marked as different,
+        unless both are 0.
         """
         text = self.text(at)
         parts = [(text, "")] if self._colours is None or at >= len(self._colours) else self._colours[at]
@@ -160,7 +163,7 @@ class _Lines:
 
 def _drawn(parts: Sequence[tuple[str, str]], start: int, stop: int) -> list[Markup]:
     """
-    Parts with their colours; what lies between *start* and *stop* is told apart.
+    Parts with their colours as HTML; the characters between *start* and *stop* are marked as different.
     """
     found, at = list[Markup](), 0
     for text, colour in parts:

@@ -1,9 +1,9 @@
 """
-Draws pages from templates.
+Renders pages from templates.
 
-Runs in:   the operator's program that decides; pure but for the templates, which are read once.
-Trust:     none in values. Whatever a template prints is escaped, and characters that aren't seen are named, also in
-           attributes, unless the template says `exact` (the value of a form's field, which comes back as it is).
+Runs in:   the operator's program that decides; pure except for the templates, which are read once.
+Trust:     none in values. All that a template prints is escaped, and invisible characters are replaced by their names,
+           also in attributes. The filter `exact`, for values of form fields, only escapes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from leeward.approvals.web.marking import MOST_SHOWN, marked, plain
 def draw(template: str, values: Mapping[str, Any], status: int = 200,
          headers: Mapping[str, str] | None = None) -> HTMLResponse:
     """
-    A page.
+    A page as an answer.
     """
     return HTMLResponse(drawn(template, values), status, headers)
 
 
 def drawn(template: str, values: Mapping[str, Any]) -> str:
     """
-    A template's text, as HTML.
+    A page as HTML.
     """
     return _environment().get_template(template).render(values)
 
@@ -59,7 +59,7 @@ def _short(text: str, most: int = MOST_SHOWN) -> Markup:
 
 def _moment(seconds: float) -> str:
     """
-    For `datetime` of the element `time`.
+    The value of `datetime` for the element `time`.
     """
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
 

@@ -1,10 +1,10 @@
 """
-Notifies viewers, and calls that wait, of decisions about requests.
+Notifies viewers, and calls that wait, of new requests and decisions.
 
 Runs in:   the operator's program that decides. The queue calls it in the thread that decided; viewers and waiting calls
-           are on an event loop, to which each notice is passed.
-Holds:     no viewer delays others. A viewer may have MOST_WAITING messages that it hasn't taken; with one more it is
-           dropped, and connects anew.
+           are on an event loop, to which each message is passed.
+Holds:     no viewer delays others. A viewer with more than MOST_WAITING messages that it hasn't taken is dropped, and
+           has to connect again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leeward.approvals.web.rows import request_row, rules_row
 from leeward.approvals.web.threads import in_thread_of
 from leeward.errors import Busy
 
-#: Messages that a viewer hasn't taken; viewers; calls of one caller that wait: at most.
+#: At most: messages that a viewer hasn't taken; viewers; waiting calls of one caller.
 MOST_WAITING, MOST_VIEWERS, MOST_WAITERS = 512, 64, 128
 
 #: Bytes of a command's output in one message.
@@ -32,10 +32,10 @@ MOST_OUTPUT = 8192
 
 class LiveViewer:
     """
-    Who looks on, on the event loop on which it was made.
+    The queue of messages for one WebSocket, on the event loop on which it was made.
 
     Attributes:
-        dropped: it didn't take its messages, or the feed is over.
+        dropped: whether it was dropped, since it didn't take its messages or its loop is closed.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class LiveViewer:
 
     def put(self, message: str, may_miss: bool = False) -> None:
         """
-        From any thread.
+        Queue a message. From any thread.
 
         Args:
-            message: as JSON.
-            may_miss: it is left out while half of what may wait waits.
+            message: JSON.
+            may_miss: leave the message out if half of MOST_WAITING messages wait.
         """
         try:
             self._loop.call_soon_threadsafe(self._put, message, may_miss)
@@ -68,7 +68,7 @@ class LiveViewer:
 
     async def take(self) -> list[str]:
         """
-        What has come since, once something has; nothing if it was dropped.
+        Wait for messages, and take all that are there; [] if the viewer was dropped.
         """
         await self._ready.wait()
         self._ready.clear()
@@ -79,8 +79,10 @@ class LiveViewer:
 
 class LiveFeed:
     """
+    All viewers, and all calls that wait for a request.
+
     Args:
-        queue: whose requests.
+        queue: of the requests.
     """
 
     def __init__(self, queue: ApprovalQueue) -> None:
@@ -88,12 +90,12 @@ class LiveFeed:
         self._viewers: set[LiveViewer] = set()
         self._waiters: defaultdict[int, list[_Waiter]] = defaultdict(list)
         self._waiting: defaultdict[str, int] = defaultdict(int)
-        self._end = queue.subscribe(self._told)
+        self._end = queue.subscribe(self._request_changed)
 
     def close(self) -> None:
         self._end()
 
-    def _told(self, request: ApprovalRequest) -> None:
+    def _request_changed(self, request: ApprovalRequest) -> None:
         kind = "request" if "pending" == request.status else "resolve"
         with self._lock:
             waiters, watched = list(self._waiters.get(request.id, ())), bool(self._viewers)
@@ -104,7 +106,7 @@ class LiveFeed:
 
     def send(self, message: dict[str, Any], may_miss: bool = False) -> None:
         """
-        To each viewer, from any thread.
+        Send a message to each viewer. From any thread.
         """
         text = json.dumps(message)
         with self._lock:
@@ -113,7 +115,7 @@ class LiveFeed:
 
     def output(self, number: int, stream: str, data: bytes) -> None:
         """
-        What a command has written. Who looks on too slowly misses some of it.
+        Send output of a command to each viewer. A slow viewer misses some of it.
         """
         with self._lock:
             watched = bool(self._viewers)
@@ -126,18 +128,20 @@ class LiveFeed:
 
     def shut_down(self, reason: str) -> None:
         """
-        Tell viewers that nobody decides any more; their connections end.
+        Send `shutdown` to each viewer, after which its connection ends.
         """
         self.send({"type": "shutdown", "reason": reason})
 
     def look(self) -> LiveViewer:
         """
+        Add a viewer; `leave` removes it.
+
         Raises:
-            Busy: there are too many.
+            Busy: there are MOST_VIEWERS already.
         """
         with self._lock:
             if len(self._viewers) >= MOST_VIEWERS:
-                raise Busy(f"{MOST_VIEWERS} look on already")
+                raise Busy(f"there are {MOST_VIEWERS} viewers already")
             viewer = LiveViewer()
             self._viewers.add(viewer)
         return viewer
@@ -149,16 +153,19 @@ class LiveFeed:
     async def wait(self, number: int, timeout: float, is_done: Callable[[ApprovalRequest], bool],
                    caller: str = "") -> ApprovalRequest | None:
         """
-        A request once *is_done* says so, or as it is after *timeout* seconds.
+        Wait until *is_done* is true of a request, *timeout* seconds at most.
 
         Args:
-            number: its id.
+            number: the request's id.
             timeout: seconds.
-            is_done: pure.
-            caller: of whose calls so many may wait.
+            is_done: a pure function.
+            caller: the sandbox's id; "" for the operator.
+
+        Returns:
+            The request at that time; None if there is none.
 
         Raises:
-            Busy: too many of its calls wait.
+            Busy: MOST_WAITERS calls of this caller wait already.
         """
         if self._waiting[caller] >= MOST_WAITERS:
             raise Busy(f"{MOST_WAITERS} calls wait already", 1.0)
@@ -197,7 +204,7 @@ class _Waiter:
         try:
             self._loop.call_soon_threadsafe(self._set, request)
         except RuntimeError:
-            pass  # its loop is closed, and nobody waits
+            pass  # its loop is closed, so no call waits
 
     def _set(self, request: ApprovalRequest) -> None:
         self._last = request
@@ -205,7 +212,7 @@ class _Waiter:
 
     async def next(self, timeout: float) -> ApprovalRequest | None:
         """
-        What was told next; None if nothing was in *timeout* seconds.
+        The request of the next notice; None after *timeout* seconds without one.
         """
         try:
             async with asyncio.timeout(timeout):

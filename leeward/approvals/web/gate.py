@@ -1,9 +1,9 @@
 """
-Identifies the caller of a call over TCP, before any other code sees it, and sets the security headers of each answer.
+Identifies the caller of a call over TCP before any other code runs, and sets the security headers of each answer.
 
 Runs in:   the operator's program that decides, around the app.
-Trust:     none in a head. The program's own listeners give a credential with the connection, and none of these checks
-           is made; a scope without a credential is TCP.
+Trust:     none in a head. A scope with a credential comes from the operator's socket or a bridge and isn't checked
+           here; a scope without one comes from TCP.
 Against:   a page of somebody else in the operator's browser (Host: DNS rebinding; Origin and Sec-Fetch-Site: forged
            forms and WebSockets; the headers of answers: frames, scripts, sniffed types), and other users of the host,
            who can connect, but have neither session nor token.
@@ -23,7 +23,7 @@ from leeward.approvals.credentials import SCOPE_KEY, Operator
 from leeward.approvals.web.access import BrowserSession, PageAccess
 from leeward.approvals.web.problems import WebProblem, forbidden
 
-#: Where the browser's session is in the scope; None of a program with a token.
+#: The key of the browser's session in the scope; its value is None for other callers.
 SESSION_KEY = "leeward.session"
 
 #: Methods that change nothing.
@@ -51,15 +51,17 @@ HEADERS = {
 
 def cookie_name(port: int) -> str:
     """
-    Cookies of a host go to all of its ports, so two programs need two names.
+    The name of the session's cookie. A browser sends the cookies of a host to all its ports, so the name has the port.
     """
     return f"leeward_{port}"
 
 
 class WebGate:
     """
+    The middleware around the app.
+
     Args:
-        app: what is behind it.
+        app: the application behind it.
         access: sessions and tokens.
     """
 
@@ -90,10 +92,10 @@ class WebGate:
 
     def _admit(self, scope: Scope) -> None:
         """
-        Give the scope a credential, if it has a session or a token.
+        Give the scope a credential if its headers have a valid session or token.
 
         Raises:
-            WebProblem: it comes from elsewhere, or by another name.
+            WebProblem: the peer isn't on this host, or the Host, the Origin or the size of the head is wrong.
         """
         port = _port(scope)
         headers = Headers(scope=scope)
@@ -125,10 +127,10 @@ class WebGate:
 
 def _port(scope: Scope) -> int:
     """
-    Of the listener.
+    The port of the listener.
 
     Raises:
-        WebProblem: it isn't loopback.
+        WebProblem: the listener or the peer isn't on loopback.
     """
     server, client = scope.get("server"), scope.get("client")
     if server is None or client is None or not _is_loopback(server[0]) or not _is_loopback(client[0]):
@@ -145,14 +147,14 @@ def _is_loopback(address: str) -> bool:
 
 def _check_origin(scope: Scope, headers: Headers, own: str) -> None:
     """
-    A cookie comes with whatever a browser sends here, also for a page of somebody else's.
+    Check that a call with a cookie comes from a page of this app: a browser sends it for other sites' pages too.
 
     Raises:
-        WebProblem: a change, or a WebSocket, that isn't of a page of ours.
+        WebProblem: the call is a change or a WebSocket of another site, or embeds a page in one.
     """
     site, origins = headers.get("sec-fetch-site"), headers.getlist("origin")
     if "http" == scope["type"] and scope["method"] in SAFE:
-        # A link of somebody else's may lead here; no frame, script or image of theirs.
+        # A link of another site may lead here, but it may not load a frame, script or image from here.
         leads = "navigate" == headers.get("sec-fetch-mode") and "document" == headers.get("sec-fetch-dest")
         if site in ("cross-site", "same-site") and not leads:
             raise forbidden("this is for pages of its own")

@@ -1,12 +1,11 @@
 """
-The WebSocket: a viewer gets new requests and decisions, and may decide.
+The WebSocket: a viewer gets new requests and decisions, and can decide.
 
 Runs in:   the operator's program that decides, on its event loop.
 Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
            "behind", the connection ends.
 Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere": false, "csrf": "..."}`. A
-           browser has to send the session's CSRF token; a program that has a token or comes by the operator's socket
-           has none.
+           browser has to send the session's CSRF token; a program with a token or on the operator's socket has none.
 Bounds:    a received message has 64 KiB at most. A viewer that doesn't read its messages is dropped: see feed.py.
 """
 
@@ -33,13 +32,13 @@ from leeward.errors import LeewardError
 #: Requests of the first message.
 FIRST = 100
 
-#: Characters of a message that comes, at most.
+#: Characters of a received message, at most.
 MOST_MESSAGE = 65536
 
-#: Seconds that one message may take until the connection has it.
+#: Seconds that sending a message may take.
 SEND_S = 10.0
 
-#: Seconds after which a session is looked at again, and a connection without a message is tried.
+#: Seconds without a message after which the session is checked again.
 LOOK_S = 30.0
 
 
@@ -65,7 +64,7 @@ async def live(parts: WebParts, socket: WebSocket) -> None:
             await _receive(parts, socket, credential)
             tasks.cancel_scope.cancel()
     except* (WebSocketDisconnect, TimeoutError, RuntimeError, OSError):
-        pass  # who looked has left
+        pass  # the viewer has left
     finally:
         parts.feed.leave(viewer)
 
@@ -102,7 +101,7 @@ async def _send(parts: WebParts, socket: WebSocket, viewer: LiveViewer, scope: a
 
 
 def _error(code: str) -> dict[str, Any]:
-    said = {"behind": "messages came faster than they were taken; connect anew",
+    said = {"behind": "messages came faster than they were taken; connect again",
             "unauthorized": "the session is over"}
     return {"type": "error", "error": code, "detail": said[code]}
 
@@ -123,10 +122,10 @@ async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> 
 
 def message_fields(text: object) -> dict[str, Any]:
     """
-    The object that a message is.
+    The JSON object of a message.
 
     Raises:
-        WebProblem: it is none.
+        WebProblem: the message isn't one, or is too long.
     """
     if not isinstance(text, str) or len(text) > MOST_MESSAGE:
         raise bad(f"a message is one object of JSON with {MOST_MESSAGE} characters at most")

@@ -20,7 +20,7 @@ MOST_SHOWN, MOST_FULL = 4000, 1 << 20
 #: Combining characters on one letter that are shown as such, at most.
 MOST_COMBINED = 3
 
-#: What a text without any of these is shown as it is.
+#: A text without a match is shown unchanged.
 _SUSPECT = re.compile(r"[^\t\n -~\u00a1-\u00ac\u00ae-\u024f\u0391-\u03c9\u0410-\u044f\u2010-\u2027\u2190-\u21ff]")
 
 _SHORT = {"\r": "CR", "\x00": "NUL", "\x1b": "ESC", "\x7f": "DEL", "\u00a0": "NBSP", "\u200b": "ZWSP", "\u200d": "ZWJ",
@@ -31,7 +31,7 @@ _SHORT = {"\r": "CR", "\x00": "NUL", "\x1b": "ESC", "\x7f": "DEL", "\u00a0": "NB
 
 def pieces(text: str) -> list[tuple[str, str]]:
     """
-    *text* in pieces: each as it is with "", or one character that isn't seen, with its name.
+    *text* in pieces: visible text with "", or one invisible character with its name.
     """
     if not _SUSPECT.search(text):
         return [(text, "")] if text else []
@@ -50,18 +50,18 @@ def pieces(text: str) -> list[tuple[str, str]]:
 
 def plain(text: str) -> str:
     """
-    *text* with the name of each such character in its place, for attributes and titles.
+    *text* with the names of invisible characters in their places, for attributes and titles.
     """
     return "".join(f"[{name}]" if name else piece for piece, name in pieces(text))
 
 
 def marked(text: str, most: int | None = None) -> Markup:
     """
-    *text* escaped, with a mark in the place of each such character.
+    *text* escaped, with a mark in the place of each invisible character.
 
     Args:
-        text: a stranger's.
-        most: characters; what is beyond is left out, and a mark says how many there are.
+        text: not trusted.
+        most: characters that are shown; a mark has the number of the rest. None for all.
     """
     rest = 0
     if most is not None and len(text) > most:

@@ -1,7 +1,7 @@
 """
-The description of REST for programs, made from the table of routes.
+The OpenAPI description of REST, made from the table of routes.
 
-Runs in:   the operator's program that decides; pure but for its handler.
+Runs in:   the operator's program that decides; pure except for the handler.
 Source:    spec.openapis.org/oas/v3.1.0
 """
 
@@ -27,7 +27,7 @@ _EFFECT = {"type": "string", "enum": ["allow", "deny"]}
 _COMMAND = {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]}
 _SAID = {"reason": _TEXT, "asker": _TEXT}
 
-#: The fields of bodies by the route's name; a name with a star has to be there.
+#: The fields of bodies by the route's name; those with a star are required.
 BODIES: Mapping[str, Mapping[str, Any]] = {
     "ask": {"category*": _CATEGORY, "action": _TEXT, "host": _TEXT, "port": _WHOLE, "path": _TEXT, "content": _TEXT,
             "old": _TEXT, "new": _TEXT, "command": _COMMAND, "branch": _TEXT, "description": _TEXT, **_SAID},
@@ -65,7 +65,7 @@ ERRORS = {"400": "what was sent can't be done; the message says why", "401": "no
 
 def document() -> dict[str, Any]:
     """
-    The description, as JSON has it.
+    The description, for JSON.
     """
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -107,6 +107,6 @@ def _operation(route: ServiceRoute) -> dict[str, Any]:
 
 async def openapi(call: WebCall) -> Response:
     """
-    The description.
+    Answers with the description.
     """
     return JSONResponse(document())

@@ -1,5 +1,5 @@
 """
-The page: what each tab shows, and what its forms do without a script.
+The handlers of the page: its tabs, and its forms, which work without a script.
 
 Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
 Trust:     none in the texts: see drawing.py. A form names its request, and the content under an id never changes, so a
@@ -33,7 +33,7 @@ from leeward.approvals.web.rows import rules_row, subject_title
 from leeward.approvals.web.threads import in_slow_thread, in_thread
 from leeward.errors import LeewardError
 
-#: Requests that one list is made of, at most, before rows of one sandbox collapse.
+#: Requests of one list, at most, before rows of one sandbox are collapsed.
 MOST_LISTED = 100
 
 PAGES = (
@@ -54,7 +54,7 @@ PAGES = (
     ServiceRoute("static_file", "GET", "/static/{name}", "A style, a script, an icon."),
 )
 
-#: Of PAGES, those for which nobody has to be anybody.
+#: The routes of PAGES that need no credential.
 FOR_ANYONE = ("login_page", "static_file")
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -62,7 +62,7 @@ _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "im
 
 async def common(call: WebCall, tab: str) -> dict[str, Any]:
     """
-    What every page shows.
+    The values that every page shows.
     """
     status = await in_thread(call.service.status)
     return {"tab": tab, "session": call.session, "counts": status["pending_by_category"],
@@ -109,7 +109,7 @@ async def request_page(call: WebCall) -> Response:
 
 async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
     """
-    What the page shows of one request.
+    The values that a page shows of one request.
     """
     is_full = "full" in call.request.query_params
     detail, why = dict[str, Any](), ""
@@ -156,7 +156,7 @@ def _rule_of(request: ApprovalRequest) -> dict[str, str]:
 
 def _flat(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
-    What a request says about itself, but remarks, which stand elsewhere.
+    The metadata of a request as texts, without `remarks`, which the page shows elsewhere.
     """
     return [(str(name), value if isinstance(value, str) else str(value))
             for name, value in list(metadata.items())[:50] if "remarks" != name and value not in ("", None)]
@@ -262,13 +262,13 @@ async def history_page(call: WebCall) -> Response:
 
 async def login_page(call: WebCall) -> Response:
     token = call.request.query_params.get("token", "")
-    # A look ahead (HEAD) uses no link up.
+    # HEAD, by which a program may look ahead, doesn't use the link up.
     cookie = call.parts.access.log_in(token) if token and "GET" == call.request.method else None
     if cookie is None:
         return draw("login.html", {"tab": "", "session": None, "is_used": bool(token), "is_in": False},
                     403 if token else 200)
     made = draw("login.html", {"tab": "", "session": None, "is_used": False, "is_in": True})
-    # No Max-Age: it goes when the browser does. Not Secure: there is no TLS on loopback.
+    # Without Max-Age the cookie ends with the browser. Not Secure, since there is no TLS on loopback.
     made.set_cookie(cookie_name(call.request.scope["server"][1]), cookie, httponly=True, samesite="strict", path="/")
     return made
 

@@ -11,20 +11,20 @@ from typing import Any
 
 from leeward.errors import BadRequest, Busy, DaemonError, EditError, LeewardError, ShuttingDown, Stale, Unsupported
 
-#: Seconds after which a caller may try again, where nobody knows better.
+#: The default of Retry-After, in seconds.
 TRY_AGAIN = 5
 
 
 class WebProblem(LeewardError):
     """
-    A call that isn't done.
+    A call that is refused.
 
     Args:
         status: of HTTP.
         code: a word for programs.
         message: for people.
-        retry_after: seconds; None where trying again changes nothing.
-        more: for JSON, beside the code and the message.
+        retry_after: seconds; None if trying again changes nothing.
+        more: further fields of the JSON object.
     """
 
     def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None,
@@ -63,7 +63,7 @@ def too_large(most: int) -> WebProblem:
 
 def problem_of(error: LeewardError) -> WebProblem:
     """
-    The answer to a caller for *error*. For an unexpected error it has no details.
+    The answer to a caller for *error*; without details for an unexpected one.
     """
     match error:
         case WebProblem():

@@ -1,8 +1,8 @@
 """
-Requests, rules and decisions as JSON has them.
+Requests, rules and decisions as objects for JSON.
 
 Runs in:   the operator's program that decides; pure.
-Trust:     none in the texts, which are bounded and hostile: the code that shows them escapes them.
+Trust:     none in the texts. They are bounded, and the code that shows them escapes them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from leeward.approvals.subjects import (
     SandboxAction,
 )
 
-#: Characters of a text in a list, at most; a request by itself has all of it.
+#: Characters of a text in a list, at most; a single request has the whole text.
 MOST_SHORT = 2000
 
-#: Requests of one answer about a decision, at most; the others are counted.
+#: Requests in the answer to a decision, at most; the others are counted.
 MOST_DECIDED = 200
 
 
 def subject_row(subject: RuleSubject) -> dict[str, Any]:
     """
-    What rules decide by.
+    The fields of a subject.
     """
     match subject:
         case Endpoint(host=host, port=port):
@@ -52,7 +52,7 @@ def subject_row(subject: RuleSubject) -> dict[str, Any]:
 
 def subject_title(subject: RuleSubject) -> str:
     """
-    What it is about, in one text.
+    A subject as one line for people.
     """
     match subject:
         case Endpoint(host=host, port=port):
@@ -67,14 +67,14 @@ def subject_title(subject: RuleSubject) -> str:
 
 
 def _quoted(argument: str) -> str:
-    # As a person reads it: arguments that end elsewhere than their blanks are marked.
+    # Arguments with blanks are quoted, so that a person sees where each one ends.
     plain = argument and not any(letter.isspace() or letter in "'\"\\" for letter in argument)
     return _sayable(argument) if plain else json.dumps(argument, ensure_ascii=False)
 
 
 def _sayable(text: str) -> str:
     """
-    Without surrogates: a name whose bytes are no UTF-8 has them.
+    *text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some.
     """
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -85,7 +85,7 @@ def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, An
 
     Args:
         request: of the queue.
-        whole: with all of its texts; else they are cut, and `cut` says which.
+        whole: with whole texts; else long ones are cut or left out, and `cut` has their names.
     """
     row: dict[str, Any] = {
         "id": request.id, "category": request.category, "action": request.action,
@@ -116,7 +116,7 @@ def rule_row(rule: ApprovalRule) -> dict[str, Any]:
 
 def rules_row(rules: RuleSet) -> dict[str, Any]:
     """
-    Rules in the order in which they are asked, and modes.
+    Rules in the order in which they are compared, and modes.
     """
     return {"forbidden": [rule_row(rule) for rule in rules.forbidden],
             "endpoints": [host.text for host in rules.endpoints],
@@ -127,7 +127,7 @@ def rules_row(rules: RuleSet) -> dict[str, Any]:
 
 def resolution_row(resolution: Resolution) -> dict[str, Any]:
     """
-    What a decision has done.
+    The result of a decision.
     """
     return {"decided": [request_row(each, whole=False) for each in resolution.decided[:MOST_DECIDED]],
             "decided_count": len(resolution.decided),

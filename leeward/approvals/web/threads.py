@@ -1,9 +1,9 @@
 """
-Calls that wait for a disk or for the daemon, in threads: the event loop never does.
+Runs calls that block on a disk, the daemon or a sandbox in threads, so that the event loop never blocks.
 
 Runs in:   the operator's program that decides.
-Bounds:    decisions have threads of their own, which calls that wait for a sandbox can't use up. Sandboxes' calls have
-           their own as well, and so have calls that wait for programs in a sandbox, which may take minutes.
+Bounds:    four separate pools: decisions, the operator's slow calls, sandboxes' calls, and calls that wait for programs
+           in a sandbox, which may take minutes. So slow calls can't take the threads of decisions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, anyio.Capacity
 
 
 def _limiter(kind: int, threads: int) -> anyio.CapacityLimiter:
-    # One belongs to an event loop.
+    # A limiter belongs to one event loop.
     of_loop = _limiters.setdefault(asyncio.get_running_loop(), {})
     if kind not in of_loop:
         of_loop[kind] = anyio.CapacityLimiter(threads)
@@ -36,7 +36,7 @@ def _limiter(kind: int, threads: int) -> anyio.CapacityLimiter:
 
 async def in_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args, **named: Arguments.kwargs) -> Answer:
     """
-    What *call* returns or raises: of the queue, which waits for a disk.
+    Run a call of the queue, which may block on the disk; returns or raises what *call* does.
     """
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(0, QUICK))
 
@@ -44,7 +44,7 @@ async def in_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args
 async def in_thread_of(sandbox: str, call: Callable[Arguments, Answer], /, *given: Arguments.args,
                        **named: Arguments.kwargs) -> Answer:
     """
-    As `in_thread`, but for a sandbox in a thread of those that sandboxes have.
+    As `in_thread`, but for a sandbox in the threads of sandboxes' calls.
     """
     kind, threads = (2, SANDBOXES) if sandbox else (0, QUICK)
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(kind, threads))
@@ -53,10 +53,10 @@ async def in_thread_of(sandbox: str, call: Callable[Arguments, Answer], /, *give
 async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], /, *given: Arguments.args,
                          **named: Arguments.kwargs) -> Answer:
     """
-    What *call* returns or raises: one that may wait for the daemon.
+    Run a call that may block on the daemon; returns or raises what *call* does.
 
     Args:
-        sandbox: which calls; "" for the operator.
+        sandbox: the id of the calling sandbox; "" for the operator.
         call: the function.
         given: its arguments.
         named: its arguments.
@@ -68,6 +68,6 @@ async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], /, *gi
 async def in_long_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args,
                          **named: Arguments.kwargs) -> Answer:
     """
-    What *call* returns or raises: one that waits for programs in a sandbox, as long as these like.
+    Run a call that waits for programs in a sandbox, without a bound of time; returns or raises what *call* does.
     """
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(3, LONG))

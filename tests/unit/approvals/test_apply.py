@@ -349,3 +349,21 @@ def test_a_file_in_the_middle_of_a_path_is_not_read(folder: Path, project: Proje
     assert FileState("file", stat.S_IMODE((folder / "huge").stat().st_mode)) == project.state("huge")
     with pytest.raises(BadRequest, match="isn't there"):
         delete_order("huge/x", project.state("huge/x"))
+
+
+def test_reading_a_file_that_grows_meanwhile_ends_at_the_bound(folder: Path, project: Project,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    growing, read = folder / "growing", os.read
+    growing.write_bytes(b"x")
+
+    def read_and_append(fd: int, size: int) -> bytes:
+        with growing.open("ab") as file:
+            file.write(b"x" * 1000)
+        return read(fd, size)
+
+    monkeypatch.setattr("leeward.approvals.apply.MOST_CONTENT", 10_000)
+    monkeypatch.setattr("leeward.approvals.apply.os.read", read_and_append)
+
+    assert ("file", "") == (project.state("growing").type, project.state("growing").sha256)
+    with pytest.raises(BadRequest, match="10000 bytes"):
+        project.content("growing")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leeward.approvals.apply import Project
-from leeward.approvals.asking import asked, config_request, package_requests, project_of
+from leeward.approvals.asking import config_request, package_requests, parse_request, project_of
 from leeward.approvals.files import unpacked
 from leeward.approvals.requests import checked
 from leeward.approvals.subjects import ProjectPath
@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 def test_a_file_is_asked_for_with_its_project(project: Project) -> None:
     fields = {"category": "filesystem", "action": "edit", "path": "./x/../file", "old": "two", "new": "three"}
-    new = asked(fields, project, "box")
+    new = parse_request(fields, project, "box")
 
     assert ProjectPath("file") == new.subject
     assert new.payload is not None
@@ -37,7 +37,7 @@ def test_metadata_of_the_sandbox_is_kept_apart_from_the_services(project: Projec
     fields = {"category": "filesystem", "action": "write", "path": "new", "content": "x",
               "metadata": {"project": "/etc", "remarks": []}}
 
-    new = asked(fields, project)
+    new = parse_request(fields, project)
 
     assert project.path == project_of(new.metadata)
     assert {"project": "/etc", "remarks": []} == new.metadata["said"]
@@ -63,12 +63,12 @@ def test_metadata_of_the_sandbox_is_kept_apart_from_the_services(project: Projec
 ])
 def test_a_malformed_request_is_refused(project: Project, fields: dict[str, Any]) -> None:
     with pytest.raises((BadRequest, EditError)):
-        asked(fields, project)
+        parse_request(fields, project)
 
 
 def test_without_a_project_there_is_no_file() -> None:
     with pytest.raises(BadRequest, match="no project"):
-        asked({"category": "filesystem", "action": "write", "path": "x", "content": ""}, None)
+        parse_request({"category": "filesystem", "action": "write", "path": "x", "content": ""}, None)
 
 
 def test_every_package_is_a_request_with_a_command_of_its_own() -> None:

@@ -31,6 +31,7 @@ class PlayedDaemon:
     def __init__(self) -> None:
         self.asks, self.answers = list[EgressAsk](), list[tuple[int, bool, str]]()
         self.is_away = False
+        self.lost = 0  # answers whose connection breaks
 
     def client(self, **options: Any) -> PlayedDaemon:
         return self
@@ -50,6 +51,9 @@ class PlayedDaemon:
         return found
 
     def answer_egress_ask(self, ask: int, allow: bool, message: str = "") -> bool:
+        if self.lost:
+            self.lost -= 1
+            raise DaemonAway("the connection was lost")
         self.answers.append((ask, allow, message))
         return True
 
@@ -134,3 +138,25 @@ def test_a_daemon_that_is_away_is_asked_again(daemon: PlayedDaemon, queue: Appro
 
     assert 1 == len(queue.pending())
     poll_until(lambda: not desk.trouble, "trouble that is over")
+
+
+def test_an_answer_whose_connection_was_lost_is_sent_again(daemon: PlayedDaemon, queue: ApprovalQueue,
+                                                           desk: EgressDesk) -> None:
+    queue.add_rule("network(a.example)", "deny")
+    daemon.lost = 1
+    daemon.asks.append(ASK)
+
+    assert [(1, False, "Blocked by rule")] == answered(daemon, 1)
+
+
+def test_an_unexpected_error_does_not_end_the_listening(daemon: PlayedDaemon, queue: ApprovalQueue, desk: EgressDesk,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(ask: EgressAsk, project: str = "") -> None:
+        raise RuntimeError("unexpected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asks, "ask_request", failing)
+        daemon.asks.append(ASK)
+        poll_until(lambda: "RuntimeError: unexpected" == desk.trouble, "trouble")
+
+    poll_until(queue.pending, "a request")

@@ -16,7 +16,7 @@ import pytest
 from kit.waiting import poll_until
 from leeward.approvals import carrying
 from leeward.approvals.apply import Project
-from leeward.approvals.asking import asked, command_request, config_request, in_project
+from leeward.approvals.asking import command_request, config_request, in_project, parse_request
 from leeward.approvals.carrying import OrderCarrier
 from leeward.approvals.orders import command_order, pack_order, push_order
 from leeward.approvals.projects import OpenProjects
@@ -134,7 +134,7 @@ def test_files_are_written_in_the_order_of_their_requests(stand: Stand) -> None:
 
     carrier = stand.carrier(note)
     fields = [{"category": "filesystem", "action": "write", "path": f"f{place}", "content": "x"} for place in range(5)]
-    numbers = [stand.queue.submit(asked(each, stand.project)).id for each in fields]
+    numbers = [stand.queue.submit(parse_request(each, stand.project)).id for each in fields]
     stand.queue.decide(numbers, True, "cli")
     for number in numbers:
         stand.stage(number, "applied")
@@ -148,7 +148,8 @@ def test_a_project_that_is_gone_fails_that_request(stand: Stand) -> None:
     carrier = stand.carrier()
     (stand.folder / "other").mkdir()
     other = Project(str(stand.folder / "other"))
-    new = in_project(asked({"category": "filesystem", "action": "write", "path": "f", "content": "x"}, other), other)
+    fields = {"category": "filesystem", "action": "write", "path": "f", "content": "x"}
+    new = in_project(parse_request(fields, other), other)
     number = stand.queue.submit(new).id
     other.close()
     (stand.folder / "other").rmdir()

@@ -53,7 +53,7 @@ def test_a_bad_line_is_shown_as_bad(record: Path) -> None:
 
     shown = said("show").splitlines()
     assert 6 == len(shown)
-    assert "BAD line 3, in audit.jsonl: it is no line of a record" == shown[3]
+    assert "BAD line 3, in audit.jsonl: it isn't a line of a record" == shown[3]
     assert shown[2].startswith("BAD line 4: ")
     assert "bad" in json.loads(said("show", "--json").splitlines()[3])
 
@@ -64,10 +64,10 @@ def test_verify_names_the_first_line_that_doesnt_fit(record: Path, capsys: pytes
     lines = record.read_bytes().splitlines(keepends=True)
     record.write_bytes(b"".join(lines[:3] + lines[4:]))
     assert 1 == app(["audit", "verify", "--folder", str(record.parent)])
-    assert "line 4, in audit.jsonl: it says that it is line 5, and line 4 is to come\n" == capsys.readouterr().out
+    assert "line 4, in audit.jsonl: its number is 5, but line 4 should follow\n" == capsys.readouterr().out
     record.write_bytes(b"".join(lines[:4]))
     assert 1 == app(["audit", "verify"])
-    assert "the head names line 6, and the record ends with line 4\n" == capsys.readouterr().out
+    assert "the head names line 6, but the record ends with line 4\n" == capsys.readouterr().out
 
 
 def test_without_a_record(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

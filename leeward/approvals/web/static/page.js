@@ -1,6 +1,6 @@
-// The page works without this: it adds keys, live updates, notifications and countdowns.
+// Adds keys, live updates, notifications and countdowns to the page, which works without this script.
 //
-// Nothing of a request is written into the page by this script as HTML but what the server has drawn and escaped.
+// The script writes no part of a request as HTML, except what the server has rendered and escaped.
 "use strict";
 
 (() => {
@@ -60,7 +60,7 @@
 
   let listTimer = 0;
   function refreshList() {
-    // A flood of messages makes a look every 150 ms and no more.
+    // Many messages in succession cause one refresh each 150 ms.
     if (listTimer) return;
     listTimer = setTimeout(async () => {
       try {
@@ -112,7 +112,7 @@
 
   let outputTimer = 0;
   function moreOutput(id) {
-    // The server draws it, since it marks what isn't seen; a command that writes much makes one look in 700 ms.
+    // The server renders the output, since it marks invisible characters; at most once in 700 ms.
     if (outputTimer || !article() || article().dataset.id !== id) return;
     outputTimer = setTimeout(async () => {
       outputTimer = 0;
@@ -162,7 +162,7 @@
   async function decide(answer, fields = {}) {
     const shown = article();
     if (!shown || shown.dataset.status !== "pending" || isDeciding) return;
-    // What has only just come under the keys is looked at first.
+    // A key that was meant for the request before doesn't decide about one that was just shown.
     if (performance.now() - shownAt < 350) { say("Look at it first"); return; }
     const approved = answer === "approve" || answer === "always-allow" || answer === "hunks";
     if (answer.startsWith("always")) {
@@ -279,7 +279,7 @@
   function notify(request) {
     if (!wanted() || !document.hidden || Date.now() - notifiedAt < 3000) return;
     notifiedAt = Date.now();
-    // No text of a sandbox: the system shows it as it likes.
+    // Without any text of a sandbox, since the system shows the body unescaped.
     const told = new Notification("A request waits", { body: `${request.category}, number ${request.id}`, tag: "leeward", icon: "/static/icon.svg" });
     told.onclick = () => { window.focus(); location.assign(`/queue/${request.id}`); };
   }

@@ -130,7 +130,7 @@ def test_a_page_says_that_its_request_is_stale_decided_or_gone(window: tuple[Tes
     client, _ = window
     request = service.write("a", "1\n")
     (tmp_path / "project" / "a").write_text("2\n")
-    assert "refused as stale" in client.get(f"/queue/{request.id}").text
+    assert "An approval will fail" in client.get(f"/queue/{request.id}").text
     service.queue.decide([request.id], False, "cli")
     shown = client.get(f"/queue/{request.id}").text
     assert "command line" in shown
