@@ -1,7 +1,8 @@
 """
-Where apt gets packages from: hosts and folders of its lists of sources.
+The hosts and folders in apt's lists of sources.
 
-Runs in:   the caller's program. It reads /etc/apt, or what the user has in its place; apt itself reads it in a sandbox.
+Runs in:   the caller's program, which reads /etc/apt or the user's folder in its place. In the sandbox apt reads the
+           same lists.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _LINE = re.compile(r"deb(?:-src)?\s+(?:\[[^]]*\]\s+)?(\S+)")
 @dataclass(frozen=True, slots=True)
 class AptSources:
     """
+    The sources of packages.
+
     Attributes:
-        etc: the folder that is as /etc/apt.
+        etc: a folder with the layout of /etc/apt.
         hosts: names, each with its port.
         folders: of the host, with packages (`file:`).
     """
@@ -35,6 +38,8 @@ class AptSources:
 
 def apt_sources(etc: str) -> AptSources:
     """
+    Read the lists of sources below *etc*, a folder with the layout of /etc/apt.
+
     Raises:
         Unsupported: there are no sources, or none that a sandbox can reach.
     """
@@ -77,7 +82,7 @@ def _of_lines(text: str) -> Iterator[str]:
 
 def _of_stanzas(text: str) -> Iterator[str]:
     """
-    The field URIs of deb822, whose value goes on in lines that begin with a blank.
+    The URIs of enabled stanzas in the format deb822, where a value continues in lines that begin with a blank.
     """
     for stanza in re.split(r"\n\s*\n", text):
         fields, name = dict[str, str](), ""

@@ -1,8 +1,9 @@
 """
-What the keys of settings and definitions may be: one table of keys, one check for each kind of value.
+Checks of the values in settings and definitions, one for each kind of value.
 
 Runs in:   anywhere; pure.
-Trust:     none. A value comes out as it is used, or SettingsError names the file, the key and what it must be.
+Trust:     none. A check returns the value in the form in which it is used, or SettingsError names the file, the key and
+           what the value must be.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"  # compiled where a file has such a 
 _DURATION = r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)"
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
-#: Raises ValueError with what a value must be.
+#: Returns the value in its form; raises ValueError with what it must be.
 Check = Callable[[Any], Any]
 Keys = Mapping[str, "Check | Keys"]
 
@@ -36,7 +37,7 @@ def text(value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError("must have no half of a character") from None
+        raise ValueError("must be valid Unicode") from None
     return value
 
 
@@ -64,7 +65,7 @@ def array(check: Check) -> Check:
 
 def one_or_more(check: Check) -> Check:
     """
-    A text alone is an array of it.
+    A check of an array, for which a single text stands as well.
     """
     return lambda value: array(check)([value] if isinstance(value, str) else value)
 
@@ -118,14 +119,14 @@ def variables(value: Any) -> dict[str, str]:
         raise ValueError(f"must be a table of at most {MAX_ITEMS} texts")
     for name, each in value.items():
         if not re.fullmatch(_VARIABLE, name):
-            raise ValueError(f"{name!a:.60} is no name of a variable")
+            raise ValueError(f"{name!a:.60} isn't the name of a variable")
         text(each)
     return dict(value)
 
 
 def inside(value: Any) -> str:
     """
-    An absolute path inside, as it is meant; "" for none.
+    An absolute path in the sandbox, in normal form; "" for none.
     """
     path = text(value)
     if path and (not path.startswith("/") or path == "/" or path.startswith("//") or path.endswith("/")
@@ -136,10 +137,16 @@ def inside(value: Any) -> str:
 
 def check_table(table: Mapping[str, Any], keys: Keys, file: str, place: str = "") -> dict[str, Any]:
     """
-    *table* with its values as they are used.
+    *table* with its values checked, in the form in which they are used.
+
+    Args:
+        table: from TOML.
+        keys: the known keys.
+        file: the path of the table's file, for errors.
+        place: the key of *table* itself, as in "network"; "" for the whole file.
 
     Raises:
-        SettingsError: a key that isn't known, with the nearest that is, or a value that can't be.
+        SettingsError: a key isn't known (the error has the nearest known one), or a value fails its check.
     """
     found: dict[str, Any] = {}
     for name, value in table.items():
@@ -160,7 +167,7 @@ def check_table(table: Mapping[str, Any], keys: Keys, file: str, place: str = ""
 
 
 def _meant(name: str, keys: Keys, place: str) -> str:
-    import difflib  # who makes no mistake doesn't pay for it
+    import difflib  # only for an error
 
     prefix = f"{place}." if place else ""
     near = difflib.get_close_matches(name[:60], keys, 1)

@@ -1,8 +1,8 @@
 """
 Definitions of agents: the command, and what it needs of the host.
 
-Runs in:   the user's program; pure but for reading the files.
-Trust:     ours are part of the package, and those of a user are that user's own. A project has none.
+Runs in:   the user's program; pure except for reading the files.
+Trust:     full: a definition is part of the package or the user's own. A project can't have one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from leeward.agents.names import is_agent_name
 from leeward.agents.reading import read_user_file
 from leeward.dataclass import dataclass, field
 
-#: Ours, a folder each; and the name of the file in it.
+#: The folder of the package's definitions, each in a folder of its own; and the name of the file there.
 OURS, FILE = os.path.join(os.path.dirname(__file__), "definitions"), "agent.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSecret:
     """
-    A variable whose value the broker puts into requests, so that the agent never has it.
+    An environment variable whose value the broker puts into requests, so that the agent never has it.
 
     Attributes:
-        variable: of the caller's environment; inside it has a placeholder.
-        hosts: names, or "*.NAME" for the sub-domains of one, to which the value goes.
+        variable: its name in the caller's environment; in the sandbox its value is a placeholder.
+        hosts: names, or "*.NAME" for all sub-domains, to which the broker sends the value.
     """
 
     variable: str
@@ -39,11 +39,11 @@ class AgentSecret:
 @dataclass(frozen=True, slots=True)
 class InstallRecipe:
     """
-    How a person gets the agent's program. It is shown, and never run by itself.
+    How a person installs the agent's program. The command is shown, and never run by leeward.
 
     Attributes:
-        command: a line for a shell, "" where there is nothing to install.
-        page: where the program's own documents tell of it.
+        command: a line for a shell; "" if there is nothing to install.
+        page: the URL of the program's own instructions.
     """
 
     command: str = ""
@@ -56,10 +56,10 @@ class AgentHooks:
     Lines for `/bin/sh`, in the order in which they are run.
 
     Attributes:
-        setup_host: on the host, in the project's folder, before there is a sandbox. One that fails aborts the start.
-        setup: in the sandbox, once it is there. One that fails aborts the start.
-        prestart: in the sandbox, right before the agent. One that fails aborts the start.
-        cleanup_host: on the host, whatever became of the rest. One that fails is a warning.
+        setup_host: on the host, in the project's folder, before the sandbox is opened. A failure aborts the start.
+        setup: in the sandbox, after it was opened. A failure aborts the start.
+        prestart: in the sandbox, right before the agent. A failure aborts the start.
+        cleanup_host: on the host, at the end in any case. A failure is a warning.
     """
 
     setup_host: tuple[str, ...] = ()
@@ -77,19 +77,19 @@ class AgentDefinition:
         name: of its folder.
         about: a line for people.
         command: the program and its first arguments. The program is a name, looked up in the caller's PATH, or a path.
-        arguments: further ones, which an argument list of the caller's follows.
+        arguments: further arguments; the caller's follow them.
         hosts: network entries, as in `network.allow`.
-        state: folders of the host's that the agent reads and writes; they are made where they aren't there.
-        staged: files of the host's of which the agent gets a copy at its start; the host's file stays as it is.
-        programs: folders and files of the host's that are shown read-only, where they are there: the program itself.
-        pass_environment: names of variables that go in from the caller's environment. Names that end in "*" stand for
-            all that begin so.
-        environment: variables that are set inside.
-        secrets: variables that the broker keeps, where the caller has them.
-        signed_in: files, or names of variables as "$NAME"; one of them says that the agent has an account.
-        install: how a person gets it.
-        hooks: before those of the settings, and for `cleanup_host` after them.
-        file: where the definition was read.
+        state: folders of the host that the agent reads and writes; made unless they exist.
+        staged: files of the host of which the agent gets a copy at its start.
+        programs: folders and files of the host that are shown read-only if they exist: the program itself.
+        pass_environment: names of variables that the agent gets from the caller's environment; "NAME*" stands for all
+            that begin with NAME.
+        environment: variables that are set in the sandbox.
+        secrets: variables that the broker keeps, if the caller has them.
+        signed_in: files, or names of variables as "$NAME"; if one exists, the agent has an account.
+        install: how a person installs the program.
+        hooks: run before those of the settings, except `cleanup_host`, which is run after them.
+        file: the path of the definition's file.
     """
 
     name: str
@@ -116,7 +116,7 @@ def _secrets(value: Any) -> tuple[AgentSecret, ...]:
     return tuple(AgentSecret(checks.variable(name), hosts(each)) for name, each in value.items())
 
 
-#: Every key of a definition. Paths and hosts are checked once more below.
+#: Every key of a definition. `parse_definition` checks paths and hosts further.
 KEYS: checks.Keys = {
     "about": checks.text, "command": checks.array(checks.filled), "arguments": checks.array(checks.text),
     "hosts": checks.array(checks.text), "state": checks.array(checks.filled), "staged": checks.array(checks.filled),
@@ -129,14 +129,14 @@ KEYS: checks.Keys = {
 
 def load_definition(name: str, config_home: str) -> AgentDefinition:
     """
-    The definition *name*: the user's, else ours.
+    The definition *name*: the user's, else the package's.
 
     Args:
-        name: of an agent, as somebody typed it.
-        config_home: the folder of the user's configuration, as `places.config_home` gives it.
+        name: of an agent, as it was typed.
+        config_home: the folder of the user's configuration, from `places.config_home`.
 
     Raises:
-        SettingsError: there is none, with the nearest that is there, or it can't be read.
+        SettingsError: there is no such definition (the error has the nearest name), or it can't be read.
     """
     if is_agent_name(name):
         for folder in (os.path.join(config_home, "agents"), OURS):
@@ -155,7 +155,7 @@ def load_definition(name: str, config_home: str) -> AgentDefinition:
 
 def definition_names(config_home: str) -> tuple[str, ...]:
     """
-    The names of all definitions, ours and the user's, in order.
+    The names of all definitions, the package's and the user's, sorted.
     """
     found = set()
     for folder in (OURS, os.path.join(config_home, "agents")):
@@ -169,7 +169,7 @@ def definition_names(config_home: str) -> tuple[str, ...]:
 
 def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDefinition:
     """
-    A definition of the table of its file.
+    The definition in the table of a file.
 
     Raises:
         SettingsError: a key is unknown, or a value invalid.
@@ -186,7 +186,7 @@ def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDef
         for host in secret.hosts:
             if any(rule.kind not in ("name", "below") or rule.port
                    for rule in parse_entry(host, file, f"secrets.{secret.variable}")):
-                raise SettingsError(file, f"secrets.{secret.variable}", f"{host!a:.60} is no name of a host",
+                raise SettingsError(file, f"secrets.{secret.variable}", f"{host!a:.60} isn't the name of a host",
                                     'write "api.example.org"')
     found["install"] = InstallRecipe(**found.get("install", {}))
     found["hooks"] = AgentHooks(**found.get("hooks", {}))
@@ -197,7 +197,7 @@ def _check_path(path: str, file: str, key: str) -> None:
     plain = path.removeprefix("~")
     if (not plain.startswith("/") or plain == "/" or plain.endswith("/")
             or any(part in ("", ".", "..") for part in plain[1:].split("/"))):
-        raise SettingsError(file, key, f"{path!a:.120} is no path",
+        raise SettingsError(file, key, f"{path!a:.120} isn't a valid path",
                             'write "~/NAME" or "/NAME", without ".", ".." and a slash at the end')
     if not path.startswith("~/") and plain.split("/")[1] in ("proc", "sys", "dev", "run"):
         raise SettingsError(file, key, f"{path!a:.120} is never shown")

@@ -1,14 +1,13 @@
 """
 Network entries: the hosts that an agent may reach, as settings and definitions name them.
 
-Runs in:   the user's program; pure but for the list of public suffixes.
+Runs in:   the user's program; pure except for the list of public suffixes.
 Trust:     none. A text becomes rules of egress, or SettingsError with the reason and what to write instead.
-Grammar:   HOST[:PORT[,PORT...]], where HOST is a name, "*.NAME", an IPv4 address, a range of such, or an IPv6 address
-           or range in brackets. Case and blanks around the parts don't count. Without a port it is for 80 and 443,
-           where the broker sees to it that HTTP or TLS is spoken; a port that is named is for whatever is spoken.
-
-It is less than the grammar of rules (`spec/egress_rules.py`): no methods, schemes and paths, and no entry that allows
-nearly everything; that is what `--unrestricted-network` is for.
+Grammar:   HOST[:PORT[,PORT...]], where HOST is a name, "*.NAME", an IPv4 address or range, or an IPv6 address or range
+           in brackets. Case and blanks around the parts don't count. Without a port the entry is for 80 and 443, where
+           the broker admits only HTTP and TLS; with a port it is for any protocol.
+Not rules: unlike rules (`spec/egress_rules.py`), entries have no methods, schemes and paths, and none may allow nearly
+           everything, for which there is `--unrestricted-network`.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRul
     The rules of one entry: one for each port, or one without a port.
 
     Args:
-        entry: as it stands in settings.
-        file: where it stands, for errors.
-        key: of it there, as in "network.allow[2]".
+        entry: from settings or a definition.
+        file: the path of its file, for errors.
+        key: its key there, as in "network.allow[2]".
 
     Raises:
-        SettingsError: what is wrong with it, and what to write.
-        Unsupported: it has a "*", and the list of public suffixes isn't installed.
+        SettingsError: the entry isn't valid; the message says why, and what to write.
+        Unsupported: the entry has a "*", and the list of public suffixes isn't installed.
     """
     def wrong(reason: str, cure: str = _FORM) -> SettingsError:
         return SettingsError(file, key, f"{entry!a:.120}: {reason}", cure)
@@ -57,13 +56,13 @@ def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRul
     except InvalidHost as error:
         raise wrong(str(error)) from None
     if "*" == host:
-        raise wrong("every host", _ALL)
+        raise wrong("this is every host", _ALL)
     if "*" in host.removeprefix("*."):
         raise wrong('a "*" stands for whole labels, as the first one, followed by a dot')
     try:
         rules = tuple(parse_rule(f"{host}:{port}" if port else host) for port in ports)
     except PolicyError as error:
-        # The error's own cure, if it has a special one: the general one shows rules, which aren't valid as entries.
+        # Not the error's general cure, whose examples are rules that aren't valid as entries.
         raise wrong(error.reason.partition(": ")[2] or error.reason,
                     error.cure if error.cure and "\"*\"" not in error.cure else _FORM) from None
     _check_width(rules[0], wrong)
@@ -72,7 +71,7 @@ def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRul
 
 def _split(entry: str) -> tuple[str, tuple[int, ...]]:
     """
-    Host and ports; (0,) where none are given.
+    The host and the ports of an entry; (0,) without ports.
     """
     text = entry.strip(" \t")
     if not text:
@@ -110,7 +109,7 @@ def _check_width(rule: EgressRule, wrong: Callable[[str, str], SettingsError]) -
             raise wrong(f"a range of fewer than {least} bits is nearly every address", _ALL)
     if "below" != rule.kind:
         return
-    from leeward.agents.shared_domains import SHARED_DOMAINS  # most entries are names of hosts
+    from leeward.agents.shared_domains import SHARED_DOMAINS  # only for an entry with a "*"
     from leeward.spec.domains import registrable
 
     if registrable(rule.name) is None:
@@ -118,4 +117,4 @@ def _check_width(rule: EgressRule, wrong: Callable[[str, str], SettingsError]) -
                     "name the hosts themselves")
     for domain, reason in SHARED_DOMAINS.items():
         if rule.name == domain or is_below(domain, rule.name):
-            raise wrong(f"{reason}; so it would allow strangers' hosts", "name the hosts themselves")
+            raise wrong(f"{reason}, so the entry would allow hosts of anybody", "name the hosts themselves")

@@ -14,7 +14,7 @@ class SettingsError(BadRequest):
     Settings or a definition that can't be used.
 
     Args:
-        file: their path; "" where there is none.
+        file: the path of the file; "" for none.
         key: as in "network.allow[2]"; "" for the whole file.
         reason: what is wrong.
         cure: what to write instead; may be empty.
@@ -26,14 +26,13 @@ class SettingsError(BadRequest):
         super().__init__(": ".join(place) + (f"; {cure}" if cure else ""))
 
 
-#: Characters that are printable by their category, but invisible: fillers, joiners and a blank pattern.
+#: Characters that are printable by their category but invisible: fillers, joiners and the blank Braille pattern.
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 
 
 def printable(text: str) -> str:
     """
-    *text* in one line of characters that are seen: others are escaped as in a literal of Python's, and so is the
-    backslash.
+    *text* as one line of visible characters. Other characters and the backslash are escaped as in a Python literal.
     """
     return "".join(letter if _seen(letter) else ascii(letter)[1:-1] for letter in text)
 

@@ -2,10 +2,10 @@
 Grants: the settings of a project that widen what its agent may do.
 
 Runs in:   anywhere; pure.
-Rule:      a setting of the project that the user's own file doesn't have, and by which the agent reaches, reads or
-           uses more, or gets instructions, or by which something runs on the host. Hooks inside the sandbox and hidden
-           names widen nothing. A variable does: it can send the agent's account elsewhere (a base URL without TLS, a
-           proxy), or make the agent run a file of the project at its start.
+Rule:      a grant is a setting of the project that isn't in the user's own file, and by which the agent can reach, read
+           or use more, or by which a command runs on the host. Hooks in the sandbox and hidden names are no grants. A
+           variable is one: it can send the agent's credentials elsewhere (a base URL without TLS, a proxy), or make the
+           agent run a file of the project at its start.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Grant:
     One right that a project asks for.
 
     Attributes:
-        kind: what a person reads: a key of KINDS.
-        what: the command, path, host or name itself.
+        kind: a key of KINDS.
+        what: the command, path, host or name.
     """
 
     kind: str
     what: str
 
 
-#: What each kind means, in the order in which they are shown.
+#: The meaning of each kind, in the order in which a person is shown them.
 KINDS: dict[str, str] = {
     "setup_host": "runs on this host, as you, before the start",
     "cleanup_host": "runs on this host, as you, at the end",
@@ -55,10 +55,11 @@ def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[st
     The grants of *merged* beyond *mine*.
 
     Args:
-        mine: of the user's file alone.
-        merged: of both.
-        variables: names of those that the project's file reads.
-        environment: what the project's file sets, as it is written there: a person isn't shown values of variables.
+        mine: the settings of the user's file.
+        merged: the settings of both files.
+        variables: names of the variables that the project's file uses.
+        environment: the variables that the project's file sets, as written there, so that a person is shown no values
+            of the caller's variables.
     """
     found = [Grant(kind, line) for kind, theirs, ours in (
         ("setup_host", merged.hooks.setup_host, mine.hooks.setup_host),

@@ -1,5 +1,5 @@
 """
-A hash without OpenSSL, whose loading takes longer than all that is hashed at an agent's start.
+A hash function without OpenSSL. Loading OpenSSL takes longer than hashing all that an agent's start hashes.
 
 Runs in:   anywhere; pure.
 """
@@ -8,5 +8,5 @@ from __future__ import annotations
 
 try:
     from _blake2 import blake2b as blake2b
-except ImportError:  # builds that have OpenSSL's hashes alone
+except ImportError:  # a Python that was built with OpenSSL's hashes only
     from hashlib import blake2b as blake2b

@@ -1,12 +1,13 @@
 """
-Which of a project's files are hidden from an agent: globs, and the files that they match in a tree.
+Which of a project's files are hidden from an agent: globs, and the matching of paths.
 
-Runs in:   anywhere; pure. `project_tree` looks at the tree.
-Trust:     none in patterns and names. A pattern is matched in a time that no name can make long.
-Globs:     `*` is of one name, `?` one character, `[a-z]` and `[!a-z]` one of them, `**` as a whole name any number of
-           folders, none among them. A pattern without a slash is such a name at any depth; one with a slash begins at
-           the project's folder. A slash at the end is a folder alone. A folder that fits is hidden with all below.
-Order:     a path that matches a pattern of `include`, and everything below it, is shown, whatever `exclude` says.
+Runs in:   anywhere; pure. `project_tree` walks the tree.
+Trust:     none in patterns and names. No name can make matching take exponential time.
+Globs:     `*` matches characters of one name, `?` one character, `[a-z]` and `[!a-z]` one of a set, `**` as a whole
+           name any number of folders, also none. A pattern without a slash matches a name at any depth; one with a
+           slash begins at the project's folder. One with a slash at the end matches only folders. A folder that matches
+           is hidden with everything below it.
+Order:     a path that matches a pattern of `include`, and everything below it, is shown even if `exclude` matches it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from leeward.dataclass import dataclass
 #: Characters of a pattern, and names in it, at most.
 MAX_PATTERN, MAX_NAMES = 1024, 32
 
-#: Names that are hidden in every project, unless `include` shows them.
+#: Patterns of names that are hidden in every project, unless `include` matches them.
 SECRETS = (".env", ".env.*", ".envrc", "*.env")
 
 _SPECIAL = re.compile(r"[*?\[]")
@@ -31,12 +32,12 @@ _SPECIAL = re.compile(r"[*?\[]")
 @dataclass(frozen=True, slots=True)
 class FilePattern:
     """
-    A glob that was read.
+    A parsed glob.
 
     Attributes:
-        text: in the form in which two of them are compared.
-        parts: its names; "**" for any number of folders.
-        folder: it is of folders alone.
+        text: in normal form: equal patterns have equal texts.
+        parts: the globs of its names; "**" for any number of folders.
+        folder: whether it matches only folders.
     """
 
     text: str
@@ -46,35 +47,37 @@ class FilePattern:
     @property
     def literal(self) -> str:
         """
-        The only path that it can match; "" if it can match several.
+        The only path that the pattern can match; "" if it can match several.
         """
         return "" if any(_SPECIAL.search(part) for part in self.parts) else "/".join(self.parts)
 
     @property
     def name(self) -> str:
         """
-        The glob of the name that it matches at any depth; "" if it has folders.
+        The glob of a pattern that matches names at any depth; "" for a pattern with folders.
         """
         return self.parts[1] if len(self.parts) == 2 and "**" == self.parts[0] and "**" != self.parts[1] else ""
 
     def fits(self, names: Sequence[str], folder: bool) -> bool:
         """
-        Whether it matches the path *names* itself; paths below a matching folder aren't considered.
+        Whether the pattern matches the path *names* itself; False for a path below a matching folder.
         """
         return (folder or not self.folder) and len(names) in _reached(self.parts, names)
 
     def may_fit_below(self, names: Sequence[str]) -> bool:
         """
-        Whether it could fit a path below the folder *names*.
+        Whether the pattern could match a path below the folder *names*.
         """
-        # Some of its parts match the folder's names, and further parts are left.
+        # If some leading parts match the folder's names, and further parts remain.
         return any(len(names) in _reached(self.parts[:end], names) for end in range(len(self.parts)))
 
 
 def parse_pattern(text: str) -> FilePattern:
     """
+    Parse a glob.
+
     Raises:
-        ValueError: no pattern of a project's files; what is wrong with it.
+        ValueError: *text* isn't a pattern of a project's files; the message says why.
     """
     if not text or len(text) > MAX_PATTERN:
         raise ValueError(f"a pattern has 1 to {MAX_PATTERN} characters")
@@ -93,10 +96,10 @@ def parse_pattern(text: str) -> FilePattern:
     if any("**" in part and "**" != part for part in parts):
         raise ValueError('"**" stands for whole names alone')
     while parts and "**" == parts[-1]:
-        # All that is in a folder is the folder.
+        # Everything in a folder is the same as the folder.
         parts, folder = parts[:-1], True
     if not parts:
-        raise ValueError("it fits everything")
+        raise ValueError("it matches everything")
     if not anchored:
         parts = ["**", *parts]
     plain = "/".join(parts[1:] if not anchored else parts)
@@ -106,7 +109,7 @@ def parse_pattern(text: str) -> FilePattern:
 
 @functools.lru_cache(maxsize=4096)
 def _name(glob: str) -> re.Pattern[str]:
-    # Its stars are atomic groups since Python 3.9, so that no name is tried in more than one way.
+    # Since Python 3.9 `translate` makes atomic groups of stars, so matching doesn't backtrack.
     return re.compile(translate(glob))
 
 
@@ -128,8 +131,8 @@ def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
 
 def _literal(glob: str) -> str:
     """
-    A text that each name matching the glob contains: the part before its first special character or after its last,
-    whichever is longer.
+    A text that each name matching the glob contains: the part before the first special character or after the last
+    one, whichever is longer.
     """
     if not _SPECIAL.search(glob):
         return glob
@@ -143,8 +146,8 @@ class FileRules:
     Patterns of `exclude` and `include` together.
 
     Attributes:
-        exclude: what is hidden.
-        include: what of it is shown still.
+        exclude: patterns of the hidden files.
+        include: patterns of the files that are shown in spite of `exclude`.
     """
 
     exclude: tuple[FilePattern, ...]
@@ -153,16 +156,15 @@ class FileRules:
     @functools.cached_property
     def last_names(self) -> re.Pattern[str]:
         """
-        What the last name of a path has to match if any pattern matches the path: most files don't, and need no further
-        check.
+        A pattern for the last names of matching paths. Most files don't match it, and need no further check.
         """
         return re.compile("|".join(translate(each.parts[-1]) for each in (*self.exclude, *self.include)) or r"(?!)")
 
     @functools.cached_property
     def literals(self) -> tuple[str, ...]:
         """
-        Texts of which a name that `last_names` matches has at least one; none where a pattern has no such text. A
-        folder's names, joined, are looked through for them much faster than one by one.
+        Texts of which each name that `last_names` matches contains at least one; () if a pattern has no such text. The
+        joined names of a folder are searched for them much faster than name by name.
         """
         found = {_literal(each.parts[-1]) for each in (*self.exclude, *self.include)}
         if "" in found:
@@ -171,20 +173,20 @@ class FileRules:
 
     def excluding(self, names: Sequence[str], folder: bool) -> tuple[FilePattern, ...]:
         """
-        The patterns of `exclude` that fit this path itself.
+        The patterns of `exclude` that match this path itself.
         """
         return tuple(each for each in self.exclude if each.fits(names, folder))
 
     def includes(self, names: Sequence[str], folder: bool) -> bool:
         """
-        Whether a pattern of `include` fits this path itself.
+        Whether a pattern of `include` matches this path itself.
         """
         return any(each.fits(names, folder) for each in self.include)
 
     def hides(self, path: str, folder: bool = False) -> bool:
         """
-        Whether the path, relative to the project, is hidden: it or a folder above it is excluded, and none of these is
-        included.
+        Whether a path, relative to the project, is hidden: the path or a folder above it is excluded, and none of these
+        is included.
         """
         names = path.split("/")
         hidden = False
@@ -210,15 +212,15 @@ class FileRules:
 
 def rules_of(exclude: Sequence[FilePattern], include: Sequence[FilePattern]) -> FileRules:
     """
-    The rules of settings, with ours first.
+    The rules of settings, after those of SECRETS.
     """
     return FileRules((*map(parse_pattern, SECRETS), *exclude), tuple(include))
 
 
 def unfit(rules: FileRules, fitting: Sequence[FilePattern]) -> list[str]:
     """
-    A warning for each pattern of `exclude` that is the settings' own and fitted nothing.
+    A warning for each pattern of the settings' `exclude` that isn't among *fitting*, those that matched a file.
     """
-    ours = {parse_pattern(each).text for each in SECRETS}
-    return [f"files.exclude: {printable(each.text)} fits nothing yet" for each in rules.exclude
-            if each not in fitting and each.text not in ours]
+    builtin = {parse_pattern(each).text for each in SECRETS}
+    return [f"files.exclude: {printable(each.text)} matches nothing yet" for each in rules.exclude
+            if each not in fitting and each.text not in builtin]

@@ -30,14 +30,14 @@ from leeward.errors import Busy, RequestRejected, SandboxOver
 #: Seconds between two checks of the known names; the inverse of the share of time for searches of the whole project;
 #: seconds between two requests for a file that only changes.
 LOOK_S, _SHARE, _AGAIN_S = 0.1, 20, 5.0
-#: Seconds before the first look at the whole project, in which the agent starts.
+#: Seconds before the first search of the whole project, in which the agent starts.
 _FIRST_S = 1.0
-#: Seconds in which neither the tree can be looked at nor names be covered, and then the agent is ended.
+#: Seconds for which searches or covers may fail before the agent is ended.
 _PATIENCE_S = 10.0
 #: Names of one request, and bytes of them: a porter's order holds 64 KiB.
 _MOST, _MOST_BYTES = 256, 32 << 10
 
-#: Device, inode, and when it was changed.
+#: Device, inode and ctime of a file.
 _Identity = tuple[int, int, int]
 
 
@@ -46,18 +46,19 @@ class HidingWatch:
     Covers new names in *box* until `stop`.
 
     Args:
-        box: with a home of its own.
-        project: a descriptor of the folder, which stays the caller's and open.
-        shown: its path.
-        inside: where it is in the sandbox.
-        hidden: names that are hidden from the opening on, relative to the project, each with its device and inode as
-            they were before it.
-        absent: names that are to be hidden and weren't there.
+        box: a sandbox with a home of its own.
+        rules: which names have to be hidden.
+        project: a descriptor of the project's folder; the caller owns it and keeps it open.
+        shown: the project's path, for errors.
+        inside: the path of the project in the sandbox.
+        hidden: names that were hidden when the sandbox was opened, relative to the project, each with the device and
+            inode that it had before.
+        absent: names that have to be hidden and didn't exist then.
         tell: shows a person a line.
-        end: ends the agent, for a reason; called once, in the thread.
+        end: ends the agent for a reason; called at most once, in the thread.
 
     Attributes:
-        covered: names that were covered since.
+        covered: names that were covered by this thread.
     """
 
     def __init__(self, box: Sandbox, rules: FileRules, project: int, shown: str, inside: str,
@@ -66,8 +67,7 @@ class HidingWatch:
         self._box, self._rules, self._project, self._shown, self._inside = box, rules, project, shown, inside
         self._tell, self._end = tell, end
         self._failing: dict[str, float] = {}
-        # With a change time that no file has, so that each is requested once, because it may have been replaced
-        # meanwhile.
+        # With the ctime 0, which no file has, so that each is requested once: it may have been replaced meanwhile.
         self._known: dict[str, _Identity | None] = {path: (*found, 0) for path, found in hidden.items()}
         self._known |= dict.fromkeys(absent)
         self._asked = dict.fromkeys(self._known, 0.0)
@@ -109,10 +109,10 @@ class HidingWatch:
                     whole = time.monotonic() + _SHARE * (time.monotonic() - began)
                 self._cover(names)
         except SandboxOver:
-            pass  # and no program runs in it
+            pass  # no program runs in it any more
         except Exception as error:  # any: the thread ends, so the agent has to end
             if not self._over.is_set():
-                self._end(f"names that come can't be hidden any more: {error}")
+                self._end(f"new names can't be hidden any more: {error}")
 
     def _found(self) -> list[str]:
         try:
@@ -136,7 +136,7 @@ class HidingWatch:
 
     def _warn(self, what: str, line: str) -> None:
         """
-        Show *line*, if it is the first of *what*: an agent could have as many as it likes.
+        Show *line* if it is the first one about *what*, since an agent can cause any number.
         """
         if what not in self._warned:
             self._warned.add(what)
@@ -152,7 +152,7 @@ class HidingWatch:
             if before is None or found[:2] != before[:2]:
                 self.covered.add(path)
             elif now < self._asked.get(path, 0.0) + _AGAIN_S:
-                self._known[path] = before  # checked again
+                self._known[path] = before  # so that the next check requests it
                 continue
             self._asked[path] = now
             new.append(path)
@@ -172,8 +172,8 @@ class HidingWatch:
             self._failing.pop("busy", None)
         except Busy as error:
             self._fails("busy", error)
-            self._warn("busy", f"names that have come are hidden later: {error}")
-            self._known.update(dict.fromkeys(paths))  # as if they didn't exist yet
+            self._warn("busy", f"new names are hidden later: {error}")
+            self._known.update(dict.fromkeys(paths))  # as absent, so that the next check requests them again
         except (RequestRejected, UnicodeError):
             folder = os.path.dirname(paths[0])
             if len(paths) > 1:

@@ -1,10 +1,11 @@
 """
-The registry of running agents: a file for each, and a lock that is its liveness.
+The registry of running agents: for each one a file, and a lock that is held while it runs.
 
 Runs in:   the user's program. The process that starts an agent holds its lock until everything is undone.
-Trust:     the folder is the user's alone; no sandbox is shown it. A file in it that can't be read is named and left.
+Trust:     the folder is the user's alone, and in no sandbox's mounts. A file in it that can't be read is reported and
+           left.
 Stands if: that process, the daemon or both are killed: each step is written into the file before it is taken,
-           and the kernel releases the lock with the process.
+           and the kernel releases the lock when the process ends.
 Theory:    NAME.lock is made and locked first, then NAME.json is written; they are removed in the reverse order. A
            process that opens a lock file then compares it with the file of that name, since the one that it opened may
            have been removed meanwhile.
@@ -27,7 +28,7 @@ from leeward.agents.state_files import own_folder, read_state, write_at_once
 from leeward.dataclass import dataclass, names
 from leeward.errors import BadRequest, Busy, LeewardError
 
-#: Of UndoStep.
+#: The values of `UndoStep.kind`.
 UNDO_KINDS = ("sandbox", "hook")
 
 #: Steps of one instance, and instances whose end is remembered, at most.
@@ -45,7 +46,7 @@ class UndoStep:
     Attributes:
         kind: "sandbox" (destroy the sandbox with the id *what*) or "hook" (run the line *what* on the host, in the
             project's folder).
-        what: as said.
+        what: the sandbox's id, or the hook's line.
     """
 
     kind: str
@@ -58,14 +59,14 @@ class Instance:
     One running agent.
 
     Attributes:
-        name: as `names.instance_name` makes it.
+        name: from `names.instance_name`.
         agent: the definition's name.
-        project: the absolute path of its folder.
+        project: the absolute path of the project's folder.
         pid: of the process that started it.
         started: seconds since the epoch.
-        sandbox: the id; "" until there is one.
+        sandbox: the sandbox's id; "" until it is open.
         hosts: rules of egress, as text.
-        undo: what has to be undone, in the order in which it was done.
+        undo: the steps that have to be undone, in the order in which they were taken.
     """
 
     name: str
@@ -88,17 +89,19 @@ class HeldInstance:
 
     def record(self, instance: Instance) -> None:
         """
-        Put *instance* in the place of what the file says, at once or not at all. Called before each step that has to
-        be undone is taken.
+        Replace the file's content by *instance*, atomically. Called before each step that has to be undone.
+
+        Raises:
+            OSError: the file can't be written.
         """
-        # The sandbox ends with the machine, and a hook doesn't.
+        # After a crash of the machine there is no sandbox to undo, but a hook has to be.
         write_at_once(self._folder, f"{self.instance.name}.json", _encoded(instance),
                       lasting=any("hook" == step.kind for step in instance.undo))
         self.instance = instance
 
     def remove(self) -> None:
         """
-        Everything is undone: the file and the lock go. Its sandbox's id is remembered for `leeward agent logs`.
+        Remove the file and the lock, when everything is undone. The sandbox's id is kept for `leeward agent logs`.
         """
         if self.instance.sandbox:
             with contextlib.suppress(LeewardError, OSError):  # a convenience
@@ -112,7 +115,7 @@ class HeldInstance:
 
     def close(self) -> None:
         """
-        Let go of the lock. What the file says is undone by the next `reap`.
+        Release the lock. The next `reap` undoes the steps in the file.
         """
         if self._lock >= 0:
             os.close(self._lock)
@@ -130,10 +133,10 @@ class InstanceRegistry:
     The running agents of one user.
 
     Args:
-        folder: below the user's state folder, as `places.state_home` gives it; made where it isn't there.
+        folder: from `places.state_home`; made unless it exists.
 
     Raises:
-        Unsupported: others may enter or own the folder.
+        Unsupported: other users can enter the folder, or own it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -146,14 +149,16 @@ class InstanceRegistry:
         Record a new instance, and hold its lock.
 
         Raises:
-            Busy: one of this name is there, or was killed and isn't undone yet: take the next of `names.names_of`.
+            Busy: an instance with this name runs, or was killed and isn't undone yet; the caller tries the next name of
+                `names.names_of`.
+            OSError: the file can't be written.
         """
         lock = self._locked(instance.name, make=True)
-        # A file without a holder is of one that was killed; `reap` has to undo it first.
+        # A file whose lock nobody holds is of a killed instance, which `reap` has to undo first.
         if lock < 0 or os.path.lexists(os.path.join(self._folder, f"{instance.name}.json")):
             if lock >= 0:
                 os.close(lock)
-            raise Busy(f"{instance.name} is there")
+            raise Busy(f"there is an agent {instance.name} already")
         held = HeldInstance(self._folder, lock, instance)
         try:
             held.record(instance)
@@ -164,7 +169,7 @@ class InstanceRegistry:
 
     def running(self) -> list[Instance]:
         """
-        Those whose lock somebody holds, the oldest first.
+        The instances whose lock a process holds, the oldest first.
         """
         found = []
         for name in self._names():
@@ -179,10 +184,11 @@ class InstanceRegistry:
 
     def find(self, text: str) -> Instance:
         """
-        The running instance whose name is *text*, or the only one that begins or ends so, or is of the agent *text*.
+        The running instance with the name *text*, or the only one whose name begins or ends with *text* or whose agent
+        is *text*.
 
         Raises:
-            BadRequest: none, or several.
+            BadRequest: there is none, or there are several.
         """
         running = self.running()
         whole = [each for each in running if each.name == text]
@@ -191,8 +197,9 @@ class InstanceRegistry:
         if 1 == len(found):
             return found[0]
         names = ", ".join(each.name for each in found or running)
-        raise BadRequest(f"{text!a:.120} is {'several of' if found else 'none of'} the agents that run"
-                         + (f": {names}" if names else ", of which there is none"))
+        if not running:
+            raise BadRequest(f"{text!a:.120}: no agent runs")
+        raise BadRequest(f"{text!a:.120} fits {'several' if found else 'none'} of the running agents: {names}")
 
     def sandbox_of(self, text: str) -> str:
         """
@@ -216,8 +223,8 @@ class InstanceRegistry:
 
     def reap(self) -> Iterator[HeldInstance]:
         """
-        Those that nobody holds any more, each with its lock held: carry out `instance.undo` from its end to its
-        beginning, then call `remove`, or `close` where something failed.
+        The instances whose process was killed, each with its lock held by this process. The caller carries out
+        `instance.undo` from the last step to the first, then calls `remove`, or `close` if a step failed.
         """
         for name in self._names():
             lock = self._locked(name)
@@ -228,8 +235,8 @@ class InstanceRegistry:
                 yield HeldInstance(self._folder, lock, instance)
                 continue
             try:
-                # Killed before it did anything; or the machine crashed before the content was on the disk, which
-                # isn't waited for where there are no hooks: then nothing has outlived the crash.
+                # The process was killed before it took any step; or the machine crashed before the content was on the
+                # disk. Only instances with hooks wait for the disk, so there is nothing to undo.
                 if read_state(self._folder, f"{name}.json") == b"":
                     os.unlink(os.path.join(self._folder, f"{name}.json"))
                     del self._complaints[name]
@@ -240,7 +247,7 @@ class InstanceRegistry:
 
     def complaints(self) -> list[str]:
         """
-        Files that couldn't be read, a line for each.
+        A line for each file that can't be read.
         """
         for name in self._names():
             self._read(name)
@@ -253,10 +260,10 @@ class InstanceRegistry:
 
     def _locked(self, name: str, make: bool = False) -> int:
         """
-        A descriptor that holds the lock; -1 where somebody else has it, or there is none.
+        A descriptor that holds the lock; -1 if another process holds it, or there is no such instance.
         """
         path = os.path.join(self._folder, f"{name}.lock")
-        # One that was killed between the removal of its two files, or whose lock somebody removed, has a JSON alone.
+        # A JSON file without a lock file, whose lock was removed, gets a new one.
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT
         if not make and not os.path.lexists(os.path.join(self._folder, f"{name}.json")):
             flags &= ~os.O_CREAT
@@ -282,7 +289,7 @@ class InstanceRegistry:
         try:
             instance = parse_instance(content or b"")
             if instance.name != name:
-                raise ValueError("it is of another name")
+                raise ValueError("it has the name of another agent")
             return instance
         except ValueError as error:
             self._complaints[name] = f"{printable(path)}: can't be read: {printable(str(error))}"
@@ -312,17 +319,17 @@ def _ended(folder: str) -> list[str]:
 
 def parse_instance(content: bytes) -> Instance:
     """
-    What `HeldInstance.record` wrote.
+    The instance that `HeldInstance.record` wrote.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: *content* isn't one; the message says why.
     """
     try:
         table = json.loads(content)
     except RecursionError:
-        raise ValueError("it is deeper than such a file") from None
+        raise ValueError("it is nested too deeply") from None
     if isinstance(table, dict):
-        table.pop("memory", None)  # an earlier leeward's, whose agent may still run
+        table.pop("memory", None)  # of an earlier version, whose agent may still run
     if not isinstance(table, dict) or set(table) != {*names(Instance)}:
         raise ValueError("its keys aren't those of an instance")
     for key, fits in _FORMS.items():

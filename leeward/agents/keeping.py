@@ -3,10 +3,10 @@ Ends a sandbox with the program that has opened it, however that program ends.
 
 Runs in:   the caller's program, in a thread.
 
-Theory of operation. The sandbox is opened with an idle time of some seconds, and one request always waits for it: for
-the end of the agent's process while there is one. A waiting request counts as use. If this program dies, even by
-kill -9, its connections close, the request is withdrawn, and the daemon ends the sandbox IDLE_S later. The request of a
-stopped program (SIGSTOP) goes on waiting, for WAIT_S at most.
+Theory of operation. The sandbox is opened with an idle time of some seconds. While the agent's process runs, a request
+waits for its end, and a waiting request counts as use. If this program dies, even by kill -9, its connections close,
+the request is withdrawn, and the daemon ends the sandbox IDLE_S later. The request of a stopped program (SIGSTOP) goes
+on waiting, for WAIT_S at most.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAIT_S = 900.0
 
 class SandboxHold:
     """
-    Keeps *box* until `stop`. It doesn't open it: that is the caller's first call.
+    Keeps the open sandbox *box* from ending by its idle time, until `stop`.
     """
 
     def __init__(self, box: Sandbox) -> None:
@@ -41,7 +41,7 @@ class SandboxHold:
 
     def watch(self, process: int) -> None:
         """
-        Wait for the process with this number; 0 for none.
+        Wait for the process with the number *process*; 0 for none.
         """
         self._process = process
 
@@ -49,7 +49,7 @@ class SandboxHold:
         self._over.set()
 
     def _keep(self) -> None:
-        with contextlib.suppress(DaemonError):  # it is over; whoever uses it hears that
+        with contextlib.suppress(DaemonError):  # the sandbox has ended, which its user's next call reports
             lifetime = float(self._box.info()["left"])
             wait = max(1.0, min(WAIT_S, lifetime / 4))
             while not self._over.is_set():

@@ -1,5 +1,5 @@
 """
-A layer as an agent sees it: where its packages are, and by which variables programs find them.
+A layer in an agent's sandbox: the folder of its packages, and the variables by which programs find them.
 
 Runs in:   the caller's program.
 """
@@ -10,19 +10,20 @@ import os
 
 from leeward.dataclass import dataclass
 
-#: Where a sandbox has it.
+#: The path of the layer in a sandbox.
 INSIDE = "/opt/packages"
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """
-    A layer that is there, held by this program until `close`: nobody removes it meanwhile.
+    A layer on the host, with a lock against its removal until `close`.
 
     Attributes:
-        path: the folder on the host with what was unpacked.
-        packages: names of those in it, with versions, dependencies among them.
-        made: it was made now.
+        path: the folder on the host with the unpacked packages.
+        packages: the names and versions of all packages in it.
+        made: whether this call of `Layers.get` has made it.
+        lock: a descriptor of the folder with a shared flock(2).
     """
 
     path: str
@@ -35,7 +36,7 @@ class Layer:
 
     def environment(self) -> dict[str, tuple[str, ...]]:
         """
-        Variables by which programs find what is in it, each with the folders that come first in it.
+        Variables by which programs find the layer's files, each with the folders that come first in its value.
         """
         triplet = f"{os.uname().machine}-linux-gnu"
         found = {

@@ -1,14 +1,13 @@
 """
-Layers: system packages for agents, unpacked beside those of the host, made once for each list and kept.
+Layers: system packages for agents, unpacked in a folder beside those of the host, made once for each list and kept.
 
-Runs in:   the caller's program. Packages are fetched and unpacked in a sandbox, by the host's apt-get and dpkg-deb,
-           which need no root for that; no script of a package is run, there or here.
-Trust:     none in what is unpacked. apt verifies the signatures of the lists, with the host's keys. The folder is the
-           user's alone (0700), is mounted read-only and without set-id bits in force, and nothing on the host runs what
-           is in it.
-Leaves:    programs that look for their own files at an absolute path (/usr/share/x): these lie elsewhere. Services,
-           users and whatever else a package's scripts would have made.
-Waits:     while another program makes the same layer, and for the packages.
+Runs in:   the caller's program. The host's apt-get and dpkg-deb fetch and unpack the packages in a sandbox, without
+           root. No script of a package is run.
+Trust:     none in the unpacked files. apt verifies the signatures of the lists with the host's keys. The folder is the
+           user's alone (0700), is mounted read-only and nosuid, and nothing on the host runs its files.
+Leaves:    programs that look for their own files at an absolute path (/usr/share/x) don't find them. Services, users
+           and other results of a package's scripts are missing.
+Blocks:    while another program makes the same layer, and until the packages are fetched.
 """
 
 from __future__ import annotations
@@ -34,14 +33,15 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, Unsupported
 
-#: Where the sandbox that makes one has these folders of the host's.
+#: The paths of the host's /etc/apt and /var/lib/dpkg in the sandbox that makes a layer.
 _ETC, _STATUS = "/opt/apt", "/opt/dpkg"
-#: Bytes of one layer, and of memory; seconds for all of it; layers that are kept.
+#: Bytes of one layer; bytes of memory and seconds to make it; layers that are kept.
 MOST_BYTES, _MEMORY, _TIME_S, _KEPT = 4 << 30, 1 << 30, 1200.0, 10
-#: Packages that a manifest names, and bytes of one.
+#: Packages that a manifest names, and bytes of a manifest: at most.
 _MOST_NAMES, _MOST_MANIFEST = 500, 1 << 17
 
-#: In the layer's folder, of which an agent is shown one part: on the disk, as the lists alone may have 100 MB.
+#: The parts of a layer's folder: the unpacked files, which agents are shown; and apt's files, which may have 100 MB and
+#: so are on the disk rather than in memory.
 _ROOT, _WORK = "root", "work"
 _MAKE = f"""
 set -e
@@ -49,7 +49,7 @@ export LC_ALL=C
 cd {INSIDE}/{_WORK}
 mkdir -p lists/partial cache/archives/partial
 apt-get -q -q update
-# What a folder of the host has isn't copied.
+# Packages in a folder of the host (file:) aren't copied.
 apt-get -q -q --print-uris install --no-install-recommends --yes -- "$@" |
     sed -n "s/^'file:\\([^']*\\)'.*/\\1/p" | sed 's/%2b/+/g; s/%7e/~/g; s/%3a/:/g' >local
 apt-get -q install --download-only --no-install-recommends --yes -- "$@"
@@ -62,7 +62,7 @@ done
 
 class LayerFailed(LeewardError):
     """
-    The packages can't be had. The message has the last lines of apt.
+    The packages couldn't be fetched or unpacked. The message has the last lines of apt.
     """
 
 
@@ -71,11 +71,11 @@ class Layers:
     The layers in a folder. Several programs may use it at once.
 
     Args:
-        folder: made with the first layer; the caller's alone.
-        own_apt: a folder as /etc/apt that takes its place, where it is there.
+        folder: of the layers, the caller's alone; made with the first layer.
+        own_apt: a folder with the layout of /etc/apt that is used in its place if it exists.
         socket: of the daemon; None for the default.
         egress: the daemon's policy by which apt reaches its sources; "" for `agent`.
-        addresses: rules of egress with addresses, for sources whose names lead to ones that aren't public.
+        addresses: rules of egress with addresses, for sources whose names have addresses that aren't public.
     """
 
     def __init__(self, folder: str, own_apt: str = "", socket: str | None = None, egress: str = "",
@@ -85,15 +85,21 @@ class Layers:
 
     def get(self, packages: Sequence[str], *, rebuild: bool, said: Callable[[bytes], object]) -> Layer:
         """
-        The layer with *packages*, which is made unless it is there.
+        The layer with *packages*, made unless it exists.
 
         Args:
-            rebuild: make it anew in any case.
-            said: called with what apt writes, as it comes.
+            packages: names as `check_package` accepts them.
+            rebuild: make the layer anew in any case.
+            said: called with the output of apt, as it comes.
+
+        Returns:
+            The layer, which the caller closes.
 
         Raises:
+            ValueError: a name isn't that of a package.
             Unsupported: this host has no apt-get or dpkg-deb.
-            LayerFailed: apt or dpkg-deb failed; nothing is left.
+            LayerFailed: apt or dpkg-deb failed; nothing is left behind.
+            BadRequest: the packages have more than MOST_BYTES bytes.
             DaemonError: as for Sandbox.
         """
         wanted = tuple(dict.fromkeys(map(check_package, packages)))
@@ -122,7 +128,10 @@ class Layers:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         fcntl.flock(lock, fcntl.LOCK_SH)
-        os.utime(lock)  # what was used last is kept longest
+        if not os.path.isdir(os.path.join(path, _ROOT)):  # another program has pruned it before it was locked
+            os.close(lock)
+            return None
+        os.utime(lock)  # `_prune` removes the layers with the oldest times
         return Layer(os.path.join(path, _ROOT), packages, False, lock)
 
     def _make(self, key: str, packages: Sequence[str], sources: AptSources, said: Callable[[bytes], object]) -> Layer:
@@ -148,7 +157,7 @@ class Layers:
 
     def _reach(self, sources: AptSources) -> dict[str, Any]:
         """
-        Options of Sandbox by which it reaches these sources and nothing else.
+        Options of Sandbox by which apt reaches these sources and no other hosts.
         """
         if not sources.hosts:
             return {}
@@ -163,7 +172,8 @@ class Layers:
 
     def _prune(self, key: str) -> None:
         """
-        Remove what nobody holds: former ones of a list, and those that were used the longest ago.
+        Remove layers that no program holds: former ones of the list *key*, and the least recently used ones beyond
+        _KEPT. Several programs may prune at once.
         """
         current = set()
         for name in os.listdir(self._folder):
@@ -171,7 +181,7 @@ class Layers:
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError), \
                         open(os.path.join(self._folder, name), "rb") as file:
                     current.add(str(json.loads(file.read(_MOST_MANIFEST))["folder"]))
-        names = sorted(self._folders(), key=lambda name: os.lstat(os.path.join(self._folder, name)).st_mtime)
+        names = sorted(self._folders(), key=self._used)
         extra = max(0, len(names) - _KEPT)
         for number, name in enumerate(names):
             if name in current and (number >= extra or name.startswith(key)):
@@ -179,22 +189,36 @@ class Layers:
             if name not in current and not name.startswith(key):
                 continue  # another program may be making it
             path = os.path.join(self._folder, name)
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue  # another program has removed it
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                continue  # an agent has it
+                continue  # an agent uses it
             else:
                 if name in current:
-                    os.unlink(os.path.join(self._folder, f"{name.rpartition('-')[0]}.json"))
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self._folder, f"{name.rpartition('-')[0]}.json"))
                 _remove(path)
             finally:
                 os.close(lock)
 
+    def _used(self, name: str) -> float:
+        """
+        The time of the layer's last use; 0.0 for one that another program has removed.
+        """
+        try:
+            return os.lstat(os.path.join(self._folder, name)).st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
         """
-        One program at a time makes a layer of this list. The kernel drops the lock with its holder.
+        A context in which no other program makes a layer of this list. The kernel releases the lock when the process
+        ends.
         """
         fd = os.open(os.path.join(self._folder, f".{key}.lock"),
                      os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -207,7 +231,7 @@ class Layers:
 
 def _key(packages: Sequence[str], etc: str) -> str:
     """
-    What a layer is named by: the list, the host's system, and where its packages come from.
+    The name of a layer: a hash over the list, the host's system, and the folder of the lists of sources.
     """
     system = platform.freedesktop_os_release() if os.path.exists("/etc/os-release") else {}
     parts = (*sorted(packages), "", system.get("ID", ""), system.get("VERSION_ID", ""), platform.machine(), etc)
@@ -217,8 +241,8 @@ def _key(packages: Sequence[str], etc: str) -> str:
 def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str | None,
             said: Callable[[bytes], object], reach: dict[str, Any]) -> list[str]:
     """
-    Have apt-get fetch *packages* and what they need beyond the host's, and unpack them into the folder *path*. Returns
-    their names and versions.
+    Have apt-get fetch *packages* and the dependencies that the host lacks, and unpack them into the folder *path*.
+    Returns their names and versions.
     """
     mounts = [Mount(path, INSIDE, writable=True), Mount(sources.etc, _ETC), Mount("/var/lib/dpkg", _STATUS),
               *(Mount(folder, folder) for folder in sources.folders)]
@@ -236,7 +260,7 @@ def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str
         box.files.write("/tmp/apt.conf", configuration)
         with SizeWatch(path, MOST_BYTES, end) as watch:
             try:
-                # Started, as a command that is run has the daemon's ceiling of time.
+                # `start`, since `run` is bounded by the daemon's ceiling of time.
                 process = box.start(["sh", "-c", _MAKE, "sh", *packages])
                 late = threading.Timer(_TIME_S, end)
                 late.daemon = True
@@ -260,7 +284,7 @@ def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str
 
 def _remove(path: str) -> None:
     """
-    By programs that follow no link, and that no depth stops.
+    Remove a tree of any depth. chmod -R and rm -rf follow no links below *path*.
     """
     for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
         subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

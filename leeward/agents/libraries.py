@@ -1,10 +1,10 @@
 """
 Further folders of the host that an agent's sandbox shows besides the project: PATH[:MOUNT][:rw].
 
-Runs in:   the user's program; pure but for links, which are looked up.
-Trust:     none. A project's `vendor` may be a link to the user's keys. So a source is resolved first, and the person
-           is asked about the resolved path. Client and daemon refuse again what can't be mounted; the check here gives
-           a reason early.
+Runs in:   the user's program; pure except for resolving links.
+Trust:     none. A project's `vendor` may be a link to the user's keys, so links are resolved first, and the person is
+           asked about the resolved path. The client and the daemon check mounts as well; the check here gives an error
+           earlier.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from leeward.agents import checks
 from leeward.agents.variables import absolute
 from leeward.dataclass import dataclass
 
-#: Never shown, nor anything that has them below it: they are the host's whole.
+#: Folders that are never shown: the root, and those with the kernel's and the daemons' interfaces.
 _NEVER = ("/", "/proc", "/sys", "/dev", "/run")
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryFolder:
     """
-    A folder or file of the host's that an agent is shown.
+    A folder or file of the host that an agent's sandbox shows.
 
     Attributes:
-        source: an absolute path of the host's, without links.
-        target: an absolute path inside.
-        writable: what the agent writes there is written on the host.
+        source: its absolute path on the host, without links.
+        target: its absolute path in the sandbox.
+        writable: whether the agent can write to it, on the host.
     """
 
     source: str
@@ -37,23 +37,23 @@ class LibraryFolder:
     @property
     def text(self) -> str:
         """
-        As `parse_library` reads it.
+        The form that `parse_library` reads.
         """
         return f"{self.source}:{self.target}" + (":rw" if self.writable else "")
 
 
 def parse_library(text: str, base: str, home: str) -> LibraryFolder:
     """
-    A library from "PATH", "PATH:rw", "PATH:MOUNT", "PATH:MOUNT:rw" (or ":ro" for either). Without a MOUNT it is inside
-    where it is on the host.
+    A library from "PATH", "PATH:rw", "PATH:MOUNT" or "PATH:MOUNT:rw"; ":ro" may stand for ":rw". Without a MOUNT the
+    path in the sandbox is PATH.
 
     Args:
-        text: as written, with its variables put in.
-        base: the folder that a relative PATH is below.
-        home: what "~" is.
+        text: with its variables expanded.
+        base: the folder to which a relative PATH is relative.
+        home: the folder that "~" stands for.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: *text* isn't a library; the message says why.
     """
     parts = text.split(":")
     writable = parts[-1] == "rw"

@@ -1,9 +1,9 @@
 """
-Two tables of settings as one.
+Merges two tables of settings.
 
 Runs in:   anywhere; pure.
-Rules:     tables are merged key by key; of numbers, texts and the like the later one wins; arrays are appended, each
-           item once; two kinds of value under one key are an error that names both files.
+Rules:     tables are merged key by key; of other values the second one wins, except that arrays are appended, each item
+           once; two kinds of value under one key are an error that names both files.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from leeward.agents.errors import SettingsError, printable
 def merge_tables(first: Mapping[str, Any], second: Mapping[str, Any], first_file: str, second_file: str,
                  key: str = "") -> dict[str, Any]:
     """
-    *first* with what *second* says over it; neither is changed.
+    A new table of *first* with *second* merged into it.
 
     Args:
         first: the user's table.
         second: the project's table.
         first_file: the path of the user's file.
-        second_file: the path of the project's file, by which the error goes.
-        key: of the tables, where they are part of others.
+        second_file: the path of the project's file.
+        key: the key of both tables; "" for whole files.
 
     Raises:
-        SettingsError: a key is of one kind here and of another there.
+        SettingsError: a key has values of two kinds.
     """
     merged = dict(first)
     for name, value in second.items():
@@ -51,7 +51,7 @@ def _appended(first: list[Any], second: list[Any]) -> list[Any]:
     merged: list[Any] = []
     seen = set()
     for item in (*first, *second):
-        # 1, 1.0 and true are equal, and aren't the same setting.
+        # 1, 1.0 and True are equal in Python, but differ as settings.
         mark = (type(item), repr(item))
         if mark not in seen:
             seen.add(mark)

@@ -1,9 +1,9 @@
 """
-Names of running agents: of the project's path, the agent, and which of several it is.
+Names of running agents, made from the project's path, the agent and a number.
 
 Runs in:   anywhere; pure.
 Why:       a name is typed, shown and part of file names, so it has only letters, digits and hyphens. A hash of the
-           path's own bytes distinguishes my_project, myproject, MyProject and my.project.
+           path's bytes distinguishes my_project, my-project, My-Project and my.project.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 
 from leeward.agents.hashing import blake2b
 
-#: Characters of the path that a name shows, at most, and of the hash.
+#: Characters of the path in a name, at most, and characters of the hash.
 SHOWN, HASHED = 40, 6
 
 #: Agents of one project at once, at most.
 MAX_AT_ONCE = 64
 
-#: Five bits each, as base32 has them.
+#: The alphabet of base32, five bits each.
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 
 _AGENT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
@@ -35,24 +35,24 @@ def is_agent_name(text: str) -> bool:
 
 def is_instance_name(text: str) -> bool:
     """
-    Whether *text* can be what `instance_name` made.
+    Whether *text* has the form of `instance_name`'s names.
     """
     return _NAME.fullmatch(text) is not None
 
 
 def instance_name(path: bytes, agent: str, number: int = 0) -> str:
     """
-    "<path>-<agent>-<hash>": the last characters of *path* with all but letters and digits as single hyphens, and 30
-    bits of a hash over the raw bytes.
+    The name "<path>-<agent>-<hash>": the last characters of *path* in lower case, with all but letters and digits
+    replaced by single hyphens, and 30 bits of a hash over all arguments.
 
     Args:
-        path: of the project, absolute, as the host has it.
+        path: the absolute path of the project.
         agent: the definition's name.
-        number: which of several at once, from 0.
+        number: of the agent among several of one project, from 0.
     """
     shown = re.sub(rb"[^a-z0-9]+", b"-", path.lower()).decode("ascii").strip("-")
     if len(shown) > SHOWN:
-        # From a whole word on, where one begins soon enough.
+        # From the beginning of a word on, if one begins in the first half.
         cut = shown[-SHOWN:]
         shown = cut.partition("-")[2] if "-" in cut[:SHOWN // 2] else cut
     digest = int.from_bytes(blake2b(b"%d\0%s\0%s" % (number, agent.encode(), path)).digest(), "big")
@@ -62,6 +62,6 @@ def instance_name(path: bytes, agent: str, number: int = 0) -> str:
 
 def names_of(path: bytes, agent: str) -> Iterator[str]:
     """
-    The names of a project's agents, in the order in which they are taken.
+    The possible names of a project's agents, in the order in which they are tried.
     """
     return (instance_name(path, agent, number) for number in range(MAX_AT_ONCE))

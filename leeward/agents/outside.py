@@ -1,11 +1,11 @@
 """
-Files of a project that programs outside of the sandbox run or read by themselves: what an agent writes there acts on
-the host afterwards, with its user's rights.
+Files of a project that programs on the host run or obey by themselves: what an agent writes there acts on the host
+afterwards, with the user's rights.
 
 Runs in:   the caller's program.
-Leaves:    files that a person runs: a Makefile, a script of a package, the project's own code. And files below the
-           project's top folder, but for git's: `git status` in the top folder obeys the settings of repositories below
-           it, if the index names these, which the agent writes.
+Leaves:    files that a person runs: a Makefile, a script of a package, the project's own code; and such files in
+           folders below the project's top folder, except git's: `git status` in the top folder obeys the settings of
+           repositories below it that the index names, and the agent can write to the index.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import Iterable, Mapping
 
 from leeward.agents.hashing import blake2b
 
-#: Not to be written by an agent where they are there at its start: hooks of git, and what says what agents may.
+#: Folders that an agent can't write to if they exist at its start: git's hooks, and the settings of agents.
 PROTECTED = (".git/hooks", ".leeward")
 
-#: Looked at before and after. Each is run or obeyed without a question by a program that people have.
+#: Paths that are compared before and after. A common program runs or obeys each of them without asking.
 WATCHED = (
     # git, and tools that it starts
     ".git/hooks", ".git/config", ".git/config.worktree", ".git/info/attributes", ".git/commondir", ".git/HEAD.lock",
     ".gitmodules", ".husky", ".githooks", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml",
-    # what agents may, this one and others
+    # settings of agents
     ".leeward", ".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/agents",
     ".claude/commands", ".claude/skills", "CLAUDE.md", "CLAUDE.local.md", ".codex", "AGENTS.md", ".agents", ".gemini",
     "GEMINI.md", ".cursor", ".cursorrules", "opencode.json", "opencode.jsonc", ".opencode", ".aider.conf.yml",
     ".aider.model.settings.yml", ".github/copilot-instructions.md", ".windsurf",
-    # shells and environments that are entered with the folder
+    # shells, and environments that are activated on entering the folder
     ".envrc", ".direnv", "flake.nix", "flake.lock", "shell.nix", "devenv.nix", "devbox.json", ".tool-versions", ".mise",
     ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".config/mise.toml", ".config/mise",
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".inputrc", ".zshrc", ".zshenv", ".zprofile",
@@ -43,21 +43,22 @@ WATCHED = (
     ".cargo/config.toml", ".cargo/config", "rust-toolchain", "rust-toolchain.toml", ".bundle/config", ".mvn",
     ".bazelrc", ".python-version", ".node-version", ".ruby-version",
 )
-#: Ends of names in the project's folder, likewise.
+#: Endings of names in the project's folder that are compared as well.
 _ENDINGS = (".code-workspace", ".sublime-project")
-#: What git obeys in a folder of its own, and how a file names one.
+#: The paths that git obeys in a repository's folder, and the form of a file that names such a folder.
 _OBEYED = ("config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes")
 _GITDIR = re.compile(rb"gitdir: ([^\0\n]{1,4000})\s*")
 
-#: Of one path: files, and bytes of each, that are compared by content; of more by size and times.
+#: Files of one path, and bytes of each, that are compared by content; others are compared by size and times.
 _MOST_FILES, _MOST_BYTES = 1000, 1 << 20
-#: Of one path: names that are looked at.
+#: Names of one path that are compared, at most.
 _MOST_ENTRIES = 50_000
 
 
 def snapshot(project: str, repositories: Iterable[str] = ()) -> dict[str, str]:
     """
-    What is obeyed below the folder *project* now: a digest, by its path; without what isn't there.
+    A digest of the present state of each watched path below the folder *project*, by path; without those that don't
+    exist.
 
     Args:
         repositories: of `HidingPlan`.
@@ -87,7 +88,7 @@ def _is_folder(path: str) -> bool:
 
 def _repository(path: str) -> str:
     """
-    A digest of what git obeys in a folder of its own, or by a file or link that stands for one.
+    A digest of the files that git obeys in a repository's folder, or in the one that a file or link *path* names.
     """
     digest, left, places = blake2b(), [_MOST_FILES], [path]
     if not _is_folder(path):
@@ -103,8 +104,8 @@ def _repository(path: str) -> str:
 
 def identities(project: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
     """
-    Device and inode of each of *paths* below the folder *project*, without those that aren't there. A hidden file that
-    has other ones isn't hidden any more.
+    Device and inode of each of *paths* below the folder *project*, by path; without those that don't exist. The cover
+    of a hidden file doesn't hide a file with another inode.
     """
     found = {}
     for path in paths:
@@ -118,15 +119,16 @@ def identities(project: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """
-    Those that aren't what they were, sorted.
+    The keys whose values differ or that only one mapping has, sorted.
     """
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
 def _add(digest: blake2b, path: str, left: list[int]) -> bool:
     """
-    Tell *digest* what is at *path*. Links aren't followed; *left* is how many files may be opened yet. The tree is a
-    stranger's: it may be deeper than calls can be within each other, and change meanwhile.
+    Update *digest* with the state of *path* and all below it; returns whether *path* exists. Links aren't followed;
+    *left* has the number of files that may still be opened. The tree is hostile: it may be too deep for recursion, and
+    change meanwhile.
     """
     waiting, there = [path], False
     for _ in range(_MOST_ENTRIES):

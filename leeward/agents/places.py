@@ -1,5 +1,5 @@
 """
-Where a user's settings, definitions and records of agents are.
+The paths of a user's settings, definitions and records of agents.
 
 Runs in:   the user's program; pure.
 Source:    XDG Base Directory Specification 0.8: a relative path in these variables is ignored.
@@ -20,14 +20,14 @@ def config_home(environ: Mapping[str, str]) -> str:
 
 def state_home(environ: Mapping[str, str]) -> str:
     """
-    `~/.local/state/leeward/agents`: running instances, what is staged for them, and which grants were accepted.
+    `~/.local/state/leeward/agents`: running instances, and the accepted grants.
     """
     return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "agents")
 
 
 def cache_home(environ: Mapping[str, str]) -> str:
     """
-    `~/.cache/leeward/agents`: layers with system packages, which can be made again.
+    `~/.cache/leeward/agents`: layers with system packages.
     """
     return os.path.join(_base(environ, "XDG_CACHE_HOME", ".cache"), "leeward", "agents")
 

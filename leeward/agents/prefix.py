@@ -1,7 +1,8 @@
 """
-A shell line of an agent that runs outside of the sandbox: which agent it is from, and what the agent reads of it.
+A shell line of an agent that runs outside of the sandbox: the agent that it comes from, and the file that the agent
+reads afterwards.
 
-Runs in:   the user's program, once for each line; pure but for /proc.
+Runs in:   the user's program, once for each line; pure except for /proc.
 Trust:     none in the line: a model wrote most of it. The sandbox runs it whole and unchanged. Only its very end, which
            the agent's program writes, is parsed here, and the only effect is one file with a path.
 Source:    Claude Code 2.1 (the program of the wheel claude-agent-sdk 0.2.187, as of 2026-11-24). It runs
@@ -17,10 +18,10 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Programs between an agent and its lines.
+#: Names of processes that may be between an agent and its lines.
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish", "env", "timeout", "leeward-shell-p"))
 
-#: Ancestors looked at, at most.
+#: Ancestors that are examined, at most.
 _GENERATIONS = 32
 
 _END = re.compile(r"&& pwd -P >\| (\S{1,4096}|'[^']{1,4096}')\Z")
@@ -30,11 +31,11 @@ _NAME = re.compile(r"claude-[0-9a-zA-Z]{1,40}-cwd")
 @dataclass(frozen=True, slots=True)
 class AgentSession:
     """
-    The process of an agent that runs outside.
+    The process of an agent that runs outside of a sandbox.
 
     Attributes:
         pid: its number.
-        start: when it began, in clock ticks since the boot, which tells it from a later process of the same number.
+        start: its start time in clock ticks since the boot, which distinguishes it from a later process with this pid.
     """
 
     pid: int
@@ -43,14 +44,14 @@ class AgentSession:
     @property
     def key(self) -> str:
         """
-        By which its sandbox is found again.
+        The key by which the agent's sandbox is found again.
         """
         return f"{self.pid}-{self.start}"
 
 
 def parse_key(text: str) -> AgentSession | None:
     """
-    The session whose key is *text*; None where it is none.
+    The session with the key *text*; None if *text* isn't a key.
     """
     found = re.fullmatch(r"([1-9][0-9]{0,9})-([0-9]{1,19})", text)
     return AgentSession(int(found[1]), int(found[2])) if found else None
@@ -58,11 +59,11 @@ def parse_key(text: str) -> AgentSession | None:
 
 def session_of(pid: int, stat: Callable[[int], str]) -> AgentSession:
     """
-    The nearest ancestor of *pid* that is no shell; the last one that can be seen where all are.
+    The nearest process from *pid* upwards that is no shell, or the last one that can be read.
 
     Args:
-        pid: of the parent of the program that was called.
-        stat: the content of /proc/PID/stat; OSError where that process is gone.
+        pid: of the parent of this program.
+        stat: returns the content of /proc/PID/stat; raises OSError if there is no such process.
     """
     found = AgentSession(pid, 0)
     for _ in range(_GENERATIONS):
@@ -79,12 +80,12 @@ def session_of(pid: int, stat: Callable[[int], str]) -> AgentSession:
 
 def parse_stat(text: str) -> tuple[str, int, int]:
     """
-    Name, parent and start of a process, of proc_pid_stat(5).
+    The name, the parent's pid and the start time of a process; proc_pid_stat(5).
 
     Raises:
-        ValueError: it has another form.
+        ValueError: *text* has another form.
     """
-    # A name may have blanks and brackets in it, so the last one counts.
+    # A name may contain blanks and brackets, so it ends at the last bracket.
     head, bracket, rest = text.rpartition(")")
     fields = rest.split()
     if not bracket or len(fields) < 20:
@@ -94,7 +95,7 @@ def parse_stat(text: str) -> tuple[str, int, int]:
 
 def is_alive(session: AgentSession, stat: Callable[[int], str]) -> bool:
     """
-    Whether the agent's process is there still.
+    Whether the agent's process still exists.
     """
     try:
         return parse_stat(stat(session.pid))[2] == session.start
@@ -104,11 +105,11 @@ def is_alive(session: AgentSession, stat: Callable[[int], str]) -> bool:
 
 def folder_file(line: str, temporary: tuple[str, ...]) -> str:
     """
-    The file in which the agent looks for its new folder; "" where the line names none that this program may write.
+    The file from which the agent reads its new folder; "" if the line names none that this program may write.
 
     Args:
-        line: the whole of it.
-        temporary: folders for temporary files, one of which has it.
+        line: the whole line.
+        temporary: folders for temporary files; the file has to be in one of them.
     """
     found = _END.search(line)
     if found is None:
@@ -124,8 +125,8 @@ def folder_file(line: str, temporary: tuple[str, ...]) -> str:
 
 def told_folder(content: bytes, roots: tuple[str, ...]) -> str:
     """
-    The folder that a line's end wrote down inside; "" where it isn't one of the folders that are the same outside, in
-    which alone the agent may go on.
+    The folder that the end of a line wrote in the sandbox; "" if it isn't below one of *roots*, the folders that have
+    the same paths outside.
     """
     path = os.fsdecode(content.removesuffix(b"\n"))
     if "\0" in path or "\n" in path or not path.startswith("/") or os.path.normpath(path) != path:

@@ -1,8 +1,8 @@
 """
-The program of an agent: where the caller has it, and which folders of the host a sandbox has to show for it.
+Finds the program of an agent, and the folders of the host that a sandbox has to show for it.
 
 Runs in:   the caller's program. It reads the caller's files, with the caller's rights.
-Leaves:    files that a program loads from other places. A definition may show more folders (`programs`).
+Leaves:    files that a program loads from other places. A definition can show more folders (`programs`).
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from leeward.dataclass import dataclass
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within
 
-#: What each sandbox shows in any case.
+#: Folders of the host that each sandbox shows.
 _SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
-#: Bytes of a script's first line, as the kernel has it (BINPRM_BUF_SIZE), and interpreters of interpreters.
+#: Bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE), and the most interpreters of interpreters.
 _LINE, _DEPTH = 256, 4
 _ENV = "env"
-#: Programs of version managers that their shims are links to.
+#: Programs of version managers to which their shims are links.
 _MANAGERS = ("mise", "volta-shim")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentProgram:
     """
+    How to run an agent's program in a sandbox.
+
     Attributes:
-        argv: what to run: the program, with its interpreter before it if it is a script.
-        shown: files and folders of the host that it needs, by their real paths; none of them lies in another one.
-        folders: that PATH is to have before others.
+        argv: the program, with its interpreter before it if it is a script.
+        shown: files and folders of the host that it needs, by their real paths; none is below another one.
+        folders: the folders to put first in PATH.
     """
 
     argv: tuple[str, ...]
@@ -44,9 +46,9 @@ class _Places:
     """
     Attributes:
         environ: of the caller.
-        written: real paths of folders that agents write, the project among them. What a program there names, by a link,
-            its first line or a file beside it, is a stranger's word.
-        allowed: real paths that may be shown whoever names them.
+        written: real paths of folders that agents can write to, the project among them. A path that a program there
+            names, by a link, its first line or a file beside it, isn't trusted.
+        allowed: real paths that may be shown even so.
     """
 
     environ: Mapping[str, str]
@@ -55,7 +57,7 @@ class _Places:
 
     def is_doubtful(self, found: str) -> bool:
         """
-        Does *found* lie in what agents write, or lead there or through it?
+        Whether *found* is in a folder that agents can write to, or leads there or through one.
         """
         if not self.written:
             return False
@@ -66,7 +68,7 @@ class _Places:
         except RequestRejected:
             return True
         except OSError:
-            pass  # who runs it hears that
+            pass  # running the program reports it
         return False
 
     def check(self, found: str, shown: Sequence[str]) -> None:
@@ -80,16 +82,18 @@ class _Places:
 def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
          allowed: Sequence[str] = ()) -> AgentProgram | None:
     """
-    The program *command*, a name or a path, as a shell of the caller's would find it; None where there is none.
+    The program *command*, a name or a path, as the caller's shell would find it; None if there is none.
 
     Args:
-        written: real paths of folders that agents write. A program there is shown nothing outside of them, /usr and
-            *allowed*.
-        allowed: real paths.
+        command: a name, which is looked up in PATH, or a path.
+        environ: the caller's environment.
+        written: real paths of folders that agents can write to. For a program there only these, /usr and *allowed* are
+            shown.
+        allowed: real paths that may be shown even so.
 
     Raises:
-        RequestRejected: it is there, and can't be run in a sandbox: its interpreter is missing, or agents can have
-            chosen what it needs.
+        RequestRejected: the program can't be run in a sandbox: its interpreter is missing, it is a shim whose program
+            isn't found, or agents may have chosen what it needs.
     """
     path = environ.get("PATH") or os.defpath
     found = _which(command, path, environ)
@@ -103,7 +107,7 @@ def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
 
 def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
     """
-    As `shutil.which`, whose module imports every compressor; and past the shims of version managers.
+    As `shutil.which`, but without the imports of its module, and with the program behind a version manager's shim.
     """
     folders = [""] if os.path.dirname(command) else path.split(os.pathsep)
     for folder in folders:
@@ -111,7 +115,7 @@ def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
         if os.path.isfile(found) and os.access(found, os.X_OK):
             if "/shims/" not in found and os.path.basename(os.path.realpath(found)) not in _MANAGERS:
                 return found
-            from leeward.agents.shims import behind  # most programs have none
+            from leeward.agents.shims import behind  # only for a shim
 
             program = behind(found, environ)
             if program is None:
@@ -124,11 +128,12 @@ def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
 def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int, places: _Places,
               doubtful: bool) -> tuple[list[str], list[str]]:
     """
-    The argv of the program at *found*, and what shows it; *doubtful* says that a program of an agent's has named it.
+    The argv of the program at *found*, and the files and folders that it needs; *doubtful* says that a program which an
+    agent can write to has named it.
     """
     doubtful = doubtful or places.is_doubtful(found)
     venv = _venv(os.path.dirname(os.path.dirname(found)))
-    # In a virtual environment python is a link, and looks beside that for its packages.
+    # In a virtual environment python is a link, and finds its packages by the link's path.
     real = found if venv else os.path.realpath(found)
     venv = venv or _venv(os.path.dirname(os.path.dirname(real)))
     shown = [*venv, *_rooms(os.path.realpath(real))]
@@ -153,7 +158,7 @@ def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int, pla
 
 def _first_line(path: str) -> str:
     """
-    What follows `#!`; "" for a program that is no script.
+    The text after `#!` in the first line; "" for a program that is no script.
     """
     try:
         with open(path, "rb") as file:
@@ -165,7 +170,7 @@ def _first_line(path: str) -> str:
 
 def _rooms(real: str) -> list[str]:
     """
-    The folder of packages that has *real*, or *real* alone.
+    The folders to show for the program *real*: its node_modules, or the file and its library; [] if it is shown anyway.
     """
     if _is_shown(real):
         return []
@@ -175,7 +180,7 @@ def _rooms(real: str) -> list[str]:
 
 def _library(real: str) -> list[str]:
     """
-    Of an interpreter of Python's that was installed elsewhere than in /usr: its modules and its shared library.
+    The modules and the shared library of a Python interpreter that isn't in /usr; [] for other programs.
     """
     version = re.fullmatch(r"python(3\.\d+)t?", os.path.basename(real))
     if version is None:
@@ -187,7 +192,7 @@ def _library(real: str) -> list[str]:
 
 def _venv(folder: str) -> list[str]:
     """
-    *folder* and the installation of Python's that it is made of, if it is a virtual environment.
+    *folder* and the Python installation that it is based on, if it is a virtual environment; else [].
     """
     try:
         with open(os.path.join(folder, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
@@ -205,7 +210,7 @@ def _is_shown(path: str) -> bool:
 
 def outermost(paths: list[str]) -> tuple[str, ...]:
     """
-    *paths*, each once, without those that lie in another one.
+    *paths* without duplicates and without those below another one.
     """
     unique = dict.fromkeys(paths)
     return tuple(path for path in unique

@@ -1,8 +1,8 @@
 """
-A look at a project for what is hidden in it, beside what else a start has to do.
+Searches a project for files to hide, in parallel with the other work of a start.
 
-Runs in:   the user's program; of a project with many files in a copy of it (`forked`).
-Stands if: the copy gives no answer: then the look is taken here, and says what is wrong.
+Runs in:   the user's program; for a project with many files in a copy of the process (`forked`).
+Stands if: the copy gives no answer: then this process searches, and reports the error.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from leeward.agents.forked import ForkedAnswer
 from leeward.agents.hiding import FileRules
 from leeward.agents.project_tree import HiddenPath, HidingPlan, hiding_plan
 
-#: Files of a project that is looked at at once: a copy of the process takes as long.
+#: Files of a project that is searched without a child: a fork takes as long as this search.
 _FEW = 2000
 
 
 class ProjectLook:
     """
-    Begins to look. The arguments are those of `hiding_plan`, and the descriptor stays open until `close`.
+    A search that begins at once. The arguments are those of `hiding_plan`; the caller keeps the descriptor open until
+    `close`.
     """
 
     def __init__(self, project: int, rules: FileRules, shown: str) -> None:
@@ -29,15 +30,15 @@ class ProjectLook:
         self._copy: ForkedAnswer | None = None
         try:
             self._found = hiding_plan(project, rules, shown, most=_FEW)
-        except SettingsError:  # most likely that there are more
+        except SettingsError:  # probably since there are more than _FEW files
             self._copy = ForkedAnswer(self._look)
 
     def plan(self) -> HidingPlan:
         """
-        What was found.
+        The result; waits for it.
 
         Raises:
-            SettingsError: as `hiding_plan`.
+            SettingsError: as for `hiding_plan`.
         """
         if self._found is None:
             found = None if self._copy is None else self._copy.take()
@@ -50,7 +51,7 @@ class ProjectLook:
 
     def close(self) -> None:
         """
-        End the look, if it goes on.
+        End the child, if it still runs.
         """
         if self._copy is not None:
             self._copy.close()

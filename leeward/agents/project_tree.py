@@ -3,8 +3,8 @@ A project's tree, searched for files that have to be hidden.
 
 Runs in:   the user's program, before the sandbox is opened.
 Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
-           bounded. A tree beyond them is refused rather than shown; while an agent runs, which may have made it so, a
-           folder that can't be looked at is hidden as a whole.
+           bounded. A tree beyond the bounds is refused before a start. While an agent runs, which may have made it so,
+           a folder that can't be searched is hidden as a whole.
 Links:     if a symbolic link is hidden, its target within the project is hidden as well. If a file is hidden, so are
            its other names in the project.
 Leaves:    the content of a hidden file in git's objects, and copies under other names.
@@ -22,14 +22,14 @@ from leeward.agents.errors import SettingsError, printable
 from leeward.agents.hiding import FilePattern, FileRules, unfit
 from leeward.dataclass import dataclass
 
-#: Files and folders looked at, levels of folders, bytes of a folder's path, links in a row, and hidden paths, at most.
+#: Files and folders, levels of folders, bytes of a folder's path, links in a chain, and hidden paths: at most.
 MAX_FILES, MAX_LEVELS, MAX_PATH, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 2048, 40, 2000
 
-#: Folders of git's that are told, at most.
+#: Folders of git that a search reports, at most.
 MAX_REPOSITORIES = 10_000
 _GIT, _IN_REPOSITORY = ".git", frozenset(("config", "commondir", "gitdir"))
 
-#: What open(2) says of a folder that has gone, or has become a link or a file.
+#: Errors of open(2) for a folder that was removed, or replaced by a link or a file.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -41,8 +41,8 @@ class HiddenPath:
     A file or folder that isn't shown.
 
     Attributes:
-        path: relative to the project, through no link.
-        folder: it is one, and is shown empty; else an empty file that can't be read.
+        path: relative to the project, without links.
+        folder: whether it is a folder, which is covered by an empty one; a file is covered by one that can't be read.
     """
 
     path: str
@@ -52,11 +52,11 @@ class HiddenPath:
 @dataclass(frozen=True, slots=True)
 class HidingPlan:
     """
-    What has to be done to hide what the rules say.
+    The result of a search.
 
     Attributes:
-        hidden: in order, none of them below another.
-        absent: paths that patterns without wildcards name and that aren't there: what appears there later is hidden.
+        hidden: sorted, none of them below another.
+        absent: paths without wildcards that are excluded and don't exist: a file that appears there later is hidden.
         warnings: lines for a person.
         repositories: folders of git's below the project's own, and files and links that stand for one; and folders that
             weren't looked at.
@@ -71,19 +71,18 @@ class HidingPlan:
 def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
                 most: int = 0) -> HidingPlan:
     """
-    Look at a project for what *rules* hide.
+    Search a project for the files that *rules* hide.
 
     Args:
-        project: a descriptor of its folder, which stays the caller's.
-        rules: as `hiding.rules_of` makes them.
+        project: a descriptor of its folder; the caller owns it.
+        rules: from `hiding.rules_of`.
         shown: the project's path, for errors.
-        most: files, of which a tree with more is refused; 0 for MAX_FILES.
-        running: an agent is at work in it. What is too deep, or a folder of the caller's that can't be read, is hidden.
+        most: a tree with more files is refused; 0 for MAX_FILES.
+        running: whether an agent runs in the project. Then a folder that is too deep, or that can't be read, is hidden.
 
     Raises:
-        SettingsError: it is too large or too deep to be looked at, or a folder of it can't be read though patterns
-            could fit something in it.
-        OSError: the same, while an agent is at work, of a folder that could be read at another time.
+        SettingsError: the tree is too large or too deep, or a folder in which patterns could match can't be read.
+        OSError: with *running*, a folder can't be read for a reason that may pass.
     """
     try:
         search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
@@ -99,7 +98,7 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
 class _TreeSearch:
     def __init__(self, project: int, rules: FileRules, shown: str, running: bool, most: int) -> None:
         self._project, self._rules, self._shown, self._running = project, rules, shown, running
-        self._left = 2 * most  # looked at twice where a hidden file has other names
+        self._left = 2 * most  # a tree is walked twice if a hidden file has other names
         self._fitting: dict[FilePattern, None] = {}
         self._hidden: dict[str, bool] = {}
         self._links: list[str] = []
@@ -122,7 +121,7 @@ class _TreeSearch:
                 kept.append(HiddenPath(path, self._hidden[path]))
         absent = []
         for each in self._rules.exclude:
-            # Of a name at any depth there is one place where it can be told: the project's own folder.
+            # A name that is hidden at any depth is listed for the project's top folder alone.
             path = each.literal or ("" if any(letter in each.name for letter in "*?[") else each.name)
             if path and path not in self._hidden and not self._is_there(path) and not self._rules.includes(
                     path.split("/"), False):
@@ -133,8 +132,8 @@ class _TreeSearch:
 
     def _folder(self, descriptor: int, above: list[str], hidden: bool) -> None:
         """
-        Look at one folder; *hidden* says that one above it is excluded, of which something may be included. Takes the
-        descriptor.
+        Search one folder, and close its descriptor. *hidden* says that a folder above is excluded, and that something
+        below may be included.
         """
         try:
             if len(above) > MAX_LEVELS or (len(above) > 8 and len(os.fsencode("/".join(above))) > MAX_PATH):
@@ -151,10 +150,10 @@ class _TreeSearch:
             names = "/".join([entry.name for entry in entries])
             if above and (".git" in names or _GIT == above[0]):
                 self._note_repository(above, [entry.name for entry in entries])
-            # Most folders have files alone that no pattern fits: little is done for each.
-            looked_at = self._rules.last_names.match if hidden or self._may_fit(names) else None
+            # In most folders no name can match a pattern, and little is done for each entry.
+            may_match = self._rules.last_names.match if hidden or self._may_fit(names) else None
             for entry in entries:
-                if looked_at is not None and (hidden or looked_at(entry.name)):
+                if may_match is not None and (hidden or may_match(entry.name)):
                     self._entry(descriptor, [*above, entry.name], entry.is_dir(follow_symlinks=False),
                                 entry.is_symlink(), hidden)
                 elif entry.is_dir(follow_symlinks=False):
@@ -164,7 +163,7 @@ class _TreeSearch:
 
     def _may_fit(self, names: str) -> bool:
         """
-        Whether one of a folder's *names* could fit a pattern.
+        Whether one of a folder's *names* could match a pattern.
         """
         literals = self._rules.literals
         return not literals or any(literal in names for literal in literals)
@@ -194,7 +193,7 @@ class _TreeSearch:
         patterns = self._rules.excluding(names, folder or link)
         self._fitting.update(dict.fromkeys(patterns))
         if self._rules.includes(names, folder):
-            return  # with all below
+            return  # shown, with everything below
         hidden = hidden or bool(patterns)
         if hidden and not (folder and self._rules.may_include_below(names)):
             self._hide("/".join(names), descriptor, names[-1], folder, link)
@@ -207,8 +206,8 @@ class _TreeSearch:
         try:
             folder = os.open(names[-1], _FOLDER, dir_fd=descriptor)
         except PermissionError:
-            # The agent has this user's rights as well, and can give itself those of a folder that is the user's. Of one
-            # that isn't it may be able to open names that it knows.
+            # The agent has this user's rights, so it can make the user's own folder readable. In another user's folder
+            # it may be able to open names that it can guess.
             path = "/".join(names)
             owner = os.stat(names[-1], dir_fd=descriptor, follow_symlinks=False).st_uid
             if owner == os.geteuid() and not self._running:
@@ -217,14 +216,14 @@ class _TreeSearch:
             self._hide_unseen(path)
             return
         except OSError as error:
-            if error.errno not in _GONE:  # no descriptor is left, say
+            if error.errno not in _GONE:  # such as EMFILE
                 raise
-            return  # what comes there later isn't looked at
+            return  # the folder was removed or replaced meanwhile
         self._folder(folder, names, hidden)
 
     def _hide_unseen(self, path: str) -> None:
         """
-        Hide a folder that can't be looked at.
+        Hide a folder that can't be searched.
         """
         self._check_number()
         self._hidden[path] = True
@@ -253,7 +252,7 @@ class _TreeSearch:
 
     def _follow(self, link: str) -> None:
         """
-        Hide what a hidden link leads to, if that is in the project.
+        Hide the target of a hidden link, if it is in the project.
         """
         target = self._resolved(link)
         if target is None:
@@ -269,7 +268,7 @@ class _TreeSearch:
 
     def _resolved(self, path: str) -> str | None:
         """
-        Where *path* leads within the project, through no link; None where it leads out of it or nowhere.
+        *path* with its links resolved within the project; None if it leads out of the project, or to nothing.
         """
         rest, found, links = path.split("/"), list[str](), 0
         while rest:
@@ -301,7 +300,7 @@ class _TreeSearch:
 
     def _other_names(self) -> None:
         """
-        Hide further names of files that are hidden.
+        Hide the other names (hard links) of hidden files.
         """
         waiting = [""]
         while waiting:

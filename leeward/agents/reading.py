@@ -2,10 +2,10 @@
 Reads files of settings, which may be hostile.
 
 Runs in:   the user's program.
-Trust:     none in a project. Its file is reached from the descriptor of its folder, name by name and through no link;
-           it is a regular file of a bounded size; what isn't TOML is an error with a line.
-Source:    open(2): O_NOFOLLOW says ELOOP for a link, and ENOTDIR with O_DIRECTORY; O_NONBLOCK doesn't wait for
-           the other end of a FIFO.
+Trust:     none in a project. Its file is opened from the descriptor of its folder, name by name and through no link; it
+           has to be a regular file of a bounded size with TOML.
+Source:    open(2): with O_NOFOLLOW a link gives ELOOP, or ENOTDIR with O_DIRECTORY; with O_NONBLOCK opening a FIFO
+           doesn't wait for the other end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from leeward.agents.errors import SettingsError
 #: Bytes of a file of settings, at most.
 MAX_FILE = 256 << 10
 
-#: Tables and arrays within each other, at most: a deeper one has no meaning here.
+#: Depth of nested tables and arrays, at most.
 MAX_DEPTH = 8
 
-#: Where a project has its settings, below its folder.
+#: The path of a project's settings, below its folder.
 PROJECT_FOLDER, PROJECT_NAME = ".leeward", "agent.toml"
 PROJECT_FILE = f"{PROJECT_FOLDER}/{PROJECT_NAME}"
 
@@ -34,14 +34,14 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
     """
-    The settings of the project whose folder the descriptor *project* is; None where it has none.
+    The table in a project's settings file; None if it has none.
 
     Args:
-        project: of a folder; stays the caller's.
+        project: a descriptor of the project's folder; the caller owns it.
         shown: the file's path, for errors.
 
     Raises:
-        SettingsError: it is a link, lies behind one, isn't a regular file, is too large, or isn't TOML.
+        SettingsError: the file is a link, is behind one, isn't a regular file, is too large, or isn't TOML.
     """
     try:
         folder = os.open(PROJECT_FOLDER, _FOLDER, dir_fd=project)
@@ -62,10 +62,11 @@ def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
 
 def read_user_file(path: str) -> dict[str, Any] | None:
     """
-    A file of the user's own; None where there is none. Links are followed, as in many a home they lead elsewhere.
+    The table in a file of the user; None if there is no such file. Links are followed, since users manage such files by
+    links.
 
     Raises:
-        SettingsError: it isn't a regular file, is too large, can't be read, or isn't TOML.
+        SettingsError: the file isn't a regular file, is too large, can't be read, or isn't TOML.
     """
     try:
         file = os.open(path, _FILE & ~os.O_NOFOLLOW)
@@ -78,26 +79,32 @@ def read_user_file(path: str) -> dict[str, Any] | None:
 
 def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
     """
+    Parse TOML.
+
+    Args:
+        content: of a file.
+        shown: the file's path, for errors.
+
     Raises:
-        SettingsError: no TOML, or one with tables within tables without end.
+        SettingsError: *content* isn't TOML in UTF-8, or is nested deeper than MAX_DEPTH.
     """
     try:
         table = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
-        raise SettingsError(shown, "", "is no text in UTF-8") from None
+        raise SettingsError(shown, "", "isn't UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(shown, "", f"is no TOML: {error}") from None
+        raise SettingsError(shown, "", f"isn't TOML: {error}") from None
     except RecursionError:
         raise SettingsError(shown, "", f"has more than {MAX_DEPTH} tables within each other") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise SettingsError(shown, "", f"is no TOML: {error}") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise SettingsError(shown, "", f"isn't TOML: {error}") from None
     _check_depth(table, shown)
     return table
 
 
 def _unopened(error: OSError, shown: str) -> SettingsError:
     reasons = {errno.ELOOP: "is a link, which isn't followed",
-               errno.ENOTDIR: "isn't in a folder: a link isn't followed",  # what O_DIRECTORY says of a link
+               errno.ENOTDIR: "isn't in a folder: a link isn't followed",  # the error for a link with O_DIRECTORY
                errno.ENXIO: "is no regular file"}
     code = error.errno or 0
     return SettingsError(shown, "", reasons.get(code) or f"can't be opened: {os.strerror(code).lower()}")
@@ -123,7 +130,7 @@ def _read(file: int, shown: str) -> dict[str, Any]:
 
 
 def _check_depth(table: object, shown: str) -> None:
-    # Not by recursion: the parser takes dotted keys of any length.
+    # Without recursion, since the parser accepts dotted keys of any length.
     waiting = [(table, 1)]
     while waiting:
         item, depth = waiting.pop()

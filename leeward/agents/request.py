@@ -1,7 +1,8 @@
 """
-What a start asks of the daemon: mounts, hosts, variables and limits, from a definition, settings and options.
+Makes the options of an agent's sandbox from a definition, settings and the caller's options: mounts, hosts, variables
+and limits.
 
-Runs in:   the caller's program. Pure, but for looks at the caller's own files.
+Runs in:   the caller's program; pure except for reading the caller's own files.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ from leeward.spec.folders import within
 
 #: The profile, and the policy of egress that a start narrows.
 PROFILE = EGRESS = "agent"
-#: Folders in which a sandbox finds programs in any case.
+#: The end of PATH in the sandbox.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-#: Of the caller's variables, beside those of the definition: how text is to look.
+#: The caller's variables that every agent gets: locale, time zone and display of text.
 _PASSED = ("LANG", "LC_*", "TZ", "COLORTERM", "NO_COLOR", "EDITOR", "VISUAL", "PAGER")
-#: What a sandbox's connections may take, as far as the operator's policy reaches.
+#: Limits of a sandbox's connections, within those of the operator's policy.
 _LIMITS = {"connections": 256, "per_minute": 3000, "request": 1 << 30, "response": 8 << 30}
-#: Bytes of one file that is staged.
+#: Bytes of a staged file, at most.
 MOST_STAGED = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """
-    What the caller says of one start.
+    The caller's options of one start.
 
     Attributes:
-        arguments: of the agent, behind its own.
-        debug: a shell in place of the agent.
-        overlay: what is written in the project stays in the sandbox.
-        unrestricted_network: all that the operator lets agents reach in public.
+        arguments: of the agent, after those of its definition.
+        debug: start a shell in place of the agent.
+        overlay: keep changes of the project in the sandbox.
+        unrestricted_network: allow all public hosts that the operator lets agents reach.
         libraries: further folders.
-        memory: as for Sandbox; "" for the settings', else the profile's.
+        memory: as for Sandbox; "" for that of the settings, or without one the profile's.
         egress: the policy that is narrowed; "" for `agent`.
-        profile: of the sandbox; "" for `agent`. Another one is the operator's, based on `agent`, or `approved`.
-        approved: a person decides what leaves the sandbox, and about hosts that aren't the agent's.
+        profile: of the sandbox; "" for `agent`. Another one is `approved`, or the operator's and based on `agent`.
+        approved: a person decides what leaves the sandbox, and about hosts that aren't allowed.
     """
 
     arguments: tuple[str, ...] = ()
@@ -71,16 +72,18 @@ class AgentOptions:
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
     """
+    Everything that a start needs.
+
     Attributes:
         argv: of the agent.
-        cwd: where it starts: the project, inside.
+        cwd: the folder to start in: the project's path in the sandbox.
         options: of `Sandbox`.
-        staged: paths of files to copy, on the host and inside.
-        folders: of the host, to be made before: the state's.
-        written: the real paths of folders that the agent can write.
+        staged: files to copy, each with its path on the host and in the sandbox.
+        folders: folders of the host to make before: those of the agent's state.
+        written: the real paths of folders that the agent can write to.
         hosts: rules of egress, as text.
-        hidden: names in the project that aren't shown, relative to it, those that aren't there yet among them.
-        secrets: variables of the caller's, each with its value and with the hosts that get it.
+        hidden: names in the project that are hidden, relative to it, including those that don't exist yet.
+        secrets: variables of the caller, each with its value and the hosts that get it.
         warnings: lines for a person.
     """
 
@@ -100,17 +103,24 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
                program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str],
                absent: Sequence[str] = (), source: str = "", layer: Layer | None = None) -> AgentRequest:
     """
+    The request for one start.
+
     Args:
-        project: its real path.
-        source: by which it is opened, where that isn't the same: of a descriptor, whose folder nobody can swap.
-        program: of the definition's command; None where only a shell is started.
-        hidden: names in the project that aren't to be shown, relative to it.
-        environ: of the caller.
-        absent: likewise, and not there.
-        layer: system packages beside the host's.
+        definition: of the agent.
+        settings: the merged settings.
+        options: the caller's.
+        project: the real path of the project.
+        program: of the definition's command; None if only a shell is started.
+        hidden: names in the project to hide, relative to it.
+        environ: the caller's environment.
+        absent: names to hide that don't exist yet.
+        source: the path by which the daemon opens the project: that of a descriptor, whose folder can't be replaced;
+            "" for *project*.
+        layer: system packages beside the host's; None for none.
 
     Raises:
-        RequestRejected, SettingsError: it can't be: the project is the home folder, two folders overlap.
+        RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own settings.
+        SettingsError: a port of a network entry can't be reached by agents.
     """
     home = os.path.realpath(environ.get("HOME") or "/")
     if home == project or home.startswith(project.rstrip("/") + "/"):
@@ -160,8 +170,8 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
 def written_by(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                environ: Mapping[str, str]) -> tuple[str, ...]:
     """
-    The real paths of folders that the agent can write, and of the project, which with an overlay it can write as well:
-    what is in them is a stranger's.
+    The real paths of folders that the agent can write to, and of the project, also with an overlay. Their content isn't
+    trusted.
     """
     home = os.path.realpath(environ.get("HOME") or "/")
     return (os.path.realpath(project), *(os.path.realpath(home_path(path, home)) for path in definition.state),
@@ -184,7 +194,7 @@ def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
 def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                     inside: str, home: str) -> None:
     """
-    Refuse the project's files in a second place: what is hidden in it, and kept from being written, isn't so there.
+    Refuse a second mount of the project's files: names aren't hidden or protected there.
     """
     for one in (*settings.libraries, *options.libraries):
         if within(one.source, project) or within(project, one.source):
@@ -213,7 +223,7 @@ def shown_programs(definition: AgentDefinition, written: Sequence[str], environ:
 
 def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[Mount]) -> list[Mount]:
     """
-    What shows the agent's own program, as far as *mounts* don't.
+    The mounts for the agent's program that *mounts* don't cover.
     """
     there = [mount.target for mount in mounts]
     return [Mount(path, path) for path in outermost([*wanted, *(() if program is None else program.shown)])
@@ -222,8 +232,8 @@ def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[
 
 def _worktree(project: str, mounts: list[Mount]) -> list[Mount]:
     """
-    git's folder of the main repository, if *project* is another worktree of it. The repository has to say so itself:
-    what a project says of it is a stranger's word.
+    A mount of the main repository's .git, if *project* is a worktree of it. The repository's own file has to name the
+    project, since the project's file isn't trusted.
     """
     found = re.fullmatch(r"gitdir: ((/.+/\.git)/worktrees/[^/\n]+)\n?", _small_file(os.path.join(project, ".git")))
     if found is None or any(mount.target == found[2] or found[2].startswith(f"{mount.target}/") for mount in mounts):
@@ -236,7 +246,7 @@ def _worktree(project: str, mounts: list[Mount]) -> list[Mount]:
 
 def _small_file(path: str) -> str:
     """
-    The beginning of a regular file that is no link; "" of anything else.
+    The first 4096 bytes of a regular file; "" for a link or anything else.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -262,7 +272,7 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
     ported = [rule for rule in (*rules, *settings.allow) if rule.port]
     ports = [80, 443]
     if options.unrestricted_network or ported:
-        from leeward.spec.egress import AGENT_PORTS  # all that is to be known of policies
+        from leeward.spec.egress import AGENT_PORTS  # a large module that most starts don't need
 
         wrong = [rule for rule in ported if rule.port not in AGENT_PORTS]
         if wrong and not options.egress:

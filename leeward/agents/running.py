@@ -3,10 +3,10 @@ One agent from its start to its end: hooks, a sandbox, the agent's process, and 
 
 Runs in:   the caller's program, with the caller's rights.
 
-Theory of operation. Each step that leaves something is in the registry before it is taken, so a later program can undo
+Theory of operation. Each step that has to be undone is in the registry before it is taken, so another program can undo
 it after a kill -9. `__exit__` undoes every step that was begun: first the sandbox, with its processes, its files and
-its leases of egress; then the clean-up hooks, each of which may fail by itself. A sandbox whose program is gone ends by
-itself (`keeping`).
+its leases of egress; then it runs the clean-up hooks, each even if another one fails. A sandbox whose program was
+killed ends by its idle time (`keeping`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from leeward.spec.paths import client_socket
 HOOK_S, CLEANUP_S = 600.0, 60.0
 #: Seconds that a hook in the sandbox may take.
 _INSIDE_S = 600.0
-#: What a shell that a person gets is.
+#: The command of an interactive shell.
 SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
 Tell = Callable[[str], None]
@@ -49,17 +49,17 @@ Tell = Callable[[str], None]
 
 class AgentAsking(Protocol):
     """
-    What lets a sandbox's processes ask for what leaves it.
+    Connects a sandbox with the service for approvals.
     """
 
     def opened(self, sandbox: str) -> None:
         """
-        The sandbox with this id is there, and no process of the agent's yet.
+        Called with the sandbox's id after it was opened, before the agent's process starts.
         """
 
     def ending(self) -> None:
         """
-        It is about to be closed. Raises nothing.
+        Called before the sandbox is closed. Raises nothing.
         """
 
 
@@ -68,16 +68,20 @@ class AgentRun:
     A context: the agent's sandbox, ready for its process.
 
     Args:
-        project: its real path.
-        socket: of the daemon; None for the default.
+        definition: of the agent.
+        settings: the merged settings.
+        request: from `request_of`.
+        project: the real path of the project.
+        registry: records the instance.
+        environ: the caller's environment, for hooks on the host.
         tell: shows a person a line.
-        asking: is told of the sandbox, where a person decides what leaves it.
-        hiding: a descriptor of the project's folder, what is hidden in it while the agent runs, and
-            `HidingPlan.repositories` of it; None to hide no more than there is at the start.
+        asking: connects the sandbox with the service for approvals; None for none.
+        hiding: a descriptor of the project's folder, the rules by which new names are hidden while the agent runs, and
+            its `HidingPlan.repositories`; None to hide only the names that exist at the start.
 
     Attributes:
-        undoing: called before it is undone, however far it got.
-        given_up: it was ended, since a name that it was not to see couldn't be hidden.
+        undoing: called before the steps are undone, also if the start has failed.
+        given_up: whether the agent was ended since a name couldn't be hidden.
     """
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
@@ -179,8 +183,7 @@ class AgentRun:
 
     def _record_sandbox(self, box: Sandbox) -> None:
         """
-        Write down that there is a sandbox, for `list` and `attach`, and for whoever undoes it: by itself it ends some
-        seconds after us.
+        Record the sandbox's id, for `list` and `attach`, and for a program that undoes this start.
         """
         assert self._held is not None
         row = self._held.instance
@@ -189,7 +192,8 @@ class AgentRun:
 
     def _opened(self) -> Sandbox:
         """
-        The sandbox. Where the operator's policy has the agent's secrets, their values stay outside of it.
+        Open the sandbox. If the operator's policy has the agent's secrets, the broker keeps their values; otherwise the
+        sandbox gets them as variables.
         """
         options, secrets = self._request.options, self._request.secrets
         try:
@@ -217,7 +221,7 @@ class AgentRun:
 
     def _stage(self, box: Sandbox) -> None:
         """
-        Copies of files of the host's; the host's stay as they are.
+        Copy the staged files into the sandbox.
         """
         for source, target in self._request.staged:
             try:
@@ -254,8 +258,15 @@ class AgentRun:
 
     def start(self, debug: bool, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
         """
-        The agent's process, or a shell's where *debug* is set or the agent is one; on a terminal of *size*, if there is
-        one.
+        Start the agent's process.
+
+        Args:
+            debug: start a shell instead; so does a request without argv.
+            size: rows and columns of a terminal; None for pipes.
+            env: further variables.
+
+        Raises:
+            DaemonError, SandboxOver: as for `Sandbox.start`.
         """
         assert self.box is not None
         assert self._keeper is not None
@@ -266,14 +277,14 @@ class AgentRun:
                    self.box.terminal(argv, size, **common))
         self._keeper.watch(process.number)
         self._process = process
-        self._record_sandbox(self.box)  # while the program starts
-        if self.given_up:  # meanwhile
+        self._record_sandbox(self.box)  # after the start, so that the program doesn't wait for it
+        if self.given_up:  # `_give_up` has run before `_process` was set
             process.kill()
         return process
 
     def _give_up(self, why: str) -> None:
         """
-        End the agent, and what runs in its place before it. What it has changed in an overlay is there still.
+        End the agent's process, or the sandbox if it hasn't started. Changes in an overlay stay if it has.
         """
         self.given_up = True
         self._tell(f"the agent is ended: {why}")
@@ -285,7 +296,7 @@ class AgentRun:
 
     def written_outside(self) -> list[str]:
         """
-        Paths of the project that programs on the host run by themselves, and that have changed since the start.
+        The paths that programs on the host run or obey by themselves, and that have changed since the start.
         """
         if self._hiding is None:
             return outside.changed(self._before, outside.snapshot(self.project))
@@ -301,11 +312,11 @@ class AgentRun:
 
     def no_longer_hidden(self) -> list[str]:
         """
-        Names of the project that are to be hidden, and that have come, or were replaced, since the start: the agent
-        could read what they lead to until they were hidden.
+        The names to hide that were created or replaced since the start: until they were covered, the agent could read
+        them.
         """
         now = outside.identities(self.project, self._request.hidden)
-        seen = outside.changed(self._hidden, {**self._hidden, **now})  # what was removed was hidden until then
+        seen = outside.changed(self._hidden, {**self._hidden, **now})  # not those that were only removed
         return sorted({*seen, *(() if self._watch is None else self._watch.covered)})
 
     # --- ending ---------------------------------------------------------------------
@@ -320,7 +331,6 @@ class AgentRun:
             self._keeper.stop()
         while self._opened_fds:
             os.close(self._opened_fds.pop())
-        whole = True
         try:
             if self.asking is not None:
                 self.asking.ending()
@@ -328,30 +338,33 @@ class AgentRun:
                 self.box.close()
         finally:
             for line in [step.what for step in held.instance.undo if step.kind == "hook"]:
-                whole = self._clean_up(line) and whole
+                self._clean_up(line)
             held.remove()
 
-    def _clean_up(self, line: str) -> bool:
+    def _clean_up(self, line: str) -> None:
         from leeward.agents.host_hooks import HookFailed
 
         try:
             self._on_host(line, CLEANUP_S)
         except HookFailed as error:
             self._tell(f"clean-up: {error}")
-            return False
-        return True
 
 
 def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str]:
     """
-    Undo what starts have left that were killed.
+    Undo the steps of instances whose process was killed.
+
+    Args:
+        registry: of the instances.
+        tell: shows a person a line about a step that failed.
+        socket: of the daemon; None for the default.
 
     Returns:
-        Their names.
+        The names of these instances.
     """
     done = []
     for held in registry.reap():
-        from leeward.agents.host_hooks import HookFailed  # most starts find nothing
+        from leeward.agents.host_hooks import HookFailed  # most starts have nothing to undo
 
         instance = held.instance
         whole = True
@@ -359,7 +372,7 @@ def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str
             try:
                 _undo(step, instance, socket)
             except (DaemonError, OSError, HookFailed) as error:
-                whole = step.kind == "hook" and whole  # a hook is tried once: it may never succeed
+                whole = step.kind == "hook" and whole  # a failed hook isn't tried again
                 tell(f"clean-up of {instance.name}: {error}")
         done.append(instance.name)
         if whole:
@@ -371,8 +384,9 @@ def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str
 
 def _undo(step: UndoStep, instance: Instance, socket: str | None) -> None:
     if step.kind == "sandbox":
-        with contextlib.suppress(SandboxOver, DaemonAway):  # it went with its daemon
-            Sandbox.attach(step.what, socket=str(client_socket(socket))).close()  # as text: no daemon is started for it
+        with contextlib.suppress(SandboxOver, DaemonAway):  # the sandbox has ended, by itself or with its daemon
+            # With an explicit socket the client starts no daemon.
+            Sandbox.attach(step.what, socket=str(client_socket(socket))).close()
     elif step.kind == "hook":
         from leeward.agents.host_hooks import run_hook
 
@@ -382,7 +396,7 @@ def _undo(step: UndoStep, instance: Instance, socket: str | None) -> None:
 
 def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iterator[tuple[Instance, dict[str, Any]]]:
     """
-    The running instances, each with what the daemon says of its sandbox.
+    The running instances, each with the daemon's row of its sandbox; {} without one.
     """
     by_id = {row["sandbox"]: row for row in rows}
     for instance in registry.running():

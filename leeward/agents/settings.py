@@ -2,8 +2,9 @@
 Settings of agents: the user's file and the project's, merged.
 
 Runs in:   the user's program.
-Trust:     the user's file is the user's own. What the project's asks for beyond it is in `AgentSettings.widening`, and
-           counts only when `trust` has said so. Both files are read once: what was shown is what is used.
+Trust:     full in the user's file, none in the project's. The grants that the project's file asks for are in
+           `AgentSettings.widening`, and a start needs the user's acceptance of them (`trust`). Both files are read
+           once, so what was shown is what is used.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from leeward.spec.egress_rules import EgressRule
 #: The user's file, in the folder of the user's configuration.
 USER_FILE = "agents.toml"
 
-#: Ports of all rules of egress together, at most: those that a policy's workers can listen on.
+#: Ports of all rules of egress together, at most: as many as the workers of a policy can listen on.
 MAX_ALL_PORTS = 8
 
 #: Every key of both files.
@@ -47,28 +48,28 @@ KEYS: checks.Keys = {
     "project": {"at": checks.inside},
 }
 
-#: Variables whose values anybody could guess: a project's file may use them without being asked about.
+#: Variables whose values aren't secret: a project's file may use them without a grant.
 _PLAIN = ("HOME", "USER", "LOGNAME", "PWD", "LANG", "TERM")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """
-    What the settings say for one start.
+    The merged settings of one start.
 
     Attributes:
-        exclude: globs of the project's files that aren't shown; `hiding` has their meaning.
-        include: globs of files that are shown still.
-        libraries: further folders of the host's.
-        allow: rules of egress that the network entries became, in order and without duplicates.
-        environment: variables that are set inside.
+        exclude: globs of the project's files that are hidden; see `hiding`.
+        include: globs of files that are shown in spite of `exclude`.
+        libraries: further folders of the host.
+        allow: the rules of the network entries, in order and without duplicates.
+        environment: variables that are set in the sandbox.
         limits: by name: "memory" (bytes), "processes", "timeout" (seconds of the whole run).
-        hooks: of the settings alone; those of the definition are beside them.
-        dependencies: system packages that are unpacked beside the host's.
-        worktree_links: git's folder of a worktree's main repository is shown as well, read-only.
-        project_at: where the project is inside; "" for its own path.
-        warnings: lines for a person: variables that aren't set, and the like.
-        widening: what of it the project's file asks for beyond the user's.
+        hooks: those of the settings, without the definition's.
+        dependencies: system packages for a layer.
+        worktree_links: whether the .git of a worktree's main repository is shown as well, read-only.
+        project_at: the path of the project in the sandbox; "" for its path on the host.
+        warnings: lines for a person, about variables that aren't set.
+        widening: the grants that the project's file asks for.
     """
 
     exclude: tuple[FilePattern, ...] = ()
@@ -87,16 +88,16 @@ class AgentSettings:
 
 def load_settings(project: int, project_path: str, config_home: str, environ: Mapping[str, str]) -> AgentSettings:
     """
-    The user's settings and the project's, merged, checked and with variables put in.
+    The user's settings and the project's, merged and checked, with variables expanded.
 
     Args:
-        project: a descriptor of the project's folder, which the caller opened once and mounts by itself.
+        project: a descriptor of the project's folder; the caller owns it.
         project_path: the absolute path of that folder, for relative paths and for errors.
-        config_home: the folder of the user's configuration, as `places.config_home` gives it.
-        environ: of the caller; for `$NAME`, and HOME for `~`.
+        config_home: the folder of the user's configuration, from `places.config_home`.
+        environ: the caller's environment, for `$NAME` and for `~` (HOME).
 
     Raises:
-        SettingsError: a file that can't be read or used; names the file, the key and what is wrong.
+        SettingsError: a file can't be read or used; the message names the file, the key and the reason.
         Unsupported: a network entry has a "*", and the list of public suffixes isn't installed.
     """
     user_file, project_file = os.path.join(config_home, USER_FILE), os.path.join(project_path, PROJECT_FILE)
@@ -108,10 +109,10 @@ def load_settings(project: int, project_path: str, config_home: str, environ: Ma
 def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_file: str, project_file: str,
                     project_path: str, environ: Mapping[str, str]) -> AgentSettings:
     """
-    `load_settings` of two tables that were read; pure.
+    As `load_settings`, of the tables of both files; pure.
     """
     home = environ.get("HOME") or "/"
-    # Before the values are looked at, so that the error names both.
+    # Before the values are checked, so that an error about two kinds of value names both files.
     merge_tables(user, theirs, user_file, project_file)
     mine = _Side(user, user_file, home, environ)
     other = _Side(theirs, project_file, project_path, environ)
@@ -125,7 +126,12 @@ def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_fil
 
 class _Side:
     """
-    One file's table, checked, with variables put in and every value in the form in which two are compared.
+    The table of one file, checked, with variables expanded and values in normal form.
+
+    Attributes:
+        table: that table.
+        variables: the names of set variables that it uses.
+        warnings: about variables that aren't set.
     """
 
     def __init__(self, table: Mapping[str, Any], file: str, base: str, environ: Mapping[str, str]) -> None:
@@ -158,7 +164,7 @@ class _Side:
     def _expanded(self, value: str, place: str) -> str:
         self.variables += [name for name in variables_of(value) if name in self._environ]
         found, missing = expand(value, self._environ)
-        self.warnings += [str(SettingsError(self._file, place, f"${name} isn't set, and stays as it is"))
+        self.warnings += [str(SettingsError(self._file, place, f"${name} isn't set, and isn't expanded"))
                           for name in missing]
         try:
             return checks.text(found)
@@ -192,7 +198,7 @@ class _Side:
 
 def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
     """
-    With lists for tuples, as `merge_tables` appends them.
+    *table* with lists in place of tuples, since `merge_tables` appends lists.
     """
     return {name: _lists(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
             for name, value in table.items()}
@@ -217,5 +223,5 @@ def _with_widening(settings: AgentSettings, widening: tuple[Grant, ...]) -> Agen
 def _check_ports(rules: Iterable[EgressRule], file: str) -> None:
     ports = {port for rule in rules for port in ((rule.port,) if rule.port else (80, 443))}
     if len(ports) > MAX_ALL_PORTS:
-        raise SettingsError(file, "network.allow", f"{len(ports)} ports, and a sandbox can have {MAX_ALL_PORTS}",
+        raise SettingsError(file, "network.allow", f"{len(ports)} ports, but a sandbox can have {MAX_ALL_PORTS}",
                             "name fewer")

@@ -2,15 +2,15 @@
 Domains below which anybody can get a name, so that no entry may allow all of these names.
 
 Runs in:   anywhere; pure.
-Beside:    the list of public suffixes, which has many such domains. Here are those that it lacks, those whose owner
-           serves other people's content under sub-domains, and those for which an agent is most likely to ask.
+Beside:    the list of public suffixes, which has many such domains. Here are domains that it lacks, domains whose owner
+           serves other people's content under sub-domains, and those that agents' settings are most likely to name.
 Leaves:    single hosts that serve other people's content (a paste, an issue, a bucket by its path). The person decides
            about an entry of a single host.
 """
 
 from __future__ import annotations
 
-#: Each with the reason, which a person is shown.
+#: The domains, each with the reason for the error's message.
 SHARED_DOMAINS: dict[str, str] = {
     "googleapis.com": "storage.googleapis.com has anybody's buckets, and other names below take anybody's data",
     "storage.googleapis.com": "each bucket of anybody's is a name below it",
@@ -63,7 +63,7 @@ SHARED_DOMAINS: dict[str, str] = {
     "sslip.io": "its names lead to whatever address they spell",
     "requestbin.net": "it shows anybody the requests that were sent there",
     "pipedream.net": "it shows anybody the requests that were sent there",
-    "oast.fun": "it shows whoever asked for a name the requests that were sent there",
+    "oast.fun": "it shows anybody who has got a name there the requests that were sent to it",
     "hf.space": "anybody's programs have names below it",
     "slack.com": "anybody's workspace has a name below it",
     "sharepoint.com": "anybody's organisation has a name below it",

@@ -3,9 +3,9 @@ Shims: scripts that a version manager puts into PATH, and the programs that they
 
 Runs in:   the caller's program. It reads the caller's files, with the caller's rights.
 
-A shim asks its manager, which chooses a version by a variable, by files of the current folder and by a file of its own.
-A sandbox has none of that, so the choice is made here. A project's own file (`.python-version`) is left out: it is a
-stranger's, and which program the agent is run by isn't a stranger's to say.
+A shim calls its manager, which chooses a version by a variable, by files of the current folder and by a file of its
+own. A sandbox has none of these, so the choice is made here. A project's own file (`.python-version`) isn't read: a
+project isn't trusted to choose the program that runs the agent.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 
 from leeward.errors import RequestRejected
 
-#: What a shim of pyenv's, or of those made like it, ends with.
+#: The call of the manager in a shim of pyenv, rbenv or nodenv.
 _EXEC = re.compile(r"/(pyenv|rbenv|nodenv)\"? exec ")
-#: Managers whose shims leave the choice to a program of theirs: the script's or the link's.
+#: Managers whose choice can't be made here: their shims call or link to a program of theirs.
 _OTHERS = ("asdf", "mise", "volta-shim")
 #: Bytes of a shim, and of a file with versions.
 _MOST = 4096
@@ -27,11 +27,11 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 def behind(found: str, environ: Mapping[str, str]) -> str | None:
     """
-    The program that the shim *found* stands for; "" for that of the host itself, which comes later in PATH; None where
-    *found* is no shim.
+    The program that the shim *found* would run; "" for the system's program, which is later in PATH; None if *found* is
+    no shim.
 
     Raises:
-        RequestRejected: there is none, or the shim's manager isn't one of those that are known.
+        RequestRejected: no chosen version has the program, or the manager's choice can't be made here.
     """
     folder, name = os.path.split(found)
     manager = os.path.basename(os.path.realpath(found))
@@ -56,15 +56,15 @@ def behind(found: str, environ: Mapping[str, str]) -> str | None:
             return program
     there = [each for each in _folders(f"{root}/versions") if os.access(f"{root}/versions/{each}/bin/{name}", os.X_OK)]
     raise RequestRejected(
-        f"{found} is a shim of {asked[1]}'s, and its version {', '.join(versions)!a:.100} has no {name!a:.100}"
+        f"{found} is a shim of {asked[1]}, and its version {', '.join(versions)!a:.100} has no {name!a:.100}"
         + (f"; these have: {', '.join(there)[:500]}. Choose one by {asked[1]} global, or {asked[1].upper()}_VERSION"
            if there else ""))
 
 
 def _unknown(found: str, manager: str) -> str:
-    return (f"{found} is a shim of {manager}'s, which chooses a program by files that a sandbox doesn't have: name"
+    return (f"{found} is a shim of {manager}, which chooses a program by files that a sandbox doesn't have: name"
             f" the program itself in the agent's definition, by the path that `{manager.removesuffix('-shim')} which`"
-            " tells")
+            " prints")
 
 
 def _head(path: str) -> str:
@@ -77,10 +77,10 @@ def _head(path: str) -> str:
 
 def _installed(versions: str, asked: str) -> str:
     """
-    The folder of the version *asked*; of the newest one of which *asked* is the beginning (3.12 of 3.12.1), as these
-    managers have it.
+    The folder of the version *asked*, or of the newest version that begins with it (3.12.1 for 3.12), as these managers
+    choose.
     """
-    if _VERSION.fullmatch(asked) is None:  # no path
+    if _VERSION.fullmatch(asked) is None:  # it could be a path
         return "/nonexistent"
     if os.path.isdir(f"{versions}/{asked}"):
         return f"{versions}/{asked}"

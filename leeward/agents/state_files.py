@@ -1,5 +1,5 @@
 """
-Small files of the user's state: written at once or not at all, in a folder that is the user's alone.
+Small files of the user's state, written atomically in a folder that is the user's alone.
 
 Runs in:   the user's program.
 Source:    rename(2): a reader sees the old file or the new one.
@@ -24,10 +24,11 @@ class StateNotWritten(LeewardError):
 
 def own_folder(folder: str) -> str:
     """
-    *folder*, made with mode 0700 where it isn't there.
+    *folder*, made with mode 0700 unless it exists.
 
     Raises:
-        Unsupported: others may enter or own it.
+        Unsupported: other users can enter the folder, or own it.
+        OSError: it can't be made.
     """
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -43,13 +44,16 @@ def own_folder(folder: str) -> str:
 
 def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) -> None:
     """
-    Put *content* in the place of the file *name*, so that no reader sees a part of it.
+    Replace the file *name* by *content* atomically.
 
     Args:
-        lasting: it is there after a crash of the machine as well; writing then waits for the disk.
+        folder: of the file.
+        name: of the file.
+        content: the new content.
+        lasting: whether the content has to survive a crash of the machine; the call then waits for the disk.
 
     Raises:
-        StateNotWritten: what was there before is there still.
+        StateNotWritten: the file can't be written; the old one is unchanged.
     """
     try:
         _write(folder, name, content, lasting)
@@ -59,7 +63,7 @@ def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) 
 
 
 def _write(folder: str, name: str, content: bytes, lasting: bool) -> None:
-    # `tempfile` imports more than all else here together.
+    # Not by `tempfile`, whose import takes long.
     path = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -79,7 +83,7 @@ def _write(folder: str, name: str, content: bytes, lasting: bool) -> None:
 
 def read_state(folder: str, name: str) -> bytes | None:
     """
-    The content of a file; None where it isn't there, or isn't a file as `write_at_once` makes one.
+    The content of a file; None if it can't be opened, isn't a regular file, or has more than MAX_STATE bytes.
     """
     try:
         descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,12 +1,12 @@
 """
-The hook of an agent that runs outside, before each of its tools: lines for a shell go into the sandbox, and files
-outside of the project are refused.
+The hook before each tool of an agent that runs outside of a sandbox: shell lines go into a sandbox, and writes outside
+of the project are refused.
 
-Runs in:   the user's program, once for each call of a tool; pure but for links, which are looked up.
-Trust:     none in the call: a model wrote it. What can't be read is refused.
-Leaves:    the agent's own program, its other tools and servers of MCP, which run outside with the user's rights; and a
-           path that is replaced by a link between the answer and the tool's access. It prevents mistakes, but isn't a
-           lock: `leeward agent start` is one.
+Runs in:   the user's program, once for each call of a tool; pure except for resolving links.
+Trust:     none in the call: a model wrote it. A call that can't be parsed is refused.
+Leaves:    the agent's own program, its other tools and MCP servers, which run with the user's rights; and a path that
+           is replaced by a link between the answer and the tool's access. The hook prevents mistakes, not attacks, for
+           which there is `leeward agent start`.
 Source:    code.claude.com/docs/en/hooks, PreToolUse, as of 2026-11-24: JSON on standard input; exit status 0 with JSON
            on standard output, or 2 with the reason on standard error, which blocks. Any other status blocks nothing.
 """
@@ -25,7 +25,7 @@ from leeward.agents.hiding import FileRules
 #: Bytes of a call, at most.
 MAX_CALL = 64 << 20
 
-#: Tools whose input names a file or folder, and by which key.
+#: Tools whose input names a file or folder, with the key of its path.
 _PATHS = {"Read": "file_path", "Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path",
           "NotebookEdit": "notebook_path", "NotebookRead": "notebook_path", "Glob": "path", "Grep": "path",
           "LS": "path"}
@@ -34,27 +34,27 @@ _WRITING = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 
 class Blocked(Exception):
     """
-    The call can't be judged. The reason goes to standard error, and the status is BLOCK.
+    The call can't be parsed. The reason goes to standard error, and the exit status is BLOCK.
     """
 
 
-#: Exit statuses, of the source above.
+#: Exit statuses of the hook.
 GO_ON, BLOCK = 0, 2
 
 
 def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, approve: bool = False) -> str:
     """
-    The answer to one call, as text for standard output; "" where there is nothing to say.
+    The answer to one call, as text for standard output; "" to leave the decision to the agent.
 
     Args:
-        content: what came on standard input.
+        content: the bytes of standard input.
         prefix: the path of the program that runs a line in the sandbox.
         project: the folder in which the agent works, without links.
-        rules: what is hidden of it.
-        approve: a line for the shell needs no other approval, since it is confined.
+        rules: which of its files are hidden.
+        approve: let shell lines run without the agent's question, since they run in the sandbox.
 
     Raises:
-        Blocked: it is no call.
+        Blocked: *content* isn't a call of a tool.
     """
     call = _call(content)
     name, given = call["tool_name"], call["tool_input"]
@@ -63,7 +63,7 @@ def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, 
         if not isinstance(line, str) or not line or "\0" in line:
             raise Blocked("a call of Bash without a command")
         if _is_wrapped(line, prefix):
-            return ""  # this hook is there twice
+            return ""  # another instance of this hook has wrapped the line
         return _answer("allow" if approve else "ask", "runs in a sandbox of leeward",
                        {**given, "command": _wrapped(line, prefix)})
     key = _PATHS.get(name)
@@ -81,7 +81,7 @@ def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
     if not inside:
         if name in _WRITING:
             return _answer("deny", f"{printable(path)} is outside of the project")
-        return ""  # reading is asked for by the agent's own rules
+        return ""  # the agent's own rules decide about reading
     relative = os.path.relpath(real, project)
     if "." != relative and rules.hides(relative, os.path.isdir(real)):
         return _answer("deny", f"{printable(path)} is hidden by files.exclude")
@@ -103,7 +103,7 @@ def _call(content: bytes) -> Mapping[str, Any]:
 
 def _is_wrapped(line: str, prefix: str) -> bool:
     """
-    Whether *line* is, letter by letter, what the hook makes of another: a shell reads much else as two words as well.
+    Whether *line* is exactly what `_wrapped` makes of another line. Many other lines are two words for a shell too.
     """
     try:
         words = shlex.split(line)

@@ -1,12 +1,12 @@
 """
-Trust in a project: the grants that its settings ask for are shown, and accepted once.
+Trust in a project: a person is shown the grants that its settings ask for, and accepts them once.
 
 Runs in:   the user's program, with its terminal.
 Trust:     none in the texts: a command, a path or a host may be hostile. Each is shown as one line of visible
-           characters, and a text that can't be shown whole is refused rather than cut.
-Rule:      a hash over the project's path and exactly these grants is stored. Any other set is asked about again, and
-           only "yes" accepts it.
-Leaves:    a hook that runs a file of the project runs that file's content of the moment.
+           characters, and a text that is too long to be shown whole is refused.
+Rule:      a hash over the project's path and exactly these grants is stored. For any other set the person is asked
+           again, and only "yes" accepts it.
+Leaves:    a hook that runs a file of the project runs whatever content the file has then.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from leeward.agents.grants import KINDS, Grant
 from leeward.agents.state_files import own_folder, read_state, write_at_once
 from leeward.errors import BadRequest
 
-#: Grants of one project, and characters of one of them as it is shown, at most: nobody reads more.
+#: Grants of one project, and characters of a grant as it is shown: at most.
 MAX_GRANTS, MAX_SHOWN = 200, 2000
 
 
 class NotTrusted(BadRequest):
     """
-    A project's settings ask for what nobody has accepted.
+    A project's settings ask for grants that the user hasn't accepted.
     """
 
 
 class TrustStore:
     """
-    What a user has accepted.
+    The grants that a user has accepted.
 
     Args:
-        folder: below the user's state folder; made where it isn't there.
+        folder: below the user's state folder; made unless it exists.
 
     Raises:
-        Unsupported: others may enter or own the folder.
+        Unsupported: other users can enter the folder, or own it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -57,14 +57,14 @@ class TrustStore:
 
     def accept(self, project: bytes, grants: Sequence[Grant]) -> None:
         """
-        Remember that they were accepted, in the place of what was before.
+        Record that *grants* were accepted for *project*, in place of those before.
         """
         record = {"project": os.fsdecode(project), "grants": digest(project, grants)}
         write_at_once(self._folder, _file(project), json.dumps(record).encode())
 
     def forget(self, project: bytes) -> None:
         """
-        Ask again the next time.
+        Remove the record, so that the person is asked again.
         """
         try:
             os.unlink(os.path.join(self._folder, _file(project)))
@@ -79,26 +79,26 @@ def digest(project: bytes, grants: Sequence[Grant]) -> str:
     whole = hashlib.sha256(b"leeward project trust 1\0")
     for part in (project, *(text.encode("utf-8", "surrogateescape") for grant in grants
                             for text in (grant.kind, grant.what))):
-        # With its length, so that no two lists of parts are one row of bytes.
+        # With its length, so that different lists of parts are different bytes.
         whole.update(b"%d:" % len(part) + part)
     return whole.hexdigest()
 
 
 def question(project: bytes, grants: Sequence[Grant]) -> str:
     """
-    What a person is shown: lines for a terminal, without the question itself.
+    The lines that a person is shown before the question.
 
     Raises:
-        NotTrusted: there is more than a person can look at.
+        NotTrusted: there are more than MAX_GRANTS grants, or one has more than MAX_SHOWN characters.
     """
     if len(grants) > MAX_GRANTS:
-        raise NotTrusted(f"{_named(project)} asks for {len(grants)} things, more than anybody looks at")
+        raise NotTrusted(f"{_named(project)} asks for {len(grants)} things; more than {MAX_GRANTS} aren't shown")
     lines = [f"The settings of {_named(project)} ask for more than yours:"]
     for grant in grants:
         shown = printable(grant.what)
         if len(shown) > MAX_SHOWN:
-            raise NotTrusted(f"{_named(project)} asks for something of {len(shown)} characters, more than anybody looks"
-                             " at")
+            raise NotTrusted(f"{_named(project)} asks for something of {len(shown)} characters; more than {MAX_SHOWN}"
+                             " aren't shown")
         lines.append(f"  {shown}\n      {KINDS[grant.kind]}")
     return "\n".join(lines)
 
@@ -106,24 +106,24 @@ def question(project: bytes, grants: Sequence[Grant]) -> str:
 def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *, trusted: bool = False,
                   ask: Callable[[str], str] | None = None) -> None:
     """
-    Go on if *grants* were accepted, or are now.
+    Return if *grants* were accepted before, or are accepted now.
 
     Args:
-        store: what was accepted before.
-        project: the path.
+        store: of accepted grants.
+        project: the path of the project.
         grants: `AgentSettings.widening` of the settings that are going to be used.
-        trusted: the caller's own word for it (`--trust-project`).
-        ask: shows a text and returns what a person typed; None without a terminal. EOFError is no.
+        trusted: accept them without a question (`--trust-project`).
+        ask: shows a text and returns the line that the person typed; EOFError counts as no. None without a terminal.
 
     Raises:
-        NotTrusted: nobody has accepted them.
+        NotTrusted: the grants weren't accepted.
     """
     if not grants or store.accepted(project, grants):
         return
     if not trusted:
         text = question(project, grants)
         if ask is None:
-            raise NotTrusted(f"{text}\nNobody was asked, since this is no terminal; --trust-project accepts it")
+            raise NotTrusted(f"{text}\nThere is no terminal to ask on; --trust-project accepts this")
         try:
             answer = ask(f"{text}\nAccept? Type yes: ")
         except EOFError:

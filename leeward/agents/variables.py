@@ -1,8 +1,8 @@
 """
-`$NAME` and `${NAME}` in settings, `~`, and relative paths.
+Expands `$NAME` and `${NAME}` in settings, `~`, and relative paths.
 
 Runs in:   anywhere; pure.
-Trust:     none in the text; values come from the caller's environment, and what was put in isn't scanned again.
+Trust:     none in the text. Values come from the caller's environment, and aren't expanded again.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Mapping
 
-#: A dollar that stands for itself is written twice.
+#: A variable, or `$$` for a dollar.
 _VARIABLE = r"\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})"
 
 
 def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """
-    *text* with the values of variables in their places, and the names of those that aren't set: these stay as they are.
+    *text* with its variables expanded, and the names of the variables that aren't set, which stay unexpanded.
     """
     if "$" not in text:
         return text, ()
@@ -37,14 +37,14 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
 
 def variables_of(text: str) -> tuple[str, ...]:
     """
-    The names of the variables that *text* would get the values of, in order.
+    The names of the variables in *text*, in order and without duplicates.
     """
     return tuple(dict.fromkeys(found[1] or found[2] for found in re.finditer(_VARIABLE, text) if found[0] != "$$"))
 
 
 def absolute(path: str, base: str, home: str) -> str:
     """
-    *path* as an absolute path without "." and "..": "~" and "~/x" are of *home*, a relative one is below *base*.
+    *path* as an absolute path without "." and "..": "~" stands for *home*, and a relative path is relative to *base*.
     """
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]

@@ -44,9 +44,9 @@ def test_a_running_instance_is_listed_and_found(registry):
                                                                                                   "claude"):
         assert held.instance == registry.find(text)
     assert [] == list(registry.reap())
-    with pytest.raises(BadRequest, match="none of the agents"):
+    with pytest.raises(BadRequest, match="fits none of the running agents"):
         registry.find("nobody")
-    with pytest.raises(BadRequest, match="several of the agents"):
+    with pytest.raises(BadRequest, match="fits several of the running agents"):
         registry.find("home-me")
     with pytest.raises(BadRequest):
         registry.find("")
@@ -200,7 +200,7 @@ def test_an_instance_of_another_name_is_no_instance(registry, tmp_path):
     (folder / "a-b-c.json").write_bytes((folder / f"{held.instance.name}.json").read_bytes())
 
     assert [] == list(registry.reap())
-    assert ["another name" in line for line in registry.complaints()] == [True]
+    assert ["name of another agent" in line for line in registry.complaints()] == [True]
 
 
 def test_a_folder_of_others_is_refused(tmp_path):

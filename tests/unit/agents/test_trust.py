@@ -144,9 +144,9 @@ def test_different_values_are_shown_differently(one, other):
 
 
 def test_too_many_grants_to_read_are_refused():
-    with pytest.raises(NotTrusted, match="looks at"):
+    with pytest.raises(NotTrusted, match="aren't shown"):
         question(b"/p", [Grant("host", str(number)) for number in range(MAX_GRANTS + 1)])
-    with pytest.raises(NotTrusted, match="looks at"):
+    with pytest.raises(NotTrusted, match="aren't shown"):
         question(b"/p", [Grant("setup_host", " " * 5000 + "rm")])
 
 
