@@ -87,7 +87,7 @@ class AsyncClient:
     async def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
                              attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
         """
-        What *attempt* gives, in an environment of the packages that *options* ask for.
+        The result of *attempt* with *fields*, to which the environment of the packages in *options* is added.
         """
         requirements = requirements_of(options)
         if not requirements:
@@ -165,7 +165,7 @@ class AsyncClient:
         Send one request of the wire, for `AsyncSandbox`. The caller owns the descriptors of the answer.
 
         Args:
-            seconds: that it may take in all.
+            seconds: that the call may take in all; None for no bound.
             functions: that its job may call.
         """
         return await self._call(op, fields, seconds, functions=functions)
@@ -275,7 +275,7 @@ class _Place:
 
     def __init__(self) -> None:
         self.connection: AsyncConnection | None = None
-        self.left: set[AsyncConnection] = set()  # their daemon is stopping, and hasn't answered yet
+        self.left: set[AsyncConnection] = set()  # to a daemon that is stopping and hasn't answered all calls
         self.connecting = asyncio.Lock()
         self.era = 0
 
@@ -290,7 +290,7 @@ class _Place:
 
     def close(self, error: DaemonError) -> None:
         """
-        Fail what waits with *error*.
+        Close all connections; their calls fail with *error*.
         """
         self.era += 1
         for connection in (self.connection, *tuple(self.left)):
@@ -305,8 +305,8 @@ class _PendingCall:
 
     Attributes:
         deadline: a time.monotonic() value, or None.
-        sent: the request, or a part of it, may have reached a daemon that didn't refuse it.
-        refused: why the last attempt found no room.
+        sent: whether the request, or a part of it, may have reached a daemon that didn't refuse it.
+        refused: the error of the last attempt, if the daemon was busy.
     """
 
     def __init__(self, op: str, fields: Mapping[str, Any], idempotent: bool, deadline: float | None,
@@ -318,7 +318,7 @@ class _PendingCall:
 
     async def ask(self, connection: AsyncConnection) -> Answer:
         """
-        One attempt. Raises the refusal, if it is one.
+        Make one attempt over *connection*. A refusal is raised.
         """
         if self.op in ("execute", "session_open"):
             return await connection.admitted(self.op, self._fields, self.refused is not None, self._is_sent,

@@ -34,10 +34,10 @@ from leeward.wire.frames import frame
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
 
-#: The bounds of a daemon that is too old to send them: requests of one connection, and workers.
-_TOLD_BY_NONE = 256, 4
+#: The bounds assumed for a daemon that is too old to send them: requests of one connection, and workers.
+_DEFAULT_CAPS = 256, 4
 
-#: Requests that wait in the daemon, which gets a `cancel` if their task is cancelled.
+#: Requests that wait in the daemon: if their task is cancelled, a `cancel` is sent.
 _TAKEN_BACK = frozenset({"execute", "session_open", "sandbox_open", "process_run", "process_read", "process_wait",
                          "sandbox_execute"})
 
@@ -50,7 +50,7 @@ class AsyncConnection:
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: Socket, path: str, adapts: bool = True) -> None:
         self._loop, self._socket, self._path = loop, sock, path
         self._conversation = Conversation()
-        self._futures: dict[int, tuple[asyncio.Future[Answer], int]] = {}  # and the offset of the request in the stream
+        self._futures: dict[int, tuple[asyncio.Future[Answer], int]] = {}  # and its request's offset in the stream
         self._output = bytearray()
         self._handed = 0  # bytes that the kernel has taken
         self._ended: Callable[[], None] | None = None  # called at the last answer, or the end
@@ -75,11 +75,13 @@ class AsyncConnection:
     async def admitted(self, op: str, fields: Mapping[str, Any], first: bool, sent: Callable[[], None],
                        functions: AwaitedFunctions | None = None) -> Answer:
         """
-        As `call`, as soon as the daemon has room for it; a refusal is raised.
+        As `call`, after a wait until the gate admits the request; a refusal is raised.
 
         Args:
-            first: it was refused as busy before.
-            sent: called when the wait is over.
+            op: of the request.
+            fields: of the request.
+            first: admit it before others, since it was refused as busy before.
+            sent: called after the wait, before the request is sent.
             functions: that the job may call.
         """
         await self._enter(job=True, first=first)
@@ -99,7 +101,7 @@ class AsyncConnection:
 
     async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
         """
-        As `call`, for a job of a session: its session has room, the connection may have none.
+        As `call`, for a job of a session, which waits only for the connection's bound and not for a worker.
         """
         await self._enter(job=False, first=False)
         try:
@@ -116,21 +118,21 @@ class AsyncConnection:
 
     async def _learn(self) -> None:
         """
-        Ask how many requests of this connection the daemon takes.
+        Ask the daemon for its bounds, and give them to the gate.
         """
         try:
             reply, _ = await self._call("ping", {}, None)
         except DaemonError:
-            return  # the connection is over
+            return  # the connection has ended
         caps = (reply.ok or {}).get("caps")
-        told = [caps.get(name) if isinstance(caps, dict) else None for name in ("requests", "workers")]
-        most, workers = (value if type(value) is int and 0 < value < 1 << 31 else usual
-                         for value, usual in zip(told, _TOLD_BY_NONE, strict=True))
+        sent = [caps.get(name) if isinstance(caps, dict) else None for name in ("requests", "workers")]
+        most, workers = (value if type(value) is int and 0 < value < 1 << 31 else default
+                         for value, default in zip(sent, _DEFAULT_CAPS, strict=True))
         self.gate.learn(most, workers)
 
     async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
         """
-        Send a request, and wait for the reply, which may be a refusal; its job is served by *functions*.
+        Send a request, and wait for the reply, which may be a refusal. Meanwhile its job can call *functions*.
         """
         if functions is None:
             return await self._sent(op, fields, None)
@@ -149,7 +151,7 @@ class AsyncConnection:
 
     async def _ask_for_slots(self) -> None:
         """
-        Ask for an arena; without one large requests go by the socket. A connection that fails here fails every call.
+        Ask for an arena; without one large requests go over the socket. If the connection fails, so do all its calls.
         """
         try:
             reply, descriptors = await self._call("arena", {}, None)
@@ -183,7 +185,7 @@ class AsyncConnection:
                 if op in _TAKEN_BACK:
                     self._send(self._conversation.request("cancel", {"target": number})[1])
             elif not future.cancelled() and future.exception() is None:
-                _drop(future.result()[1])  # the reply came in the same turn of the loop, and has no caller any more
+                _drop(future.result()[1])  # the reply came in the same iteration of the loop as the cancellation
             raise
         finally:
             self._futures.pop(number, None)
@@ -222,7 +224,8 @@ class AsyncConnection:
 
     def _cut_off(self) -> None:
         """
-        The daemon reads no more. It may have sent the reason; otherwise it answers the requests that it has.
+        The daemon doesn't read any more. Read its reason, if it has sent one; otherwise fail the requests that it
+        hasn't got, and wait for the answers to the others.
         """
         if self._output:
             self._output.clear()
@@ -272,7 +275,7 @@ class AsyncConnection:
 
     def close(self, error: DaemonError) -> None:
         """
-        Fail what waits with *error*; the connection is over.
+        Close the connection; waiting calls fail with *error*.
         """
         if self._error is not None:
             return
@@ -298,7 +301,7 @@ class AsyncConnection:
 
     def _failure(self, error: DaemonError, start: int) -> DaemonError:
         """
-        *error* for a request that begins at *start* of the stream. Each raise adds its own traceback.
+        A copy of *error* for a request at the offset *start* of the stream. A copy, since each raise adds a traceback.
         """
         failure = copy.copy(error)
         failure.may_have_run = error.may_have_run and self._handed > start
@@ -306,7 +309,7 @@ class AsyncConnection:
 
     def end_when_answered(self, ended: Callable[[], None]) -> None:
         """
-        Close when no call waits any more; *ended* is called then.
+        Close the connection when no call waits any more, and call *ended* then.
         """
         self._ended = ended
         if self._error is not None:

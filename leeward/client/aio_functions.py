@@ -40,7 +40,7 @@ class AwaitedFunctions:
 
     def begin(self, ask: Ask, number: int) -> None:
         """
-        The job of request *number* was sent: serve it.
+        Begin to serve the job of request *number*, which was sent.
         """
         self.end()
         self._start(self._take(ask, number))
@@ -68,7 +68,7 @@ class AwaitedFunctions:
         try:
             await ask("function_answer", {"target": number, **answer})
         except DaemonError:
-            pass  # the same
+            pass  # the call that waits for the job's result raises the error
 
     async def _run(self, call: int, name: str, body: bytes) -> dict[str, Any]:
         try:
@@ -89,7 +89,7 @@ class AwaitedFunctions:
 
     def end(self) -> None:
         """
-        The job is over.
+        Cancel the tasks, at the end of the job.
         """
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
@@ -109,14 +109,15 @@ async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> 
         if error is None:
             future.set_result(value)
         else:
-            taken = isinstance(error, Exception) and not isinstance(error, StopIteration)  # a future takes no other
-            future.set_exception(error if taken else RuntimeError(repr(error)))
+            # A future accepts no other exceptions.
+            accepted = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            future.set_exception(error if accepted else RuntimeError(repr(error)))
 
     def run() -> None:
         value, failed = None, None
         try:
             value = function(*args, **named)
-        except BaseException as error:  # it goes to the job, whatever it is
+        except BaseException as error:  # any exception goes to the job
             failed = error
         try:
             loop.call_soon_threadsafe(resolve, value, failed)

@@ -28,7 +28,7 @@ class AsyncProcess:
     A process of a sandbox: `Process` describes the calls.
 
     Attributes:
-        number: under which the sandbox knows it.
+        number: of the process in its sandbox.
     """
 
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
@@ -42,7 +42,7 @@ class AsyncProcess:
 
     async def pid(self) -> int:
         """
-        Its number inside the sandbox; 0 for one that couldn't be started. Waits until it is started.
+        Its pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
         """
         pause = SOON_S
         while True:
@@ -58,7 +58,7 @@ class AsyncProcess:
         Its row in `processes`.
 
         Raises:
-            ProcessOver: the sandbox doesn't know it any more.
+            ProcessOver: the sandbox doesn't list it any more.
         """
         for row in await self._sandbox.processes():
             if row.get("process") == self.number:
@@ -73,7 +73,7 @@ class AsyncProcess:
             timeout: seconds to wait for it.
 
         Returns:
-            Chunks in order; none where the time has passed, or when the process has ended and all was read.
+            Chunks in order; [] after *timeout*, or when the process has ended and all output was read.
         """
         until = None if timeout is None else time.monotonic() + timeout
         async with self._reading:
@@ -121,32 +121,32 @@ class AsyncProcess:
 
     async def signal(self, number: int = signal.SIGTERM) -> bool:
         """
-        Send it a signal; it alone, not its children.
+        Send a signal to the process, not to its children.
 
         Returns:
-            Whether it was there to get it.
+            False if the process had ended.
         """
         return checked(flag, await self._ask("process_signal", signal=int(number)), "sent")
 
     async def resize(self, rows: int, columns: int) -> bool:
         """
-        Give its terminal another size; what is in the foreground gets SIGWINCH.
+        Change the size of its terminal; the foreground process group gets SIGWINCH.
 
         Args:
             rows: from 1 to 65,535.
             columns: the same.
 
         Returns:
-            Whether it was there to get it.
+            False if the process had ended.
 
         Raises:
-            RequestRejected: it is on no terminal.
+            RequestRejected: the process has no terminal.
         """
         return checked(flag, await self._ask("process_resize", rows=rows, columns=columns), "resized")
 
     async def kill(self) -> None:
         """
-        End it and all that descends from it.
+        Kill the process and all its descendants.
         """
         await self._ask("process_kill")
 
@@ -155,10 +155,10 @@ class AsyncProcess:
         Wait for its end.
 
         Args:
-            timeout: seconds to wait. None is as long as it runs.
+            timeout: seconds to wait; None to wait without end.
 
         Returns:
-            How it ended, without its output; None where the time has passed.
+            How the process ended, without its output; None after *timeout*.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -169,7 +169,7 @@ class AsyncProcess:
 
     async def result(self, on_stdout: OnData | None = None, on_stderr: OnData | None = None) -> Result:
         """
-        Read all of its output that nobody has read yet, and wait for its end.
+        Read all output that wasn't read yet, and wait for the end of the process.
 
         Args:
             on_stdout: called with each piece of standard output as it comes.
@@ -193,7 +193,7 @@ class AsyncKernel:
     the other. Cancelling a task whose code runs ends the process, and the state is lost; `interrupt` keeps it.
 
     Attributes:
-        number: under which the sandbox knows it.
+        number: of the kernel in its sandbox.
     """
 
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
@@ -210,10 +210,10 @@ class AsyncKernel:
 
     async def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in what runs.
+        Raise KeyboardInterrupt in the code that runs.
 
         Returns:
-            Whether something was running.
+            Whether code was running.
         """
         return checked(flag, await self._sandbox.ask("kernel_interrupt", {"kernel": self.number}), "interrupted")
 
@@ -225,16 +225,16 @@ class AsyncKernel:
 
     async def fork(self) -> AsyncKernel:
         """
-        A second kernel with the state that this one has once it has done what was asked of it before.
+        A second kernel with a copy of this one's state, after the requests that were made before.
         """
         reply = await self._sandbox.ask("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
 
     async def close(self) -> None:
         """
-        End it.
+        End the kernel's process.
         """
         try:
             await self._sandbox.ask("kernel_close", {"kernel": self.number})
         except DaemonError:
-            pass  # it is over, or goes with its sandbox
+            pass  # it has ended, or ends with its sandbox

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 class AsyncSandbox:
     """
-    A sandbox that stays: files, processes and their output, until it is closed.
+    A sandbox that keeps its files and processes between calls, until it is closed.
 
         async with leeward.AsyncSandbox() as box:
             await box.shell("echo 40 2 > numbers")
@@ -60,10 +60,10 @@ class AsyncSandbox:
 
     Args:
         socket: path of the daemon's socket; as for Client.
-        mounts: folders of the host that it shows; at most 16.
-        workdir: the folder of the host that is its /workspace, where it may write.
-        overlay: the folder *workdir* stays as it is, and `diff` says what the sandbox would have changed there.
-        compare: *workdir* is read in full at the opening, so that `diff` can say what was written there since.
+        mounts: folders of the host that the sandbox shows; at most 16.
+        workdir: the folder of the host that is its /workspace, which it can write to.
+        overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
+        compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
     """
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
@@ -86,7 +86,7 @@ class AsyncSandbox:
 
         Raises:
             SandboxOver: this user has no such sandbox.
-            RequestRejected: that is no id.
+            RequestRejected: *sandbox* isn't an id.
         """
         box = cls(socket=socket)
         box._id = id_of(sandbox)
@@ -100,7 +100,7 @@ class AsyncSandbox:
     @staticmethod
     async def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """
-        What `info` says of each sandbox of this user, the oldest first.
+        The `info` of each sandbox of this user, the oldest first.
         """
         async with AsyncClient(socket) as client:
             found, last = checked(page, (await client.ask("sandbox_list", {}))[0])
@@ -111,7 +111,7 @@ class AsyncSandbox:
 
     async def id(self) -> str:
         """
-        26 characters. The first use opens the sandbox.
+        The sandbox's id, 26 characters. The first use opens the sandbox.
         """
         if not self._id:
             async with self._opening:
@@ -124,7 +124,7 @@ class AsyncSandbox:
     @property
     def files(self) -> AsyncFiles:
         """
-        The files in it.
+        The sandbox's files.
         """
         return AsyncFiles(self)
 
@@ -151,7 +151,7 @@ class AsyncSandbox:
 
     async def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
-        As `Sandbox.apply`, in a thread. A task that is cancelled doesn't end it.
+        As `Sandbox.apply`, in a thread, which goes on if the task is cancelled.
         """
         return await asyncio.to_thread((await self._beside()).apply, paths, target)
 
@@ -175,7 +175,7 @@ class AsyncSandbox:
 
     async def _beside(self) -> Sandbox:
         """
-        The same sandbox, for calls that work with files of the host.
+        A blocking Sandbox for the same sandbox, for calls that work with files of the host.
         """
         if self._blocking is None:
             self._blocking = Sandbox(socket=self._client.socket)
@@ -185,7 +185,7 @@ class AsyncSandbox:
 
     async def ask(self, op: str, fields: Mapping[str, Any]) -> Reply:
         """
-        One request about this sandbox.
+        Send one request about this sandbox; returns the reply, without its descriptors.
         """
         reply, descriptors = await self._client.ask(op, {"sandbox": await self.id(), **fields})
         for fd in descriptors:
@@ -223,7 +223,7 @@ class AsyncSandbox:
 
     async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:
         """
-        Start a program and come back at once; it runs until it ends, is killed, or the sandbox is over.
+        Start a program and return at once; it runs until it ends, is killed, or the sandbox ends.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
@@ -276,7 +276,7 @@ class AsyncSandbox:
 
     async def processes(self) -> Rows:
         """
-        The processes that clients have started, and the newest of those that have ended.
+        The processes that clients have started, with the newest of those that have ended.
         """
         return checked(rows, await self.ask("process_list", {}), "processes")
 
@@ -290,7 +290,7 @@ class AsyncSandbox:
 
     async def info(self) -> dict[str, Any]:
         """
-        What it is and has.
+        The sandbox's state, as `Sandbox.info`.
         """
         return checked(answer, await self.ask("sandbox_info", {}))
 
@@ -310,19 +310,19 @@ class AsyncSandbox:
 
     async def set_timeout(self, seconds: float) -> None:
         """
-        Have the daemon end it after so many seconds from now on: `extend` with a lifetime.
+        Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime.
         """
         await self.extend(lifetime=seconds)
 
     async def kill(self) -> None:
         """
-        End it with everything in it, and return when no process of it is left. Calls that wait get SandboxOver.
+        End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver.
         """
         await self.ask("sandbox_kill", {})
 
     async def close(self) -> None:
         """
-        `kill`, if it was ever used and isn't over yet, and close the connection.
+        `kill` the sandbox, if it was opened, and close the connection.
         """
         async with self._opening:
             self._closed = True
@@ -330,7 +330,7 @@ class AsyncSandbox:
             if self._id:
                 await self._client.ask("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
         except DaemonError:
-            pass  # it is over, or will be when it was idle for long enough
+            pass  # the sandbox has ended, or ends after its idle time
         finally:
             self._part()
             await self._client.close()

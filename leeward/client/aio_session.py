@@ -49,7 +49,7 @@ class AsyncSession:
         Takes the options of Session.execute, and raises the same errors.
 
         Args:
-            code: Python source, at most 16 MiB. It sees what earlier jobs of the session left.
+            code: Python source, at most 16 MiB. It sees the state that earlier jobs of the session left.
             deadline: seconds that this call may take in all, the wait for its turn included. When it passes while the
                 job runs, the session's state is lost.
         """
@@ -93,7 +93,7 @@ class AsyncSession:
         try:
             await _asked(self._call, self._path, _CLOSE_S, "session_close", {"session": self._number})
         except DaemonError:
-            pass  # it is over already, or ends when its connection is closed
+            pass  # the session has ended, or ends when its connection is closed
 
 
 async def _asked(call: Call, path: str, seconds: float | None, op: str, fields: Mapping[str, Any]) -> Reply:

@@ -51,7 +51,7 @@ class AsyncWorkdirSandbox:
         cpu: processor seconds for each command, with all that it starts.
         fetch_policy: as for WorkdirSandbox.
         egress: as there.
-        overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
+        overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
         compare: as for WorkdirSandbox.
         socket: path of the daemon's socket; as for Client.
 
@@ -127,7 +127,7 @@ class AsyncWorkdirSandbox:
         End all its processes. The folder and its files stay. May be called repeatedly.
         """
         try:
-            await asyncio.to_thread(self._work.destroy)  # ours may all wait for commands, which this ends
+            await asyncio.to_thread(self._work.destroy)  # not in `_threads`, which may all wait for commands
         finally:
             self._threads.shutdown(wait=False)
 

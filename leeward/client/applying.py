@@ -21,13 +21,13 @@ from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type
 from leeward.client.file_trees import stays_below
 from leeward.errors import RequestRejected, Stale
 
-#: A file may be so much larger than what it occupies; one that is sparser isn't copied.
+#: Bytes by which a file may be larger than its allocated size; a sparser one isn't copied.
 _HOLES = 64 << 20
 
 
 def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> list[FolderChange]:
     """
-    Those of *paths* and below them, and the folders that they need.
+    The changes of *paths* and below them, with the new folders that they need; all changes for None.
 
     Raises:
         RequestRejected: one of *paths* hasn't changed.
@@ -46,12 +46,13 @@ def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> 
 
 class Applying:
     """
-    Puts changes onto the host.
+    Applies changes to a folder of the host.
 
     Args:
-        read: writes a changed file's content, as the sandbox has it now, to a descriptor: so many bytes of it at most,
-            and one more where there are more.
-        done: what was applied before, by path: inode and ctime. It grows.
+        host: the folder.
+        read: writes the present content of a changed file, by its path in the sandbox, to a descriptor: a given number
+            of bytes at most, and one more if there are more.
+        done: inode and ctime of each path that was applied before; updated.
     """
 
     def __init__(self, host: HostFolder, read: Callable[[bytes, int, int], None],
@@ -60,12 +61,13 @@ class Applying:
 
     def apply(self, chosen: Sequence[FolderChange]) -> None:
         """
-        All of *chosen*, or nothing where one of them can't be.
+        Apply all of *chosen*, after a check of each: if one can't be applied, none is.
 
         Raises:
-            Stale: the host has changed there since the sandbox was opened. What comes after the look at all of them, a
-                race with somebody who writes there now, may leave some of them applied.
-            RequestRejected: a change that no folder of the host is given.
+            Stale: the host was changed there since the sandbox was opened. If another program writes there after the
+                check, some changes may have been applied.
+            RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
+                a sparse file.
         """
         folders = {change.path for change in chosen if "folder" == change.type and "deleted" != change.kind}
         for change in chosen:
@@ -92,7 +94,7 @@ class Applying:
 
     def _check_parent(self, change: FolderChange, folders: set[str]) -> None:
         """
-        Something new needs a folder of the host's, or one of *folders*, which are applied as well.
+        Check that a new path is in a folder of the host, or in one of *folders*, which are applied as well.
         """
         parent = posixpath.dirname(change.path)
         if "created" != change.kind or not parent or parent in folders:
@@ -109,7 +111,7 @@ class Applying:
             return
         if about is None:
             raise Stale(f"{what} is not on the host any more", change.path)
-        # A folder's ctime moves with every entry. One that isn't empty can't be removed; that tells.
+        # A folder's ctime changes with every entry. If entries came, rmdir will fail.
         folder = stat.S_ISDIR(about.st_mode) and "mode" != change.kind
         known = self._done.get(os.fsencode(change.path)) == (about.st_ino, about.st_ctime_ns)
         if about.st_ctime_ns >= self._host.since and not folder and not known:
@@ -161,7 +163,7 @@ class Applying:
 
     def _place(self, change: FolderChange, path: bytes, parent: int, name: bytes, about: os.stat_result | None) -> None:
         """
-        Put one thing into the folder *parent*. Bits that make a program another user's aren't taken over.
+        Write one path into the folder *parent*, without set-id and sticky bits.
         """
         mode = change.mode & 0o777
         if "folder" == change.type:
@@ -172,20 +174,20 @@ class Applying:
         if "mode" == change.kind:
             self._set_mode(parent, name, mode, os.O_NONBLOCK)
             return
-        # On the way it has a name that nobody guesses, in the same folder.
-        way = b".leeward-" + secrets.token_hex(8).encode()
+        # In the same folder; the sandbox can't guess the name.
+        temporary = b".leeward-" + secrets.token_hex(8).encode()
         try:
             if "link" == change.type:
-                os.symlink(os.fsencode(change.link or ""), way, dir_fd=parent)
+                os.symlink(os.fsencode(change.link or ""), temporary, dir_fd=parent)
             else:
-                self._content(change, path, parent, way, mode)
+                self._content(change, path, parent, temporary, mode)
             if about is None:  # link(2) replaces nothing
-                os.link(way, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
             else:
-                os.rename(way, name, src_dir_fd=parent, dst_dir_fd=parent)
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         finally:
             try:
-                os.unlink(way, dir_fd=parent)
+                os.unlink(temporary, dir_fd=parent)
             except FileNotFoundError:
                 pass
 
@@ -197,8 +199,9 @@ class Applying:
         finally:
             os.close(fd)
 
-    def _content(self, change: FolderChange, path: bytes, parent: int, way: bytes, mode: int) -> None:
-        fd = os.open(way, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
+    def _content(self, change: FolderChange, path: bytes, parent: int, temporary: bytes, mode: int) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temporary, flags, 0o600, dir_fd=parent)
         try:
             self._read(path, fd, change.size)
             if os.fstat(fd).st_size != change.size or (change.sha256 is not None and _hash(fd) != change.sha256):
@@ -219,7 +222,7 @@ def _hash(fd: int) -> str:
 
 def leads_out(change: FolderChange) -> bool:
     """
-    Can a link lead out of the folder, whatever the folder's other links are that were taken from the sandbox? By its
-    text alone that can't be told: behind `deep/link`, which leads to the top, `..` is above it.
+    Whether a link could lead out of the folder, with whatever other links the sandbox has made: if `deep/link` leads to
+    the top, `deep/link/..` is outside.
     """
     return not stays_below(os.fsencode(change.link or ""), change.path.count("/"))

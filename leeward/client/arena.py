@@ -3,8 +3,8 @@ Results in memory files: checked, then mapped.
 
 Runs in:   the clients and the CLI's fast path.
 Trust:     none in the descriptor. A file that can still shrink could end the client by
-           SIGBUS, and one that can still be written could change while it is read. So seals
-           and size are checked with the kernel.
+           SIGBUS, and one that can still be written could change while it is read. So the
+           seals and the size are read from the kernel.
 Source:    memfd_create(2), fcntl(2) on file sealing
 """
 
@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Without these the bytes aren't final.
+#: The seals without which the bytes could change.
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
@@ -36,7 +36,7 @@ def map_arena(fd: int, size: int) -> memoryview:
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
-        raise BadReply("the daemon sent a descriptor that is no memory file") from None
+        raise BadReply("the daemon sent a descriptor that isn't a memory file") from None
     if seals & SEALS != SEALS:
         raise BadReply(f"the daemon sent a memory file that isn't final: seals {seals:#x}, want {SEALS:#x}")
     if os.fstat(fd).st_size != size:
@@ -60,7 +60,7 @@ def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
 
 def piece(value: bytes | tuple[int, int, int], arenas: Sequence[memoryview]) -> bytes | memoryview:
     """
-    The content of a field: the bytes themselves, or the part of a mapping at (arena, offset, length).
+    The content of a field: *value* itself, or the part of a mapping that it names as (arena, offset, length).
     """
     if isinstance(value, bytes):
         return value

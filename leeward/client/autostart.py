@@ -1,14 +1,14 @@
 """
-The automatic start of a daemon: where none answers on the user's own default socket, a client starts one.
+The automatic start of a daemon: if none answers on the user's own default socket, a client starts one.
 
 Runs in:   the clients and the CLI, when a job can't be sent. The daemon is `leeward daemon start --idle-exit`, as
            a user could type it, with the same interpreter; it has the user's rights and no others.
 Not for:   a socket that was named (by an argument, LEEWARD_SOCKET, the configuration); a user who has a service
            for that socket; a process that runs with another user's rights; LEEWARD_AUTOSTART=0.
-Trust:     the socket's folder must be ours and writable by nobody else, and is opened without following a link: in
-           /tmp another user may have made one of that name. The daemon checks again before it binds.
-Waits:     START_S at most. Clients that start at once take turns by a lock in that folder, which the kernel releases
-           with its holder; the second client finds the daemon of the first.
+Trust:     the socket's folder must belong to this user and be writable by no other, and is opened without following a
+           link: in /tmp another user may have made a folder with that name. The daemon checks again before it binds.
+Blocks:    START_S at most. Clients that start at once take turns by a lock in that folder, which the kernel releases
+           when a process ends; the second client finds the daemon of the first.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import time
 from leeward.errors import DaemonAway
 from leeward.spec.paths import OwnSocket
 
-#: The environment variable that switches this off: "0".
+#: The environment variable whose value "0" switches this off.
 VARIABLE = "LEEWARD_AUTOSTART"
 #: Seconds without a request, a running job, a session or a sandbox after which such a daemon ends.
 IDLE_S = 600
-#: Seconds that all of it may take; `daemon start` gives up before.
+#: Seconds that a start may take; `daemon start` gives up earlier.
 START_S = 75.0
 
 _LOCK = "autostart.lock"
 _LOOK_S = 0.02
-#: Where systemd looks for units of services: the system's, and those of users.
+#: The folders of systemd's units: the system's, and those of users.
 _SYSTEM_UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
                  "/usr/lib/systemd/system", "/lib/systemd/system")
 _USER_UNITS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user", "/usr/lib/systemd/user")
@@ -50,7 +50,7 @@ def may_start(path: str) -> bool:
 
 def _has_service(uid: int) -> bool:
     """
-    Whether a service manager has, or should have, the default socket of this user.
+    Whether a unit of systemd has the default socket of this user.
     """
     folders = _SYSTEM_UNITS if uid == 0 else (*_USER_UNITS, os.path.expanduser("~/.config/systemd/user"))
     return any(os.path.lexists(os.path.join(folder, unit)) for folder in folders for unit in _UNITS)
@@ -61,7 +61,7 @@ def start(path: str) -> None:
     Start a daemon on *path*, unless another process has just done so; return when it answers.
 
     Raises:
-        DaemonAway: it can't be started; the text has what it said.
+        DaemonAway: the daemon can't be started; the message has its error.
     """
     until = time.monotonic() + START_S
     folder = _folder(path)
@@ -86,7 +86,7 @@ def start(path: str) -> None:
 
 def _folder(path: str) -> int:
     """
-    The socket's folder, made if it is missing. The descriptor is the caller's.
+    A descriptor of the socket's folder, which is made if it is missing. The caller owns the descriptor.
     """
     folder = os.path.dirname(path)
     try:
@@ -126,14 +126,14 @@ def _answers(path: str) -> bool:
 
 
 def _run(path: str, until: float) -> None:
-    # -P: the folder where the user happens to be must not provide our modules.
+    # -P, so that no module is imported from the current folder.
     command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "start", f"--idle-exit={IDLE_S}"]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                               cwd="/", timeout=max(1.0, until - time.monotonic()), check=False)
     except subprocess.TimeoutExpired:
         raise _failed(path, f"it was not ready within {START_S:.0f} s") from None
-    if done.returncode and not _answers(path):  # the last one may have been about to end, and refuses by itself
+    if done.returncode and not _answers(path):  # `daemon start` also fails if another daemon answers
         said = " ".join(line.removeprefix("leeward: ") for line in done.stderr.decode(errors="replace").splitlines())
         raise _failed(path, said[-2000:] or f"`leeward daemon start` ended with status {done.returncode}")
 

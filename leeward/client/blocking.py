@@ -64,8 +64,7 @@ class Client:
             deadline: seconds that this call may take in all, time in the queue included.
                 Without it the call waits as long as the daemon is responsive; the
                 daemon itself bounds the time in the queue and that of the job.
-            idempotent: it does no harm if the job runs twice: send it again also if the connection is lost while
-                it may be running.
+            idempotent: the job may run twice: send it again also if the connection is lost while it may be running.
 
         Keyword Args:
             module (str): the name of a module to run as `python -m` does.
@@ -77,7 +76,7 @@ class Client:
             collect (Iterable[str]): files below /workspace to return in `Result.files`: names, names of folders, which
                 stand for all that is in them, and glob patterns with `**` and `{a,b}`. "." is all of /workspace.
                 What was left out is in `Result.left_out`.
-            display (bool): bring what the code shows: the value of its last expression, `display(...)`, figures of
+            display (bool): collect what the code shows: the value of its last expression, `display(...)`, figures of
                 matplotlib. They are in `Result.results`, and the value's repr is `Result.value`. Not with `module`.
             timeout (float): seconds that the job may run; time in the queue doesn't count.
             memory (int | str): bytes, or a size such as "512M", for all the job's processes
@@ -87,22 +86,22 @@ class Client:
             name (str): the file name that tracebacks show; `<string>` by default.
             label (str): your own name for the job, at most 64 letters, digits and ._:/@-: the daemon's log and the
                 result have it, the result with the number that the log knows the job by.
-            functions (Mapping[str, Callable]): functions of yours that the code may call, by the names that it calls
-                them by. Each call runs here, in a thread of its own, with arguments that are the job's: treat them as
-                such. Arguments and answers are JSON's values and bytes, 512 KiB at most. At most 64 functions; 16
-                calls wait at once, others for their turn. Not with `module`.
+            functions (Mapping[str, Callable]): functions that the code may call, by their names in the code. Each call
+                runs in this process, in a thread of its own, with arguments that the job chooses: don't trust them.
+                Arguments and results are values of JSON and bytes, 512 KiB at most. At most 64 functions, of which 16
+                calls run at once. Not with `module`.
             call_timeout (float): seconds that a call waits for its answer, 60 by default; then it raises TimeoutError.
-            stop_clock (bool): the time limit stands still while a call waits, in all for as long as the limit may be
-                that the daemon allows. Else it runs on.
+            stop_clock (bool): don't count the time of calls for the job's time limit, up to the longest limit that the
+                daemon allows.
             profile (str): what the sandbox shows and permits: `python`, `workdir`, or one of the operator's.
             environment (str): the interpreter and its packages, of those that the daemon's configuration names.
-            packages (Iterable[str]): requirements of pip's, in place of `environment`, as for Sandbox. The first call
+            packages (Iterable[str]): requirements for pip, in place of `environment`, as for Sandbox. The first call
                 installs them.
-            egress (str): the policy of what it may reach, of those that the daemon's configuration names; without one
-                it reaches nothing.
-            policy (Mapping[str, Any]): a policy as docs/egress.md has it, which takes less of what `egress` allows.
-            allow_network (bool): it may reach all public names and addresses on the ports 80 and 443, where the
-                operator has set `allow_network`; in place of `egress`.
+            egress (str): the name of an egress policy in the daemon's configuration; without one the job has no
+                network.
+            policy (Mapping[str, Any]): a policy as docs/egress.md describes it, which narrows that of `egress`.
+            allow_network (bool): reach all public names and addresses on the ports 80 and 443, if the operator has set
+                `allow_network`; in place of `egress`.
 
         Returns:
             How the job ended. A failure of the job is a Result, never an exception.
@@ -129,7 +128,7 @@ class Client:
     def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
                        attempt: Callable[[Mapping[str, Any]], T]) -> T:
         """
-        What *attempt* gives, in an environment of the packages that *options* ask for.
+        The result of *attempt* with *fields*, to which the environment of the packages in *options* is added.
         """
         requirements = requirements_of(options)
         if not requirements:
@@ -140,8 +139,8 @@ class Client:
 
     def interrupt(self) -> None:
         """
-        Raise KeyboardInterrupt in the job that `execute` waits for, if it runs; one that waits for a worker is taken
-        back, and `execute` raises Cancelled.
+        Raise KeyboardInterrupt in the job that `execute` waits for. A job that still waits for a worker is cancelled,
+        and `execute` raises Cancelled.
 
         Call it from another thread than the one that waits. It doesn't wait for the job to end.
         """
@@ -159,7 +158,7 @@ class Client:
                 session.execute("print(x * 7)")
 
         Args:
-            deadline: seconds that this call may take in all, time in which the daemon is busy included.
+            deadline: seconds that this call may take in all, also while the daemon is busy.
 
         Keyword Args:
             memory (int | str): bytes, or a size such as "512M", for the whole session.
@@ -176,7 +175,7 @@ class Client:
             allow_network (bool): as for `execute`.
 
         Raises:
-            Busy: the daemon has as many sessions as it may, and none ended in time.
+            Busy: the daemon has as many sessions as it can, and none ended in time.
             DaemonError: as for `execute`.
         """
         until = None if deadline is None else time.monotonic() + deadline
@@ -217,33 +216,33 @@ class Client:
 
     def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
         """
-        What sandboxes wait for because of a rule of `ask` of their policy (docs/egress.md), the oldest first; for the
-        operator alone. Nothing waits before a connection has called this with a *wait*: it then listens until this
-        client is closed.
+        The connections and requests of sandboxes that wait for an answer, by a rule of `ask` of their policy
+        (docs/egress.md), the oldest first; for the operator alone. A call with a *wait* registers this client as a
+        listener until it is closed; without a listener such connections are refused at once.
 
         Args:
-            after: the number of the last one that is known: those after it are returned, 64 at most.
-            wait: seconds to wait where there is none, at most 3,600. Other threads that share this client wait, too.
+            after: return asks with higher numbers, 64 at most.
+            wait: seconds to wait if there is none, at most 3,600. Other threads that share this client wait, too.
 
         Raises:
-            Forbidden: this user is a guest of the daemon's.
+            Forbidden: this user is a guest of the daemon.
             DaemonError: as for `execute`.
         """
         return asks_of(self._simple("egress_asks", wait + 5.0, {"after": after, "wait": wait}))
 
     def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
         """
-        Answer one of these: the connection or request that waits goes on, or is refused.
+        Answer an ask: allow the connection or request that waits, or refuse it.
 
         Args:
             ask: its number.
-            allow: it goes on.
-            message: why not; a request by http is answered by 403 with it. At most 500 characters. By default
-                "Denied by leeward (request N)".
+            allow: False to refuse.
+            message: the text of the answer 403 to a refused HTTP request, at most 500 characters; by default "Denied by
+                leeward (request N)".
             timeout: seconds to wait for the daemon.
 
         Returns:
-            It still waited.
+            False if it didn't wait any more.
 
         Raises:
             Forbidden, DaemonError: as for `egress_asks`.

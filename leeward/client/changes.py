@@ -1,5 +1,5 @@
 """
-What a sandbox has changed in its copy of a folder of the host.
+Lists what a sandbox has changed in its copy of a folder of the host.
 
 Runs in:   anybody's program, with that program's own rights.
 Trust:     none in the daemon's bytes, and none in the sandbox's: names, modes, links and content are hostile.
@@ -30,7 +30,7 @@ LARGE = 50 << 20
 CHUNK = 1 << 18
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-#: What is said of a path where nothing is that counts: the last one of a path that only single steps can make.
+#: Errors of a path that counts as absent; ENAMETOOLONG is that of a path that can only be made step by step.
 _NOT_SEEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ENAMETOOLONG)
 _KINDS = ("file", "folder", "link", "gone", "special")
 
@@ -41,15 +41,15 @@ class FolderChange:
     One path that differs from the host's folder.
 
     Attributes:
-        path: relative to the folder; bytes that are no UTF-8 are surrogate escapes, as os.fsdecode has them.
-        kind: "created", "modified", "deleted", or "mode" where that alone differs.
-        type: "file", "folder", "link", or "special" for a FIFO, socket or device; of what was deleted, what it was.
+        path: relative to the folder, as os.fsdecode returns it.
+        kind: "created", "modified", "deleted", or "mode" if only the mode differs.
+        type: "file", "folder", "link", or "special" for a FIFO, socket or device; for a deleted path its type before.
         mode: permission bits in the sandbox.
         size: bytes.
-        sha256: of a file's content, in hexadecimal; None for a large one and for all that is no file.
-        large: a file above 50 MB, which was compared by size and time.
+        sha256: of a file's content, in hexadecimal; None for a large file and for other types.
+        large: whether it is a file above 50 MiB, which was compared by size and time.
         link: the text of a link.
-        allocated: bytes that a file occupies.
+        allocated: bytes that a file occupies on the disk.
     """
 
     path: str
@@ -63,7 +63,7 @@ class FolderChange:
     allocated: int = 0
 
 
-#: As `Sandbox.diff` gives them: sorted by path.
+#: The result of `Sandbox.diff`, sorted by path.
 Changes = list[FolderChange]
 
 
@@ -86,8 +86,10 @@ class UpperRow:
 
 def entries(data: bytes | memoryview) -> list[UpperRow]:
     """
+    The rows in a memory file.
+
     Raises:
-        BadReply: that are no rows.
+        BadReply: *data* has something else.
     """
     try:
         *rows, end = Unpacker(_Bytes(data), raw=False, strict_map_key=True)
@@ -101,13 +103,13 @@ def entries(data: bytes | memoryview) -> list[UpperRow]:
                 or b"\0" in one.path or one.type not in _KINDS or type(one.link) is not bytes \
                 or any(type(number) is not int for number in (one.mode, one.size, one.allocated, one.mtime)) \
                 or not (one.digest is None or (type(one.digest) is bytes and len(one.digest) == 32)):
-            raise BadReply("what has changed can't be read: a row is none")
+            raise BadReply("what has changed can't be read: a row isn't valid")
     return found
 
 
 class _Bytes:
     """
-    A file of bytes that lie elsewhere.
+    A file object over a buffer, which isn't copied.
     """
 
     def __init__(self, data: bytes | memoryview) -> None:
@@ -131,10 +133,10 @@ class HostFolder:
     The folder of the host below an overlay.
 
     Args:
-        row: what the daemon said of the mount when it was made.
+        row: the daemon's row of the mount, with `path`, `device`, `inode` and `since`.
 
     Raises:
-        Stale: another folder is at that path by now.
+        Stale: the folder can't be opened, or another folder is at that path now.
     """
 
     def __init__(self, row: Mapping[str, Any]) -> None:
@@ -153,7 +155,7 @@ class HostFolder:
 
     def look(self, path: bytes) -> os.stat_result | None:
         """
-        What is there; None where nothing is, or where the way leads over a link or another mount.
+        The stat of *path*; None if it doesn't exist, or if a part of the path is a link or another mount.
         """
         try:
             fd = open_beneath(self.fd, path, _LOOK)
@@ -168,7 +170,7 @@ class HostFolder:
 
     def digest(self, path: bytes) -> bytes | None:
         """
-        Of a regular file; None where it can't be read.
+        SHA-256 of a file's content; None if it can't be read.
         """
         found = hashlib.sha256()
         try:
@@ -207,7 +209,7 @@ class HostFolder:
                     try:
                         about = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     except FileNotFoundError:
-                        continue  # it went meanwhile
+                        continue  # removed meanwhile
                     found.append(inner)
                     if stat.S_ISDIR(about.st_mode):
                         todo.append(inner)
@@ -257,7 +259,7 @@ def _tree(host: HostFolder, path: bytes, about: os.stat_result) -> list[bytes]:
 
 def _kind(row: UpperRow, about: os.stat_result | None, host: HostFolder) -> str:
     """
-    "" where nothing differs.
+    The kind of change of a path; "" if nothing differs.
     """
     if about is None:
         return "created"

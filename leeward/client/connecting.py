@@ -1,5 +1,5 @@
 """
-How a client connects: to whose daemon, and whether it starts one.
+Connects a client to a daemon, checks the daemon's user, and starts a daemon if there is none.
 
 Runs in:   a client's process.
 
@@ -16,13 +16,13 @@ from _socket import socket as Socket
 from leeward.errors import DaemonAway
 from leeward.spec.paths import TRUSTED_VARIABLE
 
-#: Seconds that connecting may take; it waits while the daemon's backlog is full.
+#: Seconds that connecting may take while the daemon's backlog is full.
 CONNECT_S = 5.0
 #: Seconds of silence before the link sends a ping. Longer than any pause of a daemon on a
 #: busy machine, short enough for a user who waits.
 PATIENCE_S = 10.0
 
-#: Requests that are about the daemon itself: for these none is started.
+#: Requests about the daemon itself, for which none is started.
 ASKING = frozenset({"ping", "status", "recall", "egress_log", "egress_asks", "egress_answer", "shutdown"})
 
 #: Longest path in a sockaddr_un; unix(7).
@@ -31,10 +31,12 @@ MAX_PATH = 107
 
 def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
     """
-    The error for a daemon that can't be reached, with the two cures.
+    The error for a daemon that can't be reached, with both cures.
 
     Args:
-        may_have_run: a byte of the request was handed to the kernel.
+        path: of the socket.
+        reason: why.
+        may_have_run: whether a byte of the request was handed to the kernel.
     """
     error = DaemonAway(f"no daemon answers on {path!a} ({reason}); start one with `leeward daemon start`,"
                        " or use `leeward run`, which needs none")
@@ -44,7 +46,7 @@ def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
 
 def locked_out(path: str) -> DaemonAway:
     """
-    The error for a socket that this user may not connect to: whose it is, and what lets one in.
+    The error for a socket to which this user may not connect, with its owner and the cure.
     """
     from leeward.client.ownership import who_may
 
@@ -54,7 +56,7 @@ def locked_out(path: str) -> DaemonAway:
 
 
 def timeval(seconds: float) -> bytes:
-    # Never zero: the kernel takes that as no timeout.
+    # Never zero, which means no timeout to the kernel.
     micros = max(1, int(seconds * 1e6))
     return struct.pack("@ll", micros // 1_000_000, micros % 1_000_000)
 
@@ -83,7 +85,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
             is non-blocking, and the result is None if the backlog is full.
 
     Raises:
-        DaemonAway: nobody listens there, or a process of another user does.
+        DaemonAway: no process listens there, or one of another user does.
     """
     sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
@@ -119,14 +121,14 @@ def connect(path: str, wait: bool = True) -> Socket | None:
 
 def started(path: str, op: str) -> bool:
     """
-    Start a daemon on *path* for a request *op*, where that is for us to do; says whether it was done.
+    Start a daemon on *path* for a request *op*, unless a client mustn't start one there; returns whether it did.
 
     Raises:
-        DaemonAway: it can't be started.
+        DaemonAway: the daemon can't be started.
     """
     if op in ASKING or type(path) is str:
         return False
-    from leeward.client import autostart  # subprocess and all: only who has no daemon pays
+    from leeward.client import autostart  # imports subprocess, which a client with a daemon doesn't need
 
     if not autostart.may_start(path):
         return False

@@ -39,10 +39,10 @@ def refusal(reply: Reply) -> Refused:
     if kind is None:
         error = Refused(reply.message, reply.retry_after)
         error.kind = reply.kind
-        error.may_have_run = True  # a result that can't be sent is refused as internal, for one
+        error.may_have_run = True  # such as "internal", the refusal of a result that can't be sent
         return error
     if "sandbox_over" == reply.kind and reply.error is not None:
-        from leeward.wire.sandbox_replies import over  # only who has sandboxes pays for it
+        from leeward.wire.sandbox_replies import over  # only for sandboxes
 
         return over(reply.message, reply.error)
     return kind(reply.message, reply.retry_after)
@@ -62,7 +62,7 @@ class Conversation:
     @property
     def waiting(self) -> int:
         """
-        How many requests have no answer yet.
+        The number of requests without an answer.
         """
         return len(self._waiting)
 
@@ -78,7 +78,7 @@ class Conversation:
 
     def payload(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
         """
-        As `request`, without the frame's header: to add one copies the payload, which costs where it is large.
+        As `request`, without the frame's header, since adding it copies the payload.
         """
         number = self._last + 1
         try:
@@ -116,10 +116,10 @@ class Conversation:
                 if reply.id == 0:
                     if reply.ok is None:
                         error = refusal(reply)
-                        # It is about the last frame, or the connection from its start. Others may have begun.
+                        # The refusal is of the last frame or of the whole connection; other requests may have begun.
                         error.may_have_run |= len(self._waiting) > 1
                         raise error
-                    raise PeerError("an answer to nobody")
+                    raise PeerError("an answer without a request")
                 if reply.id not in self._waiting:
                     raise PeerError(f"an answer to request {reply.id}, which isn't waiting")
                 if len(self._descriptors) < reply.descriptors:

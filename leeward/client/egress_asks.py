@@ -1,8 +1,8 @@
 """
-What sandboxes wait for because of a rule of `ask`, for both clients.
+The asks of egress: connections that wait for an answer by a rule of `ask`. For both clients.
 
 Runs in:   the clients; no socket and no clock.
-Trust:     none in the daemon's bytes, nor in what jobs have written of them.
+Trust:     none in the daemon's bytes, nor in the texts, which a job chooses.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from leeward.wire.egress_asks import check_ask
 @dataclass(frozen=True, slots=True)
 class EgressAsk:
     """
-    A connection or request of a sandbox that waits for an answer. Its texts are a job's: show them as such.
+    A connection or request of a sandbox that waits for an answer. A job chooses its texts: escape them for display.
 
     Attributes:
         id: its number, for `answer_egress_ask`.
         kind: "job", "session" or "sandbox".
-        job: the daemon's number of the job, 0 for other kinds.
-        sandbox: the sandbox's id, "" for other kinds.
-        user: the uid whose it is.
-        policy: the operator's name of the policy.
-        rule: of the policy's `ask`.
-        name: the host that was asked for, "" where an address was.
-        address: that was asked for, "" where a name was.
+        job: the daemon's number of the job; 0 for other kinds.
+        sandbox: the sandbox's id; "" for other kinds.
+        user: the uid of the user that it belongs to.
+        policy: the name of the operator's policy.
+        rule: of the policy's `ask` that matched.
+        name: of the host; "" if the job named an address.
+        address: of the host; "" if the job named a name.
         port: of TCP.
-        protocol: what is seen of it: "http" and "https" are requests, with their method and path; "tls" is TLS that
-            passes, with a server name that is *name*; "tcp" is anything else.
-        method, path: "" where they aren't seen.
-        time: when it began to wait, seconds since 1970.
-        seconds: for which it waits at most.
+        protocol: "http" and "https" are requests, with method and path; "tls" is TLS that the broker doesn't decrypt,
+            with *name* as its server name; "tcp" is anything else.
+        method, path: of a request; else "".
+        time: when it began to wait, in seconds since the epoch.
+        seconds: that it waits at most.
     """
 
     id: int
@@ -57,10 +57,10 @@ class EgressAsk:
 
 def asks_of(answer: Mapping[str, Any]) -> list[EgressAsk]:
     """
-    Those of the answer to an egress_asks request.
+    The asks in the answer to an egress_asks request.
 
     Raises:
-        BadReply: it is none.
+        BadReply: *answer* isn't one.
     """
     rows = answer.get("events")
     try:
@@ -77,16 +77,16 @@ def _ask_of(row: Mapping[str, Any]) -> EgressAsk:
     job = row.get("job", 0)
     if any(type(row.get(name)) is not kind for name, kind in numbers.items()) or type(job) is not int or not all(
             isinstance(value, str) for value in texts.values()):
-        raise PeerError("egress_asks: a row that is none")
+        raise PeerError("egress_asks: a row isn't valid")
     return EgressAsk(id=row["ask"], user=row["user"], time=row["time"], job=job, **texts, **check_ask(row))
 
 
 def taken(answer: Mapping[str, Any]) -> bool:
     """
-    What the answer to an egress_answer request says.
+    Whether the daemon took the answer, from its reply to an egress_answer request.
 
     Raises:
-        BadReply: it is none.
+        BadReply: *answer* isn't such a reply.
     """
     found = answer.get("taken")
     if not isinstance(found, bool):

@@ -2,11 +2,11 @@
 Makes environments: virtual environments whose packages pip installs in a sandbox.
 
 Runs in:   anybody's program: `leeward env`, run by the user whose daemon is to use them.
-Trust:     none in what pip runs or unpacks. The folder is made here and written by a sandbox that shows no other folder
-           of the host and reaches what its policy names. Then it is checked without following a link: the
-           interpreter's links and pyvenv.cfg must be unchanged, since the daemon starts that interpreter; and
-           all of it is made read-only.
-Waits:     while another process makes the same environment, and for pip.
+Trust:     none in what pip runs or unpacks. A sandbox writes to the new folder; it shows no other folder of the host,
+           and reaches only what its policy allows. Then the folder is checked without following links: the
+           interpreter's links and pyvenv.cfg must be unchanged, since the daemon starts that interpreter. All of it is
+           made read-only.
+Blocks:    while another process makes the same environment, and until pip ends.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from leeward.spec.stored import (
     write_named,
 )
 
-#: Where pip itself is, inside; it isn't part of what is made.
+#: The path of pip in the sandbox; it isn't part of the environment.
 _TOOL = "/tmp/pip"
-#: Where folders with packages are, inside: one is at _FOUND0.
+#: The paths of folders with packages in the sandbox, with a number after it.
 _FOUND = "/packages"
-#: Bytes of memory, and processes, that pip may have: a wheel of a gigabyte is unpacked by pieces.
+#: Bytes of memory and processes that pip may have; it unpacks even a large wheel in pieces.
 _MEMORY, _PROCESSES = 1 << 30, 128
 _PIECE = 1 << 20
 _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1",
@@ -58,22 +58,22 @@ _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1
 
 class BuildFailed(LeewardError):
     """
-    pip, or what it ran, failed. The message has its last line; all of it was passed on as it came.
+    pip, or a program that it ran, failed. The message has its last line; `said` got all its output.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PackageSource:
     """
-    By which pip gets packages.
+    The source from which pip gets packages, and its bounds.
 
     Attributes:
-        socket: of the daemon whose sandbox it runs in; None is the user's own.
-        egress: the daemon's policy by which it reaches the index; "" is no network.
-        index_url: of the index; "" is pip's default.
+        socket: of the daemon in whose sandbox pip runs; None for the default.
+        egress: the daemon's policy by which pip reaches the index; "" for no network.
+        index_url: of the index; "" for pip's default.
         trusted: hosts of an index without TLS, or with a certificate that the sandbox can't verify.
-        folders: of this host, with packages; without `egress` nothing else is looked at.
-        timeout: seconds for all of pip.
+        folders: folders of this host with packages; without `egress` the only source.
+        timeout: seconds for each call of pip.
         size: bytes that all environments may have together.
     """
 
@@ -91,7 +91,7 @@ class Environments:
     The environments in a folder. Several processes may use it at once.
 
     Args:
-        folder: made with the first environment; yours, and writable by nobody else.
+        folder: made with the first environment; it must belong to this user, and be writable by no other.
     """
 
     def __init__(self, folder: str) -> None:
@@ -99,7 +99,7 @@ class Environments:
 
     def recipe(self, requirements: Sequence[str], source: PackageSource, *, from_source: bool) -> Recipe:
         """
-        What is to be made, for the interpreter that this program has.
+        The recipe of an environment for the interpreter of this program.
         """
         return Recipe(tuple(requirements), os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
                      sys.version_info[:2], from_source, (source.index_url, *map(os.path.realpath, source.folders)))
@@ -107,18 +107,22 @@ class Environments:
     def create(self, name: str, recipe: Recipe, source: PackageSource, named: Callable[[str], Named],
                said: Callable[[bytes], object]) -> tuple[Manifest, bool]:
         """
-        Have *name* stand for the environment of *recipe*, which is made unless it is there.
+        Give *name* to the environment of *recipe*, which is made unless it exists.
 
         Args:
-            named: makes what the name stands for of the environment's hash.
-            said: called with what pip writes, as it comes.
+            name: of the environment.
+            recipe: from `recipe`.
+            source: of the packages.
+            named: returns the record of the name, by the environment's hash.
+            said: called with pip's output, as it comes.
 
         Returns:
-            Its manifest, and whether it was made now.
+            The manifest, and whether the environment was made now.
 
         Raises:
-            BuildFailed: pip failed; nothing is left.
-            BadRequest: the name or a requirement is none, or there is no more room.
+            BuildFailed: pip failed; nothing is left behind.
+            BadRequest: the name or a requirement isn't valid, or the environments take too much room.
+            Unsupported: this Python has no module venv.
             DaemonError: as for Sandbox.
         """
         place = name_path(self.folder, name)
@@ -136,7 +140,7 @@ class Environments:
 
     def names(self) -> dict[str, Named | None]:
         """
-        What each name stands for; None where its record can't be read.
+        Each name with its record; None if that can't be read.
         """
         found: dict[str, Named | None] = {}
         for entry in sorted(self._list("names")):
@@ -149,6 +153,8 @@ class Environments:
 
     def named(self, name: str) -> Named:
         """
+        The record of a name.
+
         Raises:
             BadRequest: there is no such environment, or its record can't be read.
         """
@@ -160,14 +166,14 @@ class Environments:
 
     def manifest(self, built: str) -> Manifest | None:
         """
-        None where there is no such environment, or it isn't finished.
+        The manifest of the environment with the hash *built*; None if there is none, or it isn't finished.
         """
         data = _read(manifest_path(self.folder, built))
         return None if data is None else read_manifest(data)
 
     def remove(self, name: str) -> None:
         """
-        Take *name* away. The environment stays until `prune`.
+        Remove *name*. The environment stays until `prune`.
 
         Raises:
             BadRequest: there is no such name.
@@ -179,10 +185,10 @@ class Environments:
 
     def prune(self) -> tuple[list[str], list[str]]:
         """
-        Remove environments that no name stands for but one of `packages=`, and those that were never finished.
+        Remove environments without a name other than those of `packages=`, and unfinished ones.
 
         Returns:
-            The hashes of those removed, and of those that a daemon has used since it started, which stay.
+            The hashes of the removed environments, and of those that stay since a daemon uses them.
         """
         gone: list[str] = []
         busy: list[str] = []
@@ -240,12 +246,12 @@ class Environments:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(manifest_path(self.folder, built))
         path = built_path(self.folder, built)
-        if os.path.lexists(path):  # by programs that follow no link, and that no depth stops
+        if os.path.lexists(path):  # chmod -R and rm -rf follow no links, and remove trees of any depth
             for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
                 subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, check=False)
             if os.path.lexists(path):
-                shutil.rmtree(path)  # says why not
+                shutil.rmtree(path)  # raises the reason
 
     def _in_use(self, built: str) -> bool:
         """
@@ -266,7 +272,8 @@ class Environments:
     @contextlib.contextmanager
     def _locked(self, built: str) -> Iterator[None]:
         """
-        One process at a time makes or removes this environment. The kernel drops the lock with its holder.
+        A context in which no other process makes or removes this environment. The kernel releases the lock when the
+        process ends.
         """
         path = os.path.join(self.folder, "built", f".{built}.lock")
         while True:
@@ -278,7 +285,7 @@ class Environments:
                 same = False
             if same:
                 break
-            os.close(fd)  # the one before has removed it while we waited
+            os.close(fd)  # the former holder has removed the file
         try:
             yield
         finally:
@@ -301,7 +308,7 @@ def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
 def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
              check: Callable[[], object], room: int) -> dict[str, str]:
     """
-    Have pip install what was *recipe* for into *path*, in a sandbox. Returns what there is then, with versions.
+    Have pip install the packages of *recipe* into *path*, in a sandbox. Returns all installed packages with versions.
     """
     import json
 
@@ -313,7 +320,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
     words += [] if source.egress else ["--no-index"]
     for host in source.trusted:
         words += ["--trusted-host", host]
-    for mount in found:  # those with packages
+    for mount in found:
         words += ["--find-links", mount.target]
     if recipe.prefix and not within(recipe.prefix, "/usr"):
         found.append(Mount(recipe.prefix, recipe.prefix))  # the sandbox shows the daemon's own
@@ -342,13 +349,13 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
 @contextlib.contextmanager
 def _bounded(path: str, room: int, box: Sandbox) -> Iterator[None]:
     """
-    End *box*, which writes to *path*, when that has more than *room* bytes.
+    A context that kills *box*, which writes to *path*, when the folder has more than *room* bytes.
 
     Raises:
-        BadRequest: that has happened.
+        BadRequest: the folder had more than *room* bytes.
     """
     def end() -> None:
-        with contextlib.suppress(LeewardError):  # it has ended, or its daemon
+        with contextlib.suppress(LeewardError):  # the sandbox or the daemon has ended
             box.kill()
 
     with SizeWatch(path, room, end) as watch:
@@ -363,7 +370,7 @@ def _bounded(path: str, room: int, box: Sandbox) -> Iterator[None]:
 
 def _interpreter(path: str) -> list[tuple[str, str]]:
     """
-    What decides which interpreter is started: its links, and pyvenv.cfg.
+    The interpreter's links and a hash of pyvenv.cfg, which decide which interpreter is started.
     """
     found = []
     for name in sorted(os.listdir(os.path.join(path, "bin"))):
@@ -377,13 +384,13 @@ def _interpreter(path: str) -> list[tuple[str, str]]:
 
 def seal(path: str) -> tuple[int, str]:
     """
-    Take all rights to write from the tree at *path*, which has regular files, folders and links alone.
+    Make the tree at *path* read-only.
 
     Returns:
-        The bytes of its files, and SHA-256 of its tree: names, kinds, rights, contents.
+        The bytes of its files, and a SHA-256 of its names, types, modes and contents.
 
     Raises:
-        BuildFailed: there is something else in it.
+        BuildFailed: the tree has something else than regular files, folders and links.
     """
     total, tree = 0, hashlib.sha256()
     for folder, folders, files, at in os.fwalk(path):  # follows no links
@@ -427,7 +434,7 @@ def _read(path: str) -> bytes | None:
 
 def _write(path: str, data: bytes) -> None:
     """
-    Put a file in the place of another, whole or not at all.
+    Replace a file atomically.
     """
     new = f"{path}.{os.getpid()}.new"
     try:

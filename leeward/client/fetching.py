@@ -1,8 +1,8 @@
 """
-Fetches by a sandbox's policy, for both clients: the fields of a request, and what an answer becomes.
+Fetches by a sandbox's policy, for both clients: the fields of a request, and the result of an answer.
 
 Runs in:   the clients; no socket and no clock.
-Trust:     none in the daemon's bytes, nor in the host's, which the answer holds.
+Trust:     none in the daemon's bytes, nor in those of the fetched host.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Fetched:
 
     Attributes:
         status: such as 200; of the last hop.
-        headers: name and value each, in order, several of one name kept.
-        body: as it was sent; what a host has compressed all the same stays so.
-        url: of the last hop, in its one form.
-        history: the URLs before it.
-        address: that the last hop's connection went to.
+        headers: pairs of name and value, in order; several with one name stay.
+        body: as the host sent it; compression isn't asked for, and isn't undone.
+        url: of the last hop, in normal form.
+        history: the URLs of the hops before it.
+        address: of the last hop's host.
     """
 
     status: int
@@ -44,7 +44,7 @@ class Fetched:
     @property
     def ok(self) -> bool:
         """
-        The status is one of success.
+        Whether the status is 200 to 299.
         """
         return 200 <= self.status < 300
 
@@ -57,7 +57,7 @@ class Fetched:
 
     def header(self, name: str) -> str | None:
         """
-        The first field of this *name*, in whatever case; None if there is none.
+        The value of the first field *name*, in any case; None if there is none.
         """
         return next((value for each, value in self.headers if each.lower() == name.lower()), None)
 
@@ -83,8 +83,8 @@ def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
     The response in *reply*. Closes *descriptors*, also on failure.
 
     Raises:
-        FetchFailed: there is none.
-        BadReply: the answer is none, or its memory file isn't sealed.
+        FetchFailed: the fetch failed or was denied.
+        BadReply: the answer isn't valid, or its memory file isn't sealed.
     """
     arenas = map_arenas(descriptors, reply.arenas)
     try:

@@ -1,12 +1,12 @@
 """
 File calls on a live sandbox: each is a generator of requests, which both clients drive.
 
-Runs in:   the clients; no socket and no clock, but in `file_trees.py` files of the client's host.
-Trust:     none in the answers: names, sizes and bytes are the sandbox's. `wire/file_answers.py` has checked each
-           answer's form; what may follow from it (a file without end, a folder without bottom) is bounded here.
+Runs in:   the clients; no socket and no clock. `file_trees.py` opens files of the client's host.
+Trust:     none in the answers: the sandbox chooses names, sizes and bytes. `wire/file_answers.py` has checked each
+           answer's form; this module bounds endless files and folders.
 
-A generator yields an operation with its fields, and is sent the answer. What it returns is the call's result. It raises
-what Python's own functions raise: OSError by its errno, with the path.
+A generator yields an operation with its fields, is sent the answer, and returns the call's result. It raises the
+exceptions of Python's own functions: OSError by its errno, with the path.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ Ask = tuple[str, dict[str, Any]]
 #: One call: requests, answers, the result.
 Call = Generator[Ask, dict[str, Any], T]
 
-#: A path in the sandbox. Text stands for UTF-8, and for other bytes as os.fsdecode has them.
+#: A path in the sandbox. Text is encoded as os.fsencode does.
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
-#: Seconds that a search may take, and what may have much to do, unless they are told otherwise.
+#: Default timeouts in seconds: of a search, and of copies and removals.
 SEARCH_S, LONG_S = 10.0, 120.0
 
-#: Bytes that `read` brings at most unless it is told otherwise, and entries of one folder that `list` does.
+#: Bytes that `read` returns at most by default, and entries that `list` returns at most.
 MOST_READ, MOST_LISTED = 1 << 30, 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """
-    What is by one name in a sandbox.
+    A file, folder or link in a sandbox.
 
     Attributes:
-        name: as it was asked for, or in a list its name in the folder.
+        name: the path of the call, or in a list the name in the folder.
         kind: "file", "folder", "link" or "other".
         mode: permission bits.
-        size: bytes, of a regular file.
-        mtime_ns: when its content was last changed, in nanoseconds since the epoch.
-        target: of a link: where it leads, as it says itself; else "".
+        size: bytes of a regular file.
+        mtime_ns: when the content was last changed, in nanoseconds since the epoch.
+        target: the text of a link; else "".
     """
 
     name: str
@@ -65,7 +65,7 @@ class FileInfo:
     @property
     def mtime(self) -> float:
         """
-        The same in seconds.
+        When the content was last changed, in seconds since the epoch.
         """
         return self.mtime_ns / 1e9
 
@@ -85,8 +85,8 @@ class FileMatch:
 
     Attributes:
         path: of the file.
-        line: its number, from 1 on.
-        text: the line without its end, its first 1,000 bytes; U+FFFD for what isn't UTF-8.
+        line: the line's number, from 1.
+        text: the first 1,000 bytes of the line, without its newline; U+FFFD for invalid UTF-8.
     """
 
     path: str
@@ -101,7 +101,7 @@ class FileChange:
 
     Attributes:
         kind: "created", "modified" or "deleted".
-        path: below the folder that is watched.
+        path: relative to the watched folder.
     """
 
     kind: str
@@ -110,10 +110,10 @@ class FileChange:
 
 class Found(list[T]):
     """
-    What was found.
+    The list of results.
 
     Attributes:
-        more: there was more than was asked for, or than one answer holds.
+        more: whether there are more results than the limit, or than one answer holds.
     """
 
     def __init__(self, items: Iterable[T], more: bool) -> None:
@@ -123,15 +123,15 @@ class Found(list[T]):
 
 def raw(path: Path) -> bytes:
     """
-    *path* as it goes over the wire.
+    *path* as bytes for the wire.
 
     Raises:
-        ValueError: it is empty, has a NUL, or is too long.
+        ValueError: *path* is empty, has a NUL, or is too long.
     """
     found = os.fspath(path)
     name = found.encode("utf-8", "surrogateescape") if isinstance(found, str) else found
     if not name or b"\0" in name or len(name) > MAX_PATH:
-        raise ValueError(f"{path!r:.80} is no path: it is empty, has a NUL, or is longer than {MAX_PATH} bytes")
+        raise ValueError(f"{path!r:.80} isn't a path: it is empty, has a NUL, or is longer than {MAX_PATH} bytes")
     return name
 
 
@@ -141,19 +141,19 @@ def shown(name: bytes) -> str:
 
 def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
     """
-    What *reply* says to a request.
+    The answer in *reply* to a request.
 
     Raises:
-        OSError: the call failed; as Python has it for the errno.
-        ValueError: the call made no sense.
-        PeerError: it is no answer to it.
+        OSError: the call failed; the subclass is that of the errno.
+        ValueError: an argument wasn't valid.
+        PeerError: *reply* isn't an answer to the request.
     """
-    told = check_answer(op, answer(reply))
-    if "errno" not in told:
-        return told
-    if not told["errno"]:
-        raise ValueError(told["why"])
-    raise OSError(told["errno"], told["why"] or os.strerror(told["errno"]), shown(fields.get("path", b".")))
+    found = check_answer(op, answer(reply))
+    if "errno" not in found:
+        return found
+    if not found["errno"]:
+        raise ValueError(found["why"])
+    raise OSError(found["errno"], found["why"] or os.strerror(found["errno"]), shown(fields.get("path", b".")))
 
 
 def info_of(row: list[Any]) -> FileInfo:
@@ -166,12 +166,12 @@ def info_of(row: list[Any]) -> FileInfo:
 
 class Sink:
     """
-    Where a file goes that is read. The whole of it never is in memory for that.
+    Takes the content of a file in pieces.
     """
 
     def begin(self, told: Mapping[str, Any], size: int) -> None:
         """
-        It has *size* bytes, and the mode and time of *told*.
+        Called before the first piece: the file has *size* bytes, and the mode and time of *told*.
         """
 
     def take(self, data: bytes) -> None:
@@ -180,7 +180,7 @@ class Sink:
 
 class Memory(Sink):
     """
-    The bytes themselves: the value of a BytesIO is its own buffer, and no second copy.
+    Keeps the content in a BytesIO, whose value is no second copy.
     """
 
     def __init__(self) -> None:
@@ -193,8 +193,8 @@ class Memory(Sink):
 def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
           most: int) -> Call[int]:
     """
-    Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*. Returns how many bytes that was:
-    fewer than `begin` was told where somebody has cut the file meanwhile.
+    Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*. Returns the number of bytes,
+    less than the size of `begin` if the file was truncated meanwhile.
 
     Raises:
         OSError: EFBIG for more than *most* bytes.
@@ -242,7 +242,7 @@ def read(path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[i
 
 class ReadsBytes(Protocol):
     """
-    A file that is open for reading bytes, as far as it is used.
+    A file that is open for reading bytes.
     """
 
     def read(self, size: int, /) -> bytes: ...
@@ -254,7 +254,7 @@ Content = bytes | bytearray | memoryview | str | ReadsBytes | Iterable[bytes]
 
 def chunks_in(data: Content) -> Iterator[bytes]:
     """
-    *data* in pieces that one request can have, as they are needed; at least one.
+    *data* in pieces for one request each; at least one piece.
     """
     read = getattr(data, "read", None)
     if read is not None:
@@ -268,7 +268,7 @@ def chunks_in(data: Content) -> Iterator[bytes]:
     some = False
     for piece in pieces:
         if isinstance(piece, str):
-            raise TypeError("bytes are written, and these are pieces of text")
+            raise TypeError("pieces must be bytes, not text")
         view = memoryview(piece)
         for at in range(0, len(view), CHUNK):
             some = True
@@ -320,7 +320,7 @@ def edit(path: Path, old: str | bytes, new: str | bytes) -> Call[None]:
 
 def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
     """
-    The rows of a folder behind the name *after*, and whether there are more.
+    The rows of a folder after the name *after*, and whether there are more.
     """
     told = yield "file_list", {"path": path, "after": after}
     rows, more = told["rows"], told["more"]
@@ -394,7 +394,7 @@ def grep(pattern: str | bytes, *, path: Path = ".", include: str = "", literal: 
 
 class FileWatch:
     """
-    What was below a folder when it was looked at last.
+    The state of a folder's tree at the last look.
     """
 
     def __init__(self, path: Path) -> None:
@@ -403,7 +403,7 @@ class FileWatch:
 
     def look(self) -> Call[list[FileChange]]:
         """
-        What has changed since, sorted by path. All there is, the first time.
+        The changes since the last look, sorted by path; the first time everything counts as created.
         """
         told = yield "file_walk", {"path": self._path}
         now = {row[0]: row[1:] for row in told["rows"]}
