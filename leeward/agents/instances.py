@@ -203,11 +203,11 @@ class InstanceRegistry:
 
     def sandbox_of(self, text: str) -> str:
         """
-        The sandbox of the instance that `find` finds among those that run; else of the one that was the last to end of
-        all whose names *text* is, or that begin or end so.
+        The id of the sandbox of the running instance that `find` returns; else of the ended one with the name *text*,
+        or of the last ended one whose name begins or ends with it.
 
         Raises:
-            BadRequest: there is none, or several run.
+            BadRequest: there is none, or several that run match.
         """
         folder = os.path.join(self._folder, _ENDED)
         try:
