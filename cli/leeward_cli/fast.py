@@ -143,7 +143,7 @@ def _pool(pool: dict[str, Any]) -> str:
     name = " ".join(filter(None, (pool.get("profile"), pool.get("environment"))))
     return (f"{'pool':<15} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
             f" {jobs.get('done', '?')} jobs done, {pool.get('memory', 0) / (1 << 20):.1f} MiB,"
-            f" unused for {pool.get('unused', 0.0):.0f} s")
+            f" unused for {pool.get('unused', 0.0):.0f} s, snapshot {pool.get('snapshot', '?')}")
 
 
 def _environments(about: dict[str, Any]) -> list[str]:

@@ -35,6 +35,9 @@ _CONSTANTS = 32
 #: Bytes of a snapshot. It takes some 3 ms to copy 10 MiB, and for that time there is twice the memory.
 _MOST = 256 << 20
 
+#: What the daemon's status has of it: TAKEN, OFF, or NONE and the reason.
+TAKEN, OFF, NONE = "taken", "off", "none: "
+
 #: Address, bytes, PROT_*
 Part = tuple[int, int, int]
 
@@ -56,14 +59,14 @@ class Mapping:
         return mmap.PROT_READ | (mmap.PROT_WRITE if "w" == self.rights[1] else 0)
 
 
-def lay_out(wanted: bool) -> native.Snapshot | None:
+def lay_out(wanted: bool) -> native.Snapshot | str:
     """
-    None where the kernel doesn't tell, there is nothing, or too much, or none is *wanted*. Arenas aren't gathered any
-    more in either case.
+    OFF if none is *wanted*, or NONE and the reason where the kernel doesn't tell, there is nothing, or too much. Arenas
+    aren't gathered any more in either case.
     """
     arenas = native.gathered_arenas()
     if not (wanted and TAKE):
-        return None
+        return OFF
     try:
         with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
             def own(mapping: Mapping) -> list[int]:
@@ -77,9 +80,23 @@ def lay_out(wanted: bool) -> native.Snapshot | None:
 
             found = [part for mapping, before in known(maps, arenas, native.thread_storage())
                      for part in parts(mapping, before, own(mapping))]
-    except OSError:
-        return None
-    return native.Snapshot(found) if found and sum(size for _, size, _ in found) <= _MOST else None
+    except OSError as error:
+        return f"{NONE}its page map can't be read ({error.strerror})"
+    if not found:
+        return f"{NONE}there is nothing that could be a file's"
+    if sum(size for _, size, _ in found) > _MOST:
+        return f"{NONE}it has written more than {_MOST >> 20} MiB"
+    return native.Snapshot(found)
+
+
+def take(memory: native.Snapshot) -> str:
+    """
+    TAKEN, or NONE and the reason.
+
+    Raises:
+        KernelRefusal: as `Snapshot.take`.
+    """
+    return TAKEN if memory.take() else f"{NONE}no memory file can hold what it has written"
 
 
 def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterator[tuple[Mapping, Mapping | None]]:

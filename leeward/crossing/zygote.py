@@ -70,12 +70,13 @@ def main(control_fd: int) -> None:
     if plan.rehearse:
         ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
         keeper.look_ahead(ways)
-    if memory is not None and memory.take():
+    taken = memory if isinstance(memory, str) else snapshot.take(memory)
+    if snapshot.TAKEN == taken and not isinstance(memory, str):
         ways.kept.taken(memory)
-    elif snapshot.TAKE and plan.rehearse:
-        os.write(2, b"clones copy all of its page tables: no memory file can hold what it has written\n")
+    if taken.startswith(snapshot.NONE):
+        os.write(2, f"clones copy all of its page tables: {taken.removeprefix(snapshot.NONE)}\n".encode())
     backstage.behind()
-    channel.send(control.Ready({"modules": str(len(sys.modules))}))
+    channel.send(control.Ready({"modules": str(len(sys.modules)), "snapshot": taken}))
     KeeperSpawner(channel, ways).serve()
 
 

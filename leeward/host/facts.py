@@ -90,7 +90,8 @@ class Record:
         files: texts of those of FILES that could be read; of MOUNTS only the lines that matter.
         refusals: the errno of each failed try, by name: user_namespace, rights (a capability
             in it), namespace.X of NAMESPACES, proc (mounting it in new namespaces),
-            landlock, io_uring, memfd (a sealed memory file).
+            landlock, io_uring, memfd (a sealed memory file), snapshot (a memory file as large as a zygote's
+            memory, and this process's page map).
         landlock: the ABI, 0 if there is none.
         wait_killable: whether user notification has the flag; None if there is no notification.
         driver: of the cgroup layer; empty if none works.
@@ -157,6 +158,7 @@ class Facts:
     landlock_refusal: int = 0
     io_uring: int = 0
     memfd: int = 0
+    snapshot: int = 0
     tools_missing: tuple[str, ...] = ()
 
     @property
@@ -205,6 +207,7 @@ def facts_of(record: Record) -> Facts:
         namespaces={name: _number(record, f"namespace.{name}") for name in NAMESPACES},
         proc=_number(record, "proc"), landlock_refusal=_number(record, "landlock"),
         io_uring=_number(record, "io_uring"), memfd=_number(record, "memfd"),
+        snapshot=_number(record, "snapshot"),
         tools_missing=record.tools_missing,
     )
 

@@ -67,7 +67,7 @@ def judge(facts: Facts) -> list[Feature]:
         _kernel(facts), _modules(facts), _root(facts), _user_namespaces(facts),
         *(_namespace(facts, name) for name in NAMESPACES),
         _proc(facts), _landlock(facts), _notification(facts), _cgroup(facts), _sealed(facts),
-        _executable(facts), _io_uring(facts), _tools(facts),
+        _executable(facts), _io_uring(facts), _snapshot(facts), _tools(facts),
     ]
 
 
@@ -270,6 +270,15 @@ def _io_uring(facts: Facts) -> Feature:
         return Feature("io_uring", Support.MISSING, f"{have} (kernel.io_uring_disabled is {switch})", without,
                        cures.sysctl(facts, "kernel.io_uring_disabled=0"))
     return Feature("io_uring", Support.MISSING, have, without, cures.outer_filter(facts) or cures.kernel(facts))
+
+
+def _snapshot(facts: Facts) -> Feature:
+    if not facts.snapshot:
+        return Feature("snapshot", Support.OK, "memory files and the page map")
+    return Feature("snapshot", Support.MISSING, f"refused: {error_name(facts.snapshot)}",
+                   "clones copy all of the zygote's page tables; a job takes a tenth more processor time",
+                   "ulimit -f unlimited  # of a service: LimitFSIZE=infinity" if errno.EFBIG == facts.snapshot else
+                   cures.outer_filter(facts) or cures.kernel(facts))
 
 
 def _tools(facts: Facts) -> Feature:

@@ -41,6 +41,10 @@ _TOOLS_IN = "/usr/local/bin:/usr/bin:/bin"
 _SHOWN = ("/proc", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
 
 
+#: Bytes of a zygote's memory that become a file's, with room for some libraries of `preload`.
+_SNAPSHOT = 32 << 20
+
+
 def look() -> Record:
     """
     Read all settings and try all features. Takes some tens of milliseconds.
@@ -60,6 +64,7 @@ def look() -> Record:
         **{f"namespace.{name}": _try(Clone.NEWUSER | flag) for name, flag in _FLAGS.items()},
         "proc": _try(Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID, with_proc),
         "landlock": refusal, "io_uring": native.io_uring_refusal(), "memfd": _sealed(),
+        "snapshot": _snapshot(),
     }
     return Record(
         machine=platform.machine(), release=platform.release(), root=0 == os.geteuid(),
@@ -173,6 +178,23 @@ def _cgroup() -> tuple[str, Mapping[str, str], tuple[tuple[str, str], ...]]:
     finally:
         with contextlib.suppress(LeewardError):
             driver.close()
+
+
+def _snapshot() -> int:
+    """
+    The errno of the first that fails of what a zygote needs for crossing/snapshot.py.
+    """
+    try:
+        with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+            pagemap.read(8)
+        file = memory_file("leeward_doctor")
+        try:
+            os.pwrite(file, b"\0", _SNAPSHOT - 1)  # of the rest no page is taken
+        finally:
+            os.close(file)
+    except OSError as error:
+        return error.errno or 255
+    return 0
 
 
 def _sealed() -> int:

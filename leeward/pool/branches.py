@@ -262,7 +262,7 @@ class Branches:
         """
         now = self._reactor.now()
         return [{"profile": place.key.profile, "environment": place.key.environment, **place.branch.pool.counts(),
-                 "memory": sum(map(memory_of, place.branch.pool.workers)),
+                 "memory": sum(map(memory_of, place.branch.pool.workers)), "snapshot": place.branch.zygotes.snapshot,
                  "unused": 0.0 if place.branch.busy else round(now - place.used, 3)}
                 for place in self._places.values()]
 

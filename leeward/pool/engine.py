@@ -231,7 +231,7 @@ class Engine:
         """
         return {**self.pool.counts(), "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
                 "degraded": list(self.confinement.degraded), "pools": self.branches.status(),
-                "fresh_layout": self._settings.fresh_layout}
+                "fresh_layout": self._settings.fresh_layout, "snapshot": self.main.zygotes.snapshot}
 
     # --- when a callback has failed -------------------------------------------
 

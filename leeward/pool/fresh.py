@@ -26,7 +26,7 @@ from leeward.wire import control
 from leeward.worker.hatch import Hatched
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Worker
-from leeward.worker.zygote import Zygote
+from leeward.worker.zygote import PENDING, Zygote
 
 
 class _Single:
@@ -74,6 +74,7 @@ class FreshZygotes:
 
     Attributes:
         stands: always true: a worker ends after its job, whether or not there is a zygote for the next one.
+        snapshot: as the zygote has it that was ready last.
     """
 
     stands = True
@@ -87,6 +88,7 @@ class FreshZygotes:
         self._leaving: set[Zygote] = set()
         self._lost = 0  # in a row
         self._rests = self._stopped = False
+        self.snapshot = PENDING
 
     def order(self, worker: Worker) -> None:
         """
@@ -175,6 +177,7 @@ class FreshZygotes:
 
     def _on_ready(self, single: _Single) -> None:
         single.ready, single.words = True, ""
+        self.snapshot = single.zygote.snapshot
         single.quiet()  # it waits for us
         self._go_on()
 

@@ -28,7 +28,7 @@ from leeward.worker.patience import Patience
 from leeward.worker.states import WorkerState
 from leeward.worker.succession import Succession, Term, ZygoteDuties
 from leeward.worker.worker import Worker
-from leeward.worker.zygote import Zygote
+from leeward.worker.zygote import PENDING, Zygote
 
 _BACKOFF_S = 0.2
 #: Characters of a zygote's last output that are given as the reason of its end.
@@ -114,6 +114,13 @@ class Zygotes:
         Whether a zygote serves.
         """
         return self.current is not None and self._ready
+
+    @property
+    def snapshot(self) -> str:
+        """
+        As the one that serves has it.
+        """
+        return PENDING if self.current is None else self.current.snapshot
 
     # --- orders ---------------------------------------------------------------
 

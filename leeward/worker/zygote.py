@@ -18,6 +18,10 @@ from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.wire import control, records
 from leeward.worker.hatch import Hatched
 
+#: In place of what it says of its snapshot, until it is ready.
+PENDING = "pending"
+#: Characters of that.
+_MOST_OF_SNAPSHOT = 200
 #: Bytes of what it says that are read at a time, and that are told of one zygote.
 _MOST_WORDS = 4096
 _MOST_SAID = 64 << 10
@@ -34,6 +38,10 @@ class Zygote:
         made: called with (message, keeper's pidfd) for each keeper; owns the pidfd.
         failed: called with each Failed.
         gone: called once when it has ended.
+
+    Attributes:
+        snapshot: whether its memory is a file's, so that clones don't copy its page tables: "taken", "off", or "none: "
+            and the reason; PENDING until it is ready.
     """
 
     costs = "zygote"
@@ -47,6 +55,7 @@ class Zygote:
         self._reactor = reactor
         self._ready, self._made, self._failed, self._said, self._gone = ready, made, failed, said, gone
         self._heard = 0
+        self.snapshot = PENDING
         self.process, self._channel = hatched.process, hatched.channel
         self._channel.socket.setblocking(False)
         reactor.watch(self._channel.fileno(), READ, self._on_message)
@@ -98,6 +107,7 @@ class Zygote:
         elif isinstance(message, control.Failed):
             self._failed(message)
         elif isinstance(message, control.Ready):
+            self.snapshot = message.report.get("snapshot", PENDING)[:_MOST_OF_SNAPSHOT]
             self._hear_out()  # output until now is that of imported modules, and no failure
             self._ready()
 

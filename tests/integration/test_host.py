@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import re
+import resource
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -277,6 +278,28 @@ def test_doctor_names_exactly_the_missing_features(errors: dict[str, int], name:
     assert stops() | {name} == stopped
     assert have in feature.have
     assert feature.cure
+
+
+def test_a_limit_of_the_size_of_files_leaves_no_room_for_a_snapshot():
+    def job() -> Feature:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return found()["snapshot"]
+
+    feature = in_child(job)
+
+    assert (Support.MISSING, "refused: EFBIG", False) == (feature.state, feature.have, feature.stops)
+    assert "ulimit -f" in feature.cure
+    assert Support.OK is found()["snapshot"].state  # control
+
+
+def test_without_memory_files_there_is_no_snapshot():
+    def job() -> Feature:
+        put_filter(without({"memfd_create": errno.ENOSYS}))
+        return found()["snapshot"]
+
+    feature = in_child(job)
+
+    assert (Support.MISSING, "refused: ENOSYS") == (feature.state, feature.have)
 
 
 @pytest.mark.needs("kernel>=5.12")

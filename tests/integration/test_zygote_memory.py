@@ -17,6 +17,16 @@ pytestmark = [pytest.mark.needs("user-namespaces"), pytest.mark.usefixtures("hur
 OFF = "from leeward.crossing import snapshot\nsnapshot.TAKE = False\n"
 #: There is no memory file that can hold it.
 NO_FILE = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+#: The page map is nobody's to read.
+NO_PAGE_MAP = """
+import builtins
+usual = builtins.open
+def refuse(path, *rest, **options):
+    if "/proc/self/pagemap" == path:
+        raise PermissionError(13, "Permission denied", path)
+    return usual(path, *rest, **options)
+builtins.open = refuse
+"""
 
 MAPS = """
 import json
@@ -53,9 +63,31 @@ def test_where_no_file_can_hold_it_nothing_changes_and_the_log_says_so() -> None
         assert b"leeward_zygote" not in box.run(MAPS).stdout
         assert ["clones copy all of its page tables: no memory file can hold what it has written"] == [
             row["text"] for row in box.log.of("zygote says")]
+        assert "none: no memory file can hold what it has written" == box.engine.status()["snapshot"]
     with Box() as box:
+        assert "taken" == box.engine.status()["snapshot"]
         assert b"leeward_zygote" in box.run(MAPS).stdout
         assert [] == box.log.of("zygote says")  # control
+
+
+def test_the_status_of_one_that_is_not_wanted_has_no_reason() -> None:
+    with Box(rehearse=False) as box:
+        assert b"leeward_zygote" not in box.run(MAPS).stdout
+        assert "off" == box.engine.status()["snapshot"]
+    with begins_with(OFF), Box() as box:
+        assert "off" == box.engine.status()["snapshot"]
+
+
+def test_where_the_page_map_cannot_be_read_the_status_says_so() -> None:
+    with begins_with(NO_PAGE_MAP), Box() as box:
+        assert b"leeward_zygote" not in box.run(MAPS).stdout
+        assert "none: its page map can't be read (Permission denied)" == box.engine.status()["snapshot"]
+
+
+@pytest.mark.parametrize(("beginning", "snapshot"), [("", "taken"), (NO_FILE, "none: no memory file")])
+def test_zygotes_of_fresh_layouts_tell_theirs(beginning: str, snapshot: str) -> None:
+    with begins_with(beginning), Box(pool_size=1, fresh_layout=True) as box:
+        assert str(box.engine.status()["snapshot"]).startswith(snapshot)
 
 
 def bytes_with(rights: str, lines: list[list[str]]) -> int:

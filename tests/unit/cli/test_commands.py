@@ -183,7 +183,9 @@ def test_status_has_a_line_for_each_thing() -> None:
     text = fast.status_text({
         "workers": {"total": 4, "idle": 3}, "jobs": {"done": 2},
         "layers": {"mounts": {"state": "active", "binds": 17}, "cgroup": {"state": "absent"}}, "degraded": ["landlock"],
-        "max_connections": 1024, "fresh_layout": False, "uptime": 1.25, "pools": [],
+        "max_connections": 1024, "fresh_layout": False, "uptime": 1.25,
+        "snapshot": "none: no memory file can hold what it has written",
+        "pools": [{"profile": "shell", "memory": 3 << 20, "unused": 2.0, "snapshot": "off"}],
         "environments": {"folder": "/var/lib/x", "size": 20 << 30, "egress": "", "version": [3, 11]}})
 
     assert """\
@@ -193,9 +195,11 @@ layers
   mounts        active (binds 17)
   cgroup        absent
 degraded        landlock
+pool            shell: ? workers, ? busy, ? jobs done, 3.0 MiB, unused for 2 s, snapshot off
 max connections 1024
 fresh layout    no
 uptime          1.2 s
+snapshot        none: no memory file can hold what it has written
 environments
   folder        /var/lib/x
   size          20.0 GiB at most

@@ -9,6 +9,7 @@ import resource
 
 import pytest
 
+from leeward.crossing import snapshot
 from leeward.crossing.snapshot import Mapping, known, parts
 
 PAGE = resource.getpagesize()
@@ -112,3 +113,30 @@ def test_large_holes_in_memory_are_left(own: list[int], found: list[tuple[int, i
     wanted = [(first * PAGE, pages * PAGE, WRITE) for first, pages in found]
 
     assert wanted == parts(heap, None, [page * PAGE for page in own])
+
+
+def test_what_is_not_wanted_has_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert snapshot.OFF == snapshot.lay_out(False)
+    monkeypatch.setattr(snapshot, "TAKE", False)
+    assert snapshot.OFF == snapshot.lay_out(True)
+
+
+def test_what_cannot_be_taken_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Laid out, and not taken: this process stays as it is.
+    """
+    monkeypatch.setattr(snapshot.native, "gathered_arenas", lambda: (0, 0))
+    assert not isinstance(snapshot.lay_out(True), str)  # control
+    monkeypatch.setattr(snapshot, "_MOST", 1 << 20)
+    assert "none: it has written more than 1 MiB" == snapshot.lay_out(True)
+    monkeypatch.setattr(snapshot, "known", lambda *_: iter(()))
+    assert "none: there is nothing that could be a file's" == snapshot.lay_out(True)
+
+
+@pytest.mark.parametrize(("held", "told"), [
+    (True, "taken"), (False, "none: no memory file can hold what it has written")])
+def test_a_file_that_cannot_hold_it_is_told(held: bool, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = snapshot.native.Snapshot([])
+    monkeypatch.setattr(memory, "take", lambda: held)
+
+    assert told == snapshot.take(memory)

@@ -135,6 +135,8 @@ RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
     (but(switches={"vm/memfd_noexec": "0"}), "memfd.noexec", Support.LIMITED, "sudo sysctl -w vm.memfd_noexec=2"),
     (but(switches={"vm/memfd_noexec": "1"}), "memfd.noexec", Support.LIMITED, "sudo sysctl -w vm.memfd_noexec=2"),
     (but(switches={}), "memfd.noexec", Support.LIMITED, "install Linux 6.3"),
+    (but(snapshot=errno.EFBIG), "snapshot", Support.MISSING, "ulimit -f unlimited"),
+    (but(snapshot=errno.ENOSYS, filtered=True, engine=Runtime.DOCKER), "snapshot", Support.MISSING, DOCKER_SECCOMP),
     (but(io_uring=errno.EPERM, switches={"kernel/io_uring_disabled": "2"}), "io_uring", Support.MISSING,
      "sudo sysctl -w kernel.io_uring_disabled=0"),
     (but(io_uring=errno.ENOSYS, filtered=True, engine=Runtime.DOCKER), "io_uring", Support.MISSING, DOCKER_SECCOMP),

@@ -80,3 +80,20 @@ def test_a_keeper_whose_pidfd_found_no_room_is_lost_and_its_zygote_is_not() -> N
     there.close()
 
     assert [control.Failed(3, "", "no descriptor was left for its keeper's pidfd")] == told
+
+
+@pytest.mark.parametrize(("report", "snapshot"), [
+    ({"snapshot": "taken"}, "taken"), ({}, "pending"), ({"snapshot": "none: " + 300 * "x"}, "none: " + 194 * "x")])
+def test_what_it_says_of_its_snapshot_is_known_when_it_is_ready(report: dict[str, str], snapshot: str) -> None:
+    here, there = Channel.pair()
+    there.send(control.Ready(report))
+    told: list[str] = []
+    zygote = object.__new__(Zygote)
+    zygote._channel = here
+    zygote._hear_out = lambda: None  # type: ignore[method-assign]
+    zygote._ready = lambda: told.append(zygote.snapshot)
+    zygote._on_message(0)
+    here.close()
+    there.close()
+
+    assert [snapshot] == told
