@@ -1,10 +1,12 @@
 """
-What the processes of a fresh job do, by counts that no other load changes: page faults, and system calls.
+What the processes of a fresh job do, by counts and not by times: page faults, and system calls.
 
     .venv/bin/python bench/counts.py [TREE]... [--jobs N] [--calls] [--json]
 
 Needs root, and perf(1) with tracepoints. Each TREE (this one unless told) is a folder with a `.venv` of its own, as for
 processor_pairs.py. Its daemon of four workers runs jobs of eight callers, so most runners are armed while jobs wait.
+Other programs that make many system calls meanwhile have the kernel throttle perf (kernel.perf_event_max_sample_rate):
+then too few are counted, which a second run shows.
 Counted is everything between two points at which all workers are armed, per job. A runner's page faults are told by
 the system call before them as well, `NAME/N` for the N-th of its life: where a fault is added, and where one went.
 """
@@ -14,43 +16,29 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Run by each tree's own interpreter: prints which process is which, and runs perf while the jobs run.
-_DRIVER = """
-import json, signal, subprocess, sys, time
-from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
-from leeward_cli.bench.spent import children
-file, jobs = sys.argv[1], int(sys.argv[2])
-with daemon(None, "--pool-size=4") as path:
-    rate(path, 8, 200)
-    armed(path, 4)
-    pid = daemon_pid(path)
-    zygotes = [one for one in children(pid) if b"import opener" not in open(f"/proc/{one}/cmdline", "rb").read()]
-    who = {pid: "daemon", **dict.fromkeys(zygotes, "zygote"),
-           **dict.fromkeys([each for zygote in zygotes for each in children(zygote)], "keeper")}
-    perf = subprocess.Popen(["perf", "record", "-q", "-a", "-m", "4096", "-o", file, "-c", "1",
-                             "-e", "raw_syscalls:sys_enter", "--exclude-perf", "-e", "page-faults"],
-                            stdin=subprocess.DEVNULL)
-    time.sleep(0.5)  # perf says to nobody that it has begun
-    rate(path, 8, jobs)
-    armed(path, 4)
-    perf.send_signal(signal.SIGINT)
-    perf.wait()
-    print(json.dumps(who))
-"""
+from bench.processor_pairs import Side, interpreter_of
+from leeward_cli.bench.rounds import CALLERS
+from leeward_cli.bench.spent import children, zygotes
+
+#: Times that perf may lose events.
+_TRIES = 3
 
 _CHILD = {"daemon": "zygote", "zygote": "keeper", "keeper": "init", "init": "runner", "runner": "runner's child"}
 
 _FORK = re.compile(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)")
 _EVENT = re.compile(r"\s(\d+)\s+(raw_syscalls:sys_enter|page-faults):(?:\s+NR (\d+))?")
+_LOST = re.compile(r"PERF_RECORD_LOST(?:_SAMPLES)?\b")
 _NUMBER = re.compile(r"#define __NR_(\w+) (\d+)$", re.MULTILINE)
 
 
@@ -62,6 +50,8 @@ class Counts:
 
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: perf had no room for some.
+    lost: bool = False
     #: of runners, by the call before
     after: Counter[str] = field(default_factory=Counter)
 
@@ -81,6 +71,7 @@ def count(script: Iterable[str], known: Mapping[int, str], names: Mapping[int, s
             if child != parent and parent in who:
                 who[child] = _CHILD.get(who[parent], who[parent])
             continue
+        found.lost |= _LOST.search(line) is not None
         event = _EVENT.search(line)
         if event is None or (name := who.get(int(event[1]))) is None:
             continue
@@ -96,7 +87,7 @@ def count(script: Iterable[str], known: Mapping[int, str], names: Mapping[int, s
 
 
 def _lines(file: Path) -> Iterator[str]:
-    with subprocess.Popen(["perf", "script", "-i", file, "--show-task-events", "-F", "comm,pid,event,trace"],
+    with subprocess.Popen(["perf", "script", "-i", file, "--show-task-events", "--show-lost-events", "-F", "comm,pid,event,trace"],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                           errors="replace") as perf:
         assert perf.stdout is not None
@@ -112,22 +103,52 @@ def _names() -> dict[int, str]:
     return {int(number): name for name, number in _NUMBER.findall(said)}
 
 
-def measured(tree: str, jobs: int) -> dict[str, Any]:
+def measured(side: Side, jobs: int) -> dict[str, Any]:
     """
-    Per job of *tree*: faults and calls by process, the calls by name, and a runner's faults by the call before.
+    Per job of *side*: faults and calls by process, the calls by name, and a runner's faults by the call before.
+
+    Raises:
+        OSError: other load leaves perf no room for all events.
     """
-    python = str(Path(tree, ".venv/bin/python").absolute())
-    with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
-        file = Path(folder, "perf.data")
-        who = json.loads(subprocess.run([python, "-P", "-c", _DRIVER, file, str(jobs)], stdout=subprocess.PIPE,
-                                        text=True, check=True).stdout.splitlines()[-1])
-        found = count(_lines(file), {int(pid): name for pid, name in who.items()}, _names())
+    for _ in range(_TRIES):
+        found = _counted(side, jobs)
+        if not found.lost:
+            break
+    else:
+        raise OSError("perf loses events; try again on a quieter machine")
     per = {"faults": found.faults, "after": found.after, "calls": Counter[str](), "by_call": Counter[str]()}
     for (name, call), times in found.calls.items():
         per["calls"][name] += times
         per["by_call"][f"{name} {call}"] += times
-    return {"tree": tree, **{kind: {name: round(times / jobs, 1) for name, times in counted.most_common()}
-                             for kind, counted in per.items()}}
+    return {kind: {name: round(times / jobs, 1) for name, times in counted.most_common()}
+            for kind, counted in per.items()}
+
+
+def _counted(side: Side, jobs: int) -> Counts:
+    with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
+        file = Path(folder, "perf.data")
+        makers = zygotes(side.pid)
+        who = {side.pid: "daemon", **dict.fromkeys(makers, "zygote"),
+               **dict.fromkeys([each for zygote in makers for each in children(zygote)], "keeper")}
+        perf = subprocess.Popen(["perf", "record", "-q", "-a", "-m", "4096", "-o", file, "-c", "1",
+                                 "-e", "raw_syscalls:sys_enter", "--exclude-perf", "-e", "page-faults"],
+                                stdin=subprocess.DEVNULL)
+        time.sleep(0.5)  # perf says to nobody that it has begun
+        side.work(jobs)
+        perf.send_signal(signal.SIGINT)
+        perf.wait()
+        return count(_lines(file), who, _names())
+
+
+def of_tree(tree: str, jobs: int) -> dict[str, Any]:
+    """
+    Those of a tree with a `.venv`.
+    """
+    side = Side([interpreter_of(tree)], CALLERS, ())
+    try:
+        return {"tree": tree, **measured(side, jobs)}
+    finally:
+        side.close()
 
 
 def main() -> int:
@@ -137,7 +158,7 @@ def main() -> int:
     parser.add_argument("--calls", action="store_true", help="each call by its name")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    sides = [measured(tree, options.jobs) for tree in options.trees]
+    sides = [of_tree(tree, options.jobs) for tree in options.trees]
     if options.json:
         print(json.dumps(sides))
         return 0

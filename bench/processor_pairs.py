@@ -10,6 +10,8 @@ rounds. The time of the daemon is its process's processor clock, in nanoseconds;
 from their cgroup (leeward_cli/bench/spent.py says why), and is missing where no group counts it. A turn ends when as
 many runners are armed as before, so arming counts.
 
+A daemon that has no controllers, or not root's rights, is measured by bench/configurations.py.
+
 What is told is the median of the rounds' ratios, OTHER over TREE, and the interval that holds the true median with
 95 % probability, by the rounds' order alone. Other load slows both turns of a round alike; where it changes between
 them the round's ratio is off, and the interval grows. Identical trees give 1 within the interval.
@@ -25,7 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,21 +69,29 @@ class Account:
 
 class Side:
     """
-    One tree's daemon, and the client that gives it work.
+    One daemon, and the client that gives it work.
+
+    Args:
+        start: the command that is a Python interpreter with leeward.
+        group: of version 2's hierarchy, in which *start* puts itself and which nobody else is in; None to look for
+            the one that the daemon has made.
+
+    Attributes:
+        pid: the daemon's.
     """
 
-    def __init__(self, tree: str, callers: int, options: Sequence[str]) -> None:
-        python = str(Path(tree, ".venv/bin/python").absolute())
-        self._client = subprocess.Popen([python, "-P", "-c", _DRIVER, str(callers), str(_WORKERS), *options],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._pid = int(self._answer())
-        self._group = _group(self._pid)
+    def __init__(self, start: Sequence[str], callers: int, options: Sequence[str],
+                 env: Mapping[str, str] | None = None, group: Path | None = None) -> None:
+        self._client = subprocess.Popen([*start, "-P", "-c", _DRIVER, str(callers), str(_WORKERS), *options],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self.pid = int(self._answer())
+        self._group, self._own = (_group(self.pid), False) if group is None else (group, True)
 
     def _answer(self) -> str:
         assert self._client.stdout is not None
         line = self._client.stdout.readline()
         if not line:
-            raise SystemExit("a tree's daemon or client has ended; it has said why")
+            raise ChildProcessError("a daemon or its client has ended; it has said why")
         return line
 
     def _spent(self) -> Account:
@@ -89,23 +99,39 @@ class Side:
         if self._group is not None:
             fields = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
             workers = int(fields["usage_usec"]) / 1e6
-        return Account(time.clock_gettime(~self._pid << 3 | 2), workers)  # CPUCLOCK_SCHED of all its threads
+        daemon = _clock(self.pid)
+        if self._own and workers is not None:
+            workers -= daemon + _clock(self._client.pid) + sum(map(_clock, zygotes(self.pid)))
+        return Account(daemon, workers)
+
+    def work(self, jobs: int) -> None:
+        """
+        Have *jobs* run, until as many runners are armed as before.
+        """
+        assert self._client.stdin is not None
+        self._client.stdin.write(f"{jobs}\n")
+        self._client.stdin.flush()
+        self._answer()
 
     def turn(self, jobs: int) -> Account:
         """
         What one job of *jobs* has taken.
         """
-        assert self._client.stdin is not None
         before = self._spent()
-        self._client.stdin.write(f"{jobs}\n")
-        self._client.stdin.flush()
-        self._answer()
+        self.work(jobs)
         after = self._spent()
         workers = None if before.workers is None or after.workers is None else after.workers - before.workers
         return Account((after.daemon - before.daemon) / jobs, None if workers is None else workers / jobs)
 
     def close(self) -> None:
         self._client.communicate()
+
+
+def _clock(pid: int) -> float:
+    """
+    Processor seconds of all threads of a process: CPUCLOCK_SCHED.
+    """
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def _group(daemon: int) -> Path | None:
@@ -151,6 +177,25 @@ def compared(pairs: Sequence[tuple[Account, Account]]) -> Iterator[dict[str, obj
                "interval": [round(end, 3) for end in interval(ratios) or ()], "rounds": len(some)}
 
 
+def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[Account, Account]]:
+    """
+    So many rounds of a turn of each.
+    """
+    pairs = []
+    for number in range(rounds):
+        if number % 2 == 0:
+            first = one.turn(jobs)
+            pairs.append((first, other.turn(jobs)))
+        else:
+            second = other.turn(jobs)
+            pairs.append((one.turn(jobs), second))
+    return pairs
+
+
+def interpreter_of(tree: str) -> str:
+    return str(Path(tree, ".venv/bin/python").absolute())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("tree")
@@ -164,14 +209,9 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         sides = []
         for tree in (options.tree, options.other):
-            sides.append(Side(tree, options.callers, options.options.split()))
+            sides.append(Side([interpreter_of(tree)], options.callers, options.options.split()))
             stack.callback(sides[-1].close)
-        pairs = []
-        for number in range(options.rounds):
-            order = (0, 1) if number % 2 == 0 else (1, 0)
-            by_side = {side: sides[side].turn(options.jobs) for side in order}
-            pairs.append((by_side[0], by_side[1]))
-    rows = list(compared(pairs))
+        rows = list(compared(turns(sides[0], sides[1], options.rounds, options.jobs)))
     if options.json:
         print(json.dumps(rows))
         return 0

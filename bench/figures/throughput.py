@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,7 @@ def _faults() -> Row:
     if os.geteuid() or not shutil.which("perf") or not shutil.which("cc"):
         return missing(_FAULTS, 60, "needs root, perf and a C compiler")
     try:
-        found = counts.measured(str(Path(__file__).resolve().parents[2]), _JOBS)
-    except (subprocess.CalledProcessError, OSError, IndexError) as error:
+        found = counts.of_tree(str(Path(__file__).resolve().parents[2]), _JOBS)
+    except OSError as error:
         return missing(_FAULTS, 60, f"perf: {error}")
     return Row(_FAULTS, found["faults"].get("runner"), "faults", 60, note="of its process, from clone to end")

@@ -32,3 +32,8 @@ def test_every_event_belongs_to_its_process_and_the_call_before() -> None:
 
 def test_threads_are_their_process() -> None:
     assert {} == count(["x 10 PERF_RECORD_FORK(10:11):(10:10)"], {10: "daemon"}, {}).faults
+
+
+def test_events_that_perf_had_no_room_for_are_noticed() -> None:
+    assert not count(SCRIPT.splitlines(), {10: "keeper"}, {}).lost
+    assert count([*SCRIPT.splitlines(), "   python  0 PERF_RECORD_LOST lost 17"], {10: "keeper"}, {}).lost
