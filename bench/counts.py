@@ -87,7 +87,8 @@ def count(script: Iterable[str], known: Mapping[int, str], names: Mapping[int, s
 
 
 def _lines(file: Path) -> Iterator[str]:
-    with subprocess.Popen(["perf", "script", "-i", file, "--show-task-events", "--show-lost-events", "-F", "comm,pid,event,trace"],
+    with subprocess.Popen(["perf", "script", "-i", file, "--show-task-events", "--show-lost-events",
+                           "-F", "comm,pid,event,trace"],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                           errors="replace") as perf:
         assert perf.stdout is not None
