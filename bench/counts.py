@@ -5,8 +5,6 @@ What the processes of a fresh job do, by counts and not by times: page faults, a
 
 Needs root, and perf(1) with tracepoints. Each TREE (this one unless told) is a folder with a `.venv` of its own, as for
 processor_pairs.py. Its daemon of four workers runs jobs of eight callers, so most runners are armed while jobs wait.
-Other programs that make many system calls meanwhile have the kernel throttle perf (kernel.perf_event_max_sample_rate):
-then too few are counted, which a second run shows.
 Counted is everything between two points at which all workers are armed, per job. A runner's page faults are told by
 the system call before them as well, `NAME/N` for the N-th of its life: where a fault is added, and where one went.
 """
@@ -14,13 +12,14 @@ the system call before them as well, `NAME/N` for the N-th of its life: where a 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -131,14 +130,37 @@ def _counted(side: Side, jobs: int) -> Counts:
         makers = zygotes(side.pid)
         who = {side.pid: "daemon", **dict.fromkeys(makers, "zygote"),
                **dict.fromkeys([each for zygote in makers for each in children(zygote)], "keeper")}
-        perf = subprocess.Popen(["perf", "record", "-q", "-a", "-m", "4096", "-o", file, "-c", "1",
-                                 "-e", "raw_syscalls:sys_enter", "--exclude-perf", "-e", "page-faults"],
-                                stdin=subprocess.DEVNULL)
-        time.sleep(0.5)  # perf says to nobody that it has begun
-        side.work(jobs)
-        perf.send_signal(signal.SIGINT)
-        perf.wait()
+        with _recording(file):
+            side.work(jobs)
         return count(_lines(file), who, _names())
+
+
+@contextlib.contextmanager
+def _recording(file: Path) -> Iterator[None]:
+    """
+    Record into *file*, from the first line of the block on.
+
+    Raises:
+        OSError: perf doesn't.
+    """
+    orders, order = os.pipe()
+    answer, answers = os.pipe()
+    perf = subprocess.Popen(
+        ["perf", "record", "-q", "-a", "-m", "4096", "-o", file, "-c", "1", "-D", "-1",
+         f"--control=fd:{orders},{answers}", "-e", "raw_syscalls:sys_enter", "--exclude-perf", "-e", "page-faults"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(orders, answers))
+    try:
+        os.close(answers)
+        os.write(order, b"enable\n")
+        if not os.read(answer, 16).startswith(b"ack"):
+            raise OSError("perf doesn't begin; it has said why")
+        yield
+    finally:
+        if perf.poll() is None:
+            perf.send_signal(signal.SIGINT)
+        perf.wait()
+        for descriptor in (orders, order, answer):
+            os.close(descriptor)
 
 
 def of_tree(tree: str, jobs: int) -> dict[str, Any]:
