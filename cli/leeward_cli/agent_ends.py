@@ -32,7 +32,7 @@ def registry() -> InstanceRegistry:
     from leeward.agents.running import reap
 
     found = InstanceRegistry(state_home(os.environ))
-    for name in reap(found, complain, None):
+    for name in reap(found, complain):
         complain(f"{name} had not ended by itself; what it left is gone")
     for line in found.complaints():
         complain(line)

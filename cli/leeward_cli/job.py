@@ -69,13 +69,13 @@ def is_path(word: str) -> bool:
     return word.endswith(".py") or os.path.isfile(word)
 
 
-def _number(text: str, option: str) -> float:
+def _seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"{option} takes a number of seconds above 0, not {text!a}")
+        raise UsageError(f"--timeout takes a number of seconds above 0, not {text!a}")
     return value
 
 
@@ -149,7 +149,7 @@ def _limits(parsed: Parsed) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     timeout, processes = parsed.value("--timeout"), parsed.value("--processes")
     if timeout is not None:
-        limits["time"] = _number(timeout, "--timeout")
+        limits["time"] = _seconds(timeout)
     for name in ("memory", "output"):
         size = parsed.value(f"--{name}")
         if size is not None:

@@ -28,14 +28,13 @@ _NO_MOUNT = {False: (), True: (errno.EBADF,)}
 
 class MountAttr(enum.IntFlag):
     """
-    MOUNT_ATTR_* of mount_setattr(2). The first four have the values of mount(2)'s MS_*, and of statvfs(3)'s ST_*.
+    MOUNT_ATTR_* of mount_setattr(2). They have the values of mount(2)'s MS_*, and of statvfs(3)'s ST_*.
     """
 
     RDONLY = lib.MOUNT_ATTR_RDONLY
     NOSUID = lib.MOUNT_ATTR_NOSUID
     NODEV = lib.MOUNT_ATTR_NODEV
     NOEXEC = lib.MOUNT_ATTR_NOEXEC
-    NOSYMFOLLOW = lib.MOUNT_ATTR_NOSYMFOLLOW
 
 
 def _checked(result: int, call: str, arguments: str) -> int:
@@ -44,11 +43,11 @@ def _checked(result: int, call: str, arguments: str) -> int:
     return result
 
 
-def move_mount(mount: int, to: str, dir: int = AT_FDCWD) -> None:
+def move_mount(mount: int, to: str) -> None:
     """
     Attach the detached *mount* at *to*.
     """
-    _checked(lib.lw_move_mount(mount, dir, os.fsencode(to)), "move_mount", f"{mount}, {to!r}")
+    _checked(lib.lw_move_mount(mount, os.fsencode(to)), "move_mount", f"{mount}, {to!r}")
 
 
 def move_onto(mount: int, place: int) -> None:

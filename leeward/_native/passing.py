@@ -12,7 +12,7 @@ import socket
 from _socket import socket as Socket
 
 
-def receive(sock: Socket, room: int, most: int, flags: int = 0) -> tuple[bytes, list[int], int]:
+def receive(sock: Socket, room: int, most: int) -> tuple[bytes, list[int], int]:
     """
     The next message: *room* bytes of it, *most* descriptors, which are the caller's, and the flags of recvmsg(2).
 
@@ -20,8 +20,7 @@ def receive(sock: Socket, room: int, most: int, flags: int = 0) -> tuple[bytes, 
         OSError: as of recvmsg(2).
     """
     fds = array.array("i")
-    data, ancillary, said, _ = sock.recvmsg(room, socket.CMSG_LEN(most * fds.itemsize),
-                                            flags | socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, said, _ = sock.recvmsg(room, socket.CMSG_LEN(most * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in ancillary:
         if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
             fds.frombytes(content[:len(content) - len(content) % fds.itemsize])

@@ -350,14 +350,13 @@ class AgentRun:
             self._tell(f"clean-up: {error}")
 
 
-def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str]:
+def reap(registry: InstanceRegistry, tell: Tell) -> list[str]:
     """
     Undo the steps of instances whose process was killed.
 
     Args:
         registry: of the instances.
         tell: shows a person a line about a step that failed.
-        socket: of the daemon; None for the default.
 
     Returns:
         The names of these instances.
@@ -370,7 +369,7 @@ def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str
         whole = True
         for step in reversed(instance.undo):
             try:
-                _undo(step, instance, socket)
+                _undo(step, instance)
             except (DaemonError, OSError, HookFailed) as error:
                 whole = step.kind == "hook" and whole  # a failed hook isn't tried again
                 tell(f"clean-up of {instance.name}: {error}")
@@ -382,11 +381,11 @@ def reap(registry: InstanceRegistry, tell: Tell, socket: str | None) -> list[str
     return done
 
 
-def _undo(step: UndoStep, instance: Instance, socket: str | None) -> None:
+def _undo(step: UndoStep, instance: Instance) -> None:
     if step.kind == "sandbox":
         with contextlib.suppress(SandboxOver, DaemonAway):  # the sandbox has ended, by itself or with its daemon
             # With an explicit socket the client starts no daemon.
-            Sandbox.attach(step.what, socket=str(client_socket(socket))).close()
+            Sandbox.attach(step.what, socket=str(client_socket(None))).close()
     elif step.kind == "hook":
         from leeward.agents.host_hooks import run_hook
 

@@ -69,19 +69,16 @@ class Project:
         """
         return self._fd
 
-    def resolve(self, path: str, *, last: bool = True) -> ProjectPath:
+    def resolve(self, path: str) -> ProjectPath:
         """
-        *path* as rules compare it, with its links followed.
+        *path* as rules compare it, with its links followed, but for one at its end.
 
         Args:
             path: relative to the project.
-            last: follow a link at the end as well.
 
         Raises:
             BadRequest: the path or one of its links leads out of the project.
         """
-        if last:
-            return project_path(path, self._link)
         folder, name = posixpath.split(path.rstrip("/"))
         if name in ("", ".", ".."):
             return project_path(path, self._link)
@@ -351,24 +348,10 @@ def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callab
     return True
 
 
-def recover(queue: ApprovalQueue, project: Project) -> list[int]:
+def recover(queue: ApprovalQueue, project: Project, request: ApprovalRequest, temporary: str) -> bool:
     """
-    Complete the orders about files that another program had begun when it ended. An order whose file has its goal is
-    recorded as done, one whose file has its base is carried out now, and any other is recorded as stale.
-
-    Returns:
-        The ids of these requests.
-    """
-    found = []
-    for request, temporary in queue.interrupted():
-        if "filesystem" == request.category and recover_one(queue, project, request, temporary):
-            found.append(request.id)
-    return found
-
-
-def recover_one(queue: ApprovalQueue, project: Project, request: ApprovalRequest, temporary: str) -> bool:
-    """
-    Complete one interrupted order, as `recover` does.
+    Complete an order about a file that another program had begun when it ended. One whose file has its goal is recorded
+    as done, one whose file has its base is carried out now, and any other is recorded as stale.
 
     Args:
         queue: has the request.

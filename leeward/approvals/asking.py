@@ -114,7 +114,7 @@ def _only(fields: Mapping[str, Any], *names: str) -> None:
 
 def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Mapping[str, Any]) -> NewRequest:
     action = text_field(fields, "action")
-    path = project.resolve(text_field(fields, "path"), last=False).path
+    path = project.resolve(text_field(fields, "path")).path
     base, before = project.content(path)
     order: FileOrder
     if "write" == action:
@@ -150,7 +150,7 @@ def project_of(metadata: Mapping[str, Any]) -> str:
 
 
 def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "", asker: str = "",
-                    action: str = "run", description: str = "", project: str = "") -> NewRequest:
+                    description: str = "", project: str = "") -> NewRequest:
     """
     The request for a command, with remarks on what a person could overlook in it.
     """
@@ -161,7 +161,7 @@ def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "",
     if order.line:
         remarks.append("it is a line for a shell: more than its words may be run")
     metadata = {"remarks": remarks, "cwd": order.cwd, "timeout": order.timeout, "profile": order.profile}
-    return NewRequest(order.subject, action, description, reason, metadata, sandbox, asker, pack_order(order), project)
+    return NewRequest(order.subject, "run", description, reason, metadata, sandbox, asker, pack_order(order), project)
 
 
 def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, reason: str = "", sandbox: str = "",

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from leeward.approvals.apply import carry_out, recover_one
+from leeward.approvals.apply import carry_out, recover
 from leeward.approvals.box_rows import SandboxRows
 from leeward.approvals.git_host import git_push, is_local
 from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
@@ -138,7 +138,7 @@ class OrderCarrier:
             self._carry_other(request)
 
     def _recover_file(self, request: ApprovalRequest, temporary: str) -> None:
-        recover_one(self._queue, self._projects.of(request), request, temporary)
+        recover(self._queue, self._projects.of(request), request, temporary)
 
     # --- commands, pushes, settings -----------------------------------------------------
 

@@ -81,11 +81,10 @@ class ApprovalQueue:
         """
         return self._notices.subscribe(subscriber)
 
-    def submit(self, new: NewRequest, *, rated: bool = True) -> ApprovalRequest:
+    def submit(self, new: NewRequest) -> ApprovalRequest:
         """
         Take a request in; a rule may decide it at once. A request that equals a pending one isn't taken twice, and one
-        for a file supersedes a pending one of the same sandbox for that file. With *rated* the request counts for its
-        sandbox's rate.
+        for a file supersedes a pending one of the same sandbox for that file.
 
         Raises:
             BadRequest: a field is too large or isn't valid.
@@ -95,14 +94,14 @@ class ApprovalQueue:
         new = checked(new)
         try:
             with self._lock:
-                return self._take_in(new, self._clock(), rated)
+                return self._take_in(new, self._clock())
         finally:
             self._notices.pass_on()
 
-    def _take_in(self, new: NewRequest, now: float, rated: bool) -> ApprovalRequest:
+    def _take_in(self, new: NewRequest, now: float) -> ApprovalRequest:
         self._check_open()
         self._expire(now)
-        wait = self._rate.take(new.sandbox, self._steady()) if rated else 0.0
+        wait = self._rate.take(new.sandbox, self._steady())
         if wait:
             raise Busy(f"more than {self._bounds.each_minute} requests a minute of one sandbox", wait)
         with self._store.transaction():

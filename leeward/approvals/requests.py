@@ -27,19 +27,14 @@ from leeward.approvals.subjects import (
 from leeward.errors import BadRequest, Bug, Busy
 from leeward.spec.hosts import parse_host
 
-STATUSES = ("pending", "approved", "denied", "expired", "superseded")
-
-#: The values of `decided_by`.
-DECIDERS = ("cli", "page", "rule", "mode", "expiry", "shutdown", "supersession", "stale")
-
-#: The stages of an order: there is none; approved and not begun; begun; carried out; not carried out.
-STAGES = ("", "due", "applying", "applied", "failed")
-
 #: Seconds after which a pending request expires, by category; requests of other categories don't expire.
 LASTING: Mapping[str, float] = {"network": 300.0}
 
 #: Characters of the texts, bytes of the metadata as JSON, and bytes of the payload: at most.
 MOST_ACTION, MOST_DESCRIPTION, MOST_REASON, MOST_METADATA, MOST_PAYLOAD = 100, 65536, 4096, 65536, 16 << 20
+
+#: Requests of one sandbox and category that have a row each.
+_SHOWN = 5
 
 #: Depth of the nesting of metadata, at most.
 MOST_DEPTH = 20
@@ -85,12 +80,13 @@ class ApprovalRequest:
         digest: SHA-256 of the content with the payload, in hexadecimal.
         created: seconds since the epoch.
         expires: seconds since the epoch; None if it doesn't expire.
-        status: one of STATUSES.
-        decided_by: one of DECIDERS; "" while it is pending.
+        status: "pending", "approved", "denied", "expired" or "superseded".
+        decided_by: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is
+            pending.
         decided: seconds since the epoch; None while it is pending.
         rule: the text of the rule that decided, or that was stored with the decision.
         repeats: how many times the same request came again while it was pending.
-        stage: one of STAGES.
+        stage: of the order: "" where there is none, "due", "applying", "applied" or "failed".
         note: why the order wasn't carried out, or which request is in its place.
     """
 
@@ -335,18 +331,18 @@ def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> N
         raise Busy(f"{bounds.all_pending} requests wait for a decision already")
 
 
-def collapsed(requests: Iterable[ApprovalRequest], most: int = 5) -> list[CollapsedRow]:
+def collapsed(requests: Iterable[ApprovalRequest]) -> list[CollapsedRow]:
     """
-    Rows of a list: the first *most* requests of a sandbox and category have a row each, and the others share one.
+    Rows of a list: the first five requests of a sandbox and category have a row each, and the others share one.
     """
     rows: list[CollapsedRow] = []
     seen: dict[tuple[str, str], tuple[int, int]] = {}
     for request in requests:
         key = request.sandbox, request.category
         count, place = seen.get(key, (0, 0))
-        if count < most:
+        if count < _SHOWN:
             rows.append(CollapsedRow(request))
-        elif count == most:
+        elif count == _SHOWN:
             place = len(rows)
             rows.append(CollapsedRow(request))
         else:

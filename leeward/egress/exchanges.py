@@ -213,18 +213,17 @@ class Responses:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._most, self._body, self._ended = most, 0, False
 
-    def request(self, head: Head, replaced: tuple[tuple[bytes, bytes], ...] | None = None) -> bytes:
+    def request(self, head: Head) -> bytes:
         """
         The bytes of a head for the host.
 
         Args:
             head: as it was read.
-            replaced: other fields than those of *head*, if any.
 
         Raises:
             HeadError: the fields are none.
         """
-        fields = list(head.fields if replaced is None else replaced)
+        fields = list(head.fields)
         if head.upgrade:
             fields += [(b"connection", b"upgrade"), (b"upgrade", head.upgrade.encode())]
         elif not head.keeps:

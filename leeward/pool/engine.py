@@ -73,7 +73,7 @@ class Engine:
         self.log = log
         self._watcher = watcher
         self._bootstrap = bootstrap
-        self._closing = self._closed = False
+        self._closed = False
         reactor.barrier.report = self._log_fault
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
@@ -251,7 +251,6 @@ class Engine:
         """
         Take no more jobs; call *done* when none runs, at the latest after *seconds*.
         """
-        self._closing = True
         self.main.stop()
         self.branches.stop()
         waiting = set(pools := self.pools)
@@ -276,7 +275,7 @@ class Engine:
         """
         if self._closed:
             return
-        self._closing = self._closed = True
+        self._closed = True
         steps: list[Callable[[], object]] = []
         if hasattr(self, "branches"):
             everyone = [self.main, *self.branches.all]

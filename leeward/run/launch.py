@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import errno
-import os
 import struct
 from collections.abc import Mapping, Sequence
 
@@ -136,11 +135,3 @@ def unstarted(number: int, layer: str) -> Exit:
     return Exit(status=(MISSING if number in _MISSING and layer != "cwd" else CANNOT) << 8, refused=number, layer=layer)
 
 
-def complaint(command: Command, end: Exit) -> bytes:
-    """
-    The message of a shell on stderr for a program that couldn't be started; b"" if it was started.
-    """
-    if not end.refused:
-        return b""
-    what = command.cwd if "cwd" == end.layer else command.argv[0]
-    return b"leeward: %s: %s\n" % (what[:256], os.strerror(end.refused).encode())

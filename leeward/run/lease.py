@@ -156,7 +156,6 @@ class Lease:
         self._used = Usage(cpu_time=runner.cpu_before)
         self._cpu_time = 0.0  # of jobs on the fast path, since the last other one
         self._fast_path = fast_path
-        self._client: ReplyAddress | None = None
         self._offered = False
         self._empty = False
         self._ending = ""

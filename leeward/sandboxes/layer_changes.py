@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leeward.errors import Busy, LeewardError, RequestRejected
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor
 from leeward.protocols import Protocol
 from leeward.run.porter import PorterRefusal
 from leeward.run.verdict import bug
@@ -114,13 +114,12 @@ class LayerChange:
         sandbox.hold()
         mounts.changing = True
         self._until = reactor.now() + _QUIET_S
-        self._timer: Timer | None = reactor.after(0.0, self._look)
+        reactor.after(0.0, self._look)
 
     def _look(self) -> None:
-        self._timer = None
         present = self._sandbox.present
         if present and self._reactor.now() < self._until:
-            self._timer = self._reactor.after(_LOOK_S, self._look)
+            self._reactor.after(_LOOK_S, self._look)
         elif present:
             self._finish(RequestRejected(f"{present} processes of the sandbox don't end"))
         else:

@@ -83,7 +83,6 @@ class SandboxTerms:
         launch: starts programs.
         environment: of every process, before what clients add.
         tls: of these variables, the ones by which programs trust the broker that ends their TLS.
-        python: the interpreter inside.
         degraded: as in results.
         view: what each of them shows.
     """
@@ -91,7 +90,6 @@ class SandboxTerms:
     launch: Launch
     environment: tuple[tuple[str, str], ...] = ()
     tls: tuple[tuple[str, str], ...] = ()
-    python: str = "/usr/bin/python3"
     degraded: tuple[str, ...] = ()
     view: View = field(default_factory=lambda: View((), (), (), Scratch(("/workspace", "/tmp", "/dev/shm"))))
 
@@ -100,7 +98,7 @@ def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
     """
     The terms of a daemon whose sandboxes are made by *spec*.
     """
-    return SandboxTerms(Launch(), spec.environment, _tls(spec), spec.executable, degraded, spec.view)
+    return SandboxTerms(Launch(), spec.environment, _tls(spec), degraded, spec.view)
 
 
 def _tls(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:

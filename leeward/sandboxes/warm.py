@@ -104,13 +104,6 @@ class WarmPlace:
         self._failed = 0
         self._closed = False
 
-    @property
-    def waits(self) -> bool:
-        """
-        Is there one?
-        """
-        return self._held is not None
-
     def take(self, what: Hashable) -> WarmProcess | None:
         """
         The one that waits for *what*, which is the caller's from now on.

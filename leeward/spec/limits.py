@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from leeward.dataclass import dataclass, names, replace
+from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest
 
 KIB = 1 << 10
@@ -75,5 +75,3 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
         values[name] = number(value)
     return replace(default, **values)
 
-
-NAMES = names(Limits)

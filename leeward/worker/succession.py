@@ -89,13 +89,6 @@ class Succession:
         self._again: Timer | None = None
         self._leaving: set[Zygote] = set()
 
-    @property
-    def on_its_way(self) -> bool:
-        """
-        Whether there is a new zygote that isn't ready, or can't take over yet.
-        """
-        return self._heir is not None
-
     def begin(self) -> None:
         """
         A zygote serves from now on, and its term begins.

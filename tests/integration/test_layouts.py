@@ -131,7 +131,7 @@ def test_a_new_zygote_that_ends_or_hangs_does_not_disturb_the_daemon(number: int
         succession._patience = 1.0
         old = box.engine.pool.workers
         box.run("pass")
-        box.reactor.run(lambda: succession.on_its_way)
+        box.reactor.run(lambda: succession._heir is not None)
         assert succession._heir is not None
         os.kill(succession._heir.pid, number)
         box.reactor.run(lambda: succession._failures == 1)
@@ -146,7 +146,7 @@ def test_a_daemon_that_ends_while_a_new_zygote_starts_leaves_no_process() -> Non
         succession = box.engine.zygotes.succession
         assert succession is not None
         box.run("pass")
-        box.reactor.run(lambda: succession.on_its_way)
+        box.reactor.run(lambda: succession._heir is not None)
         assert succession._heir is not None
         process = succession._heir.process
 

@@ -25,12 +25,10 @@ enum { STATX_MNT_ID_BIT = 0x1000, MNT_ID_WORD = 0x90 / 8 };
 /* MS_REMOUNT and MS_BIND of <sys/mount.h>, which clashes with <linux/mount.h> before glibc 2.37. */
 enum { REMOUNT = 1 << 5, BIND = 1 << 12 };
 
-/* move_mount(2): put the mount that *from* refers to on *to* below *to_dir*;
- * on *to_dir* itself where *to* is empty. */
-int lw_move_mount(int from, int to_dir, const char *to)
+/* move_mount(2): put the mount that *from* refers to on *to*. */
+int lw_move_mount(int from, const char *to)
 {
-	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | (*to ? 0U : MOVE_MOUNT_T_EMPTY_PATH);
-	return syscall(SYS_move_mount, from, "", to_dir, to, flags) < 0 ? -errno : 0;
+	return syscall(SYS_move_mount, from, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
 /* mount(2): set the attributes of the attached mount at *path*, and clear all others of

@@ -6,9 +6,6 @@
 #include <stdint.h>
 #include <fcntl.h>
 
-#ifndef MOUNT_ATTR_NOSYMFOLLOW
-#define MOUNT_ATTR_NOSYMFOLLOW 0x00200000
-#endif
 /* Linux 5.12; older headers lack it. */
 #ifndef MOUNT_ATTR_IDMAP
 #define MOUNT_ATTR_IDMAP 0x00100000
@@ -17,7 +14,7 @@
 #define AT_RECURSIVE 0x8000
 #endif
 
-int lw_move_mount(int from, int to_dir, const char *to);
+int lw_move_mount(int from, const char *to);
 int lw_mount_remount(const char *path, unsigned flags);
 int lw_mount_id(int fd, uint64_t *ret_id);
 int lw_fsopen(const char *type);

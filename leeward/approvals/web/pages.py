@@ -162,8 +162,8 @@ def _flat(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
             for name, value in list(metadata.items())[:50] if "remarks" != name and value not in ("", None)]
 
 
-def _back(path: str, said: str, about: object = "") -> Response:
-    return RedirectResponse(f"{path}?{urlencode({'said': said, 'about': str(about)})}", 303)
+def _back(said: str, about: object = "") -> Response:
+    return RedirectResponse(f"/queue?{urlencode({'said': said, 'about': str(about)})}", 303)
 
 
 async def decide_form(call: WebCall) -> Response:
@@ -180,7 +180,7 @@ async def decide_form(call: WebCall) -> Response:
     approved = answer not in ("deny", "always-deny")
     await decide_one(call.parts, call.id, approved, call.operator.by, always=answer.startswith("always"),
                      everywhere="everywhere" in call.fields, profile=profile, hunks=hunks)
-    return _back("/queue", "approved" if approved else "denied", call.id)
+    return _back("approved" if approved else "denied", call.id)
 
 
 async def bulk_form(call: WebCall) -> Response:
@@ -189,7 +189,7 @@ async def bulk_form(call: WebCall) -> Response:
         raise bad("a category, and approve or deny")
     found = await in_thread(call.service.queue.decide_category, category, "approve" == answer, call.operator.by,
                             bodies.whole(call.fields, "upto"))
-    return _back("/queue", "approved-all" if "approve" == answer else "denied-all", len(found.decided))
+    return _back("approved-all" if "approve" == answer else "denied-all", len(found.decided))
 
 
 async def rules_page(call: WebCall) -> Response:

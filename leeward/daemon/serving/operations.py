@@ -134,13 +134,9 @@ class Operations:
         except Exception as error:
             # A bug of ours: this request is refused as `internal`, and the connection goes on.
             home.reactor.barrier.note(self.serve, error)
-            parcel = self._refusal(number, "internal", bug(error))
+            parcel = Parcel(memoryview(encode_refusal(number, "internal", bug(error))))
+            self._home.watcher.request_refused("internal", self._share.user)
         self._link.send(parcel)
-
-    def _refusal(self, number: int, kind: str, why: str, details: Mapping[str, Any] | None = None) -> Parcel:
-        parcel = Parcel(memoryview(encode_refusal(number, kind, why, details)))
-        self._home.watcher.request_refused(kind, self._share.user)
-        return parcel
 
     def _too_late(self, number: int) -> bool:
         """

@@ -35,7 +35,7 @@ class RecallWait:
 
     def __init__(self, reactor: Reactor, book: UserBook, user: int, number: int, seconds: float,
                  answer: Callable[[Mapping[str, Any]], None], broken: Callable[[Exception], None]) -> None:
-        self._reactor, self._book, self._user, self._number = reactor, book, user, number
+        self._book, self._user, self._number = book, user, number
         self._broken = broken
         self._answer: Callable[[Mapping[str, Any]], None] | None = answer
         self._timer = reactor.after(seconds, self._send_rows)

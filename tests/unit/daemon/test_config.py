@@ -15,7 +15,7 @@ from leeward.daemon.config import Config, live, quotas
 from leeward.daemon.config_egress import EGRESS
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, LIMIT_KEYS, PROFILES, TABLES, USERS
 from leeward.errors import BadRequest
-from leeward.spec.limits import NAMES
+from leeward.spec.limits import Limits
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
@@ -23,7 +23,7 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
     The table is the documentation; nothing is outside it.
     """
     assert {item.name for item in dataclasses.fields(Config)} == {*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS}
-    assert set(NAMES) == set(LIMIT_KEYS)
+    assert {item.name for item in dataclasses.fields(Limits)} == set(LIMIT_KEYS)
 
 
 def test_quotas_are_resolved_by_user(home: Path, tmp_path: Path) -> None:

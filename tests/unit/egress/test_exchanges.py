@@ -4,6 +4,8 @@ Exchanges: requests of one connection to a host and responses back, without a so
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import h11
 import pytest
 
@@ -326,13 +328,10 @@ def test_a_broken_response_is_an_error() -> None:
 
 
 def test_a_head_that_h11_does_not_write_is_refused() -> None:
-    """
-    Replaced fields are checked as those of the job's.
-    """
     requests = Requests()
     requests.receive(GET)
     head = requests.next()
     assert isinstance(head, Head)
     with pytest.raises(HeadError):
-        Responses().request(head, ((b"x", b"a\r\nb: c"),))
-    assert b"\r\nx: y\r\n" in Responses().request(head, ((b"x", b"y"),))
+        Responses().request(replace(head, fields=((b"x", b"a\r\nb: c"),)))
+    assert b"\r\nx: y\r\n" in Responses().request(replace(head, fields=((b"x", b"y"),)))

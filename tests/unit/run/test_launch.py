@@ -17,10 +17,8 @@ from leeward.run.launch import (
     MOST_STRING,
     MOST_STRINGS,
     Command,
-    Exit,
     block,
     candidates,
-    complaint,
     unstarted,
 )
 
@@ -78,19 +76,11 @@ def test_no_string_runs_into_another(argv: list[bytes], env: dict[bytes, bytes])
     assert [name + b"=" + value for name, value in env.items()] == strings[1 + paths + len(argv):-1]
 
 
-@pytest.mark.parametrize(("number", "layer", "code", "says"), [
-    (errno.ENOENT, "exec", 127, b"leeward: prog: No such file or directory\n"),
-    (errno.ENOTDIR, "exec", 127, b"leeward: prog: Not a directory\n"),
-    (errno.EACCES, "exec", 126, b"leeward: prog: Permission denied\n"),
-    (errno.ENOEXEC, "exec", 126, b"leeward: prog: Exec format error\n"),
-    (errno.ENOENT, "cwd", 126, b"leeward: /there: No such file or directory\n"),
+@pytest.mark.parametrize(("number", "layer", "code"), [
+    (errno.ENOENT, "exec", 127), (errno.ENOTDIR, "exec", 127), (errno.EACCES, "exec", 126),
+    (errno.ENOEXEC, "exec", 126), (errno.ENOENT, "cwd", 126),
 ])
-def test_a_program_that_cannot_be_started_ends_as_in_a_shell(number: int, layer: str, code: int, says: bytes) -> None:
+def test_a_program_that_cannot_be_started_ends_as_in_a_shell(number: int, layer: str, code: int) -> None:
     end = unstarted(number, layer)
 
-    assert code == os.waitstatus_to_exitcode(end.status or 0)
-    assert says == complaint(Command((b"prog",), cwd=b"/there"), end)
-
-
-def test_a_started_process_has_no_complaint() -> None:
-    assert b"" == complaint(Command((b"prog",)), Exit(0))
+    assert (code, number, layer) == (os.waitstatus_to_exitcode(end.status or 0), end.refused, end.layer)

@@ -104,13 +104,13 @@ def test_one_warm_node_waits_for_a_while(warm: WarmPlace, starts: Starts, clock:
     assert [0] == [child.killed for child in starts.children]
     warm.hold("b", starts)
     assert [1, 0] == [child.killed for child in starts.children]
-    assert warm.waits
+    assert warm._held is not None
     assert HOLD_S == clock.timers[-1].when
     call = clock.timers[-1].call
     assert call is not None
     call()
     assert [1, 1] == [child.killed for child in starts.children]
-    assert not warm.waits
+    assert warm._held is None
     assert warm.take("b") is None
 
 
@@ -122,7 +122,7 @@ def test_a_process_that_has_written_or_ended_is_given_to_no_request(warm: WarmPl
     def spoil() -> None:
         output, exited = starts.tells[-1]
         output(2, b"")
-        assert warm.waits
+        assert warm._held is not None
         if "output" == how:
             output(2, b"words")
         else:
@@ -147,7 +147,7 @@ def test_a_process_that_has_written_or_ended_is_given_to_no_request(warm: WarmPl
 def test_a_process_that_cannot_be_started_is_no_error(warm: WarmPlace, starts: Starts) -> None:
     starts.fails = True
     warm.hold("a", starts)
-    assert not warm.waits
+    assert warm._held is None
     assert warm.take("a") is None
 
 
@@ -158,7 +158,7 @@ def test_the_next_process_is_started_after_the_answer(warm: WarmPlace, starts: S
     assert [report] == told
     assert not starts.children
     clock.next.pop()()
-    assert warm.waits
+    assert warm._held is not None
 
 
 @pytest.mark.parametrize("end", [WarmPlace.close, lambda warm: warm.broken(ValueError("x"))])

@@ -94,18 +94,18 @@ def programs(widened: str = "") -> str:
         for counted in both:
             for fixed in both:
                 made = plan(memory_counted=counted, affinity_fixed=fixed, arch=arch, **more)
-                lines += [f'    ("{arch}", {counted}, {fixed}): ({made.rules}, (\n', *_hex(made, 8), "    )),\n"]
+                lines += [f'    ("{arch}", {counted}, {fixed}): ({made.rules}, (\n', *_hex(made), "    )),\n"]
     lines += ["}\n\n#: Where a cgroup counts memory and workers share a user id.\n",
               "#: By architecture, and whether the affinity is fixed.\n", "SHARED = {\n"]
     for arch in ARCHES:
         for fixed in both:
             made = plan(memory_counted=True, affinity_fixed=fixed, arch=arch, shared=True, **more)
-            lines += [f'    ("{arch}", {fixed}): ({made.rules}, (\n', *_hex(made, 8), "    )),\n"]
+            lines += [f'    ("{arch}", {fixed}): ({made.rules}, (\n', *_hex(made), "    )),\n"]
     if widened:
         return "".join([*lines, "}\n"]).replace("compiler programs`", f"compiler {widened}`")
     lines += ["}\n\n#: Of the sandbox's init, by architecture.\n", "INIT = {\n"]
     for arch in ARCHES:
-        lines += [f'    "{arch}": (\n', *_hex(init_plan(arch), 8), "    ),\n"]
+        lines += [f'    "{arch}": (\n', *_hex(init_plan(arch)), "    ),\n"]
     return "".join([*lines, "}\n"])
 
 
@@ -116,14 +116,14 @@ def broker() -> str:
     lines = [PROGRAMS_HEAD.replace("The filters as the kernel gets them", "The egress broker's filter")
              .replace("compiler programs`", "compiler broker`"), "#: By architecture.\n", "BROKER = {\n"]
     for arch in ARCHES:
-        lines += [f'    "{arch}": (\n', *_hex(broker_plan(arch), 8), "    ),\n"]
+        lines += [f'    "{arch}": (\n', *_hex(broker_plan(arch)), "    ),\n"]
     return "".join([*lines, "}\n"])
 
 
-def _hex(plan: SeccompPlan, indent: int) -> Iterator[str]:
+def _hex(plan: SeccompPlan) -> Iterator[str]:
     program = bpf.assemble(compile(plan))
     for at in range(0, len(program), _LINE):
-        yield f'{" " * indent}"{program[at:at + _LINE].hex()}"\n'
+        yield f'        "{program[at:at + _LINE].hex()}"\n'
 
 
 if __name__ == "__main__":
