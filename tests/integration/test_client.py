@@ -294,7 +294,7 @@ def overloaded(folder: Path, delay: float) -> tuple[list[float], int]:
                 calls = []
                 for number in range(500):
                     calls.append(asyncio.create_task(call((one, two)[number % 2], number > 250)))
-                    await asyncio.sleep(0.004)
+                    await asyncio.sleep(0.004)  # the load itself: calls at a rate, which no event gives
                 await asyncio.gather(*calls)
 
         asyncio.run(main())

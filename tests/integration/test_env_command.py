@@ -39,12 +39,11 @@ addresses = ["127.0.0.1/32"]
 
 #: A build that writes into the environment, and then waits to be ended.
 LARGE = """\
-import os, sys, time
+import os, signal, sys
 def build_wheel(folder, settings=None, metadata=None):
     with open(os.path.join(os.path.dirname(os.path.dirname(sys.executable)), "large"), "wb") as file:
         file.truncate(96 << 20)
-    while True:
-        time.sleep(1)
+    signal.pause()
 """
 
 

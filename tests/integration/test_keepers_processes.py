@@ -73,6 +73,7 @@ def comes_to(before, pid):
     def no_more():
         fds, children = held_by(pid)
         return set(fds) <= set(before[0]) and children == before[1]
+    # No event tells that another process has closed a descriptor.
     return any(no_more() or time.sleep(0.01) for _ in range(1000))
 
 def parked(born):

@@ -47,7 +47,7 @@ class PlayedDaemon:
             raise DaemonAway("away")
         found = [ask for ask in self.asks if ask.id > after]
         if not found and wait:
-            threading.Event().wait(0.01)
+            threading.Event().wait(0.01)  # the wait that it plays, which ends with nothing; the desk asks again
         return found
 
     def answer_egress_ask(self, ask: int, allow: bool, message: str = "") -> bool:

@@ -51,7 +51,7 @@ async def _received(end: socket.socket, count: int, pause: float) -> bytes:
     got = bytearray()
     while len(got) < count:
         got += await asyncio.get_running_loop().sock_recv(end, 1 << 16)
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause)  # not for an event: the reader is slow
     return bytes(got)
 
 
