@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -50,7 +49,7 @@ from leeward.wire.egress_control import (
     Unask,
     Unfetch,
 )
-from leeward.worker.hatch import import_path
+from leeward.worker import bare
 
 if TYPE_CHECKING:  # a daemon without policies doesn't import them
     import subprocess
@@ -420,20 +419,6 @@ def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     Raises:
         OSError: it can't be started.
     """
-    import subprocess
-
     found = [each.origin for each in map(find_spec, ("h11", "cryptography")) if each is not None and each.origin]
     places = list(dict.fromkeys(os.path.dirname(os.path.dirname(origin)) for origin in found))
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with there:
-        source = (f"import sys\nsys.path[:0] = {[*import_path(), *places]!r}\n"
-                  + _entry(there.fileno()))
-        try:
-            process = subprocess.Popen([sys.executable, "-I", "-S", "-c", source], stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, cwd="/", env={}, pass_fds=[there.fileno()],
-                                       start_new_session=True)
-        except BaseException:
-            here.close()
-            raise
-    here.setblocking(False)
-    return process, here
+    return bare.start(_entry, places)

@@ -11,27 +11,13 @@ from __future__ import annotations
 import functools
 import os
 import re
-import sys
 
 from leeward.dataclass import replace
 from leeward.spec.sandbox import SandboxSpec
-from leeward.worker.hatch import import_path
+from leeward.worker import bare
 
 #: The last kernel on which it is known to work; up to that one nothing is tried. Linux 7.3 refuses it.
 _KNOWN = (6, 18)
-
-#: Seconds for the try, which takes 22 ms; an emulated machine takes a hundred times as long.
-_LONG_S = 30.0
-
-#: The exit status where it is refused.
-_REFUSED = 3
-
-_TRY = f"""
-import sys
-sys.path[:0] = {{path!r}}
-from leeward.isolation.mounts import is_whole_proc_refused
-sys.exit({_REFUSED} if is_whole_proc_refused() else 0)
-"""
 
 
 def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
@@ -47,15 +33,7 @@ def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
 def is_coverable() -> bool:
     if _version(os.uname().release) <= _KNOWN:
         return True
-    import subprocess  # most kernels are known
-
-    try:
-        tried = subprocess.run([sys.executable, "-I", "-S", "-c", _TRY.format(path=import_path())], cwd="/", env={},
-                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               timeout=_LONG_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return True
-    return _REFUSED != tried.returncode
+    return not bare.is_refused("leeward.isolation.mounts", "is_whole_proc_refused()")
 
 
 def _version(release: str) -> tuple[int, int]:

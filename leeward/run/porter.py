@@ -16,7 +16,7 @@ from typing import Any
 
 import msgpack
 
-from leeward._native.passing import receive
+from leeward._native.passing import receive_whole
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Nest
 from leeward.isolation.channel import Channel
@@ -79,14 +79,10 @@ class PorterOrder:
 
     def _hear(self, _events: int) -> None:
         try:
-            data, fds, flags = receive(self._channel.socket, _ROOM, _FDS)
+            data, fds = receive_whole(self._channel.socket, _ROOM, _FDS)
         except BlockingIOError:
             return
-        except OSError:
-            data, fds, flags = b"", [], 0
-        if not data or flags & socket.MSG_CTRUNC:
-            for fd in fds:
-                os.close(fd)
+        if not data:
             self._finish(LeewardError("the process that was to do it has ended before it was done"), [])
             return
         answer = msgpack.unpackb(data)

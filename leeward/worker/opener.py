@@ -12,20 +12,19 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from leeward._native.passing import receive
+from leeward._native.passing import receive_whole
 from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.verdict import bug
 from leeward.spec.folders import MOST
-from leeward.worker.hatch import import_path
+from leeward.worker import bare
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,11 +34,14 @@ LATE_S = 10.0
 #: Orders of all users at once; each has a process.
 MOST_ORDERS = 32
 
-_SOURCE = "import sys\nsys.path[:0] = {path!r}\nfrom leeward.crossing import opener\nopener.main({control})\n"
 _ROOM = 1 << 16
 
 #: Called with the trees, which it then owns, and device and inode of each; or with the reason for a failure.
 Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
+
+
+def _entry(control: int) -> str:
+    return f"from leeward.crossing import opener\nopener.main({control})\n"
 
 
 class Opener:
@@ -110,21 +112,8 @@ class Opener:
             socket.send_fds(self._there(), [data], fds)
 
     def _there(self) -> socket.socket:
-        import subprocess  # when the daemon is ready: 2 ms of a start
-
         if self._channel is None:
-            here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with there:
-                source = _SOURCE.format(path=list(import_path()), control=there.fileno())
-                try:
-                    self._process = subprocess.Popen(
-                        [sys.executable, "-I", "-S", "-c", source], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                        cwd="/", env={}, pass_fds=[there.fileno()], start_new_session=True)
-                except BaseException:
-                    here.close()
-                    raise
-            here.setblocking(False)
-            self._channel = here
+            self._process, self._channel = bare.start(_entry)
         return self._channel
 
     def _end(self) -> None:
@@ -159,14 +148,10 @@ class OpenerOrder:
 
     def _answered(self, _events: int) -> None:
         try:
-            data, fds, flags = receive(self._socket, _ROOM, MOST)
+            data, fds = receive_whole(self._socket, _ROOM, MOST)
         except BlockingIOError:
             return
-        except OSError:
-            data, fds, flags = b"", [], 0
-        if not data or flags & socket.MSG_CTRUNC:
-            for fd in fds:
-                os.close(fd)
+        if not data:
             self._finish(Busy("a folder can't be opened: its file system doesn't answer, or no descriptor is left"))
             return
         answer = msgpack.unpackb(data)

@@ -137,7 +137,7 @@ def test_a_program_that_cannot_be_started_has_the_exit_status_of_a_shell(live: L
                                                                          refused: int) -> None:
     got = live.run(*argv, **more)
 
-    assert (code, refused, "cwd" if more else "") == (got.code, got.exit.refused, got.exit.layer)
+    assert (code, refused, "cwd" if more else "exec") == (got.code, got.exit.refused, got.exit.layer)
     assert (ProcessState.GONE, 0) == (got.process.state, len(live.runner.processes))
 
 

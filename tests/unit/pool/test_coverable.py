@@ -14,6 +14,7 @@ from leeward.dataclass import replace
 from leeward.isolation import interpreter
 from leeward.pool import coverable
 from leeward.pool.begin import Settings, spec_of
+from leeward.worker import bare
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +48,13 @@ class replaced:
 
 @pytest.mark.parametrize("release", ["5.10.0-33-amd64", "6.1.0", "6.18.44-fc-v669"])
 def test_no_cover_is_tried_on_kernels_known_to_work(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
-    tries = on(monkeypatch, release, coverable._REFUSED)
+    tries = on(monkeypatch, release, bare.REFUSED)
     assert coverable.is_coverable()
     assert not tries
 
 
 @pytest.mark.parametrize(("status", "answer"), [
-    (0, True), (coverable._REFUSED, False), (1, True), (-9, True), (OSError(11, "no processes"), True),
+    (0, True), (bare.REFUSED, False), (1, True), (-9, True), (OSError(11, "no processes"), True),
     (subprocess.TimeoutExpired("python", 30.0), True)])
 def test_a_newer_kernel_is_asked_once(monkeypatch: pytest.MonkeyPatch, status: int | Exception, answer: bool) -> None:
     """
@@ -65,7 +66,7 @@ def test_a_newer_kernel_is_asked_once(monkeypatch: pytest.MonkeyPatch, status: i
 
 
 def test_a_release_without_numbers_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries = on(monkeypatch, "next", coverable._REFUSED)
+    tries = on(monkeypatch, "next", bare.REFUSED)
     assert not coverable.is_coverable()
     assert tries
 
@@ -74,7 +75,7 @@ def test_a_sandbox_has_processes_alone_there(monkeypatch: pytest.MonkeyPatch) ->
     """
     And everything else that it would have.
     """
-    on(monkeypatch, "7.3.4+deb13-amd64", coverable._REFUSED)
+    on(monkeypatch, "7.3.4+deb13-amd64", bare.REFUSED)
     spec = spec_of(Settings(), interpreter.find(), memory_counted=True, pinned=False)
     without = coverable.with_what_can_be_covered(spec)
     assert spec.view.proc

@@ -1,0 +1,73 @@
+"""
+Processes that the daemon starts for itself by exec: an interpreter without site-packages and environment, which finds
+leeward where this one does.
+
+Runs in:   the daemon, and `leeward run`.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from leeward.worker.hatch import import_path
+
+if TYPE_CHECKING:
+    import subprocess
+
+#: Seconds for a try, which takes a tenth of one; an emulated machine takes a hundred times as long.
+_LONG_S = 30.0
+
+#: The exit status for what is refused.
+REFUSED = 3
+
+
+def _command(statements: str, places: Sequence[str] = ()) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", f"import sys\nsys.path[:0] = {[*import_path(), *places]!r}\n{statements}"]
+
+
+def is_refused(module: str, call: str) -> bool:
+    """
+    Whether *call* of a function of *module* is true in a process of its own, which may enter namespaces alone; not
+    where the process fails in another way.
+    """
+    import subprocess  # most daemons never ask
+
+    statements = f"from {module} import {call.partition('(')[0]}\nsys.exit({REFUSED} if {call} else 0)\n"
+    try:
+        tried = subprocess.run(_command(statements), cwd="/", env={}, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_LONG_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return REFUSED == tried.returncode
+
+
+def start(entry: Callable[[int], str], places: Sequence[str] = ()) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """
+    Start a process that serves.
+
+    Args:
+        entry: what it runs, with the number of its end of the channel.
+        places: further folders that it imports from.
+
+    Returns:
+        The process, and our end of its channel, which doesn't block.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    import subprocess  # when the daemon is ready: 2 ms of a start
+
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        try:
+            process = subprocess.Popen(_command(entry(there.fileno()), places), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, cwd="/", env={}, pass_fds=[there.fileno()],
+                                       start_new_session=True)
+        except BaseException:
+            here.close()
+            raise
+    here.setblocking(False)
+    return process, here
