@@ -143,7 +143,9 @@ for _ in range(6):
     "fills a System V segment": ("""
 libc.shmat.restype = ctypes.c_void_p
 segment = checked(libc.shmget(0, ctypes.c_size_t(300 * MIB), 0o1600))
-ctypes.memset(checked(libc.shmat(segment, None, 0)), 1, 300 * MIB)
+segment_at = checked(libc.shmat(segment, None, 0))
+libc.shmctl(segment, 0, None)  # IPC_RMID: it goes with this process, also where it is the host's
+ctypes.memset(segment_at, 1, 300 * MIB)
 """, 256 * MIB),
     "fills a file in /dev/shm": ("""
 fd = os.open("/dev/shm/full", os.O_CREAT | os.O_WRONLY)
