@@ -20,6 +20,7 @@ from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
 from leeward_cli.agent_start_command import SOCKET, known_agents, start
 from leeward_cli.job import complain
+from leeward_cli.rows import plain
 
 if TYPE_CHECKING:
     from leeward.agents.instances import Instance, InstanceRegistry
@@ -81,7 +82,7 @@ def list_(socket: str | None, as_json: bool) -> None:
         hosts = ", ".join(instance.hosts[:3]) + (f" and {len(instance.hosts) - 3} more" if len(instance.hosts) > 3
                                                  else "")
         click.echo(f"{instance.name}  {instance.agent}  {_lasted(time.time() - instance.started)}  {memory}"
-                   f"  {_plain(instance.project)}  {hosts or 'no hosts'}")
+                   f"  {plain(instance.project)}  {hosts or 'no hosts'}")
 
 
 def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
@@ -218,10 +219,3 @@ def doctor(socket: str | None, name: str) -> int:
 def _lasted(seconds: float) -> str:
     whole = max(0, int(seconds))  # the clock may have been set back
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
-def _plain(text: str) -> str:
-    """
-    *text* on one line, without what a terminal would act on.
-    """
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -18,8 +18,8 @@ import click
 from leeward.approvals.link import OperatorLink
 from leeward.approvals.rules import CATEGORIES
 from leeward.errors import BadRequest
-from leeward_cli.audit import plain
 from leeward_cli.job import complain
+from leeward_cli.rows import plain
 
 SOCKET = click.option("--socket", metavar="PATH",
                        help="The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")

@@ -16,7 +16,7 @@ from leeward.approvals.rules import CATEGORIES, MODES
 from leeward.errors import BadRequest
 from leeward_cli.approvals import JSON, SOCKET, resolved
 from leeward_cli.approvals import approvals as approvals  # the group, with these commands in it
-from leeward_cli.audit import plain
+from leeward_cli.rows import plain
 
 
 @approvals.command()

@@ -26,7 +26,7 @@ from leeward.approvals.link import ApprovalsAway, OperatorLink
 from leeward.errors import LeewardError
 from leeward_cli.approvals import line_of
 from leeward_cli.approvals_diff import lines_of
-from leeward_cli.audit import plain
+from leeward_cli.rows import plain
 
 #: Another screen, and back; home, and clear to the end of a line and of the screen.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"

@@ -20,6 +20,7 @@ from leeward.audit.journal import default_folder
 from leeward.audit.record import read_record, verify_record
 from leeward.audit.rows import ReadLine
 from leeward.errors import BadRequest
+from leeward_cli.rows import plain
 
 _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
 
@@ -101,10 +102,3 @@ def _when(seconds: Any) -> str:
 def _as_json(line: ReadLine) -> str:
     row = {} if line.row is None else dict(line.row)
     return json.dumps({**row, **({"bad": line.fault, "line": line.number} if line.fault else {})})
-
-
-def plain(text: str) -> str:
-    """
-    *text* in one line, with nothing in it that a terminal would act on.
-    """
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -7,7 +7,6 @@ Trust:     none in a name, nor in another text of a row, which jobs choose: they
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +15,9 @@ from typing import Any
 from leeward.client.link import Link
 from leeward.errors import BadReply, BadRequest
 from leeward.spec.sizes import size_text
-from leeward_cli.job import complain, write
+from leeward_cli.job import complain
+from leeward_cli.rows import matches, plain
+from leeward_cli.rows import show as show_rows
 
 _ANSWER_S = 5.0
 #: Seconds that one request waits for more.
@@ -94,13 +95,6 @@ def whose(row: Mapping[str, Any]) -> str:
     return f"job {row['job']}" if row.get("job") is not None else f"{row['kind']} {row['lease']}"
 
 
-def matches(row: Mapping[str, Any], asked: str) -> bool:
-    """
-    Is *row* of the job, or the sandbox, *asked*?
-    """
-    return not asked or asked in (str(row.get("job", "")), row.get("sandbox"))
-
-
 def line(row: Mapping[str, Any]) -> str:
     """
     One row, for people.
@@ -121,14 +115,7 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
     """
     Print the rows of *asked*, of all if it is "".
     """
-    log = DecisionLog(path)
-    try:
-        for page in log.pages(follow):
-            for row in page:
-                if matches(row, asked):
-                    write(1, (json.dumps(row) if as_json else _shown(line(row))).encode() + b"\n")
-    except KeyboardInterrupt:
-        return
+    show_rows(DecisionLog(path).pages(follow), line, asked, as_json)
 
 
 def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -147,7 +134,7 @@ def write_names(path: str, asked: str, file: str) -> None:
         BadRequest: the file can't be written.
     """
     log = DecisionLog(path)
-    text = "".join(_shown(each) + "\n" for each in names(row for row in log.rows() if matches(row, asked)))
+    text = "".join(plain(each) + "\n" for each in names(row for row in log.rows() if matches(row, asked)))
     if log.forgotten:
         complain(f"the daemon has forgotten {log.forgotten} older rows, whose names may be missing")
     try:
@@ -217,10 +204,3 @@ def _rule(row: Mapping[str, Any]) -> str:
     if ":" in host and row["port"]:
         host = f"[{host}]"
     return f"{host}:{row['port']}" if row["port"] else host
-
-
-def _shown(text: str) -> str:
-    """
-    *text* in one line, with nothing in it that a terminal would act on.
-    """
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -7,7 +7,6 @@ Trust:     none in a title, nor in the names of calls that a job was refused: th
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +17,8 @@ from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward_cli.egress_log import explained
 from leeward_cli.explain import explain
-from leeward_cli.job import write
+from leeward_cli.rows import matches, plain
+from leeward_cli.rows import show as show_rows
 
 _ANSWER_S = 5.0
 #: Seconds that one request waits for more.
@@ -88,13 +88,6 @@ def name_of(row: Mapping[str, Any]) -> str:
     return f"sandbox {row.get('sandbox')}{process}"
 
 
-def matches(row: Mapping[str, Any], asked: str) -> bool:
-    """
-    Is *row* about the job, or the sandbox, *asked*?
-    """
-    return not asked or asked in (str(row.get("job", "")), row.get("sandbox"))
-
-
 def line(row: Mapping[str, Any]) -> str:
     """
     One row, for people.
@@ -128,13 +121,7 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
     if asked and not is_end(asked):
         raise BadRequest(f"{asked!r:.80} is neither a job's number nor a sandbox's id of {ID_LENGTH} characters;"
                          " `leeward logs` without it shows both")
-    try:
-        for found in rows(path, follow):
-            for row in found:
-                if matches(row, asked):
-                    write(1, (json.dumps(row) if as_json else _shown(line(row))).encode() + b"\n")
-    except KeyboardInterrupt:
-        return
+    show_rows(rows(path, follow), line, asked, as_json)
 
 
 def of(path: str, asked: str) -> str:
@@ -150,14 +137,7 @@ def of(path: str, asked: str) -> str:
         raise BadRequest(f"the daemon remembers no job or sandbox {asked!r} of yours: `leeward logs` lists what it does"
                          if asked else "nothing that the daemon remembers of you ended by a limit, a signal or a fault,"
                          " and nothing was denied")
-    return "".join(_shown(text) + "\n" for text in (*_summary(wanted[-1]), *explained(path, wanted[-1])))
-
-
-def _shown(text: str) -> str:
-    """
-    *text* in one line, with nothing in it that a terminal would act on: a shell's line may be a title.
-    """
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(plain(text) + "\n" for text in (*_summary(wanted[-1]), *explained(path, wanted[-1])))
 
 
 def _is_fine(row: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
 from leeward_cli.job import complain
 from leeward_cli.progress import Progress
+from leeward_cli.rows import plain
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="Which mount, where there are several overlays.")
@@ -123,7 +124,7 @@ def line(change: FolderChange) -> str:
     """
     The sandbox chose the name: nothing in it that a terminal would act on.
     """
-    return f"{_LETTERS[change.kind]} {''.join(one if one.isprintable() else ascii(one)[1:-1] for one in change.path)}"
+    return f"{_LETTERS[change.kind]} {plain(change.path)}"
 
 
 def _json(change: FolderChange) -> str:

@@ -25,6 +25,7 @@ from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.job import complain
 from leeward_cli.passing import pass_on
 from leeward_cli.progress import Progress
+from leeward_cli.rows import plain
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
@@ -158,7 +159,7 @@ def list_(socket: str | None, as_json: bool) -> None:
     for row in rows:
         about = " ".join(f"{name}={value}" for name, value in row["metadata"].items())
         click.echo(f"{row['sandbox']}  {row['age']:8.0f} s  {row['processes']:3} processes"
-                   f"  {size_text(row['memory_peak']):>8}  {_plain(about)}".rstrip())
+                   f"  {size_text(row['memory_peak']):>8}  {plain(about)}".rstrip())
 
 
 @sandbox.command()
@@ -178,10 +179,10 @@ def info(socket: str | None, name: str, as_json: bool) -> None:
         _as_json({**found, "processes": processes})
         return
     for what, value in found.items():
-        click.echo(f"{what:13} {_plain(_readable(what, value))}")
+        click.echo(f"{what:13} {plain(_readable(what, value))}")
     for row in processes:
         state = f"exit {row['exit_code']}" if row["over"] else "runs"
-        click.echo(f"{row['process']:5}  {state:8}  {row['age']:8.0f} s  {_plain(str(row['title']))}")
+        click.echo(f"{row['process']:5}  {state:8}  {row['age']:8.0f} s  {plain(str(row['title']))}")
 
 
 @sandbox.command()
@@ -328,10 +329,3 @@ def _readable(what: str, value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={text}" for name, text in value.items()) or "-"
     return str(value)
-
-
-def _plain(text: str) -> str:
-    """
-    *text* on one line, without what a terminal would act on: clients chose it.
-    """
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
