@@ -227,15 +227,6 @@ int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *
 
 /* --- names -------------------------------------------------------------------- */
 
-/* Free the answer, and turn *failed* (0, -EBADMSG or -ENOMEM) into a leeward_error. */
-static int listed(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed)
-{
-	if (failed == -EBADMSG)
-		return lw_bad_answer(sandbox->handle, answer, "a row of a file call's answer is malformed");
-	free(answer->block);
-	return failed ? lw_fail_no_memory() : LEEWARD_OK;
-}
-
 /* Read the next page of a folder into *list*. Returns 1 if there are more pages, 0 if not, or a leeward_error. */
 static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_entries **list)
 {
@@ -256,9 +247,9 @@ static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_e
 	if (failed)
 		return failed;
 	if (!lw_find(&answer.reply.ok, "rows", &rows) || rows.type != LW_ARRAY || !lw_answer_flag(&answer.reply, "more", &more))
-		return listed(sandbox, &answer, -EBADMSG);
+		return lw_file_call_done(sandbox, &answer, -EBADMSG);
 	if (!*list && !(*list = calloc(1, sizeof **list)))
-		return listed(sandbox, &answer, -ENOMEM);
+		return lw_file_call_done(sandbox, &answer, -ENOMEM);
 	(*list)->size = sizeof **list;
 	for (uint32_t i = 0; !failed && i < rows.entries; i++) {
 		struct lw_cursor after = rows.inside;
@@ -270,7 +261,7 @@ static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_e
 		if (!failed)
 			last = (*list)->entries[(*list)->count - 1]->name;
 	}
-	failed = listed(sandbox, &answer, failed);
+	failed = lw_file_call_done(sandbox, &answer, failed);
 	return failed ? failed : more && rows.entries;
 }
 
@@ -302,7 +293,7 @@ leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, i
 	if (lw_file_call(sandbox, "file_stat", path, &answer))
 		return NULL;
 	lw_find(&answer.reply.ok, "row", &row);
-	if (!listed(sandbox, &answer, lw_entries_add(&list, &row, NULL)))
+	if (!lw_file_call_done(sandbox, &answer, lw_entries_add(&list, &row, NULL)))
 		return list;
 	leeward_free_entries(list);
 	return NULL;

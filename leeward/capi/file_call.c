@@ -1,6 +1,7 @@
 /* One call about the files of a sandbox: its request, and its failure. */
-#include <string.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fault.h"
 #include "sandbox.h"
@@ -73,4 +74,13 @@ int lw_file_call_for_nothing(const leeward_sandbox *sandbox, const char *op, con
 	if (!failed)
 		free(answer.block);
 	return failed;
+}
+
+/* Free the answer, and turn *failed* (0, -EBADMSG or -ENOMEM) into a leeward_error. */
+int lw_file_call_done(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed)
+{
+	if (failed == -EBADMSG)
+		return lw_bad_answer(sandbox->handle, answer, "a row of a file call's answer is malformed");
+	free(answer->block);
+	return failed ? lw_fail_no_memory() : LEEWARD_OK;
 }

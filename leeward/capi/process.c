@@ -8,24 +8,19 @@
 #include "request.h"
 #include "sandbox.h"
 
-#define MAX_OPTIONS 4096
-
 /* Copy *given*, of whatever version, into this library's version of the struct, and check it. Returns a leeward_error. */
 static int read_program(const leeward_program *given, leeward_program *ret_program)
 {
 	leeward_program program = {0};
 	size_t size = given && given->size ? given->size : sizeof program;
-	const unsigned char *bytes = (const unsigned char *)given;
 	int failed;
 
 	if (!given)
 		return lw_invalid("program", "NULL");
-	if (size < sizeof program || size > MAX_OPTIONS)
+	if (size < sizeof program || size > LW_MAX_OPTIONS)
 		return lw_invalid("program", "size is neither 0 nor sizeof(leeward_program)");
-	memcpy(&program, given, sizeof program);
-	for (size_t i = sizeof program; i < size; i++)
-		if (bytes[i])
-			return lw_invalid("program", "a field is set that this version of libleeward doesn't know");
+	if (lw_options_copy("program", given, size, &program, sizeof program))
+		return LEEWARD_INVALID;
 	if (!program.argc == !program.shell)
 		return lw_invalid("program", program.argc ? "argv and shell are both set" : "nothing to run");
 	if (!(program.timeout >= 0 && isfinite(program.timeout) && program.deadline >= 0 && isfinite(program.deadline)))

@@ -6,8 +6,6 @@
 #include "fault.h"
 #include "text.h"
 
-/* The largest struct of options that is accepted from a caller, who may know a later version. */
-#define MAX_OPTIONS 4096
 /* Bytes of the first version, which a size of 0 stands for. */
 #define FIRST_OPTIONS offsetof(leeward_options, idempotent)
 
@@ -16,24 +14,31 @@ int lw_invalid(const char *what, const char *wrong)
 	return lw_fail(LEEWARD_INVALID, "%s: %s", what, wrong);
 }
 
-/* Copy *given*, of whatever version, into this library's version of the struct, and check it. Returns a leeward_error.
+/* Copy a caller's struct, of *size* bytes, into this library's version of it, which has *known* bytes and is zero.
+ * *what* is for the error. Returns a leeward_error.
  *
- * Fields that an earlier version didn't have become zero. Fields of a later version must be zero. */
+ * Fields that an earlier version didn't have stay zero. Fields of a later version must be zero. */
+int lw_options_copy(const char *what, const void *given, size_t size, void *ret_options, size_t known)
+{
+	const unsigned char *bytes = given;
+
+	memcpy(ret_options, given, size < known ? size : known);
+	for (size_t i = known; i < size; i++)
+		if (bytes[i])
+			return lw_invalid(what, "a field or flag is set that this version of libleeward doesn't know");
+	return LEEWARD_OK;
+}
+
+/* Copy *given*, of whatever version, into this library's version of the struct, and check it. Returns a leeward_error. */
 int lw_options_read(const leeward_options *given, leeward_options *ret_options)
 {
 	leeward_options options = {0};
 	size_t size = given && given->size ? given->size : FIRST_OPTIONS;
 
-	if (size < FIRST_OPTIONS || size > MAX_OPTIONS)
+	if (size < FIRST_OPTIONS || size > LW_MAX_OPTIONS)
 		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_options)");
-	if (given) {
-		const unsigned char *bytes = (const unsigned char *)given;
-
-		memcpy(&options, given, size < sizeof options ? size : sizeof options);
-		for (size_t i = sizeof options; i < size; i++)
-			if (bytes[i])
-				return lw_invalid("options", "a field or flag is set that this version of libleeward doesn't know");
-	}
+	if (given && lw_options_copy("options", given, size, &options, sizeof options))
+		return LEEWARD_INVALID;
 	if (!(options.timeout >= 0 && isfinite(options.timeout)))
 		return lw_invalid("options", "timeout must be a finite number, 0 or more");
 	if (!(options.deadline >= 0 && isfinite(options.deadline)))

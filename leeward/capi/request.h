@@ -11,6 +11,9 @@
 #include "leeward.h"
 #include "wire.h"
 
+/* The largest struct of options that is accepted from a caller, who may know a later version. */
+#define LW_MAX_OPTIONS 4096
+
 /* How a job is to end. */
 enum lw_end {
 	LW_TAKE_BACK, /* its answer is the refusal "cancelled" */
@@ -18,6 +21,7 @@ enum lw_end {
 	LW_KILL,
 };
 
+int lw_options_copy(const char *what, const void *given, size_t size, void *ret_options, size_t known);
 int lw_options_read(const leeward_options *given, leeward_options *ret_options);
 int lw_invalid(const char *what, const char *wrong);
 int lw_check_text(const char *what, const char *text);

@@ -10,8 +10,6 @@
 #include "mount.h"
 #include "request.h"
 
-/* The largest struct of options that is accepted from a caller; request.c has the same bound. */
-#define MAX_OPTIONS 4096
 /* Bytes of the first version, which a size of 0 stands for. */
 #define FIRST_OPTIONS offsetof(leeward_sandbox_options, mounts)
 
@@ -27,16 +25,10 @@ static int read_options(const leeward_sandbox_options *given, leeward_sandbox_op
 	size_t size = given && given->size ? given->size : FIRST_OPTIONS;
 	int failed;
 
-	if (size < FIRST_OPTIONS || size > MAX_OPTIONS)
+	if (size < FIRST_OPTIONS || size > LW_MAX_OPTIONS)
 		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_sandbox_options)");
-	if (given) {
-		const unsigned char *bytes = (const unsigned char *)given;
-
-		memcpy(&options, given, size < sizeof options ? size : sizeof options);
-		for (size_t i = sizeof options; i < size; i++)
-			if (bytes[i])
-				return lw_invalid("options", "a field or flag is set that this version of libleeward doesn't know");
-	}
+	if (given && lw_options_copy("options", given, size, &options, sizeof options))
+		return LEEWARD_INVALID;
 	if (!is_time(options.timeout) || !is_time(options.idle) || !is_time(options.lifetime))
 		return lw_invalid("options", "timeout, idle and lifetime must be finite numbers, 0 or more");
 	failed = lw_check_settings("environment", options.environment, options.environment_count);

@@ -54,4 +54,5 @@ struct lw_buffer *lw_about_file(const leeward_sandbox *sandbox, const char *op, 
 void lw_put_field(struct lw_buffer *buffer, const char *name, uint64_t number);
 void lw_put_yes(struct lw_buffer *buffer, const char *name);
 int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer);
+int lw_file_call_done(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed);
 int lw_file_call_for_nothing(const leeward_sandbox *sandbox, const char *op, const char *path);

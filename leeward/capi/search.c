@@ -36,15 +36,6 @@ static bool rows_of(const struct lw_reply *reply, const char *name, struct lw_va
 	return ret_rows->entries <= MAX_ROWS;
 }
 
-/* Free the answer, and turn *failed* (0, -EBADMSG or -ENOMEM) into a leeward_error. */
-static int done(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed)
-{
-	if (failed == -EBADMSG)
-		return lw_bad_answer(sandbox->handle, answer, "a row of a file call's answer is malformed");
-	free(answer->block);
-	return failed ? lw_fail_no_memory() : LEEWARD_OK;
-}
-
 leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, const char *pattern, uint32_t most)
 {
 	struct lw_buffer *buffer;
@@ -67,7 +58,7 @@ leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, con
 	failed = rows_of(&answer.reply, "names", &rows, &more) ? lw_names_make(&rows, &names) : -EBADMSG;
 	if (names)
 		names->more = more;
-	if (!done(sandbox, &answer, failed))
+	if (!lw_file_call_done(sandbox, &answer, failed))
 		return names;
 	leeward_free_names(names);
 	return NULL;
@@ -108,7 +99,7 @@ leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, c
 	failed = rows_of(&answer.reply, "rows", &rows, &more) ? lw_matches_make(&rows, &matches) : -EBADMSG;
 	if (matches)
 		matches->more = more;
-	if (!done(sandbox, &answer, failed))
+	if (!lw_file_call_done(sandbox, &answer, failed))
 		return matches;
 	leeward_free_matches(matches);
 	return NULL;
