@@ -32,14 +32,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
         yield made
 
 
-@pytest.fixture
-def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
-    made = AgentHome(tmp_path / "home", daemon)
-    made.define("sh", 'command = ["sh"]\n')
-    yield made
-    made.gone()
-
-
 def test_a_profile_based_on_agent_has_a_home_and_hidden_names(home: AgentHome) -> None:
     """
     An operator's that is based on `agent` has a home and hidden names as that has; one that isn't is refused.

@@ -33,14 +33,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
         yield made
 
 
-@pytest.fixture
-def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
-    made = AgentHome(tmp_path / "home", daemon)
-    made.define("sh", 'command = ["sh"]\n')
-    yield made
-    made.gone()
-
-
 def started(home: AgentHome, *argv: str, **env: str) -> subprocess.Popen[str]:
     process = home.popen("start", "sh", ".", *argv, "--", "-c", WAITING, **env)
     assert process.stdout is not None

@@ -23,13 +23,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         yield made
 
 
-@pytest.fixture
-def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
-    with leeward.Sandbox(socket=daemon.socket) as made:
-        yield made
-    daemon.idle()
-
-
 def test_a_branch_has_the_state_and_then_its_own(box: leeward.Sandbox) -> None:
     """
     Variables, functions and imports; what either of them sets afterwards is its own.

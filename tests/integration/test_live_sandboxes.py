@@ -30,13 +30,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
         yield made
 
 
-@pytest.fixture
-def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
-    with leeward.Sandbox(socket=daemon.socket) as made:
-        yield made
-    daemon.idle()
-
-
 def test_files_stay_and_processes_see_each_other(box: leeward.Sandbox) -> None:
     """
     One folder, one process table, one set of limits.

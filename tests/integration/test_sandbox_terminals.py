@@ -25,13 +25,6 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
 
 
-@pytest.fixture
-def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
-    with leeward.Sandbox(socket=daemon.socket) as made:
-        yield made
-    daemon.idle()
-
-
 class Screen:
     """
     A terminal, and all that it has shown.

@@ -1,5 +1,5 @@
 """
-Fixtures that more than one file of tests has: servers to reach, people who decide, an agent's home.
+Fixtures that more than one file of tests has: reactors, servers, sandboxes, people who decide, an agent's home.
 
 Runs in:   pytest, as a plugin of conftest.py. A file that needs one of these in another form has its own of that name;
            `daemon` is each file's own.
@@ -12,10 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from kit import egress
+import leeward
+from kit import egress, reactors
 from kit.agents import AgentHome
 from kit.approvals import ServedApprovals
 from kit.live_daemon import LiveDaemon
+from leeward.loop.reactor import Reactor
+
+
+@pytest.fixture(params=reactors.ALL)
+def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
+    """
+    A reactor of each kind.
+    """
+    made = reactors.reactor(request.param)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +46,16 @@ def service(daemon: LiveDaemon, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """
     with ServedApprovals(daemon, tmp_path_factory.mktemp("s")) as made:
         yield made
+
+
+@pytest.fixture
+def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
+    """
+    A live sandbox of the file's daemon, which has none left afterwards.
+    """
+    with leeward.Sandbox(socket=daemon.socket) as made:
+        yield made
+    daemon.idle()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import reactors
 from leeward.loop import barrier as barrier_module
 from leeward.loop.barrier import COSTS, Barrier, in_any_case, name_of, owner_of, trace_of
 from leeward.loop.reactor import _FAILURES, READ, Reactor
@@ -44,13 +43,6 @@ class Owner:
         self.ended.append(error)
         if not self._mends:
             raise RuntimeError("and it can't be ended")
-
-
-@pytest.fixture(params=reactors.ALL)
-def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
-    made = reactors.reactor(request.param)
-    yield made
-    made.close()
 
 
 @pytest.fixture

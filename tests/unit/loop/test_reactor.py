@@ -6,19 +6,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
-import pytest
-
-from kit import reactors
 from leeward.loop.reactor import READ, Reactor
-
-
-@pytest.fixture(params=reactors.ALL)
-def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
-    made = reactors.reactor(request.param)
-    yield made
-    made.close()
 
 
 def test_a_ready_descriptor_calls_back(reactor: Reactor):

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import pytest
 
-from kit import reactors
 from kit.callers import JobCaller, RunnerHolder
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.reactor import Reactor
@@ -51,13 +50,6 @@ class Runner:
     def close(self) -> None:
         for fd in (self.far_job, self.job, self.reply, self.far_reply, *self._outputs[0], *self._outputs[1]):
             os.close(fd)
-
-
-@pytest.fixture(params=reactors.ALL)
-def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
-    made = reactors.reactor(request.param)
-    yield made
-    made.close()
 
 
 @pytest.fixture

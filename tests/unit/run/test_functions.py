@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import pytest
 
-from kit import reactors
 from kit.callers import JobCaller, RunnerHolder
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.reactor import Reactor
@@ -115,13 +114,6 @@ class Stand:
     def finish(self) -> None:
         os.write(self.runner.far_reply, NOTHING_FRAME)
         self.until(lambda: self.run.over)
-
-
-@pytest.fixture(params=reactors.ALL)
-def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
-    made = reactors.reactor(request.param)
-    yield made
-    made.close()
 
 
 @pytest.fixture
