@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from leeward.agents.written import open_beside, state_folders
+from leeward.agents.written import open_beside, writable_by_agents
 from leeward.dataclass import dataclass
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within
@@ -64,7 +64,7 @@ class _Places:
         if any(within(path, each) for path in (found, os.path.realpath(found)) for each in self.written):
             return True
         try:
-            os.close(open_beside(found, lambda: (*self.written, *state_folders(self.environ))))
+            os.close(open_beside(found, writable_by_agents(self.written, self.environ)))
         except RequestRejected:
             return True
         except OSError:

@@ -23,7 +23,7 @@ from leeward.agents.outside import PROTECTED
 from leeward.agents.places import cache_home, config_home, state_home
 from leeward.agents.programs import AgentProgram, outermost
 from leeward.agents.settings import AgentSettings
-from leeward.agents.written import home_path, real_beside, state_folders
+from leeward.agents.written import home_path, real_beside, writable_by_agents
 from leeward.client.mounts import Mount
 from leeward.dataclass import dataclass, field
 from leeward.errors import RequestRejected
@@ -216,7 +216,7 @@ def shown_programs(definition: AgentDefinition, written: Sequence[str], environ:
         RequestRejected: an agent can have chosen what one of them leads to.
     """
     home = os.path.realpath(environ.get("HOME") or "/")
-    found = [real_beside(home_path(path, home), lambda: (*written, *state_folders(environ)))
+    found = [real_beside(home_path(path, home), writable_by_agents(written, environ))
              for path in definition.programs]
     return [path for path in found if path]
 

@@ -28,7 +28,7 @@ from leeward.agents.names import names_of
 from leeward.agents.project_tree import MAX_REPOSITORIES, hiding_plan
 from leeward.agents.request import MOST_STAGED, AgentRequest
 from leeward.agents.settings import AgentSettings
-from leeward.agents.written import open_beside, state_folders
+from leeward.agents.written import open_beside, writable_by_agents
 from leeward.client.mounts import Mount
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
@@ -164,22 +164,16 @@ class AgentRun:
         """
         Make the state's folders, and mount what they lead to by no link of an agent's.
         """
-        found = dict[str, str]()
+        found, written = dict[str, str](), writable_by_agents(self._request.written, self._environ)
         for folder in self._request.folders:
             try:
                 os.makedirs(folder, 0o700, exist_ok=True)
-                self._opened_fds.append(open_beside(folder, self._written))
+                self._opened_fds.append(open_beside(folder, written))
             except OSError as error:
                 raise RequestRejected(f"{folder!a:.200}: {(error.strerror or str(error)).lower()}") from None
             found[folder] = f"/proc/self/fd/{self._opened_fds[-1]}"
         self._mounts = [replace(one, source=found[one.target]) if found.get(one.target) and one.source == one.target
                         else one for one in self._request.options["mounts"]]
-
-    def _written(self) -> list[str]:
-        """
-        Folders that this agent or another one can write.
-        """
-        return [*self._request.written, *state_folders(self._environ)]
 
     def _record_sandbox(self, box: Sandbox) -> None:
         """
@@ -223,9 +217,10 @@ class AgentRun:
         """
         Copy the staged files into the sandbox.
         """
+        written = writable_by_agents(self._request.written, self._environ)
         for source, target in self._request.staged:
             try:
-                name = open_beside(source, self._written)
+                name = open_beside(source, written)
                 try:
                     with open(f"/proc/self/fd/{name}", "rb") as file:
                         content = file.read(MOST_STAGED + 1)

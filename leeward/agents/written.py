@@ -13,25 +13,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from leeward.agents.places import config_home
+from leeward.agents.reading import MAX_FILE
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within
 
 #: Links in one path, as path_resolution(7) has it.
 _MOST_LINKS = 40
+#: A list of texts in one pair of brackets, as nearly every definition has it.
+_STATE = re.compile(r"^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]", re.MULTILINE)
 _NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_beside(path: str, written: Callable[[], Iterable[str]]) -> int:
+def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
     """
     A descriptor, with O_PATH, of what *path* leads to by no link that an agent could have made.
 
     Args:
         path: absolute.
-        written: the real paths of folders that agents write; called where there is a link.
+        written: the real paths of folders that agents write; called where there is a link, with its folder.
 
     Raises:
         RequestRejected: a link is in such a folder.
@@ -56,7 +60,7 @@ def open_beside(path: str, written: Callable[[], Iterable[str]]) -> int:
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             folder = os.readlink(f"/proc/self/fd/{here}")
-            if any(within(folder, each) for each in written()):
+            if any(within(folder, each) for each in written(folder)):
                 raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link that an agent can"
                                       " have made, and isn't followed")
             names += target.split("/")[::-1]
@@ -68,7 +72,7 @@ def open_beside(path: str, written: Callable[[], Iterable[str]]) -> int:
         raise
 
 
-def real_beside(path: str, written: Callable[[], Iterable[str]]) -> str:
+def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:
     """
     The real path of what `open_beside` opens; "" where that isn't there.
 
@@ -90,18 +94,46 @@ def _instead(former: int, latter: int) -> int:
     return latter
 
 
+def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callable[[str], Iterator[str]]:
+    """
+    For `open_beside`: *own* and the state folders of all agents, which no system's folder is.
+    """
+    def found(folder: str) -> Iterator[str]:
+        yield from own
+        if folder != "/" and not any(within(folder, each) for each in ("/usr", "/etc")):
+            yield from state_folders(environ)
+    return found
+
+
 def state_folders(environ: Mapping[str, str]) -> list[str]:
     """
     The real paths of the state folders of all agents, the user's and ours.
     """
-    from leeward.agents.definition import definition_names, load_definition  # most paths have no link
-    from leeward.agents.errors import SettingsError
+    from leeward.agents.definition import FILE, OURS, definition_names  # most paths have no link
 
     found, own, home = list[str](), config_home(environ), environ.get("HOME") or "/"
     for name in definition_names(own):
-        with contextlib.suppress(SettingsError):  # no start can use that one either
-            found += [os.path.realpath(home_path(path, home)) for path in load_definition(name, own).state]
+        for folder in (os.path.join(own, "agents"), OURS):
+            with contextlib.suppress(OSError, UnicodeDecodeError, ValueError):  # no start can use that one either
+                with open(os.path.join(folder, name, FILE), encoding="utf-8") as file:
+                    text = file.read(MAX_FILE)
+                found += [os.path.realpath(home_path(path, home)) for path in _state_of(text)]
     return found
+
+
+def _state_of(text: str) -> list[str]:
+    """
+    The state folders of a definition: a parser takes a millisecond for each, and a start would wait for all.
+    """
+    if "state" not in text:
+        return []
+    plain = _STATE.findall(text)
+    if len(plain) == 1 and not set(plain[0]) & set("\\#'"):
+        return [each for each in plain[0].split('"')[1::2] if each]
+    import tomllib
+
+    folders = tomllib.loads(text).get("state", [])
+    return [each for each in folders if isinstance(each, str)] if isinstance(folders, list) else []
 
 
 def home_path(path: str, home: str) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from leeward.agents.written import open_beside, real_beside, state_folders
+from leeward.agents.definition import definition_names, load_definition
+from leeward.agents.written import home_path, open_beside, real_beside, state_folders
 from leeward.errors import RequestRejected
 
 
@@ -24,7 +25,7 @@ def folders(tmp_path: Path) -> Path:
 def beside(folders: Path, path: str) -> str:
     before = len(os.listdir("/proc/self/fd"))
     try:
-        return real_beside(str(folders / path), lambda: [str(folders / "written")])
+        return real_beside(str(folders / path), lambda _: [str(folders / "written")])
     finally:
         assert before == len(os.listdir("/proc/self/fd"))
 
@@ -51,7 +52,7 @@ def test_links_without_end(folders: Path) -> None:
     (folders / "own/b").symlink_to("a")
     assert "" == beside(folders, "own/a")
     with pytest.raises(OSError, match="symbolic links"):
-        open_beside(str(folders / "own/a"), tuple)
+        open_beside(str(folders / "own/a"), lambda _: ())
 
 
 def test_what_is_not_there(folders: Path) -> None:
@@ -61,8 +62,20 @@ def test_what_is_not_there(folders: Path) -> None:
 
 def test_the_state_of_all_agents(tmp_path: Path) -> None:
     own = tmp_path / ".config/leeward/agents"
-    for name, text in (("mine", 'command = ["x"]\nstate = ["~/.mine"]\n'), ("broken", "state = 3\n")):
+    for name, text in (("mine", 'command = ["x"]\nstate = ["~/.mine"]\n'), ("broken", "state = 3\n"),
+                       ("worse", "state = [\n"), ("lines", 'state = [  # "~/no"\n  "~/.one", # ]\n  \'~/.two\']\n'),
+                       ("escaped", 'state = ["~/.\\u0078"]\n'), ("odd", 'state = ["~/a]b", "~/.last"]\n'),
+                       ("several", 'state = ["~/.s1",\n  "~/.s2",\n]\n')):
         (own / name).mkdir(parents=True)
         (own / name / "agent.toml").write_text(text)
     found = state_folders({"HOME": str(tmp_path)})
-    assert {f"{tmp_path}/.mine", f"{tmp_path}/.claude", f"{tmp_path}/.codex"} <= set(found)
+    names = (".mine", ".claude", ".codex", ".local/share/opencode", ".one", ".two", ".x", "a]b", ".last", ".s1", ".s2")
+    assert {f"{tmp_path}/{name}" for name in names} <= set(found)
+    assert f"{tmp_path}/no" not in found
+
+
+def test_the_definitions_are_read_as_the_parser_reads_them() -> None:
+    home = {"HOME": "/nonexistent"}
+    parsed = {home_path(path, "/nonexistent") for name in definition_names("/nonexistent")
+              for path in load_definition(name, "/nonexistent").state}
+    assert parsed == set(state_folders(home))
