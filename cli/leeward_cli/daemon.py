@@ -101,6 +101,9 @@ def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
     """
     Be the daemon, until told to end; return the exit status.
     """
+    from leeward.daemon import memory
+
+    memory.prepare()  # before the next imports
     from leeward.daemon import early
     from leeward.errors import LeewardError
 

@@ -4,4 +4,5 @@ struct lw_range {
 };
 
 bool lw_arenas_gather(size_t room);
+bool lw_arenas_gather_huge(size_t room);
 struct lw_range lw_arenas_gathered(void);

@@ -1,8 +1,8 @@
 """
-When the C library gives memory back to the kernel.
+When the C library gives memory back to the kernel, and where the interpreter has its small objects.
 
 Runs in:   the daemon, at its start.
-Source:    mallopt(3)
+Source:    mallopt(3); docs/decisions/0152
 """
 
 from __future__ import annotations
@@ -31,3 +31,16 @@ def give_back(threshold: int) -> bool:
     if error < 0:
         raise KernelRefusal("mallopt", f"M_MMAP_THRESHOLD, {threshold}", -error)
     return True
+
+
+def huge_arenas(room: int) -> bool:
+    """
+    Put the arenas that the interpreter takes from now on into huge pages, as far as *room* bytes go. Call it once.
+
+    Args:
+        room: of address space; memory is taken by 2 MiB, as arenas are used. An even number of MiB.
+
+    Returns:
+        False where the interpreter has no arenas, or there is no room; nothing is changed then.
+    """
+    return bool(lib.lw_arenas_gather_huge(room))

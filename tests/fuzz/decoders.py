@@ -41,6 +41,7 @@ from leeward.spec.job import Job
 from leeward.wire import control, functions, outline, records, sandbox_replies
 from leeward.wire import job as wire_job
 from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_result, result_fields
+from leeward.wire.code_alone import code_alone
 from leeward.wire.frames import FrameReader, decode, frame
 from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
 from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
@@ -227,22 +228,25 @@ class Request(Target):
     config = Config()
 
     def feed(self, data: bytes) -> bool:
-        outlines = outline.whole(data), outline.unread(data)
+        outlines, alone = (outline.whole(data), outline.unread(data)), code_alone(data)
         try:
             [payload] = FrameReader().feed(frame(data))
             message = decode(payload)
             number = request_id(message)
         except PeerError:
+            assert alone is None
             return False
         assert {0, number} >= set(outlines), outlines  # the short look, where it sees a request, sees the same
         try:
             request = parse_request(message)
+            assert alone in (None, request)  # the comparison with a template gives the same, or nothing
             if isinstance(request, Execute):
                 job = job_of(request, self.config, self.config.limits)
                 assert isinstance(job, Job)
                 assert type(job.limits.time) is float
                 assert type(job.limits.memory) is int
         except (BadRequest, Refused):
+            assert alone is None
             return False
         assert type(request.id) is int
         if isinstance(request, SandboxRequest):

@@ -1,17 +1,31 @@
 /* Puts CPython's arenas side by side, at known addresses.
  *
- * Runs in:  the zygote, from its first line until it has imported everything.
- * Source:   PyObject_SetArenaAllocator: docs.python.org/3/c-api/memory.html; Objects/obmalloc.c
+ * Runs in:  the zygote, from its first line until it has imported everything; the daemon, all the time.
+ * Source:   PyObject_SetArenaAllocator: docs.python.org/3/c-api/memory.html; Objects/obmalloc.c;
+ *           Documentation/admin-guide/mm/transhuge.rst
  *
  * Theory of operation. CPython allocates memory for small objects in arenas, by mmap, and frees a whole arena by munmap.
  * Normally the kernel places arenas between libraries, and they can't be told from memory that a library has mapped. Here
- * each arena is the next piece of one reservation. Afterwards the interpreter's own allocator is set again; its munmap
- * works for these arenas, too. */
+ * each arena is the next piece of one reservation.
+ *
+ * In the zygote the interpreter's own allocator is set again afterwards; its munmap works for these arenas, too.
+ *
+ * In the daemon the reservation has huge pages: after each sleep of its thread few of its addresses are left in the
+ * processor's translation buffers. The memory of a freed arena goes back to the kernel, and the next arena gets its
+ * piece. When all pieces are in use, arenas come from the interpreter's own allocator. Without huge pages nothing else
+ * changes.
+ *
+ * CPython calls both functions of an arena allocator with the interpreter's lock held. */
 
 #include "arenas.h"
 
 #include <stdint.h>
 #include <sys/mman.h>
+
+/* Of x86_64, and of aarch64 with pages of 4 KiB. */
+#define LW_HUGE_PAGE ((size_t)2 << 20)
+/* An arena has 1 MiB; 256 KiB before CPython 3.10. */
+#define LW_MOST_VACANT 64
 
 /* Same as PyObjectArenaAllocator, which hasn't changed since CPython 3.4 and isn't part of the limited API. */
 struct arena_allocator {
@@ -25,31 +39,77 @@ extern void PyObject_SetArenaAllocator(struct arena_allocator *allocator) __attr
 
 static struct arena_allocator own;
 static char *first, *next, *end;
+static bool huge;
+/* Pieces of a reservation with huge pages whose arenas were freed. */
+static struct lw_range vacant[LW_MOST_VACANT];
+static size_t vacant_count;
 
 static void *take(void *context, size_t size)
 {
 	(void)context;
-	if (size > (size_t)(end - next) || mprotect(next, size, PROT_READ | PROT_WRITE) < 0)
+	if (vacant_count && vacant[vacant_count - 1].size == size)
+		return (void *)(uintptr_t)vacant[--vacant_count].start;
+	if (size > (size_t)(end - next) || (!huge && mprotect(next, size, PROT_READ | PROT_WRITE) < 0))
 		return own.take(own.context, size);
 	char *const at = next;
 	next += size;
 	return at;
 }
 
+static void give_huge(void *context, void *at, size_t size)
+{
+	(void)context;
+	if ((char *)at < first || (char *)at >= end || LW_MOST_VACANT == vacant_count) {
+		own.give(own.context, at, size);
+		return;
+	}
+	madvise(at, size, MADV_DONTNEED);
+	vacant[vacant_count++] = (struct lw_range){ .start = (uintptr_t)at, .size = size };
+}
+
+static bool possible(void)
+{
+	return PyObject_GetArenaAllocator && PyObject_SetArenaAllocator && !first;
+}
+
+static void begin(char *at, size_t room)
+{
+	first = next = at;
+	end = first + room;
+	PyObject_GetArenaAllocator(&own);
+	struct arena_allocator gathering = { .context = own.context, .take = take, .give = huge ? give_huge : own.give };
+	PyObject_SetArenaAllocator(&gathering);
+}
+
 /* Have the interpreter put its next arenas side by side, *room* bytes at most. May succeed only once in a process.
  * Returns false, and changes nothing, if the interpreter has no arenas or the memory can't be reserved. */
 bool lw_arenas_gather(size_t room)
 {
-	if (!PyObject_GetArenaAllocator || !PyObject_SetArenaAllocator || first)
+	if (!possible())
 		return false;
 	void *const at = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (MAP_FAILED == at)
 		return false;
-	first = next = at;
-	end = first + room;
-	PyObject_GetArenaAllocator(&own);
-	struct arena_allocator gathering = { .context = own.context, .take = take, .give = own.give };
-	PyObject_SetArenaAllocator(&gathering);
+	begin(at, room);
+	return true;
+}
+
+/* The same, for as long as the process lives, with huge pages. *room* must be a multiple of 2 MiB. */
+bool lw_arenas_gather_huge(size_t room)
+{
+	if (!possible() || !room || room % LW_HUGE_PAGE)
+		return false;
+	char *const at = mmap(NULL, room + LW_HUGE_PAGE, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (MAP_FAILED == (void *)at)
+		return false;
+	size_t const before = (LW_HUGE_PAGE - (uintptr_t)at % LW_HUGE_PAGE) % LW_HUGE_PAGE;
+	if (before)
+		munmap(at, before);
+	munmap(at + before + room, LW_HUGE_PAGE - before);
+	madvise(at + before, room, MADV_HUGEPAGE); /* Linux 2.6.38; a kernel built without them says EINVAL */
+	huge = true;
+	begin(at + before, room);
 	return true;
 }
 

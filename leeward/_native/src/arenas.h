@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 bool lw_arenas_gather(size_t room);
+bool lw_arenas_gather_huge(size_t room);
 struct lw_range lw_arenas_gathered(void);
 
 #endif

@@ -32,6 +32,7 @@ from leeward.run.verdict import bug
 from leeward.spec.functions import Functions
 from leeward.wire import fetches, file_requests, outline, sandbox_requests
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
+from leeward.wire.code_alone import code_alone
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import VERSION, decode
@@ -99,9 +100,10 @@ class Operations:
         home.metrics.requests += 1
         if len(payload) >= _LARGE and home.jobs.crowded and self._too_late(outline.whole(payload)):
             return
+        plain = code_alone(payload)
         try:
-            message = decode(payload)
-            number = request_id(message)
+            message = decode(payload) if plain is None else {}
+            number = request_id(message) if plain is None else plain.id
             if number in flight.tickets:
                 raise PeerError(f"request {number} is still in flight")
         except PeerError as error:
@@ -111,7 +113,7 @@ class Operations:
         try:
             if heavy:
                 flight.check_weight(len(payload))
-            request = parse_request(message)
+            request = parse_request(message) if plain is None else plain
             if isinstance(request, Slot):
                 found = self._out_of_slot(request)
                 if found is None:

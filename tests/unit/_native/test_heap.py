@@ -53,3 +53,52 @@ def test_a_freed_block_goes_back_to_the_kernel() -> None:
 def test_a_threshold_is_an_int() -> None:
     with pytest.raises(KernelRefusal, match="mallopt"):
         heap.give_back(1 << 31)
+
+
+#: Objects of a size that the interpreter keeps in arenas, by address: in the reservation, and where those are that
+#: replace them.
+ARENAS = """
+from leeward._native import heap
+
+def mapped():
+    return [(int(start, 16), int(end, 16)) for start, end in
+            (line.split()[0].split("-") for line in open("/proc/self/maps"))]
+
+def within(objects):
+    return sum(start <= id(each) < end for each in objects)
+
+before = {start for start, _ in mapped()}
+print(int(heap.huge_arenas(8 << 20)), int(heap.huge_arenas(8 << 20)))
+start, end = next((start, end) for start, end in mapped() if start not in before and end - start == 8 << 20)
+print(start % (2 << 20))
+keep = [b"x" * 400 + str(number).encode() for number in range(8000)]
+print(within(keep))
+del keep
+again = [b"x" * 400 + str(number).encode() for number in range(8000)]
+print(within(again))
+many = [b"x" * 400 + str(number).encode() for number in range(40000)]
+print(within(many))
+print(all(each == b"x" * 400 + str(number).encode() for number, each in enumerate(many)))
+"""
+
+
+def test_arenas_are_in_huge_pages_as_long_as_there_is_room() -> None:
+    """
+    An arena that was given back is taken again, and what doesn't fit comes from elsewhere.
+    """
+    done = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, check=True)
+    first, second, offset, here, again, of_many, whole = done.stdout.split()
+
+    assert ("1", "0") == (first, second)
+    assert "0" == offset
+    assert min(int(here), int(again)) > 4000  # some fit into arenas of before
+    assert 4000 < int(of_many) < 30000
+    assert "True" == whole
+
+
+@pytest.mark.parametrize("room", [0, 1, (2 << 20) + 4096, 1 << 62])
+def test_without_room_for_arenas_nothing_changes(room: int) -> None:
+    code = f"from leeward._native import heap; print(heap.huge_arenas({room}), len([str(n) for n in range(100000)]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "False 100000" == done.stdout.strip()

@@ -385,7 +385,7 @@ def test_a_job_that_would_wait_for_too_long_is_refused_undecoded(box: Box, monke
     monkeypatch.setattr(operations, "decode", noted)
     box.pool.late = Busy("a worker would come free in about 3 s only")
     client = box.client()
-    client.send(id=1, op="execute", code=b"")
+    client.send(id=1, op="execute", code=b"", stdin=b"small")
     assert (1, 1) == (len(box.pool.tickets), len(decoded))  # control
     box.pool.crowded = True
     client.send(id=2, op="execute", code=b"", stdin=bytes(100_000))
