@@ -40,14 +40,14 @@ def agent() -> None:
 
 
 def registry() -> InstanceRegistry:
-    from leeward_cli import agent_ends  # whoever asks for help does without
+    from leeward_cli import agent_ends  # not needed to show help
 
     return agent_ends.registry()
 
 
 def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """
-    The instances that begin so, for a shell's completion.
+    Names of instances that begin with *begun*, for a shell's completion.
     """
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
@@ -87,7 +87,7 @@ def list_(socket: str | None, as_json: bool) -> None:
 
 def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
     """
-    What runs, with what the daemon says of each; a daemon that is away isn't started for that.
+    The running instances, each with its row of the daemon. A daemon that isn't running isn't started for this.
     """
     from leeward.agents.running import sandboxes_of
     from leeward.client.sandbox import Sandbox
@@ -101,7 +101,7 @@ def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
 @agent.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
 @click.option("--terminal/--no-terminal", default=None,
-              help="Give it a terminal.  [default: where standard input and output are one]")
+              help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
 @click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
@@ -119,7 +119,7 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
 
 def _inside(instance: Instance, socket: str | None) -> str | None:
     """
-    Where the project is in the sandbox.
+    The project's path in the sandbox.
     """
     from leeward.client.sandbox import Sandbox
 
@@ -168,7 +168,7 @@ def stop(socket: str | None, names: tuple[str, ...]) -> int:
 
 def _signal(running: InstanceRegistry, found: Instance) -> None:
     """
-    Ask the process that holds *found* to end. Its number is its own as long as it holds the lock.
+    Ask the process that holds *found* to end. Its pid can't be reused as long as it holds the lock.
     """
     with suppress(ProcessLookupError):
         process = os.pidfd_open(found.pid)
@@ -182,7 +182,7 @@ def _signal(running: InstanceRegistry, found: Instance) -> None:
 @agent.command()
 @SOCKET
 @click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
-@click.option("--network", is_flag=True, help="Show the hosts that it tried to reach, and the decisions.")
+@click.option("--network", is_flag=True, help="Show the hosts that the agent tried to reach, and the decisions.")
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
     """

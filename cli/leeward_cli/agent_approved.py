@@ -24,7 +24,7 @@ class ApprovedAgent:
         project: its real path, of which the agent works on a copy.
 
     Raises:
-        LeewardError: no service for approvals answers.
+        LeewardError: the service for approvals doesn't answer.
     """
 
     def __init__(self, project: str) -> None:
@@ -34,7 +34,7 @@ class ApprovedAgent:
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """
-        The variables of the agent, beside *env*.
+        The environment variables that the agent gets beside *env*.
         """
         own = environment_of(self._project)
         if env.get("PYTHONPATH"):
@@ -47,7 +47,7 @@ class ApprovedAgent:
 
     def sync(self) -> None:
         """
-        Make requests of what was changed and pushed.
+        Make requests for what was changed and pushed.
         """
         tell_sync("files", self._link.call("POST", "/api/sync/files", {"sandbox": self._sandbox}))
         if self._git:

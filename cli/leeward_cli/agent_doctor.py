@@ -28,7 +28,7 @@ _VERSION_S = 30.0
 
 def doctor(name: str, socket: str | None) -> int:
     """
-    Print a line for each thing; 1 if one is missing.
+    Print a line for each thing that the agent *name* needs. Returns 1 if one is missing, else 0.
     """
     definition = load_definition(name, config_home(os.environ))
     found = [_program(definition), _account(definition), *_hosts(definition), _sandbox(definition, socket)]
@@ -50,7 +50,7 @@ def _program(definition: AgentDefinition) -> Row:
 
 def _account(definition: AgentDefinition) -> Row:
     """
-    Does a file or a variable say that the agent has an account?
+    Whether the agent has an account, as a file or a variable shows.
     """
     for sign in definition.signed_in:
         if sign.startswith("$"):
@@ -59,13 +59,13 @@ def _account(definition: AgentDefinition) -> Row:
         elif os.path.exists(os.path.expanduser(sign)):
             return True, "account", sign
     if not definition.signed_in:
-        return True, "account", "none is needed"
-    return False, "account", f"none of {', '.join(definition.signed_in)} is there: sign in outside first"
+        return True, "account", "not needed"
+    return False, "account", f"none of {', '.join(definition.signed_in)} exists: sign in outside of the sandbox first"
 
 
 def _hosts(definition: AgentDefinition) -> list[Row]:
     """
-    What the policy that bounds agents says of each host.
+    The decision of the policy that bounds agents about each host of *definition*.
     """
     from leeward.daemon.config_sources import load
     from leeward.spec.egress import AGENT
@@ -85,7 +85,7 @@ def _hosts(definition: AgentDefinition) -> list[Row]:
 
 def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
     """
-    Does the program run in a sandbox?
+    Whether the program runs in a sandbox.
     """
     try:
         program: AgentProgram | None = agent_start.program_of(definition)

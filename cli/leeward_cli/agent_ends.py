@@ -19,13 +19,13 @@ from leeward_cli.job import complain
 if TYPE_CHECKING:
     from leeward.agents.instances import InstanceRegistry
 
-#: Exit status where there was no agent, and where its time was up.
+#: Exit statuses: no agent was started; its time limit was reached.
 FAILED, TIMED_OUT = 1, 124
 
 
 def registry() -> InstanceRegistry:
     """
-    The running agents of this user. What others have left that were killed is undone first.
+    The running agents of this user. Cleans up first after starts that were killed.
     """
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
@@ -33,7 +33,7 @@ def registry() -> InstanceRegistry:
 
     found = InstanceRegistry(state_home(os.environ))
     for name in reap(found, complain):
-        complain(f"{name} had not ended by itself; what it left is gone")
+        complain(f"{name} was killed before; what it had left behind was removed")
     for line in found.complaints():
         complain(line)
     return found
@@ -51,7 +51,8 @@ def settle_home() -> None:
 @contextmanager
 def ending_by_signals() -> Iterator[Callable[[], None]]:
     """
-    Signals that ask for our end are `AskedToEnd` in the block; after a call of what this gives they are ignored.
+    In the block, signals that ask this process to end raise `AskedToEnd`, until the function that this gives was
+    called: then they are ignored.
     """
     def end(number: int, _frame: FrameType | None) -> None:
         raise AskedToEnd(number)

@@ -26,12 +26,12 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
     whatever has its name by then.
 
     Raises:
-        BadRequest: it is no folder.
+        BadRequest: *path* isn't a folder.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise BadRequest(f"{path!a:.200} is no folder: {os.strerror(error.errno or 0).lower()}") from None
+        raise BadRequest(f"{path!a:.200} is not a folder: {os.strerror(error.errno or 0).lower()}") from None
     try:
         try:
             project = os.readlink(f"/proc/self/fd/{fd}")
@@ -50,12 +50,12 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
     The settings for *project*.
 
     Args:
-        fd: of its folder, which stays the caller's.
+        fd: a descriptor of its folder, which the caller closes.
         project: its real path.
-        trusted: what the project's own file asks for is accepted.
+        trusted: accept everything that the project's own file asks for.
 
     Raises:
-        BadRequest: it isn't accepted; a file can't be used.
+        BadRequest: the user doesn't accept it, or a file can't be used.
     """
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
     if settings.widening:
@@ -72,7 +72,7 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
 
 def look_at(fd: int, project: str, settings: AgentSettings) -> ProjectLook:
     """
-    Begin to look for what is hidden of *project*, whose folder *fd* is.
+    Begin to look for the files of *project* to hide; *fd* is its folder.
     """
     return ProjectLook(fd, rules_of(settings.exclude, settings.include), project)
 

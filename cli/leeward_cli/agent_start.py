@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: Names that one warning has.
 _SHOWN = 50
-#: Seconds of the longest time that can be set.
+#: The longest --timeout, in seconds.
 _MOST_S = 366 * 86400
 
 
@@ -52,19 +52,19 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
     As `leeward_cli.agent.start`; the exit status.
 
     Raises:
-        UsageError: nothing has begun.
+        UsageError: the options contradict each other; nothing was started.
     """
     agent_ends.settle_home()
     here = os.isatty(0) and os.isatty(1)
     on_terminal = here if terminal is None else terminal
     if terminal and not here:
-        raise UsageError("--terminal: standard input and output are no terminal here")
+        raise UsageError("--terminal: standard input and output are not a terminal")
     if timeout is not None and not 0 < timeout <= _MOST_S:
-        raise UsageError("--timeout is seconds, of a year at most")
+        raise UsageError("--timeout is a number of seconds, at most a year")
     if applied is not None and not overlay:
-        raise UsageError("--apply and --no-apply are about --overlay")
+        raise UsageError("--apply and --no-apply need --overlay")
     if approved and (overlay or profile):
-        raise UsageError("--approved works on a copy and has a profile of its own: no --overlay, no --profile")
+        raise UsageError("--approved has a copy and a profile of its own: it takes neither --overlay nor --profile")
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
                egress, "approved" if approved else profile, approved)
     with agent_ends.ending_by_signals() as ignore:
@@ -97,7 +97,7 @@ def library_of(text: str) -> LibraryFolder:
     PATH[:MOUNT][:rw].
 
     Raises:
-        UsageError: it is none of that.
+        UsageError: *text* has another form.
     """
     home = os.environ.get("HOME") or "/"
     try:
@@ -132,7 +132,7 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
               socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
     """
-    What is to run, decided; nothing has begun.
+    Decide what is to run, without starting anything.
 
     Args:
         asked: the values of AgentOptions.
@@ -170,7 +170,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
 
 def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:
     """
-    The packages of `dependencies`, which are fetched where they aren't there.
+    The packages of `dependencies`. Missing ones are fetched.
     """
     if not settings.dependencies:
         if rebuild:
@@ -193,7 +193,7 @@ def _plain(text: str) -> str:
 
 def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None) -> int:
     """
-    The agent's exit status.
+    Wait for the agent. Returns its exit status.
     """
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
@@ -228,7 +228,7 @@ def _end(process: Process, late: threading.Event) -> None:
 
 def _changes(run: AgentRun, applied: bool | None) -> int:
     """
-    Show what an overlay has, and put it onto the host if that is wanted; 1 if it can't be.
+    Show the changes in an overlay, and apply them to the host if that is wanted. Returns 1 if that fails.
     """
     import click
 
@@ -242,10 +242,10 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
         return 0
     if applied is None:
         if not os.isatty(0) or not os.isatty(2):
-            complain(f"{len(found)} changes are given up; --apply puts them onto the host")
+            complain(f"{len(found)} changes are discarded; --apply applies them to the host")
             return 0
         try:
-            wanted = click.confirm(f"Put these {len(found)} changes onto {run.project!a:.200}?", err=True)
+            wanted = click.confirm(f"Apply these {len(found)} changes to {run.project!a:.200}?", err=True)
         except click.Abort:  # Ctrl-D
             raise KeyboardInterrupt from None
         if not wanted:
@@ -260,7 +260,7 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
 
 def _asked(run: AgentRun) -> int:
     """
-    Have a person asked about what the agent has changed and pushed.
+    Make requests for approval of what the agent has changed and pushed.
     """
     from leeward_cli.agent_approved import ApprovedAgent
 
@@ -271,16 +271,16 @@ def _asked(run: AgentRun) -> int:
 
 def _tell_what_it_left(run: AgentRun) -> None:
     """
-    Warn of files that the host's programs run or obey by themselves, and of those that didn't stay hidden.
+    Warn of changed files that programs of the host execute or read on their own, and of files that didn't stay hidden.
     """
     seen = run.no_longer_hidden()
     if seen:
-        complain("these names were to be hidden, and came or were replaced while the agent ran, which could read them"
-                 f" until that was seen, or its end came: {_some(seen)}")
+        complain("these names should be hidden, but were made or replaced while the agent ran, and it could read them"
+                 f" until leeward noticed that, or until the agent ended: {_some(seen)}")
     changed = run.written_outside()
     if changed:
-        complain("the agent has changed what programs outside run or obey by themselves; look at these before you use"
-                 f" the project: {_some(changed)}")
+        complain("the agent has changed files that programs outside execute or read on their own; look at these before"
+                 f" you use the project: {_some(changed)}")
 
 
 def _some(names: list[str]) -> str:

@@ -20,7 +20,7 @@ SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; els
 
 class _Start(click.Command):
     """
-    What follows the first `--` is the agent's, whether PATH is given or not.
+    The command `start`: words behind the first `--` are the agent's, whether PATH is given or not.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -32,7 +32,7 @@ class _Start(click.Command):
 
 def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """
-    The agents whose names begin so, for a shell's completion.
+    Names of agents that begin with *begun*, for a shell's completion.
     """
     from leeward.agents.definition import definition_names
     from leeward.agents.places import config_home
@@ -48,24 +48,26 @@ def _started(*words: Any, **options: Any) -> int:
 
 @click.command("start", cls=_Start)
 @SOCKET
-@click.option("--debug", is_flag=True, help="A shell in place of the agent, in the same sandbox.")
+@click.option("--debug", is_flag=True, help="Run a shell instead of the agent, in the same sandbox.")
 @click.option("--overlay", is_flag=True, help="Work on a copy: show what has changed at the end, and ask.")
-@click.option("--apply/--no-apply", "applied", default=None, help="With --overlay: don't ask at the end.")
+@click.option("--apply/--no-apply", "applied", default=None,
+              help="With --overlay: apply, or discard, the changes at the end without asking.")
 @click.option("--approved", is_flag=True, help="Work on a copy in the profile `approved`: a person decides what leaves"
                                                " it, by `leeward approvals`.")
 @click.option("--profile", metavar="NAME", default="", help="Another profile than `agent`, based on it.")
 @click.option("--rebuild", is_flag=True, help="Fetch and unpack the packages of `dependencies` anew.")
-@click.option("--unrestricted-network", is_flag=True, help="Allow all public hosts, in place of the agent's own.")
+@click.option("--unrestricted-network", is_flag=True, help="Allow all public hosts, instead of only the agent's own.")
 @click.option("--dump-network-access", metavar="FILE", help="Write the names that were allowed and denied to FILE.")
 @click.option("--library", "libraries", metavar="PATH[:MOUNT][:rw]", multiple=True,
-              help="A further folder of the host, to be read unless :rw says otherwise.")
-@click.option("--egress", metavar="NAME", default="", help="The daemon's policy that bounds it.  [default: agent]")
+              help="Mount a further folder of the host, read-only unless :rw is given.")
+@click.option("--egress", metavar="NAME", default="",
+              help="The daemon's policy that bounds what the agent may reach.  [default: agent]")
 @click.option("--trust-project", is_flag=True, help="Accept the grants that the project's own settings ask for.")
 @click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True),
-              help="End it after this time.")
+              help="End the agent after this time.")
 @click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 8G.")
 @click.option("--terminal/--no-terminal", default=None,
-              help="Give it a terminal.  [default: where standard input and output are one]")
+              help="Give the agent a terminal.  [default: if standard input and output are terminals]")
 @click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
 @click.argument("name", metavar="AGENT", shell_complete=known_agents)
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path())
@@ -73,9 +75,9 @@ def _started(*words: Any, **options: Any) -> int:
 @click.pass_obj
 def start(act: Callable[..., int] | None, /, name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
     """
-    Start AGENT on the project PATH, and be its terminal until it ends.
+    Start AGENT on the project PATH, connected to this terminal, and wait until it ends.
 
-    ARGUMENTS are the agent's. The exit status is its own; 130, 143 or 129 after SIGINT, SIGTERM or SIGHUP.
+    ARGUMENTS are passed to the agent. The exit status is the agent's; 130, 143 or 129 after SIGINT, SIGTERM or SIGHUP.
     """
     try:
         return (act or _started)(name, path, arguments, **options)
@@ -83,5 +85,5 @@ def start(act: Callable[..., int] | None, /, name: str, path: str, arguments: tu
         raise click.UsageError(str(error)) from None
 
 
-#: `leeward agent` with this command alone.
+#: The group `leeward agent` with only this command.
 alone = click.Group("agent", {"start": start})

@@ -1,5 +1,5 @@
 """
-`leeward shell-prefix`: for agents that run outside, whose lines for a shell run in a sandbox.
+`leeward shell-prefix`: runs the shell lines of an agent that itself runs outside of a sandbox in a sandbox.
 
 Runs in:   the CLI, by click.
 """
@@ -30,11 +30,11 @@ docs/agents-settings.md says which of the ways gives which guarantee."""
 
 @click.command("shell-prefix", context_settings={"ignore_unknown_options": False})
 @click.option("--hook", is_flag=True, help="Answer a call of Claude Code's hook PreToolUse, on standard input.")
-@click.option("--approve", is_flag=True, help="With --hook: a line for the shell needs no other approval.")
+@click.option("--approve", is_flag=True, help="With --hook: approve shell lines, without a question to the user.")
 @click.argument("line", required=False, type=click.UNPROCESSED)
 def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
     """
-    Run LINE by bash in the sandbox of the calling agent. Without LINE: say how to set this up for an agent.
+    Run LINE by bash in the sandbox of the calling agent. Without LINE: print how to set this up for an agent.
 
     The exit status is the line's; 126 says that it wasn't run, and standard error why.
     """
@@ -42,12 +42,12 @@ def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
 
     if hook:
         if line is not None:
-            raise click.UsageError("--hook takes its call on standard input")
+            raise click.UsageError("--hook reads its call from standard input and takes no LINE")
         from leeward.agents.tool_hook import MAX_CALL
 
         return outside.hook(sys.stdin.buffer.read(MAX_CALL + 1), program(), approve)
     if approve:
-        raise click.UsageError("--approve goes with --hook")
+        raise click.UsageError("--approve needs --hook")
     if line is None:
         click.echo(_HELP.format(program=program(), leeward=shutil.which("leeward") or "leeward"))
         return 0

@@ -32,7 +32,7 @@ from leeward_cli.stopping import STOP_S
 START_S = 60.0
 #: Seconds that systemd has to make a scope; it takes some hundredths of one.
 SCOPE_S = 10.0
-#: Is there if systemd is the service manager; sd_booted(3).
+#: Exists if systemd is the service manager; sd_booted(3).
 _SYSTEMD = "/run/systemd/system"
 
 
@@ -56,7 +56,7 @@ def start(arguments: list[str], socket: str) -> int:
         os.close(read)
     if ready:
         write(1, f"leeward daemon {daemon.pid} is ready on {socket}; it logs to {log_file(socket)}\n".encode())
-        # It outlives us; without this Python would warn that nobody waits for it.
+        # The daemon outlives this process; without this Python would warn that it wasn't waited for.
         daemon.returncode = 0
         return 0
     try:
@@ -67,21 +67,21 @@ def start(arguments: list[str], socket: str) -> int:
         complain(f"the daemon was not ready within {START_S:.0f} s")
         return 1
     if status <= 0:
-        complain("the daemon was told to end while it started" + (f", by signal {-status}" if status else ""))
+        complain("the daemon ended while it was starting" + (f", by signal {-status}" if status else ""))
     return 1
 
 
 @contextlib.contextmanager
 def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
     """
-    A daemon with these *options* for the length of a block: the path of its socket, in a folder of its own.
+    Start a daemon with these *options* for the length of a block. Gives the path of its socket, in a folder of its own.
 
     Args:
-        purpose: of the command that needs it, for its error.
+        purpose: the command that needs it, for error messages.
         env: its environment, in place of ours.
 
     Raises:
-        LeewardError: it was not ready in time; it has said why on standard error.
+        LeewardError: it was not ready in time; it has written the reason to standard error.
     """
     folder = tempfile.mkdtemp(prefix=f"leeward-{purpose}.", dir="/tmp")  # a socket's path has 107 bytes at most
     path = f"{folder}/leeward.sock"
@@ -108,10 +108,10 @@ def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None)
 
 def scope() -> list[str]:
     """
-    The words before a command that run it in a group of systemd's that is its own, or none.
+    The words before a command that run it in a systemd scope of its own; empty if that isn't possible.
 
     systemd-run registers the scope and becomes the command: same process, same descriptors. Whether it
-    can is tried with a command that does nothing: there may be no manager for this user, or no bus to ask.
+    works is tried with a command that does nothing: there may be no manager for this user, or no bus.
     """
     program = shutil.which("systemd-run") if os.path.isdir(_SYSTEMD) else None
     if program is None:

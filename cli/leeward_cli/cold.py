@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     Run one job in a pool of one worker, made and taken down around it.
     """
     parsed = parse("run", argv)
-    # The daemon's own way in, so that both refuse the same.
+    # Parsed as the daemon does, so that both refuse the same requests.
     request = parse_request({"v": VERSION, "id": 1, "op": "execute", **job.request(parsed)})
     assert isinstance(request, Execute)
     overrides: dict[str, Any] = {}
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
         overrides["allow_degraded"] = parsed.values("--allow-degraded")
     config = load(parsed.value("--config"), overrides)
     one = job_of(request, config, config.limits)
-    # Neither warm-up nor rehearsal, nor anything in store: there is one job.
+    # No warm-up, no rehearsal and no spare runners, because there is only one job.
     settings = Settings(pool_size=1, spares=0, recycle_after=1, queue_size=1, limits=config.limits,
                         python_env=config.python_env, preload=config.preload, allow_degraded=config.allow_degraded,
                         rehearse=False, warm=False, sandboxes=False, loopback=config.loopback,
@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     if report.refusal is not None:
         raise report.refusal
     parcel = pack(1, report)
-    # What a client would get, read as a client would: `run` and `exec` can't differ.
+    # The answer is encoded and decoded as for a client, so that `run` and `exec` can't differ.
     reply = parse_reply(decode(bytes(parcel.frame[HEADER:])))
     arenas = map_arenas([arena.fd for arena in parcel.arenas], reply.arenas)
     status = job.show(parse_result(reply), arenas, parsed, shown)

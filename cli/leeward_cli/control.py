@@ -3,7 +3,7 @@
 
 Runs in:   the CLI.
 
-Which process answers the kernel says (stopping.Line); how that process was started is read from /proc: its command line
+The kernel says which process answers (stopping.Line). How that process was started is read from /proc: its command line
 has --ready-fd if `leeward daemon start` made it, and its cgroup is that of a unit if a service manager did. It is
 signalled by a pidfd that was opened while it was known to answer.
 """
@@ -35,13 +35,13 @@ class Running:
     The daemon that answers on a socket.
 
     Attributes:
-        pid: as this process sees it; 0 where it is in a pid namespace that we don't see.
+        pid: its pid; 0 if it is in a pid namespace that this process doesn't see.
         unit: the systemd unit that it belongs to, or "".
         arguments: what followed `daemon run`, without --ready-fd; None unless `leeward daemon start` made it.
-        status: what it said of itself.
+        status: its own status.
 
     Raises:
-        DaemonAway: nobody answers there.
+        DaemonAway: no daemon answers there.
     """
 
     def __init__(self, socket: str) -> None:
@@ -75,10 +75,10 @@ class Running:
         Send it a signal.
 
         Raises:
-            LeewardError: it isn't ours, or isn't seen from here.
+            LeewardError: it belongs to another user, or isn't visible here.
         """
         if self.process < 0:
-            raise LeewardError("the daemon's process isn't seen from here: it is in another pid namespace")
+            raise LeewardError("the daemon's process isn't visible here: it is in another pid namespace")
         try:
             signal.pidfd_send_signal(self.process, number)
         except OSError as error:
@@ -143,7 +143,7 @@ def status(socket: str, as_json: bool) -> int:
         return 0
     from leeward_cli.fast import status_text
 
-    head = (f"{'process':<13} {daemon.pid or 'not seen from here'}\n{'socket':<13} {socket}\n"
+    head = (f"{'process':<13} {daemon.pid or 'not visible here'}\n{'socket':<13} {socket}\n"
             f"{'started by':<13} {daemon.origin}\n{'log':<13} {daemon.log}\n")
     shown: dict[str, Any] = {key: daemon.status[key] for key in ("workers", "jobs", "degraded", "uptime")
                              if key in daemon.status}
@@ -154,14 +154,14 @@ def status(socket: str, as_json: bool) -> int:
 
 def restart(socket: str, given: list[str], now: bool) -> int:
     """
-    End the daemon and start it again; return the exit status. Where none runs one is started.
+    Stop the daemon and start it again; if none runs, start one. Returns the exit status.
 
     Args:
-        given: options of `daemon run`; if there are none, those that the daemon had.
+        given: options of `daemon run`; if there are none, those of the running daemon are kept.
         now: end its running jobs at once.
 
     Raises:
-        LeewardError: it can't be stopped, or isn't ours to start again.
+        LeewardError: it can't be stopped, or wasn't started by `leeward daemon start` or a service manager.
     """
     from leeward_cli.background import start
 
@@ -185,23 +185,23 @@ def restart(socket: str, given: list[str], now: bool) -> int:
 
 def _check(arguments: list[str]) -> None:
     """
-    Would a daemon take these? Asked before the one that runs is stopped.
+    Check the options before the running daemon is stopped.
     """
     from leeward_cli.daemon import configuration, parse_run
 
     options = parse_run(arguments)
     if options is None:
-        raise LeewardError("the daemon's options can't be read; say them again, after `leeward daemon restart`")
+        raise LeewardError("the daemon's options can't be read; give them to `leeward daemon restart`")
     options.pop("ready_fd")
     configuration(**options)
 
 
 def reload(socket: str) -> int:
     """
-    Have the daemon read its configuration again; return the exit status: 1 if it has refused it.
+    Have the daemon read its configuration again. Returns the exit status: 1 if the daemon refuses the configuration.
 
     Raises:
-        LeewardError: it isn't ours.
+        LeewardError: it belongs to another user.
     """
     daemon = Running(socket)
     try:
@@ -222,7 +222,7 @@ def reload(socket: str) -> int:
             write(1, escape(_read_from(log_file(socket), end)))
             return int(b"configuration not reloaded" in said)
         time.sleep(0.02)
-    complain(f"the daemon's log says nothing of it: {log_file(socket)}")
+    complain(f"the daemon's log doesn't say whether it has read the configuration: {log_file(socket)}")
     return 1
 
 
@@ -244,7 +244,7 @@ def _read_from(path: str, start: int) -> bytes:
 
 def logs(socket: str, lines: int, follow: bool) -> int:
     """
-    Print the last *lines* of the daemon's log, and with *follow* what comes, until Ctrl-C; return the exit status.
+    Print the last *lines* of the daemon's log; with *follow* also new ones, until Ctrl-C. Returns the exit status.
     """
     unit = ""
     try:

@@ -21,7 +21,7 @@ from leeward_cli.progress import Counted, Progress
 
 _INSIDE = re.compile(rf"([{ID_ALPHABET}]{{{ID_LENGTH}}}):(.*)", re.DOTALL)
 
-#: What a reason in `Transfer.left_out` is to people.
+#: Texts for the reasons in `Transfer.left_out`.
 _WHY = {
     "special": "neither a file, a folder nor a link", "link": "a link that could lead out of the folder",
     "gone": "it vanished meanwhile", "changed": "it changed meanwhile", "name": "its name leads out of the folder",
@@ -42,14 +42,14 @@ def split(place: str) -> tuple[str, str]:
 @click.argument("target", metavar="B")
 def cp(socket: str | None, source: str, target: str) -> int:
     """
-    Copy the file or folder A to B. One of them, or both, are in a sandbox: ID:PATH, from /workspace on.
+    Copy the file or folder A to B. One of them, or both, must be in a sandbox: ID:PATH, relative to /workspace.
 
-    Where B is a folder A is copied into it. Modes and times are kept. What can't be copied, such as a FIFO, or on the
+    If B is a folder, A is copied into it. Modes and times are kept. What can't be copied, such as a FIFO, or on the
     way out a link that could lead out of its folder, is left out and listed; the exit status is 1 then.
     """
     (from_id, path), (to_id, to) = split(source), split(target)
     if not (from_id or to_id):
-        raise click.UsageError("one of A and B is in a sandbox: ID:PATH, with an id of `leeward sandbox list`")
+        raise click.UsageError("one of A and B must be in a sandbox: ID:PATH, with an id of `leeward sandbox list`")
     if from_id and to_id and from_id != to_id:
         raise click.UsageError("A and B are in two sandboxes: copy to this host first")
     box = None

@@ -51,7 +51,7 @@ READY = Option("--ready-fd", "N", "", kind=int)
 
 def parse_run(argv: Sequence[str]) -> dict[str, Any] | None:
     """
-    The parameters that click would find in *argv*; None where it has something to say: help, or a complaint.
+    The parameters that click would parse from *argv*; None if click has to print help or a usage error.
     """
     known = {option.name: option for option in (*OPTIONS, READY)}
     off = {f"--no-{name[2:]}": option for name, option in known.items() if option.off}
@@ -83,7 +83,7 @@ def parse_run(argv: Sequence[str]) -> dict[str, Any] | None:
 def configuration(pool_size: int | None, socket: str | None, config_file: str | None, group: str | None,
                   allow_degraded: tuple[str, ...], **others: Any) -> Config:
     """
-    What the files, the environment and these options say together.
+    The configuration from files, environment and these options.
     """
     from leeward.daemon.config_sources import load
 
@@ -99,7 +99,7 @@ def configuration(pool_size: int | None, socket: str | None, config_file: str | 
 
 def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
     """
-    Be the daemon, until told to end; return the exit status.
+    Run the daemon until it is stopped. Returns the exit status.
     """
     from leeward.daemon import memory
 

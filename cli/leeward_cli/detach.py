@@ -18,7 +18,7 @@ def log_file(socket: str) -> str:
 
 def detach(ready_fd: int, socket: str) -> None:
     """
-    In the daemon: leave the terminal, and say that all is well.
+    In the daemon: detach from the terminal, and report that it is ready.
     """
     log = os.open(log_file(socket), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     os.ftruncate(log, 0)

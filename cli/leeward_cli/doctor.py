@@ -1,7 +1,7 @@
 """
 `leeward doctor`: the host's features, as text and as JSON; and as the cause of a start that failed.
 
-Runs in:   the CLI. What is found out, and how, is leeward.host.
+Runs in:   the CLI. leeward.host examines the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOLD = ("name", "state", "have", "without", "cure")
 
 def causes(features: Iterable[Feature], allowed: Iterable[str] = ()) -> list[str]:
     """
-    One line for each feature for want of which leeward doesn't start, with its cure.
+    One line, with its cure, for each feature whose absence prevents a start.
 
     Args:
         allowed: layers that may be missing.
@@ -34,14 +34,14 @@ def causes(features: Iterable[Feature], allowed: Iterable[str] = ()) -> list[str
 
 def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
     """
-    Say *error*, with which leeward didn't start, and what of this host explains it.
+    Print *error*, with which leeward didn't start, and the missing features of this host that explain it.
 
     Args:
         allowed: layers that may be missing.
     """
     complain(str(error))
     if isinstance(error, (BadRequest, DaemonError)):
-        return  # the caller's, or another daemon's
+        return  # the error's cause isn't the host
     try:
         found = features()
     except (LeewardError, OSError):
@@ -52,7 +52,7 @@ def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
 
 def as_object(features: Iterable[Feature], record: Record) -> dict[str, Any]:
     """
-    What `--json` prints: for each feature name, state, have, without and cure; and what they were told from.
+    What `--json` prints: for each feature name, state, have, without and cure; and the record that they are judged by.
     """
     return {"features": [{key: str(getattr(feature, key)) for key in _TOLD} for feature in features],
             "record": dataclasses.asdict(record)}

@@ -13,7 +13,7 @@ import click
 from leeward.errors import BadRequest
 from leeward.spec.paths import client_socket
 
-#: What a URL's scheme says of the connection. TLS passes the broker as it is; `tcp` stands for anything else.
+#: The protocol of a connection by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 
 
@@ -78,17 +78,17 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
 
 def verdict(policy: object, text: str, method: str, address: str | None, fetch: bool) -> dict[str, str]:
     """
-    What *policy* says of one URL.
+    The decision of *policy* about one URL.
 
     Args:
         policy: a `spec.egress.Policy`.
         text: the URL.
         method: of a request that is seen.
-        address: where the name leads to; None is to a public one.
+        address: the address that the name resolves to; None stands for a public one.
         fetch: the request is one of `fetch`.
 
     Raises:
-        BadRequest: no URL, or no address.
+        BadRequest: *text* isn't a URL, or *address* not an address.
     """
     from leeward.egress.addresses import parse_host, parse_url
     from leeward.egress.policy import PROTOCOLS, Request, decide, rule_for
@@ -102,10 +102,10 @@ def verdict(policy: object, text: str, method: str, address: str | None, fetch: 
     except InvalidHost as error:
         raise BadRequest(f"{text!r:.200}: {error}") from None
     if address and leads is None:
-        raise BadRequest(f"{address!r:.80} is no address")
+        raise BadRequest(f"{address!r:.80} is not an address")
     protocol = url.scheme if fetch else _PROTOCOLS.get(url.scheme, "")
     if protocol not in PROTOCOLS or (fetch and url.scheme == "tcp"):
-        raise BadRequest(f"{text!r:.200}: the scheme is none of http, https{'' if fetch else ' and tcp'}")
+        raise BadRequest(f"{text!r:.200}: the scheme must be http{' or https' if fetch else ', https or tcp'}")
     seen = protocol in ("http", "https")
     request = Request(url.host.name, url.host.address or leads, url.port, protocol, method if seen else "",
                       url.target if seen else "")
@@ -121,7 +121,7 @@ def verdict(policy: object, text: str, method: str, address: str | None, fetch: 
 
 def line(found: dict[str, str]) -> str:
     """
-    One decision as a line for people.
+    One decision as a line of text.
     """
     by = f" by {found['rule']!r}" if found["rule"] and found["verdict"] == "allow" else ""
     why = f": {found['reason']}" if found["reason"] else ""

@@ -33,10 +33,10 @@ _MOST_EXPLAINED = 20
 
 class DecisionLog:
     """
-    The daemon's record, as far as it is this user's; the operator's, of all users.
+    The daemon's record of this user's sandboxes; for the operator, of all users' sandboxes.
 
     Attributes:
-        forgotten: rows that the daemon doesn't have any more.
+        forgotten: the number of rows that the daemon has dropped.
     """
 
     def __init__(self, path: str) -> None:
@@ -45,7 +45,7 @@ class DecisionLog:
 
     def pages(self, follow: bool) -> Iterator[list[dict[str, Any]]]:
         """
-        The rows that there are, the oldest first; and then those that come, if *follow*.
+        The existing rows, the oldest first; then new ones, if *follow*.
         """
         link = Link(self._path)
         try:
@@ -74,7 +74,7 @@ class DecisionLog:
         found, forgotten = answer.get("events"), answer.get("forgotten")
         if not isinstance(found, list) or type(forgotten) is not int or not all(
                 isinstance(row, dict) and _fits(row) for row in found):
-            raise BadReply("the daemon tells of decisions that are none")
+            raise BadReply("the daemon's rows are malformed")
         self.forgotten = forgotten
         return found
 
@@ -97,7 +97,7 @@ def whose(row: Mapping[str, Any]) -> str:
 
 def line(row: Mapping[str, Any]) -> str:
     """
-    One row, for people.
+    One row as a line of text.
     """
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     host = row["name"] or row["address"]
@@ -113,7 +113,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
     """
-    Print the rows of *asked*, of all if it is "".
+    Print the rows of the job or sandbox *asked*, or all rows if it is "".
     """
     show_rows(DecisionLog(path).pages(follow), line, asked, as_json)
 

@@ -40,8 +40,8 @@ def logs(socket: str | None, follow: bool, as_json: bool, job: str) -> None:
     """
     Show how your jobs and sandboxes ended: limits that they hit, and calls that they were denied.
 
-    JOB is a job's number or a sandbox's id. The daemon remembers the last 256 ends of a user, of those that are nothing
-    special 64.
+    JOB is a job's number or a sandbox's id. The daemon remembers the last 256 ends of each user, of
+    normal ends the last 64.
     """
     from leeward_cli.logs import show
 

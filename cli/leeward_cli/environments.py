@@ -19,7 +19,7 @@ from leeward.errors import BadRequest, LeewardError
 if TYPE_CHECKING:
     from leeward.client.environments import Environments
 
-#: Where the daemon's configuration is besides its usual places.
+#: A further configuration file of the daemon.
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -27,7 +27,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.group("env")
 def env() -> None:
     """
-    Make interpreters with packages, which jobs and sandboxes name by --environment.
+    Make environments: interpreters with packages, for --environment of jobs and sandboxes.
     """
 
 
@@ -54,16 +54,16 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
 @click.option("--egress", metavar="POLICY", default="", help="The daemon's policy by which pip reaches the index.")
 @click.option("--index-url", metavar="URL", default="", help="The index, instead of pip's default one.")
 @click.option("--trusted-host", "trusted", metavar="HOST", multiple=True,
-              help="The index has no TLS, or a certificate that the sandbox can't verify.")
+              help="Accept this index without TLS, or with a certificate that the sandbox can't verify.")
 @click.option("--find-links", "folders", metavar="FOLDER", multiple=True,
-              help="A folder of this host with packages; without --egress pip looks nowhere else.")
+              help="Find packages in this folder of the host; without --egress only there.")
 @click.option("--allow-source", is_flag=True, help="Build packages that have no wheel, in the sandbox.")
 @click.option("--python", metavar="PYTHON", default="",
               help="Another CPython, 3.11 or later, by its path or its name: python3.13. pip installs cffi and msgpack"
                    " beside.")
 @click.option("--preload", metavar="MODULE", multiple=True, help="Import this module before any job.")
 @click.option("--min", "least", type=click.IntRange(1, 256), default=1, show_default=True,
-              help="Workers that are kept while it is in use.")
+              help="Workers that are kept while the environment is in use.")
 @click.option("--max", "most", type=click.IntRange(1, 256), default=4, show_default=True, help="Workers at most.")
 @click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for pip.")
 @click.option("--socket", metavar="PATH", help="The daemon in whose sandbox pip runs.")
@@ -73,7 +73,7 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
            preload: tuple[str, ...], least: int, most: int, timeout: float, socket: str | None,
            config_file: str | None) -> int:
     """
-    Make the environment NAME of pip's REQUIREMENTs, such as 'pandas==2.2'.
+    Make the environment NAME from REQUIREMENTs of pip, such as 'pandas==2.2'.
 
     pip runs in a sandbox that reaches what --egress allows and nothing else. The same requirements are made once. A
     name that exists stands for the new environment from its pool's next start on.
@@ -89,7 +89,7 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     source = PackageSource(socket, egress, index_url, trusted, folders, timeout, config.environments_size)
     for folder in folders:
         if not os.path.isdir(folder):
-            raise BadRequest(f"--find-links {folder!r} is no folder")
+            raise BadRequest(f"--find-links {folder!r} is not a folder")
     if (index_url or trusted) and not egress:
         raise BadRequest("--index-url needs --egress, the policy by which pip reaches the index")
     lines = [*requirements, *(line for file in files for line in _lines(file))]
@@ -99,7 +99,7 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
 
         recipe = of_another(recipe, python)
     if recipe.requirements and not egress and not folders:
-        raise BadRequest("pip gets packages from nowhere: --egress names the policy by which it reaches an index"
+        raise BadRequest("pip has no source of packages: --egress names the policy by which it reaches an index"
                          " (docs/environments.md), --find-links a folder of this host")
     started = time.monotonic()
     told = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
@@ -115,7 +115,7 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
 
 def _lines(file: str) -> list[str]:
     """
-    The requirements of a file. Options of pip's are refused: they would name another index or another file.
+    The requirements of a file. Options of pip are refused, because they could name another index or another file.
 
     Raises:
         BadRequest: it can't be read, or has an option.
@@ -128,7 +128,7 @@ def _lines(file: str) -> list[str]:
     found = [line for line in lines if line and not line.startswith("#")]
     for line in found:
         if line.startswith("-") or " --" in line:
-            raise BadRequest(f"-r {file!r}: {line!r:.80} has an option of pip's; write requirements alone, and give"
+            raise BadRequest(f"-r {file!r}: {line!r:.80} has an option of pip; write only requirements, and give"
                              " --index-url or --find-links to this command")
     return found
 
@@ -139,7 +139,7 @@ def _lines(file: str) -> list[str]:
 @_JSON
 def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> int:
     """
-    Print the name of an environment of REQUIREMENTs, which is made where the daemon has none.
+    Print the name of an environment with REQUIREMENTs. If the daemon has none, it is made.
 
     It is the one that `leeward exec --package` uses, for programs in other languages.
     """
@@ -164,7 +164,7 @@ def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> 
 @_JSON
 def list_(config_file: str | None, as_json: bool) -> int:
     """
-    List the names, with packages, size and when each was made.
+    List the environments: name, packages, size and time of making.
     """
     made, config = _open(config_file)
     rows: list[dict[str, Any]] = []
@@ -193,13 +193,13 @@ def list_(config_file: str | None, as_json: bool) -> int:
 @_JSON
 def show(name: str, config_file: str | None, as_json: bool) -> int:
     """
-    Show what NAME was made of, and what is in it.
+    Show the requirements and the packages of the environment NAME.
     """
     made, _ = _open(config_file)
     named = made.named(name)
     manifest = made.manifest(named.built)
     if manifest is None:
-        raise BadRequest(f"environment {name!r} isn't there any more; `leeward env create` makes it again")
+        raise BadRequest(f"environment {name!r} was removed; `leeward env create` makes it again")
     found = {"name": name, "folder": os.path.join(made.folder, "built", named.built), "python": manifest.python,
              "requirements": list(manifest.requirements), "packages": dict(manifest.packages), "size": manifest.size,
              "content": manifest.content, "created": manifest.created, "preload": list(named.preload),

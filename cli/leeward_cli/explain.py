@@ -39,7 +39,7 @@ terminal: the job asked for a terminal of its own making (pty, pexpect, script, 
   what it costs   a part of the kernel more in the reach of jobs
 """
 
-#: What isn't a system call.
+#: Explanations of names that aren't system calls.
 _TOPICS = {"network": _NETWORK, "loopback": _LOOPBACK, "terminal": _TERMINAL}
 
 _NAMES = sorted({name for numbers in NUMBERS.values() for name in numbers})
@@ -47,10 +47,10 @@ _NAMES = sorted({name for numbers in NUMBERS.values() for name in numbers})
 
 def explain(name: str) -> str:
     """
-    What is said of *name*: a system call, or one of "network", "loopback" and "terminal".
+    The explanation of *name*: a system call, or one of "network", "loopback" and "terminal".
 
     Raises:
-        BadRequest: it is neither.
+        BadRequest: *name* is neither.
     """
     if name in _TOPICS:
         return _TOPICS[name]
@@ -69,7 +69,7 @@ def explain(name: str) -> str:
 
 def _row(rules: list[Rule]) -> list[str]:
     """
-    Rules that say the same of several arguments.
+    Lines for rules that differ only in their tests of arguments.
     """
     rule = rules[0]
     tests = ", ".join(" and ".join(test.text for test in each.tests) for each in rules if each.tests)

@@ -32,7 +32,7 @@ ANSWER_S = 5.0
 
 def exec_(argv: Sequence[str]) -> int:
     """
-    Run a job by the daemon. Ctrl-C interrupts the job, and ends it when it comes again.
+    Run a job in the daemon. The first Ctrl-C interrupts the job, the second one kills it.
     """
     parsed = parse("exec", argv)
     if parsed.value("--profile") and not (parsed.words or parsed.value("--file") or parsed.value("-m")):
@@ -40,14 +40,14 @@ def exec_(argv: Sequence[str]) -> int:
 
         return run_line(parsed)
     if parsed.flag("--show-secrets"):
-        raise UsageError("--show-secrets is of --profile shell")
+        raise UsageError("--show-secrets needs --profile shell")
     fields = job.request(parsed)
     if parsed.value("--profile"):
         fields["profile"] = parsed.value("--profile")
     if parsed.value("--environment"):
         fields["environment"] = parsed.value("--environment")
     if parsed.flag("--network") and parsed.value("--egress"):
-        raise UsageError("--egress NAME or --network, which is a policy of its own")
+        raise UsageError("--egress NAME or --network, not both")
     named = "network" if parsed.flag("--network") else parsed.value("--egress")
     if named:
         fields["egress"] = named
@@ -71,7 +71,7 @@ def exec_(argv: Sequence[str]) -> int:
 def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
                    live: LiveJob | None) -> tuple[Reply, list[int]]:
     """
-    The answer of a job with *packages*, which are installed where the daemon has no environment of them.
+    The answer of a job with *packages*. If the daemon has no environment with them, one is made.
     """
     from leeward.client.packages import asked, opened
 
@@ -82,7 +82,7 @@ def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
 
 def ping(argv: Sequence[str]) -> int:
     """
-    Does the daemon answer?
+    Ask whether the daemon answers. Returns the exit status.
     """
     parsed = parse("ping", argv)
     _no_words("ping", parsed.words + parsed.after)
@@ -93,7 +93,7 @@ def ping(argv: Sequence[str]) -> int:
 
 def status(argv: Sequence[str]) -> int:
     """
-    Workers, jobs and layers.
+    Print workers, jobs and layers. Returns the exit status.
     """
     parsed = parse("status", argv)
     _no_words("status", parsed.words + parsed.after)
@@ -115,7 +115,7 @@ def _no_words(command: str, words: list[str]) -> None:
 
 def status_text(status: dict[str, Any]) -> str:
     """
-    *status*, for people.
+    *status* as text.
     """
     lines = []
     for name in ("workers", "jobs"):

@@ -1,5 +1,5 @@
 """
-`leeward fetch`: one request by a policy of the daemon's, as `Sandbox.fetch` sends it.
+`leeward fetch`: sends one request under a policy of the daemon, as `Sandbox.fetch` does.
 
 Runs in:   the CLI, by click. The broker resolves, connects and decides; this process sends nothing to the host.
 """
@@ -29,8 +29,8 @@ def fetch(socket: str | None, policy: str, method: str | None, headers: tuple[st
     """
     Send one request by http or https, as a policy allows it, and print the body of the response.
 
-    Redirects are followed, each decided anew. The exit status is 0 if the response's is one of success, 22 if not, and
-    1 if there is none.
+    Redirects are followed, and each is decided anew. The exit status is 0 if the response's status is one of success,
+    22 if it isn't, and 1 if there is no response.
     """
     body = _body(data)
     pairs = [_pair(each) for each in headers]
@@ -61,7 +61,7 @@ def _body(data: str | None) -> bytes:
 def _pair(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise click.UsageError(f"--header {text!r:.80} is no 'NAME: VALUE'")
+        raise click.UsageError(f"--header {text!r:.80} is not 'NAME: VALUE'")
     return name.strip(), value.strip()
 
 
@@ -69,7 +69,7 @@ def _show(got: Fetched, include: bool) -> None:
     out = sys.stdout.buffer
     if include:
         lines = [f"HTTP/1.1 {got.status}", *(f"{name}: {value}" for name, value in got.headers), "", ""]
-        # Header fields are the host's: nothing in them may steer a terminal.
+        # Header fields come from the host, so control characters are replaced.
         out.write("\n".join("".join(letter if letter.isprintable() else "?" for letter in line)
                             for line in lines).encode())
     out.write(got.body)

@@ -19,10 +19,10 @@ from leeward_cli.options import UsageError
 
 _HERE = "/workspace/"
 
-#: What a reason in a result's `left_out` is to people; leeward.LeftOutReason has them at length.
+#: Short texts for the reasons in a result's `left_out`; leeward.LeftOutReason documents them.
 _WHY = {
     "no_match": "nothing there", "hidden": "a hidden file", "folder": "a folder: NAME/** has what is in it",
-    "link": "a link", "special": "no regular file", "unreadable": "unreadable", "name": "a name that can't be sent",
+    "link": "a link", "special": "not a regular file", "unreadable": "unreadable", "name": "a name that can't be sent",
     "too_large": "too large", "too_many": "one file too many", "ended": "the job had ended and couldn't be asked",
 }
 
@@ -34,11 +34,10 @@ def put(words: Iterable[str]) -> dict[str, bytes]:
     """
     The files that *words*, each HOST or HOST:INSIDE, name: contents by their name below /workspace.
 
-    A folder stands for every plain file in it; links in it are left out, and a folder of the host is never followed to
-    another place.
+    A folder stands for every regular file in it. Links in it are left out, so that nothing outside of it is read.
 
     Raises:
-        UsageError: one can't be read, is neither file nor folder, two have one name, or they are too many.
+        UsageError: a path can't be read or is neither file nor folder, two files have one name, or there are too many.
     """
     files: dict[str, bytes] = {}
     total = 0
@@ -87,7 +86,7 @@ def _content(path: str, word: str, room: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer is no file
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise UsageError(f"--put {word!a}: {path!a} is no regular file")
+                raise UsageError(f"--put {word!a}: {path!a} is not a regular file")
             chunks, left = [], room + 1
             while left and (chunk := os.read(fd, min(left, 1 << 20))):
                 chunks.append(chunk)
@@ -133,7 +132,7 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
 
 def left_out(names: Sequence[tuple[str, str]]) -> str:
     """
-    One line about what `collect` didn't bring back.
+    One line about what `collect` has left out.
 
     Args:
         names: each with its reason, as a result's `left_out` has them; not empty. The names are the job's.
@@ -145,11 +144,11 @@ def left_out(names: Sequence[tuple[str, str]]) -> str:
 
 def _write(top: int, name: str, content: bytes | memoryview, replace: bool) -> None:
     """
-    One file, whole or not at all.
+    Write one file, completely or not at all.
     """
     *folders, last = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in (*folders, last)):
-        raise OSError(errno.EINVAL, "that is no relative name")
+        raise OSError(errno.EINVAL, "not a relative name")
     parent = _parent(top, folders)
     made = f".leeward-{os.urandom(8).hex()}" if replace else last
     try:
@@ -173,7 +172,7 @@ def _must_be_plain(parent: int, name: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "what is there is no plain file")
+        raise OSError(errno.EINVAL, "something other than a regular file has this name")
 
 
 def _parent(top: int, folders: list[str]) -> int:

@@ -93,7 +93,7 @@ def daemon() -> None:
 
 def _degradable(ctx: click.Context, param: click.Parameter, layers: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Have the configuration's own check say why a layer isn't one that may be missing.
+    Check with the configuration's own check that a layer may be missing.
     """
     from leeward.daemon.config_checks import degradable
 
@@ -119,7 +119,7 @@ def _daemon_option(option: Option) -> Callable[[Callable[..., Any]], Callable[..
 
 def _renamed(ctx: click.Context, param: click.Parameter, given: bool | None) -> None:
     """
-    Refuse the former name of an option, and say which it has now.
+    Refuse an option's former name, with its present name.
     """
     if given is not None and param.name is not None:
         no = "" if given else "no-"
@@ -170,7 +170,7 @@ def daemon_start(**options: Any) -> int:
 
 def _words(options: dict[str, Any]) -> list[str]:
     """
-    *options* of the daemon as they would be typed.
+    *options* of the daemon as words of a command line.
     """
     arguments: list[str] = []
     for name, value in options.items():
@@ -344,15 +344,15 @@ cli.add_command(ends_commands.logs)
 
 
 @cli.command()
-@click.option("--private", is_flag=True, help="Test a daemon that is started for this; so it does where none answers.")
+@click.option("--private", is_flag=True, help="Test a daemon that is started for this; the default if none answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_SOCKET
 def selftest(private: bool, as_json: bool, socket: str | None) -> int:
     """
     Attack this host from inside the sandbox, harmlessly, and show which lock held each attack.
 
-    Each row is an attack of the project's catalogue, run as a job; whether it succeeded is seen outside, by a file, a
-    process or a socket that it was after. The exit status is 0 only if all were held.
+    Each row is an attack of the project's catalogue, run as a job. Whether it succeeded is checked outside, by
+    the file, the process or the socket that it aimed at. The exit status is 0 only if every attack was held.
     """
     from leeward.spec.paths import client_socket
     from leeward_cli.selftest.command import run
@@ -403,7 +403,7 @@ def config(cflags: bool, libs: bool, static: bool, shared: bool, prefix: Path | 
         try:
             made = library.install(prefix.absolute())
         except OSError as error:
-            raise click.ClickException(f"nothing can be put there: {error}") from None
+            raise click.ClickException(f"nothing can be written there: {error}") from None
         click.echo("\n".join(map(str, made)))
     else:
         click.echo(library.library() if shared else library.flags(cflags, libs, static))

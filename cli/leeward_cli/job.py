@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leeward_cli.live import ShownOutput
     from leeward_cli.options import Parsed
 
-#: What an end that isn't the job's own doing is called, on standard error after the job's.
+#: Messages for jobs that were ended by a limit, a signal or a fault; printed to standard error after the job's output.
 ENDS = {
     "timed_out": "time limit reached after {duration:.3g} s",
     "out_of_memory": "memory limit reached (peak {peak})",
@@ -29,7 +29,7 @@ ENDS = {
     "signalled": "the job was ended",
 }
 
-#: Said of a job that asked for the network, and failed: it may have been for that.
+#: The message for a failed job that asked for the network, which may be the reason.
 NO_NETWORK = ("the job asked for the network, and there is none in the sandbox; give it what it needs as files or"
               " standard input (`leeward explain network`)")
 
@@ -62,7 +62,7 @@ def _read_file(path: str) -> bytes:
 
 def is_path(word: str) -> bool:
     """
-    Does *word*, given as code, mean a file? It names one that is there, or reads like the name of a Python file.
+    Does *word*, given as code, probably mean a file? It names an existing file, or looks like a Python file's name.
     """
     if not word or len(word) > 4096 or any(char in word for char in " \t\n\0()=\"'"):
         return False
@@ -84,7 +84,7 @@ def request(parsed: Parsed) -> dict[str, Any]:
     The fields of the execute request that the command line describes.
 
     Raises:
-        UsageError: not exactly one source, or a value that is none.
+        UsageError: there isn't exactly one source, or a value is invalid.
     """
     path, module = parsed.value("--file"), parsed.value("-m")
     sources = len(parsed.words) + (path is not None) + (module is not None)
@@ -121,10 +121,10 @@ def request(parsed: Parsed) -> dict[str, Any]:
 
 def beside(parsed: Parsed) -> dict[str, Any]:
     """
-    The fields of what a command line says beside the code: standard input, variables, limits and the label.
+    The fields of a command line beside the code: standard input, variables, limits and the label.
 
     Raises:
-        UsageError: a value that is none.
+        UsageError: a value is invalid.
     """
     fields: dict[str, Any] = {}
     if parsed.flag("--stdin"):
@@ -183,7 +183,7 @@ def _all() -> dict[int, str]:
 
 def write(fd: int, content: bytes | memoryview) -> None:
     """
-    All of *content* to *fd*.
+    Write all of *content* to *fd*.
     """
     rest = memoryview(content)
     while rest:
@@ -193,17 +193,17 @@ def write(fd: int, content: bytes | memoryview) -> None:
 
 def complain(message: str) -> None:
     """
-    One line of our own on standard error.
+    Write one message to standard error. Failures are ignored.
     """
     try:
         write(2, escape(f"leeward: {message}".replace("\n", " ").encode("utf-8", "backslashreplace")) + b"\n")
     except OSError:
-        pass  # nobody listens
+        pass  # standard error is closed
 
 
 def tell_end(result: Mapping[str, Any]) -> None:
     """
-    What is to be said of an end that isn't the job's own doing.
+    Print a message if the job was ended by a limit, a signal or a fault.
     """
     end = ENDS.get(result["outcome"])
     if end is not None:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from leeward_cli.options import Parsed
 
-#: Options of a job of Python code, which a line isn't.
+#: Options that only jobs of Python code have.
 _CODES = ("--file", "-m", "--put", "--collect", "--into")
 
 
 def run_line(parsed: Parsed) -> int:
     """
-    Run what stands behind `--`: one word is a line for the shell, more are a program and its arguments.
+    Run the words behind `--`: one word is a line for the shell, several are a program and its arguments.
 
     Raises:
-        UsageError: there is nothing, or what only Python code has.
+        UsageError: there are no words, or an option is only for Python code.
         LeewardError: the daemon refuses it.
     """
     for name in _CODES:

@@ -1,8 +1,8 @@
 """
-A job's output on ours while the job runs: what has come so far, and at the end the rest.
+Shows a job's output while the job runs, and the rest of it at the end.
 
 Runs in:   the CLI. leeward/capi/await.c and command/exec_job.c do the same in C.
-Trust:     none in what is shown; an answer that is none ends the connection.
+Trust:     none in the output; a malformed answer ends the connection.
 
 Theory of operation. Most jobs are over before anybody would notice that their output came late. So the first request
 for output is sent after LOOK_S, beside that for the job. Each answer brings what is new and is followed by the next
@@ -29,7 +29,7 @@ LOOK_S = 0.05
 
 class ShownOutput:
     """
-    What was shown of one job.
+    The output of one job, as far as it was shown.
 
     Args:
         raw: control bytes are written to a terminal as they are.
@@ -41,7 +41,7 @@ class ShownOutput:
 
     def add(self, out: bytes, err: bytes) -> None:
         """
-        Show what is new.
+        Show new output of both streams.
         """
         for number, data in enumerate((out, err)):
             if data:
@@ -50,7 +50,7 @@ class ShownOutput:
 
     def finish(self, out: bytes | memoryview, err: bytes | memoryview) -> None:
         """
-        Show what hasn't been shown of all that there is.
+        Show the rest of the whole output *out* and *err*.
         """
         for number, data in enumerate((out, err)):
             rest = memoryview(data)[self.sizes[number]:]

@@ -29,9 +29,9 @@ _NUMBERS = ("number", "time", "job", "process", "exit_code", "seconds", "memory_
 #: Of a limit: what it was, and what raises it.
 _LIMITS = {
     "time": ("its time was up", "--timeout SECONDS, timeout= in Python"),
-    "memory": ("its processes and files had as much memory as they may", "--memory SIZE, memory= in Python"),
-    "output": ("it wrote more to stdout and stderr than it may", "--output SIZE, output= in Python"),
-    "processes": ("it had as many processes and threads as it may, and was refused one more",
+    "memory": ("its processes and files have reached the memory limit", "--memory SIZE, memory= in Python"),
+    "output": ("it wrote more to stdout and stderr than its limit allows", "--output SIZE, output= in Python"),
+    "processes": ("it had as many processes and threads as its limit allows, and was refused another one",
                   "--processes NUMBER, processes= in Python"),
     "files": ("its writable folders were full", "--memory SIZE, memory= in Python: files count as memory"),
 }
@@ -42,15 +42,15 @@ _OUTCOMES = {
     "raised": "an exception left its main module",
     "signalled": "a signal ended its main process",
     "timed_out": "was ended when its time was up",
-    "out_of_memory": "was ended for want of memory",
+    "out_of_memory": "was ended at its memory limit",
     "output_limit": "was ended when it had written too much",
-    "internal": "was lost by a fault of leeward's or the host's",
+    "internal": "was lost by a fault of leeward or the host",
 }
 
 
 def rows(path: str, follow: bool) -> Iterator[list[dict[str, Any]]]:
     """
-    What the daemon remembers; and then what comes, if *follow*.
+    The rows that the daemon remembers; then new ones, if *follow*.
     """
     link = Link(path)
     try:
@@ -69,7 +69,7 @@ def rows(path: str, follow: bool) -> Iterator[list[dict[str, Any]]]:
 def _checked(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     events = (answer or {}).get("events")
     if not isinstance(events, list) or not all(isinstance(row, dict) and _fits(row) for row in events):
-        raise BadReply("the daemon tells of ends that are none")
+        raise BadReply("the daemon's rows are malformed")
     return events
 
 
@@ -90,7 +90,7 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 def line(row: Mapping[str, Any]) -> str:
     """
-    One row, for people.
+    One row as a line of text.
     """
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     how = [str(row.get("outcome") or row.get("reason") or "")]
@@ -126,10 +126,10 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
 
 def of(path: str, asked: str) -> str:
     """
-    All that is known about the job or sandbox *asked*; "" is the last one that ended otherwise than it should.
+    Everything that is known about the job or sandbox *asked*; "" stands for the last one that didn't end normally.
 
     Raises:
-        BadRequest: the daemon remembers none.
+        BadRequest: the daemon remembers no such job or sandbox.
     """
     [found] = rows(path, False)
     wanted = [row for row in found if (matches(row, asked) if asked else not _is_fine(row))]

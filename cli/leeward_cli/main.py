@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-#: Commands that go without click, as `daemon run` does; `run` has their options.
+#: Commands that run without click, as `daemon run` does.
 _OWN = ("exec", "ping", "run", "status")
 
 
@@ -50,14 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return app(argv)
     status = _own(command, argv[1:])
     if arguments is None:
-        # All output went by write(2); taking the interpreter down would be 4 ms for nothing.
+        # All output was written by write(2); the interpreter's own end would only cost 4 ms.
         os._exit(status)
     return status
 
 
 def _agent(argv: list[str], forked: bool) -> int:
     """
-    By click, without the other groups; `start`, for which somebody waits, without the other commands.
+    Run `leeward agent` by click, without the other groups; `agent start` also without the other commands.
 
     Args:
         forked: a copy of this process may read the line of a start.
@@ -78,7 +78,7 @@ def _agent(argv: list[str], forked: bool) -> int:
 
 def _leave(status: int) -> None:
     """
-    End at once, as taking the interpreter down takes 5 ms; return if what was printed can't be written.
+    Exit at once, because the interpreter's own end takes 5 ms. Returns if buffered output can't be written.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -141,7 +141,7 @@ def _serve(options: dict[str, Any]) -> int:
 
 def die_by(name: str) -> int:
     """
-    End as the signal would have ended us, so that a shell sees it.
+    End this process by the signal itself, so that a shell sees that.
     """
     import signal  # builds enumerations, 2 ms that only this way out pays
 
@@ -153,7 +153,7 @@ def die_by(name: str) -> int:
 
 def _keep_standard_descriptors() -> None:
     """
-    Fill closed ones of 0, 1 and 2, so that no socket of ours becomes somebody's stdout.
+    Open /dev/null for each closed one of descriptors 0, 1 and 2, so that no socket gets the number of stdout.
     """
     for fd in range(3):
         try:

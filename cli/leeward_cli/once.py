@@ -22,7 +22,7 @@ WORKER_S = 30.0
 
 class Quiet:
     """
-    The engine's log, dropped: what matters comes back as an error or in the result.
+    A log that drops everything: errors come back as exceptions or in the result.
     """
 
     details = False
@@ -36,7 +36,7 @@ class Quiet:
 def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
             shown: ShownOutput | None = None) -> tuple[Report, bool]:
     """
-    The report of *one* job, from an engine that lives as long as it; and whether Ctrl-C has ended the job.
+    Run *one* job in an engine that lives as long as the job. Returns its report, and whether Ctrl-C has ended the job.
 
     Args:
         shown: where its output is shown while it runs.
@@ -68,7 +68,7 @@ def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
 
 class _Looks:
     """
-    At what the job has written, every LOOK_S: it is the only one, and nobody else waits for this process.
+    Shows what the job has written, every LOOK_S seconds. There is only this job, so the work delays nobody.
     """
 
     costs = "job"
@@ -88,7 +88,7 @@ class _Looks:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: our standard output takes nothing more, so nobody wants the job's.
+        For the barrier: our standard output is closed, so the job's output isn't wanted any more.
         """
         self._job.broken(error)
 
@@ -101,11 +101,11 @@ class EndedBySignal(BaseException):
 
 class Asked:
     """
-    By which signal we were asked to end, if we were. The first SIGINT is for the job, and the second one ends it.
+    Records the signal by which this process was asked to end. The first SIGINT interrupts the job, the second kills it.
 
     Attributes:
-        job: what is to be interrupted, from when there is one.
-        interrupts: how often.
+        job: the job to interrupt, once there is one.
+        interrupts: how many SIGINT have come.
     """
 
     def __init__(self, reactor: Reactor) -> None:

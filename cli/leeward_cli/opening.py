@@ -27,7 +27,7 @@ KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_networ
 
 def open_by_json(socket: str | None) -> int:
     """
-    Read the options of `Sandbox` as one JSON object, and print one: its id, or why there is none.
+    Read the options of `Sandbox` as one JSON object, and print one: the sandbox's id, or the reason of a failure.
     """
     try:
         print(json.dumps({"sandbox": Sandbox(socket=socket, **_options(sys.stdin.buffer.read(MOST + 1))).detach()}))
@@ -43,14 +43,14 @@ def open_by_json(socket: str | None) -> int:
 def _options(data: bytes) -> dict[str, Any]:
     """
     Raises:
-        RequestRejected: it is no such object.
+        RequestRejected: *data* isn't such an object.
     """
     try:
         if len(data) > MOST:
             raise ValueError(f"more than {MOST} bytes")
         options = json.loads(data)
         if not isinstance(options, dict):
-            raise ValueError("it is no object")
+            raise ValueError("not a JSON object")
         for name in options.keys() - KNOWN:
             raise ValueError(f"there is no option {name!r:.40}; there are {', '.join(sorted(KNOWN))}")
         options["mounts"] = [Mount(**mount) for mount in options.get("mounts", [])]

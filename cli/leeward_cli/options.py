@@ -98,7 +98,7 @@ USAGE = {
 
 class Parsed:
     """
-    A command line, taken apart: flags and values by option, words, and what follows `--`.
+    A parsed command line: flags and values by option, words, and what follows `--`.
     """
 
     __slots__ = ("_values", "after", "words")
@@ -119,7 +119,7 @@ class Parsed:
 
 def parse(command: str, argv: Sequence[str]) -> Parsed:
     """
-    Take *argv*, without the command itself, apart.
+    Parse *argv*, without the command itself.
 
     Raises:
         UsageError: an option is unknown, lacks its value, has one too many, or is repeated.

@@ -17,7 +17,7 @@ from leeward_cli.progress import Progress
 from leeward_cli.rows import plain
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
-_TARGET = click.option("--target", metavar="FOLDER", default="", help="Which mount, where there are several overlays.")
+_TARGET = click.option("--target", metavar="FOLDER", default="", help="The mount, if the sandbox has several overlays.")
 #: As git has them, and m for a mode.
 _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 
@@ -73,7 +73,7 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
 @click.argument("paths", metavar="[PATH...]", nargs=-1)
 def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) -> None:
     """
-    Undo what `leeward diff` shows: all of it, or the files and folders PATH. Nothing may run in the sandbox.
+    Undo what `leeward diff` shows: everything, or the files and folders PATH. No process may run in the sandbox.
     """
     box = Sandbox.attach(name, socket=socket)
     try:
@@ -92,7 +92,7 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
 @click.argument("checkpoint", metavar="[NAME]", default="")
 def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """
-    Keep a copy of a sandbox's changes, in its own memory, and print the copy's NAME: a number where none is given.
+    Keep a copy of a sandbox's changes, in its own memory, and print the copy's NAME; without NAME it gets a number.
     """
     box = Sandbox.attach(name, socket=socket)
     try:
@@ -110,7 +110,7 @@ def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> N
 @click.argument("checkpoint", metavar="NAME")
 def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """
-    Restore a sandbox's copy of a folder from a checkpoint. Nothing may run in the sandbox.
+    Restore a sandbox's copy of a folder from a checkpoint. No process may run in the sandbox.
     """
     box = Sandbox.attach(name, socket=socket)
     try:
@@ -122,7 +122,7 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
 
 def line(change: FolderChange) -> str:
     """
-    The sandbox chose the name: nothing in it that a terminal would act on.
+    A change as a line of text, escaped, because the sandbox chose the name.
     """
     return f"{_LETTERS[change.kind]} {plain(change.path)}"
 

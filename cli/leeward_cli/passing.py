@@ -23,15 +23,15 @@ from leeward_cli.shown import EscapedStream
 
 #: Bytes of standard input that are passed on at once.
 _READ = 1 << 16
-#: What a shell says of a program that Ctrl-C has ended.
+#: The exit status of a program that Ctrl-C has ended, as in a shell.
 _INTERRUPTED = 130
-#: So many of them are for the program. The next one is for us: the daemon may not answer.
+#: So many Ctrl-C are for the program. The next one ends this command, since the daemon may not answer.
 _ASKED = 2
 
 
 def pass_on(process: Process, raw: bool) -> int:
     """
-    What the process writes to us, what we read to it; its exit status.
+    Connect the process's pipes with this command's. Returns its exit status.
     """
     threading.Thread(target=_feed, args=(process,), daemon=True).start()
     _, status = passed(process, raw)
@@ -40,7 +40,7 @@ def pass_on(process: Process, raw: bool) -> int:
 
 def passed(process: Process, raw: bool) -> tuple[Result, int]:
     """
-    What the process writes to us; its result, which has no output, and our exit status.
+    Copy the process's output to this command's. Returns its result, without output, and the exit status.
     """
     pressed: list[int] = []
     streams = {"stdout": EscapedStream(1, raw), "stderr": EscapedStream(2, raw)}

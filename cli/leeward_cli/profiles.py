@@ -44,7 +44,7 @@ def _shown(value: object) -> str:
 
 def _all(config: Any) -> dict[str, Any]:
     """
-    A sentence for each.
+    A sentence about each profile.
     """
     from leeward.spec.profiles import OURS
 
@@ -55,10 +55,10 @@ def _all(config: Any) -> dict[str, Any]:
 
 def _one(config: Any, name: str) -> dict[str, Any]:
     """
-    All that a job of this profile would have on this host.
+    Everything that a job of this profile would have on this host.
 
     Raises:
-        LeewardError: there is no such profile, or it can't be had here.
+        LeewardError: there is no such profile, or it isn't possible on this host.
     """
     import os
 

@@ -1,5 +1,5 @@
 """
-A line on standard error about what takes longer than a second, where that is a terminal.
+Shows a line on standard error, if that is a terminal, about work that takes longer than a second.
 
 Runs in:   the CLI, in a thread beside the command. The line is gone when the command goes on.
 """
@@ -29,10 +29,10 @@ def _nothing() -> str:
 
 class Progress:
     """
-    Says that *what* goes on, for the time of the block.
+    Shows that *what* is going on, for the time of the block.
 
     Args:
-        told: how far it has come; it is asked in another thread.
+        told: returns the progress as text; called in another thread.
     """
 
     def __init__(self, what: str, told: Callable[[], str] = _nothing) -> None:
@@ -73,7 +73,7 @@ def _write(data: bytes) -> bool:
 
 class Asks(Protocol):
     """
-    A sandbox, as far as its files need it.
+    The part of a sandbox that its file calls need.
     """
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply: ...

@@ -28,18 +28,18 @@ from leeward.errors import DaemonError, SessionOver
 from leeward.outcome import Outcome, Result
 from leeward_cli.job import complain, escape, write
 
-#: What tracebacks call what was typed.
+#: The name of typed statements in tracebacks.
 _NAME = "<stdin>"
 #: Statements that are remembered from one session to the next.
 _REMEMBERED = 2000
-#: So many Ctrl-C are for the kernel. The next one is for us: the daemon may not answer.
+#: So many Ctrl-C are for the kernel. The next one ends this command, since the daemon may not answer.
 _ASKED = 2
 _SHOW = "__import__('sys').displayhook(("
 
 
 def history_file() -> Path:
     """
-    Where statements are remembered, for their typist alone.
+    The file with earlier statements, which only the user can read.
     """
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "leeward" / "python_history"
@@ -69,7 +69,7 @@ def shown(source: str) -> str:
 
 def is_complete(source: str) -> bool:
     """
-    Can it be run, or is it wrong already? As at Python's prompt, an empty line ends a block.
+    Is *source* complete, or already wrong? As at Python's prompt, an empty line ends a block.
     """
     try:
         with warnings.catch_warnings():
@@ -92,7 +92,7 @@ class Prompt:
 
     def run(self, source: str | bytes) -> Result | None:
         """
-        Run *source*, show what it wrote; None where the state was lost, of which a line was written.
+        Run *source*, and show its output. Returns None, after a message, if the kernel's state was lost.
         """
         self._pressed = 0
         before = signal.signal(signal.SIGINT, self._interrupted)
@@ -126,7 +126,7 @@ class Prompt:
 
     def converse(self) -> None:
         """
-        Read statements and run them, until the end of the input.
+        Read statements and run them until the end of the input.
         """
         lines: list[str] = []
         while True:
@@ -174,7 +174,7 @@ def _with_history(prompt: Prompt) -> None:
 
 def main(box: Sandbox, raw: bool) -> int:
     """
-    Run what comes on standard input, or have a conversation where that is a terminal; the exit status.
+    Run the code on standard input, or show a prompt if that is a terminal. Returns the exit status.
     """
     with box.kernel() as kernel:
         prompt = Prompt(kernel, raw)

@@ -44,7 +44,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
 
 
 _TERMINAL = click.option("--terminal/--no-terminal", default=None,
-                         help="Give it a terminal.  [default: where standard input and output are one]")
+                         help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
 _RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
 
 
@@ -78,23 +78,26 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
         click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
-        click.option("--timeout", type=float, metavar="SECONDS", help="Time limit of a command that sets none."),
-        click.option("--idle", type=float, metavar="SECONDS", help="End it after this time without use."),
-        click.option("--lifetime", type=float, metavar="SECONDS", help="End it after this time in any case."),
+        click.option("--timeout", type=float, metavar="SECONDS",
+                     help="Time limit of each command that has none of its own."),
+        click.option("--idle", type=float, metavar="SECONDS", help="End the sandbox after this time without use."),
+        click.option("--lifetime", type=float, metavar="SECONDS", help="End the sandbox after this time in any case."),
         click.option("--env", "env", multiple=True, metavar="NAME=VALUE", callback=_pairs,
-                     help="A variable of every process in it."),
-        click.option("--workdir", metavar="FOLDER", help="A folder of the host, as its /workspace."),
+                     help="Set this variable for every process in the sandbox."),
+        click.option("--workdir", metavar="FOLDER", help="Mount this folder of the host as /workspace."),
         click.option("--overlay", is_flag=True,
-                     help="Work on a copy of that folder: see `leeward diff` and `leeward apply`."),
+                     help="With --workdir: work on a copy, see `leeward diff` and `leeward apply`."),
         click.option("--mount", "mounts", multiple=True, metavar="SOURCE:TARGET[:rw|:overlay]", callback=_mounts,
-                     help="A folder of the host, to be read, written, or copied."),
-        click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration."),
-        click.option("--network", "allow_network", is_flag=True, help="It may reach all public names and addresses."),
+                     help="Mount a folder of the host: read-only, with rw writable, with overlay as a copy."),
+        click.option("--egress", metavar="NAME",
+                     help="The policy of the daemon's configuration that says what the sandbox may reach."),
+        click.option("--network", "allow_network", is_flag=True,
+                     help="The sandbox may reach all public names and addresses."),
         click.option("--environment", metavar="NAME", help="Another interpreter and its packages."),
         click.option("--package", "packages", metavar="REQUIREMENT", multiple=True,
-                     help="Packages of pip's, such as 'pandas==2.2', in place of an environment."),
+                     help="Install this package, such as 'pandas==2.2'; instead of --environment."),
         click.option("--show-secrets", is_flag=True, help="With --profile shell: hide nothing."),
-        click.option("--profile", metavar="NAME", help="What kind of sandbox: see `leeward profiles`."),
+        click.option("--profile", metavar="NAME", help="The kind of sandbox: see `leeward profiles`."),
     ):
         command = option(command)
     return command
@@ -115,11 +118,11 @@ def sandbox() -> None:
               help="For programs: read the options from standard input, as one JSON object, and print one.")
 def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
     """
-    Open a sandbox, and print its id. It stays until it is killed, or was idle for too long.
+    Open a sandbox, and print its id. The sandbox stays until it is killed, or was idle for too long.
     """
     if by_json:
         if _given(options):
-            raise click.UsageError("with --json all options but --socket come on standard input")
+            raise click.UsageError("with --json all options except --socket are read from standard input")
         from leeward_cli.opening import open_by_json
 
         return open_by_json(socket)
@@ -192,7 +195,7 @@ def kill(socket: str | None, names: tuple[str, ...]) -> int:
     """
     End sandboxes, with everything in them.
 
-    The exit status is 1 if one of them was over already.
+    The exit status is 1 if one of them had ended already.
     """
     status = 0
     for name in names:
@@ -235,11 +238,11 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="ID [-- COMMAND...]", shell_complete=_known)
 def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...]) -> int:
     """
-    Run COMMAND, or a shell, in the sandbox that ID names: `leeward shell` that never opens one.
+    Run COMMAND, or a shell, in the sandbox that ID names. Same as `leeward shell ID`, but it never opens a sandbox.
     """
     name, argv = split_words(words, sys.argv)
     if name is None:
-        raise click.UsageError("which sandbox? leeward sandbox list shows them")
+        raise click.UsageError("ID is missing; `leeward sandbox list` shows the ids")
     return in_sandbox(name, socket, {}, argv, cwd, terminal, raw)
 
 
@@ -253,7 +256,7 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
     A Python prompt in a sandbox: in the one that ID names, or in one of its own.
 
     Variables stay from one statement to the next, and the value of an expression is shown. Ctrl-C interrupts what runs;
-    a second one ends the Python, and its variables are lost. Where standard input is no terminal, all of it is run.
+    a second one ends the Python, and its variables are lost. If standard input isn't a terminal, all of it is run.
     """
     from leeward_cli.prompt import main
 
@@ -275,7 +278,7 @@ def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], a
     from leeward_cli import terminal as ours
 
     if terminal and not ours.is_ours():
-        raise click.UsageError("--terminal: standard input and output are no terminal here")
+        raise click.UsageError("--terminal: standard input and output are not a terminal")
     box = Sandbox.attach(name, socket=socket) if name is not None else _opened(socket, given)
     try:
         if ours.is_ours() if terminal is None else terminal:
@@ -300,7 +303,7 @@ def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, 
     command = list(line[line.index("--") + 1:]) if "--" in line else []
     before = list(words[:len(words) - len(command)])
     if len(before) > 1:
-        raise click.UsageError(f"a command stands behind --: leeward shell {before[0]} -- {' '.join(before[1:])}")
+        raise click.UsageError(f"a command must follow --: leeward shell {before[0]} -- {' '.join(before[1:])}")
     return (before[0] if before else None), command
 
 
@@ -318,7 +321,7 @@ _BYTES = ("memory_limit", "memory_peak", "memory")
 
 def _readable(what: str, value: object) -> str:
     """
-    A field of `info` with its unit.
+    The value of a field of `info`, with its unit.
     """
     if isinstance(value, float) and what in _SECONDS:
         return f"{value:.3f} s" if value < 1 else f"{value:.0f} s"

@@ -1,5 +1,5 @@
 """
-`leeward-shell-prefix LINE`: a shell's line of an agent that runs outside, in a sandbox; and that agent's hook.
+`leeward-shell-prefix LINE`: runs a shell line in a sandbox, for an agent outside of one; and that agent's hook.
 
 Runs in:   the CLI, once for each line. `main` is a program of its own, since agents take the path of one.
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Bytes of standard input that are passed on at once.
 _READ = 1 << 16
-#: What a shell says of a command that can't be run.
+#: The exit status of a command that can't be run, as in a shell.
 FAILED = 126
 #: In the metadata of the sandbox, and before the key in the title of a line's process.
 _AGENT, _LINE = "agent-outside", "line of "
@@ -52,7 +52,7 @@ def main() -> int:
     The program `leeward-shell-prefix`.
     """
     if len(sys.argv) != 2:
-        complain("leeward-shell-prefix LINE; `leeward shell-prefix` says what it is for")
+        complain("usage: leeward-shell-prefix LINE; `leeward shell-prefix` explains it")
         return 2
     return run_line(sys.argv[1])
 
@@ -116,12 +116,12 @@ def project_of(pid: int) -> str:
     The folder in which the agent was started.
 
     Raises:
-        BadRequest: it can't be told.
+        BadRequest: it can't be found out.
     """
     try:
         return os.path.realpath(os.readlink(f"/proc/{pid}/cwd"))
     except OSError as error:
-        raise BadRequest(f"where the agent was started can't be told: {error}") from None
+        raise BadRequest(f"the folder in which the agent was started can't be found out: {error}") from None
 
 
 def _stat(pid: int) -> str:

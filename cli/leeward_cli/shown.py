@@ -1,5 +1,5 @@
 """
-A stream of a job, passed on as it comes: escaped where a terminal would act on it.
+Passes a stream of a job on as it comes, with control characters escaped on a terminal.
 
 Runs in:   the CLI.
 Trust:     none in what is passed on.
@@ -15,8 +15,8 @@ from leeward_cli.job import escape, write
 class EscapedStream:
     """
     Args:
-        fd: where it goes.
-        raw: as it is, on a terminal as well.
+        fd: the descriptor that it is written to.
+        raw: don't escape control characters on a terminal.
     """
 
     def __init__(self, fd: int, raw: bool) -> None:
@@ -37,7 +37,7 @@ class EscapedStream:
 
     def close(self) -> None:
         """
-        No rest comes.
+        The stream has ended: write the bytes that were held back.
         """
         rest, self._cut = self._cut, b""
         write(self._fd, escape(rest))
@@ -45,7 +45,7 @@ class EscapedStream:
 
 def cut(data: bytes) -> int:
     """
-    How many bytes at the end of *data* may be the beginning of a character in UTF-8.
+    How many bytes at the end of *data* may be an incomplete UTF-8 character.
     """
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]

@@ -37,10 +37,10 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 class Line(Link):
     """
-    One connection, never made again, that tells whose process answers.
+    One connection, which is never remade, that knows the process of the daemon that answers.
 
     Attributes:
-        pid: its number, as this process sees it; 0 while that isn't known.
+        pid: the daemon's pid, as this process sees it; 0 while it isn't known.
     """
 
     def __init__(self, path: str) -> None:
@@ -79,9 +79,9 @@ def stop(socket: str, now: bool = False) -> int:
         now: end its running jobs at once.
 
     Raises:
-        DaemonAway: nobody answers there.
+        DaemonAway: no daemon answers there.
         NoAnswer: it has not ended within STOP_S; the text says which process that is.
-        Refused: it isn't ours to end, or is older than --now.
+        Refused: it belongs to another user, or is older than --now.
     """
     until = time.monotonic() + STOP_S
     line = Line(socket)

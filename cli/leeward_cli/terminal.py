@@ -38,9 +38,9 @@ _ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
 #: Seconds without a byte after which nothing more is expected from the terminal: before its answer to our question,
 #: and after it. And the most seconds for all of it.
 _SILENT_S, _QUIET_S, _FORGET_S = 1.0, 0.05, 3.0
-#: Ends that a person or the system asks of us.
+#: Signals by which a person or the system asks this process to end.
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: What a program that was killed can't put back itself: colours, the cursor, the mouse's and the paste's reports.
+#: Resets what a killed program may have left: colours, the cursor, reports of mouse and paste.
 _PLAIN = b"\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
 
 #: The shell that a person gets: with history and completion where there is one.
@@ -49,7 +49,7 @@ SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else e
 
 def is_ours() -> bool:
     """
-    Are we on a terminal, in and out?
+    Are standard input and output terminals?
     """
     return os.isatty(0) and os.isatty(1)
 

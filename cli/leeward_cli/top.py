@@ -1,8 +1,8 @@
 """
-`leeward top`: who has what, once or again and again.
+`leeward top`: workers, jobs and sandboxes, shown once or updated.
 
 Runs in:   the CLI.
-Trust:     none in what sandboxes are called: it is shown escaped.
+Trust:     none in the metadata of sandboxes: it is shown escaped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def look(path: str) -> dict[str, Any]:
 
 def table(now: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
     """
-    Lines for people. CPU is the share of one processor since *before*.
+    The lines to show. CPU is the share of one processor since *before*.
     """
     status = now["status"]
     lines = [f"{what:8} {', '.join(f'{count} {kind}' for kind, count in status.get(what, {}).items())}"
@@ -91,7 +91,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 def follow(path: str, seconds: float, as_json: bool) -> int:
     """
-    Show it every so many *seconds*, until Ctrl-C or q; the terminal is as before then.
+    Show it every *seconds*, until Ctrl-C or q, and restore the terminal then.
     """
     if as_json or not os.isatty(1):
         while True:
@@ -134,7 +134,7 @@ def _draw(lines: list[str]) -> None:
 
 def _pressed(keys: bool, seconds: float) -> bool:
     """
-    Wait; was it ended meanwhile?
+    Wait for the next update. Returns whether the user has ended the command.
     """
     until = time.monotonic() + seconds
     while keys and (left := until - time.monotonic()) > 0:

@@ -20,7 +20,7 @@ from leeward._native.mounts import MountAttr
 
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-#: On the scratch file system, whose root no process of the sandbox sees: the home, a file that nobody may read, a
+#: Names on the scratch file system, whose root no process of the sandbox sees: the home, a file that nobody may read, a
 #: folder with nothing in it.
 _HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
 
@@ -116,7 +116,7 @@ def hide_all(scratch: int, paths: Iterable[str]) -> int:
 
 def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> None:
     """
-    Mount what the scratch file system has by *name*.
+    Mount the file or folder *name* of the scratch file system.
     """
     fd = os.open(name, _LOOK, dir_fd=scratch)
     try:
@@ -135,7 +135,7 @@ def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> No
 
 def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:
     """
-    The folders above *paths*, each in one of *targets* and none of them, the outer ones first.
+    The folders above *paths* that are inside one of *targets*, the outer ones first.
     """
     found, targets = set(), tuple(targets)
     for path in paths:
@@ -149,7 +149,7 @@ def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
     """
-    *path*, without following a link on the way: what a project holds may lead anywhere in the sandbox.
+    Open *path* without following a link on the way: a project's links may lead anywhere in the sandbox.
     """
     fd = os.open("/", _LOOK | os.O_DIRECTORY)
     try:

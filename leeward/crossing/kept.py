@@ -7,7 +7,7 @@ Trust:     none in the content of the upper folder. No link is followed, only re
            sandbox can reach them.
 Source:    the kernel's overlayfs document: a layer isn't changed below a mounted overlay
 
-Whiteouts, marks of opaque folders and all other user attributes, holes and hard links are what they were.
+Whiteouts, marks of opaque folders and all other user attributes, holes and hard links are preserved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lost(Exception):
 
 class _Room:
     """
-    The bytes that may still be written.
+    The number of bytes that may still be written.
     """
 
     def __init__(self, scratch: int, most: int) -> None:
@@ -78,7 +78,7 @@ def keep(scratch: int, number: int, name: str, most: int) -> None:
         most: bytes that the scratch file system may then hold.
 
     Raises:
-        LeewardError, OSError: it doesn't fit, or what is there can't be copied. Nothing is changed.
+        LeewardError, OSError: the copy doesn't fit, or something can't be copied. Nothing is changed.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(_KEPT.format(number), 0o700, dir_fd=scratch)
@@ -92,7 +92,7 @@ def keep(scratch: int, number: int, name: str, most: int) -> None:
 
 def _copied(scratch: int, source: int, number: int, most: int) -> str:
     """
-    The name of a whole copy of *source*.
+    Copy *source* completely. Returns the copy's name.
     """
     following = _NEXT.format(number)
     _empty(scratch, number, following)
@@ -110,7 +110,7 @@ def _copied(scratch: int, source: int, number: int, most: int) -> str:
 
 def copy(source: int, into: int, room: _Room) -> None:
     """
-    Copy all that is in the folder *source*, and what it is itself, to the empty folder *into*.
+    Copy everything in the folder *source*, and its own attributes, to the empty folder *into*.
     """
     todo, folders, linked = [b"."], [], dict[int, bytes]()
     while todo:
@@ -120,7 +120,7 @@ def copy(source: int, into: int, room: _Room) -> None:
         except FileNotFoundError:
             if b"." == path:
                 raise
-            continue  # it went meanwhile
+            continue  # it was removed meanwhile
         with _opened(fd):
             if b"." != path:
                 os.mkdir(path, 0o700, dir_fd=into)
@@ -171,7 +171,7 @@ def _copy_content(fd: int, out: int, room: _Room) -> None:
             at = os.lseek(fd, at, os.SEEK_DATA)
         except OSError as error:
             if errno.ENXIO == error.errno:
-                break  # there is but a hole
+                break  # the rest of the file is a hole
             raise
         data = os.pread(fd, min(_CHUNK, os.lseek(fd, at, os.SEEK_HOLE) - at, size - at), at)
         if not data:
@@ -199,7 +199,7 @@ def _dress(fd: int, about: os.stat_result, attributes: Sequence[tuple[str, bytes
 
 def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
     """
-    Move *path* to where `_empty` removes it.
+    Move *path* to the folder that `_empty` empties.
     """
     trash = _TRASH.format(number)
     with contextlib.suppress(FileExistsError):
@@ -210,7 +210,7 @@ def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
 
 def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
     """
-    Remove *paths* and what was thrown away, however deep it is: a folder in a folder is moved up first.
+    Remove *paths* and what `_throw_away` has moved, nested to any depth: an inner folder is moved up first.
     """
     for path in paths:
         _throw_away(scratch, number, path)
@@ -236,7 +236,7 @@ def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
                 os.rmdir(name, dir_fd=trash)
 
 
-# --- the way back -------------------------------------------------------------------
+# --- restoring ----------------------------------------------------------------------
 
 
 def restore(scratch: int, number: int, target: str, name: str, most: int) -> None:
@@ -244,8 +244,8 @@ def restore(scratch: int, number: int, target: str, name: str, most: int) -> Non
     Mount the overlay at *target* with a copy of the state *name* as its upper folder.
 
     Raises:
-        LeewardError, OSError: it can't be; the overlay is what it was.
-        Lost: there is none any more.
+        LeewardError, OSError: it failed, and the overlay is unchanged.
+        Lost: it failed, and the overlay isn't mounted any more.
     """
     with _opened(os.open(f"{_KEPT.format(number)}/{name}", _FOLDER, dir_fd=scratch)) as source:
         following = _copied(scratch, source, number, most)
@@ -264,7 +264,7 @@ def restore(scratch: int, number: int, target: str, name: str, most: int) -> Non
 
 def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> None:
     """
-    Remove *paths*, with all in them, from the upper folder; all that is in it where there are none. Raises as
+    Remove *paths*, with everything in them, from the upper folder; without *paths* remove everything in it. Raises as
     `restore`.
     """
     with _opened(layers.upper(scratch, number)) as upper:

@@ -21,7 +21,7 @@ from leeward.errors import KernelRefusal, Unsupported
 UPPER, _WORK = "upper.{}", "work.{}"
 #: UMOUNT_NOFOLLOW of umount2(2).
 _NOFOLLOW = 8
-#: Seconds for which processes that were killed may still be in it.
+#: Seconds for which killed processes may still use an overlay.
 _BUSY_S = 1.0
 
 
@@ -77,7 +77,7 @@ def upper(scratch: int, number: int) -> int:
 
 def cover(scratch: int, lower: int, number: int, target: str) -> None:
     """
-    Mount the overlay of the layers that are there on *target*.
+    Mount an overlay of the existing layers on *target*.
     """
     found, here = upper(scratch, number), "/proc/self/fd"
     try:

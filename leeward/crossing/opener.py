@@ -78,7 +78,7 @@ def main(control: int) -> None:
             return
         order = msgpack.unpackb(data)
         if "map" == order["order"]:
-            # An operation on mounts only, which doesn't reach a client's file system.
+            # This only changes mounts, and never waits for a client's file system.
             _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
         else:
             _hand_over(child or _child(channel, root), data, fds, partial(_child, channel, root))
@@ -142,7 +142,7 @@ def _serve(channel: socket.socket, root: bool) -> NoReturn:
         order: Mapping[str, Any] = msgpack.unpackb(data)
         signal.alarm(DEADLINE_S)
         _answer(fds[0], lambda: _clone(fds[1], [Folder(**row) for row in order["folders"]], order["own"], root))
-    except BaseException as error:  # the last frame of this process: the end of the socket tells
+    except BaseException as error:  # the last frame of this process; the daemon sees the end of the socket
         os.write(2, f"leeward opener: {type(error).__name__}: {error}\n".encode(errors="replace"))
     finally:
         os._exit(0)
@@ -174,7 +174,7 @@ def _clone(dock: int, wanted: list[Folder], own: list[str],
     descriptors themselves are closed by then, so that the owner may unmount the file systems after the answer.
 
     Raises:
-        BadRequest: the client has sent something else.
+        BadRequest: the client has sent other descriptors.
     """
     with contextlib.ExitStack() as held, contextlib.ExitStack() as made:
         given = _given(dock, len(wanted))
@@ -209,12 +209,12 @@ def _tree(at: int, folder: Folder, what: str) -> int:
     try:
         tree = native.copy(at)
     except LeewardError as error:
-        raise BadRequest(f"{what}: {folder.path!r:.80} can't be had from where the daemon is: {error}") from None
+        raise BadRequest(f"{what}: {folder.path!r:.80} can't be mounted in the sandbox: {error}") from None
     try:
         always = MountAttr.NOSUID | MountAttr.NODEV
         native.set_attributes(tree, always if folder.writable else always | MountAttr.RDONLY)
         if folder.writable and os.fstatvfs(tree).f_flag & os.ST_RDONLY:
-            raise BadRequest(f"{what}: {folder.path!r:.80} is read-only where the daemon is")
+            raise BadRequest(f"{what}: {folder.path!r:.80} is read-only for the daemon")
     except BaseException:
         os.close(tree)
         raise
@@ -223,7 +223,7 @@ def _tree(at: int, folder: Folder, what: str) -> int:
 
 def _given(dock: int, count: int) -> list[int]:
     """
-    What the client has sent. Closes *dock*.
+    The descriptors that the client has sent. Closes *dock*.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=dock) as sock:
         sock.setblocking(False)
@@ -239,7 +239,7 @@ def _given(dock: int, count: int) -> list[int]:
 
 def _found(folder: Folder, about: os.stat_result, what: str) -> int:
     """
-    The folder in this namespace: a mount of another one can't be cloned.
+    Open the folder in this mount namespace: a mount of another namespace can't be cloned.
     """
     try:
         at = os.open(folder.path, _LOOK)
@@ -248,7 +248,7 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
     found = os.fstat(at)
     if (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino):
         os.close(at)
-        raise BadRequest(f"{what}: {folder.path!r:.80} is something else than the descriptor that came with it")
+        raise BadRequest(f"{what}: {folder.path!r:.80} isn't what the client's descriptor refers to")
     return at
 
 
@@ -259,7 +259,7 @@ def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
     """
     path = os.readlink(f"/proc/self/fd/{at}")
     if path != folder.path:
-        raise BadRequest(f"{what}: {folder.path!r:.80} is {path!r:.80} by now")
+        raise BadRequest(f"{what}: {folder.path!r:.80} has become {path!r:.80}")
     if not folders.shown(path):
         raise BadRequest(f"{what}: no sandbox is shown {path!r:.80} of the host")
     for place in own:
@@ -283,7 +283,7 @@ def _check_mounts(at: int, path: str, what: str) -> None:
             if int(fields[0]) == number and kind in folders.KERNELS:
                 raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {kind}")
             if point != path and folders.within(point, path):
-                raise BadRequest(f"{what}: {point!r:.80} below is a mount; give that one, or the folder without it")
+                raise BadRequest(f"{what}: {point!r:.80} below it is a mount; mount that folder, or unmount it first")
 
 
 # --- owners -----------------------------------------------------------------------

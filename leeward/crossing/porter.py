@@ -65,7 +65,7 @@ def carried(plan: WorkerPlan) -> Carried:
 
 def way(plan: WorkerPlan) -> Way:
     """
-    Its only lock: it has no descriptors except its own.
+    The steps of a porter: its only lock closes all descriptors except its own.
     """
     job, reply, out, err, channel = birth.ENDS
     rules = [_RULES] if plan.landlock.abi else []
@@ -78,7 +78,7 @@ def main(carried: Carried, born: Born) -> NoReturn:
     Carry out the order. Never returns.
     """
     if born.join_error or born.affinity_error or born.done < carried.steps:
-        os._exit(1)  # it has other descriptors than its own; the end of its channel tells
+        os._exit(1)  # its descriptors aren't as they should be; the daemon sees the end of the channel
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=CHANNEL)
     os.chdir("/")
     try:
@@ -90,7 +90,7 @@ def main(carried: Carried, born: Born) -> NoReturn:
         except (LeewardError, OSError) as error:
             answer, given = {"error": str(error), "errno": getattr(error, "errno", 0) or 0}, []
         socket.send_fds(channel, [msgpack.packb(answer)], given)
-    except BaseException as error:  # the last frame of this process: the end of the channel tells
+    except BaseException as error:  # the last frame of this process; the daemon sees the end of the channel
         os.write(2, f"leeward porter: {type(error).__name__}: {error}\n".encode(errors="replace"))
     finally:
         os._exit(0)
@@ -211,7 +211,7 @@ def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
 
 def _bare(held: int = _READ_SEARCH) -> None:
     """
-    Keep no capability but *held*: what lies in the upper folder is the sandbox's work.
+    Keep no capability but *held*, because the content of the upper folder is the sandbox's.
     """
     header = Block(struct.pack("Ii", 0x20080522, 0))  # _LINUX_CAPABILITY_VERSION_3, this thread
     data = Block(struct.pack("IIIIII", held, held, 0, 0, 0, 0))
@@ -228,7 +228,7 @@ def _read(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
     return {"bytes": walk.piece(layers.upper(fds[0], order["number"]), order["path"], order["offset"], fds[1])}
 
 
-# --- what it was, and is again ------------------------------------------------------
+# --- copies, restoring, discarding --------------------------------------------------
 
 
 def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _discard(carried: Carried, order: dict[str, Any], fds: list[int], given: lis
 
 def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
     """
-    A new overlay has a root that the ruleset doesn't know.
+    Mount the overlay again, and allow its new root in the ruleset, which doesn't have it.
     """
     try:
         _allow(order["target"], int(landlock.SCRATCH) & carried.handled)

@@ -49,7 +49,7 @@ def written() -> tuple[Range, ...]:
     read, write = os.pipe()
     pid, pidfd = twin()
     if 0 == pid:
-        with contextlib.suppress(BaseException):  # nothing of it is needed, and nothing may come back from here
+        with contextlib.suppress(BaseException):  # its result isn't needed, and no exception may leave the clone
             files.WORKSPACE = "/"  # there is none yet
             inside.rehearse(Pipes)
             ranges = array.array("Q", (number for each in _own() for number in each))
@@ -98,7 +98,7 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
 
 def _ends(stack: contextlib.ExitStack) -> list[int]:
     """
-    What such a job begins with: its frame, and where its output, its reply and its word that it is ready go.
+    The descriptors that such a job begins with: its frame, its output, its reply, and the channel for its Ready.
     """
     made = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *os.pipe(), *os.pipe(), *os.pipe(), *os.pipe()]
     above = [_above(stack, fd) for fd in made]
@@ -138,7 +138,7 @@ def _own() -> Iterable[Range]:
 
 def _is_own(entry: int) -> bool:
     """
-    Of the page map: nobody else maps this anonymous page.
+    Does this entry of the page map say that no other process maps the anonymous page?
     """
     return bool(entry & _PRESENT and entry & _EXCLUSIVE and not entry & _FILE)
 

@@ -25,7 +25,7 @@ _CACHES = "/tmp/.cache"
 #: The interpreter itself ignores these; subprocess gives them back to what it starts.
 _LEFT = {signal.SIGPIPE, signal.SIGXFSZ}
 
-#: `room_for_names` tries so many; the table of a bare interpreter has room for 20,000.
+#: Names that `room_for_names` adds at most; the table of a bare interpreter has room for 20,000.
 _MOST_NAMES = 1 << 18
 #: A table of that size takes a hundred pages and more; a name of its own, one.
 _MOVED_PAGES = 32
@@ -52,7 +52,7 @@ def interpreter(plan: ZygotePlan) -> None:
         site.sethelper()
         for name in ("exit", "quit", "help"):
             assert hasattr(builtins, name)
-    # A job that is ended in the middle has lost what stands in this buffer: a line at a time, as on a terminal.
+    # Line-buffered, as on a terminal: what is in this buffer is lost if a job is killed.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper: the interpreter made it
     sys.argv[:] = [""]
     os.environ.clear()
@@ -62,8 +62,8 @@ def interpreter(plan: ZygotePlan) -> None:
 @contextlib.contextmanager
 def own_caches() -> Iterator[None]:
     """
-    In this context programs and libraries that want to write a cache do so in the zygote's own /tmp: there is no home.
-    A path that a library keeps is good in a job as well.
+    In this context programs and libraries write their caches in the zygote's own /tmp, since it has no home.
+    A path that a library keeps is valid in a job as well.
     """
     os.environ["XDG_CACHE_HOME"] = _CACHES
     try:

@@ -1,5 +1,5 @@
 """
-Which memory of the zygote becomes a file's, so that clones don't copy its page tables.
+Chooses the zygote's memory that becomes mappings of a memory file, so that clones don't copy its page tables.
 
 Runs in:   the zygote, when it has imported everything.
 Source:    proc_pid_maps(5); pagemap(5): Documentation/admin-guide/mm/pagemap.rst
@@ -27,12 +27,12 @@ _PAGE = resource.getpagesize()
 _PRESENT, _SWAPPED, _FILE = 1 << 63, 1 << 62, 1 << 61
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
 
-#: So many pages that were never touched, between two that were, are taken as well: another mapping costs more.
+#: A gap of at most so many untouched pages is taken as well: another mapping would cost more.
 _HOLE = 64
-#: So many pages of a library's constants are taken for what lies behind them: one mapping in place of two.
+#: At most so many pages of a library's constants are taken with the data behind them: one mapping in place of two.
 _CONSTANTS = 32
 
-#: Bytes of a snapshot. It takes some 3 ms to copy 10 MiB, and for that time there is twice the memory.
+#: Bytes of a snapshot, at most. Copying 10 MiB takes some 3 ms, and needs twice the memory for that time.
 _MOST = 256 << 20
 
 #: What the daemon's status has of it: TAKEN, OFF, or NONE and the reason.
@@ -129,10 +129,10 @@ def _within(mapping: Mapping, arenas: tuple[int, int]) -> bool:
 
 def parts(mapping: Mapping, before: Mapping | None, own: Sequence[int]) -> list[Part]:
     """
-    What of *mapping* is taken, whose pages *own* this process has written.
+    The parts of *mapping* to take. *own*: the addresses of its pages that this process has written.
 
     Args:
-        before: where it holds constants of the same library, they are taken as well.
+        before: the mapping before it; constants of the same library there are taken as well.
     """
     if not own:
         return []

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from leeward._native import threads
 
-#: How long a thread has to come to rest, and to be gone, seconds. It scans a folder or so when it starts.
+#: Seconds that a thread may take to come to rest, and to end. Some threads scan a folder when they start.
 PATIENCE_S = 2.0
 _TICK_S = 0.001
 #: It waits for work, and not just for a lock, if it was in futex(2) for so long, seconds, without
@@ -44,7 +44,7 @@ def leave_one(idle: Collection[str]) -> list[str]:
         The names of those that are left, without the caller's: any that isn't named, or doesn't come to rest.
     """
     asked: set[int] = set()
-    resting: dict[int, tuple[float, str]] = {}  # since when, and how many turns it has had
+    resting: dict[int, tuple[float, str]] = {}  # since when, and how often it was scheduled by then
     until = time.monotonic() + PATIENCE_S
     while True:
         here = others()
@@ -68,7 +68,7 @@ def leave_one(idle: Collection[str]) -> list[str]:
 
 def _turns_until_it_waits(tid: int) -> str:
     """
-    How often it has had a processor, if it is in futex(2); "" if it isn't.
+    How often thread *tid* was scheduled, if it is in futex(2); "" if it isn't.
     """
     try:
         with open(f"/proc/self/task/{tid}/syscall") as call, open(f"/proc/self/task/{tid}/status") as status:

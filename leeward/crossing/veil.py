@@ -1,5 +1,5 @@
 """
-The veil: what the view of the host doesn't show, which is secrets, by their names.
+The veil hides secrets of the host's view, by their names.
 
 Runs in:   the porter, before any process of a client is in the sandbox.
 Leaves:    mounts that no process of the sandbox can remove.
@@ -51,7 +51,7 @@ def _hide(folder: str, names: list[list[str]]) -> bool:
     try:
         entries = os.listdir(folder)
     except PermissionError:
-        entries = None  # what has a name there might be read still
+        entries = None  # the folder can't be listed, but files in it may be readable
     if entries is not None and len(entries) > MOST:
         if any(fnmatchcase(entry, name[0]) for entry in entries for name in names):
             raise LeewardError(f"{folder!r:.200} has secrets, and more than {MOST} entries beside")
@@ -71,7 +71,7 @@ def _hide(folder: str, names: list[list[str]]) -> bool:
 
 def _fill(source: str, entries: list[str], target: str, names: list[list[str]]) -> None:
     """
-    Show what is in the folder *source* in *target* as well, but for *names*.
+    Mount the entries of the folder *source* in *target*, except *names*.
     """
     for entry in entries:
         inner = [name[1:] for name in names if fnmatchcase(entry, name[0])]

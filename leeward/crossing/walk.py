@@ -37,7 +37,7 @@ def rows(upper: int, into: int) -> int:
     mode, size, allocated bytes, mtime in ns, SHA-256 or None, a link's text, and whether a folder hides what is below.
 
     Returns:
-        How many.
+        The number of rows.
     """
     count = size = 0
     todo = [b""]
@@ -47,7 +47,7 @@ def rows(upper: int, into: int) -> int:
             try:
                 fd = open_beneath(upper, folder or b".", _FOLDER)
             except OSError:
-                continue  # it was there a moment ago
+                continue  # it was removed meanwhile
             try:
                 for name in sorted(map(os.fsencode, os.listdir(fd))):
                     path = folder + b"/" + name if folder else name
@@ -82,7 +82,7 @@ def _row(upper: int, folder: int, name: bytes, path: bytes) -> list[Any] | None:
         elif stat.S_ISCHR(mode) and 0 == about.st_rdev:
             kind = "gone"
     except OSError:
-        return None  # it went meanwhile
+        return None  # it was removed meanwhile
     return [path, kind, stat.S_IMODE(mode), about.st_size, about.st_blocks * 512, about.st_mtime_ns, digest, text,
             hides]
 
@@ -99,13 +99,13 @@ def _hides(upper: int, path: bytes) -> bool:
 
 def regular(upper: int, path: bytes) -> int:
     """
-    A regular file, to be read; what else is there is looked at without being opened.
+    Open a regular file for reading. Its type is checked before it is opened.
     """
     look = open_beneath(upper, path, os.O_PATH | os.O_NOFOLLOW)
     try:
         about = os.fstat(look)
         if not stat.S_ISREG(about.st_mode):
-            raise LeewardError(f"{os.fsdecode(path)!r:.80} is no file any more")
+            raise LeewardError(f"{os.fsdecode(path)!r:.80} isn't a file any more")
     finally:
         os.close(look)
     fd = open_beneath(upper, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -120,7 +120,7 @@ def _digest(upper: int, path: bytes) -> bytes:
     found = hashlib.sha256()
     fd = regular(upper, path)
     try:
-        left = LARGE + 1  # one that grows doesn't keep us
+        left = LARGE + 1  # bounded, because a file may grow while it is read
         while left > 0 and (data := os.read(fd, min(_CHUNK, left))):
             found.update(data)
             left -= len(data)
@@ -131,7 +131,7 @@ def _digest(upper: int, path: bytes) -> bytes:
 
 def piece(upper: int, path: bytes, offset: int, into: int) -> int:
     """
-    Write PIECE bytes at most of the file *path*, from *offset* on, to the file *into*; how many there were.
+    Write at most PIECE bytes of the file *path*, from *offset* on, to the file *into*. Returns how many were written.
     """
     fd = regular(upper, path)
     try:

@@ -119,7 +119,7 @@ def preload(name: str, idle: Sequence[str]) -> None:
     except (Exception, SystemExit) as error:
         raise ImportError(f"preload: module {name}: {type(error).__name__}: {error}{_hint(error)}") from error
     finally:
-        # What stands in these buffers would be in every job's.
+        # Otherwise every job would inherit the content of these buffers.
         sys.stdout.flush()
         sys.stderr.flush()
     left = threads.leave_one(idle)
@@ -207,7 +207,7 @@ class KeeperSpawner:
             for fd in (*self._keepers, end, *attach):
                 os.close(fd)
             keeper.main(keep, self._ways)
-        except BaseException as error:  # the last frame of this process: say it and leave
+        except BaseException as error:  # the last frame of this process: report the error and exit
             os.write(2, f"leeward keeper {message.slot}: {type(error).__name__}: {error}\n".encode(errors="replace"))
         finally:
             os._exit(1)

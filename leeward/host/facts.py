@@ -65,7 +65,7 @@ class Runtime(enum.StrEnum):
     DOCKER = "docker"
     PODMAN = "podman"
     KUBERNETES = "kubernetes"
-    OCI = "an OCI runtime"  # runc, crun and their like, by whatever hand
+    OCI = "an OCI runtime"  # runc, crun and others, without a known engine
 
 
 class HostKernel(enum.StrEnum):
@@ -88,7 +88,7 @@ class Record:
         pod: the environment has the address of Kubernetes' API, which pods get.
         filtered: a seccomp filter is on this process already.
         files: texts of those of FILES that could be read; of MOUNTS only the lines that matter.
-        refusals: the errno of each failed try, by name: user_namespace, rights (a capability
+        refusals: the errno of each failed attempt, by name: user_namespace, rights (a capability
             in it), namespace.X of NAMESPACES, proc (mounting it in new namespaces),
             landlock, io_uring, memfd (a sealed memory file), snapshot (a memory file as large as a zygote's
             memory, and this process's page map).

@@ -106,9 +106,9 @@ def _modules(facts: Facts) -> Feature:
     elif facts.label and "unconfined" != facts.label:
         parts.append(f"AppArmor's profile of this process is {facts.label}")
     if facts.filtered:
-        parts.append("a seccomp filter is around this process")
+        parts.append("this process is under a seccomp filter")
     return Feature("modules", Support.OK,
-                   "; ".join(parts) or "their list can't be read, and none is known to be around")
+                   "; ".join(parts) or "their list can't be read, and none is known to be active")
 
 
 def _root(facts: Facts) -> Feature:
@@ -197,7 +197,7 @@ def _landlock(facts: Facts) -> Feature:
     if facts.landlock:
         lacks = ", ".join(what for since, what in LANDLOCK_LACKS if facts.landlock < since)
         return Feature("landlock", Support.LIMITED, f"ABI {facts.landlock}",
-                       f"leaves to the other layers alone: {lacks}", cures.kernel(facts, "install Linux 6.12 or newer"))
+                       f"leaves these to the other layers: {lacks}", cures.kernel(facts, "install Linux 6.12 or newer"))
     have, cure = "none", cures.outer_filter(facts) or cures.kernel(facts)
     listed = facts.lsm is None or "landlock" in facts.lsm
     if errno.EOPNOTSUPP == facts.landlock_refusal or (not listed and facts.version >= LEAST_KERNEL):
@@ -207,7 +207,7 @@ def _landlock(facts: Facts) -> Feature:
         have = "built in, but not among the active security modules" + (f" {','.join(facts.lsm)}" if facts.lsm else "")
         cure = cures.boot_parameter(facts, f"lsm={names}")
     return Feature("landlock", Support.MISSING, have,
-                   "does not start without --allow-degraded landlock; the mount layer alone hides files then", cure,
+                   "does not start without --allow-degraded landlock; then only the mount layer hides files", cure,
                    stops=True, layer="landlock")
 
 
@@ -218,7 +218,7 @@ def _notification(facts: Facts) -> Feature:
     if facts.wait_killable:
         return Feature(name, Support.OK, "with WAIT_KILLABLE_RECV")
     return Feature(name, Support.LIMITED, "without WAIT_KILLABLE_RECV",
-                   "a signal may make a refused call be asked again; it is refused again",
+                   "a refused call that a signal interrupts is sent to the supervisor twice, and refused both times",
                    cures.kernel(facts, "install Linux 5.19 or newer"))
 
 
@@ -253,7 +253,7 @@ def _executable(facts: Facts) -> Feature:
         return Feature("memfd.noexec", Support.OK, "vm.memfd_noexec is 2")
     have = "none: Linux 6.3 brought vm.memfd_noexec" if policy is None else f"vm.memfd_noexec is {policy}"
     if "1" == policy:
-        have += ", which who asks by MFD_EXEC passes by"
+        have += ", and a program can avoid it by MFD_EXEC"
     return Feature("memfd.noexec", Support.LIMITED, have,
                    "a job can run a program out of a memory file, under the locks that it is under itself",
                    cures.kernel(facts, "install Linux 6.3 or newer") if policy is None else
@@ -283,7 +283,7 @@ def _snapshot(facts: Facts) -> Feature:
 
 def _tools(facts: Facts) -> Feature:
     """
-    Nothing that leeward needs, but what a `WorkdirSandbox` offers.
+    The tools of a `WorkdirSandbox`; leeward itself needs none of them.
     """
     missing = facts.tools_missing
     if not missing:
@@ -297,4 +297,4 @@ def _module(facts: Facts) -> str:
 
 
 def _filter(facts: Facts) -> str:
-    return "the seccomp filter of " + (f"{facts.engine}" if facts.engine else "whatever started this process")
+    return "the seccomp filter of " + (f"{facts.engine}" if facts.engine else "the program that started this process")

@@ -1,5 +1,5 @@
 """
-What is in files: read in pieces, written in pieces and then put in place at once, appended to, edited.
+The content of files: reads and writes it in pieces, appends to it, and edits it.
 
 Runs in:   as file_calls.py says. Paths are bytes; a relative one begins where jobs begin.
 
@@ -38,7 +38,7 @@ def failed(number: int, why: str = "") -> OSError:
 def regular(there: os.stat_result) -> None:
     """
     Raises:
-        OSError: it is something else.
+        OSError: it isn't a regular file.
     """
     if stat.S_ISDIR(there.st_mode):
         raise failed(errno.EISDIR)
@@ -144,7 +144,7 @@ class FileWriting:
 
     Args:
         new: there must be nothing in its place.
-        mode: -1 is that of the file before it, or the usual one.
+        mode: -1 keeps the mode of the file that is replaced; a new file gets the default.
         time: -1 is now.
     """
 

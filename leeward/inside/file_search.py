@@ -1,5 +1,5 @@
 """
-Names that match a pattern, and lines that match one.
+Finds names that match a pattern, and lines that match a regular expression.
 
 Runs in:   as file_calls.py says. Patterns come from the client: one may take for ever, and the call's time limit then
            ends it.
@@ -117,7 +117,7 @@ def _entries(path: bytes) -> Iterator[os.DirEntry[bytes]]:
 
 def lines(call: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Lines in which the pattern is: path, number and text; and whether there are more.
+    Lines that match the pattern: path, number and text; and whether there are more.
     """
     pattern = re.escape(call["pattern"]) if call["literal"] else call["pattern"]
     search = re.compile(pattern, re.IGNORECASE if call["ignore_case"] else 0).search

@@ -1,5 +1,5 @@
 """
-Names: what is in folders, and making, moving, copying and removing.
+Lists folders; makes, moves, copies and removes files and folders.
 
 Runs in:   as file_calls.py says. Paths are bytes.
 
@@ -102,10 +102,10 @@ def walk(path: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
 
 def snapshot(path: bytes) -> dict[str, Any]:
     """
-    All that is below *path*.
+    Rows of everything below *path*.
 
     Raises:
-        OSError: E2BIG for more than an answer holds.
+        OSError: E2BIG if there is more than an answer holds.
     """
     rows: list[Row] = []
     size = 0
@@ -137,7 +137,7 @@ def make(path: bytes, parents: bool, there: bool) -> dict[str, Any]:
 
 def set_attributes(path: bytes, mode: int, time: int) -> dict[str, Any]:
     """
-    Of a file or folder; of no link, FIFO or device.
+    Set mode and modification time of a file or folder, but not of a link, FIFO or device.
     """
     there = os.lstat(path)
     if not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):

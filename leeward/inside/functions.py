@@ -140,7 +140,7 @@ class Function:
 
     def wait(self, /, *args: object, **named: object) -> Any:
         """
-        Call it, and wait for the answer whether there is an event loop or not.
+        Call the function, and wait for the answer, also in an event loop's thread.
         """
         return self._channel.ask(self._place, wire.pack_arguments(args, named)).result()
 
@@ -153,7 +153,7 @@ class FunctionChannel:
     The functions of one job.
 
     Args:
-        names: under which it finds them.
+        names: the functions' names in the job.
     """
 
     def __init__(self, names: list[str], job_fd: int, reply_fd: int) -> None:
@@ -177,7 +177,7 @@ class FunctionChannel:
             RuntimeError: this is another process, or no thread can be had.
         """
         if os.getpid() != self._process:
-            raise RuntimeError("a client's function can be called in the job's own process alone")
+            raise RuntimeError("a client's function can only be called in the job's own process")
         call = _Waiting(place, body)
         if not (self._started or self._over):
             self._start()

@@ -55,7 +55,7 @@ def any_registered() -> bool:
 @point("randomness.hooks")
 def run() -> None:
     """
-    Call them in os.fork's order: those for before a fork from the last to the first, those for after it in order.
+    Call the recorded hooks as os.fork does: those before a fork in reverse order, those after it in order.
 
     Raises:
         Exception: a hook raised it. The process isn't as its libraries expect it then, and must not get a job.

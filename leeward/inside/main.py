@@ -68,7 +68,7 @@ def freshen() -> None:
 
 def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | None:
     """
-    Lay out in the zygote, once, what a job needs that begins in C.
+    Prepare in the zygote, once, what a job needs that begins in C.
 
     Returns:
         What C has to call instead of `freshen`; None if a single call doesn't suffice, so that no job begins in C.

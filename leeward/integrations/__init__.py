@@ -1,5 +1,5 @@
 """
-Live sandboxes as other people's frameworks want them: one file each, which alone imports its framework.
+Adapters that give live sandboxes to other frameworks: one file for each, and only that file imports the framework.
 
 Runs in:   anybody's program.
 """

@@ -28,7 +28,7 @@ from leeward.errors import DaemonAway, SandboxOver
 from leeward.outcome import Outcome
 
 _NOT_EXECUTABLE = 126
-#: What a sample without a configuration may have.
+#: The limits of a sample without a configuration.
 _MEMORY, _PROCESSES, _TIME_S = "1G", 128, 600.0
 
 
@@ -57,7 +57,7 @@ class LeewardConfig(BaseModel):
 class LeewardSandboxEnvironment(SandboxEnvironment):
     """
     Args:
-        box: the sandbox; who made it closes it.
+        box: the sandbox. The caller closes it.
     """
 
     def __init__(self, box: AsyncSandbox) -> None:
@@ -79,7 +79,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     async def sample_cleanup(cls, task_name: str, config: Any, environments: dict[str, SandboxEnvironment],
                              interrupted: bool) -> None:
         """
-        Close them.
+        Close the sandboxes of a sample.
         """
         for environment in environments.values():
             await environment.as_type(cls)._box.close()
@@ -87,7 +87,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
         """
-        As LeewardConfig.
+        *config* as a LeewardConfig.
         """
         return LeewardConfig.model_validate(config)
 
@@ -97,7 +97,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
                    env: dict[str, str] | None = None, user: str | None = None, timeout: int | None = None,
                    timeout_retry: bool = True, concurrency: bool = True) -> ExecResult[str]:
         """
-        As SandboxEnvironment.exec. A command is tried once: nothing between it and the sandbox gets lost.
+        As SandboxEnvironment.exec. A command is never retried, because the connection to the sandbox is reliable.
         """
         await self._check_user(user)
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
@@ -106,7 +106,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
             options["timeout"] = float(timeout)
         result = await self._ask(self._box.run(cmd, **options))
         if result.outcome is Outcome.TIMED_OUT:
-            raise TimeoutError(f"the command ran out of its {timeout} s")
+            raise TimeoutError(f"the command didn't end within {timeout} s")
         if result.outcome is Outcome.OUTPUT_LIMIT or len(result.stdout) > most or len(result.stderr) > most:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, result.stdout_text[:most])
         if _NOT_EXECUTABLE == result.exit_code and not result.stdout and "ermission denied" in result.stderr_text:
@@ -124,7 +124,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
             found = await self._ask(self._box.shell("id -u; id -un"))
             self._users = tuple(found.stdout_text.split())
         if user not in self._users:
-            raise SandboxUserUnsupportedError(f"a sandbox has one user, {self._users[-1]!r}; {user!r} can't be had")
+            raise SandboxUserUnsupportedError(f"a sandbox has only the user {self._users[-1]!r}, not {user!r}")
 
     # --- files ------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
         """
-        How a person gets into it.
+        The command by which a person gets a shell in the sandbox.
         """
         await self._check_user(user)
         return SandboxConnection(type="leeward", command=f"leeward shell {await self._box.id()}")

@@ -31,7 +31,7 @@ _WORDS: tuple[tuple[type[OSError], FileOperationError], ...] = (
 class LeewardSandbox(BaseSandbox):
     """
     Args:
-        box: the sandbox; who made it closes it.
+        box: the sandbox. The caller closes it.
     """
 
     def __init__(self, box: Sandbox) -> None:
@@ -46,7 +46,7 @@ class LeewardSandbox(BaseSandbox):
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """
-        Run a line by the sandbox's shell, its stderr among its stdout.
+        Run a line by the sandbox's shell, with its stderr merged into its stdout.
 
         Args:
             command: the line.
@@ -65,7 +65,7 @@ class LeewardSandbox(BaseSandbox):
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """
-        Write files; folders that lead to them are made. What goes wrong with one is in its response.
+        Write files; missing parent folders are made. An error of one file is in its response.
         """
         return [FileUploadResponse(path=path, error=self._upload(path, data)) for path, data in files]
 
@@ -80,7 +80,7 @@ class LeewardSandbox(BaseSandbox):
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """
-        Read files. What goes wrong with one is in its response.
+        Read files. An error of one file is in its response.
         """
         return [self._download(path) for path in paths]
 

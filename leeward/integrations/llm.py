@@ -21,7 +21,7 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.outcome import Outcome, Result
 
-#: Characters of an answer, at most. A model pays for each.
+#: Characters of an answer, at most. Each takes room in the model's context.
 MOST = 20_000
 #: Lines of a search, and entries of a list, at most.
 MOST_ROWS = 200
@@ -42,13 +42,13 @@ def _shell(command: str) -> str:
 
 def _said(does: Callable[[], str]) -> str:
     """
-    What *does* gives, or what went wrong.
+    The text that *does* returns, or a text about the error.
     """
     try:
         return _cut(does())
     except (DaemonError, OSError, ValueError, TypeError) as error:
         return _cut(f"Error: {type(error).__name__}: {error}")
-    except Exception as error:  # a defect, which is no reason to lose the conversation
+    except Exception as error:  # a defect of leeward must not end the conversation
         return _cut(f"Error in leeward: {type(error).__name__}: {error}")
 
 
@@ -61,7 +61,7 @@ def _cut(text: str) -> str:
 
 def _text(result: Result) -> str:
     """
-    Output, errors and the end, as a model is to read them.
+    Output, errors and exit code as one text for the model.
     """
     parts = [result.stdout_text.rstrip("\n")]
     if result.stderr_text.strip():

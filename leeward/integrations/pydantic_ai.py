@@ -38,7 +38,7 @@ _HOME = "/workspace"
 class LeewardWorkspace:
     """
     Args:
-        box: the sandbox; who made it closes it. Nothing is opened before the first operation.
+        box: the sandbox. The caller closes it. It is opened by the first operation.
     """
 
     def __init__(self, box: AsyncSandbox) -> None:
@@ -52,14 +52,14 @@ class LeewardWorkspace:
         The workspace that *ref* names, of any program of the same user.
 
         Args:
-            ref: what `ref` of another workspace was.
+            ref: the `ref` of another workspace.
             socket: path of the daemon's socket; as for Client.
 
         Raises:
             ValueError: *ref* is another provider's.
         """
         if ref.provider != _PROVIDER:
-            raise ValueError(f"a workspace of {ref.provider!r} is none of leeward's")
+            raise ValueError(f"a workspace of {ref.provider!r} is not a workspace of leeward")
         workspace = cls(AsyncSandbox(socket=socket))
         workspace._ref = ref
         workspace._attach = lambda: AsyncSandbox.attach(ref.id, socket=socket)
@@ -75,7 +75,7 @@ class LeewardWorkspace:
     @property
     def ref(self) -> WorkspaceRef | None:
         """
-        What names the sandbox, once there is one.
+        A reference to the sandbox; None before it is opened.
         """
         return self._ref
 
@@ -92,7 +92,7 @@ class LeewardWorkspace:
     async def run(self, command: WorkspaceCommand, *, shell: bool = False, env: Mapping[str, str] | None = None,
                   timeout: float | None = None) -> CommandResult:
         """
-        Run a program, or a line by the shell, to its end.
+        Run a program, or a line by the shell, and wait for its end.
 
         Args:
             command: the program and its arguments; with *shell* a line.
@@ -101,16 +101,16 @@ class LeewardWorkspace:
             timeout: seconds; the sandbox's `timeout` by default.
 
         Raises:
-            TypeError, ValueError: an argument is not as it says.
+            TypeError, ValueError: an argument is invalid.
             WorkspaceTimeoutError, WorkspaceOutputLimitError: it was killed at that limit.
-            WorkspaceUnavailableError: the sandbox is over.
+            WorkspaceUnavailableError: the sandbox has ended.
         """
         if isinstance(command, str) is not shell:
             raise TypeError("a line needs shell=True, and a program with arguments shell=False")
         options = StartOptions(env=env or {})
         if timeout is not None:
             if isinstance(timeout, bool) or not math.isfinite(timeout) or timeout <= 0:
-                raise ValueError(f"timeout: {timeout!r} is no positive, finite number of seconds")
+                raise ValueError(f"timeout: {timeout!r} is not a positive, finite number of seconds")
             options["timeout"] = timeout
         with _available():
             box = await self._open()

@@ -1,7 +1,7 @@
 """
-Public suffixes: below which names anybody can register one.
+Public suffixes: domains below which anybody can register a name.
 
-Runs in:   a user's or an operator's program; pure but for the list, which is read once.
+Runs in:   a user's or an operator's program; pure except that it reads the list once.
 Source:    publicsuffix.org; the list comes with the package publicsuffixlist, with its date and its licence (MPL 2.0).
 """
 

@@ -20,16 +20,16 @@ from leeward.spec.sizes import parse_size
 __all__ = ["EgressLimits", "Policy", "PolicyError", "EgressRule", "Secret", "NETWORK", "narrow", "parse_policy",
            "parse_rule", "policy_map", "ports_of"]
 
-#: Of one policy: rules in each list, further ranges, ports, secrets and their hosts, at most.
+#: Bounds of one policy: rules in each list, ranges of `addresses`, ports, secrets, and hosts of a secret.
 MAX_RULES, MAX_RANGES, MAX_PORTS, MAX_SECRETS, MAX_HOSTS = 1000, 256, 64, 16, 64
 
-#: Where in a request a secret may stand.
+#: Parts of a request in which the broker puts a secret's value.
 PLACES = ("header", "query", "body")
 
-#: How many policies may narrow each other.
+#: How deep policies may be nested by `within`.
 MAX_DEPTH = 4
 
-#: Characters of a policy's name at most, less one.
+#: A policy's name has at most 64 characters.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -47,7 +47,7 @@ class EgressLimits:
         redirects: that `fetch` follows.
         connect: seconds for a connection to be made.
         total: seconds for one request of `fetch`.
-        ask: seconds for which what a rule of `ask` names waits for an answer.
+        ask: seconds for which a request that a rule of `ask` matches waits for an answer.
     """
 
     connections: int = 50
@@ -69,7 +69,7 @@ class Secret:
         name: of the variable that jobs see.
         hosts: names, "*.NAME" for the sub-domains of one.
         source: "env:NAME", "file:PATH" or "command:..."; "" in what a client sends, who can't say where from.
-        places: of PLACES.
+        places: where in a request the secret may be; of PLACES.
     """
 
     name: str
@@ -81,19 +81,19 @@ class Secret:
 @dataclass(frozen=True, slots=True)
 class Policy:
     """
-    What a sandbox may reach. One with nothing but a name allows nothing.
+    What a sandbox may reach. A policy with nothing but a name allows nothing.
 
     Attributes:
         name: the operator's name for it, or "".
         allow: what may be reached.
-        deny: what may not, whatever `allow` says.
-        ask: what a person decides, of what `deny` and `allow` say nothing about.
-        ports: of rules in `allow` and `ask` that give none.
-        addresses: ranges that are refused by themselves, such as private ones, and that an allowed name may lead to.
-        methods: of requests that are seen; () is any. Where a policy names methods, what isn't seen is refused.
+        deny: what may not be reached, whatever `allow` says.
+        ask: what a person decides, unless `deny` or `allow` has decided.
+        ports: the ports of rules in `allow` and `ask` that name none.
+        addresses: ranges that are otherwise refused, such as private ones, and to which an allowed name may resolve.
+        methods: allowed methods; () is any. If a policy names methods, requests that the broker can't read are refused.
         schemes: () is any; else "http", "https" or both, and nothing else passes.
         limits: of one sandbox.
-        secrets: that requests get.
+        secrets: the secrets that the broker puts into requests.
         authorities: a file with certificates of authorities that hosts may have, beside those that this host trusts; ""
             is none. For TLS that the broker ends.
         proxy: programs are told of the proxy by variables. An operator's alone: variables are the pool's.
@@ -115,7 +115,7 @@ class Policy:
     within: Policy | None = None
 
 
-#: What each limit may be, from and to.
+#: The range of each limit.
 _LIMITS: dict[str, tuple[float, float]] = {
     "connections": (1, 100_000), "per_minute": (1, 1_000_000), "request": (0, 1 << 40), "response": (0, 1 << 40),
     "redirects": (0, 50), "connect": (0.001, 600.0), "total": (0.001, 86400.0),
@@ -148,7 +148,7 @@ def parse_policy(table: object, place: str = "", name: str = "", *, depth: int =
     if depth >= MAX_DEPTH:
         raise PolicyError(place, f"more than {MAX_DEPTH} policies within each other")
     if name and not _NAME.fullmatch(name):
-        raise PolicyError(place, f"{name!r:.80} is no name of a policy",
+        raise PolicyError(place, f"{name!r:.80} can't be a policy's name",
                           'letters, digits, "_", "-" and ".", a letter first')
     for key in table:
         if key not in KEYS:
@@ -200,7 +200,7 @@ def narrow(operator: Policy, client: Policy) -> Policy:
             raise PolicyError(f"secrets.{each.name}", "the operator's policy has no such secret")
         beyond = [host for host in each.hosts if host not in own[each.name].hosts]
         if beyond:
-            raise PolicyError(f"secrets.{each.name}.hosts", f"{beyond[0]!r:.80} is none of the operator's hosts of it",
+            raise PolicyError(f"secrets.{each.name}.hosts", f"{beyond[0]!r:.80} isn't one of the operator's hosts",
                               f"these are: {', '.join(own[each.name].hosts)}")
         places = tuple(place for place in each.places if place in own[each.name].places)
         secrets.append(replace(own[each.name], hosts=each.hosts, places=places))
@@ -254,7 +254,7 @@ def _port(value: object, place: str) -> int:
 def _range(value: object, place: str) -> Network:
     rule = parse_rule(value, place) if isinstance(value, str) else None
     if rule is None or rule.network is None or rule.port or not rule.is_whole:
-        raise PolicyError(place, f"{value!r:.80} is no range of addresses", 'write "10.1.0.0/16" or one address')
+        raise PolicyError(place, f"{value!r:.80} is not a range of addresses", 'write "10.1.0.0/16" or one address')
     return rule.network
 
 
@@ -262,7 +262,7 @@ def _word(known: tuple[str, ...], what: str, upper: bool) -> Callable[[object, s
     def parse(value: object, place: str) -> str:
         word = value.upper() if upper and isinstance(value, str) else value
         if not isinstance(word, str) or word not in known:
-            raise PolicyError(place, f"{value!r:.40} is no {what}", f"these are known: {', '.join(known)}")
+            raise PolicyError(place, f"{value!r:.40} is not a known {what}", f"these are known: {', '.join(known)}")
         return word
     return parse
 
@@ -289,7 +289,7 @@ def _number(key: str, value: object, place: str) -> float:
         if found:
             return float(found[1]) * _UNITS[found[2]]
         if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
-            raise PolicyError(place, f"{value!r:.40} is no time", 'write seconds, or "10s"')
+            raise PolicyError(place, f"{value!r:.40} is not a time", 'write seconds, or "10s"')
         return float(value)  # type: ignore[arg-type]
     if key in ("request", "response") and isinstance(value, str):
         try:
@@ -310,16 +310,16 @@ def _secrets(value: object, place: str) -> tuple[Secret, ...]:
     for name, about in value.items():
         where = _at(place, str(name)[:60])
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise PolicyError(where, "no name of a variable")
+            raise PolicyError(where, "not the name of a variable")
         if not isinstance(about, Mapping) or not {"hosts"} <= set(about) <= {"hosts", "from", "in"}:
             raise PolicyError(where, "must be a table with `hosts`, perhaps `in`, and `from` in the operator's")
         hosts = _each(about["hosts"], _at(where, "hosts"), MAX_HOSTS, _secret_host)
         if not hosts:
-            raise PolicyError(where, "a secret for no hosts", "name them in `hosts`")
+            raise PolicyError(where, "the secret has no hosts", "name them in `hosts`")
         source = about.get("from", "")
         kind, colon, rest = source.partition(":") if isinstance(source, str) else ("", "", "")
         if "from" in about and not (kind in ("env", "file", "command") and colon and 0 < len(rest) <= 4096):
-            raise PolicyError(_at(where, "from"), f"{source!r:.60} says not where the value is",
+            raise PolicyError(_at(where, "from"), f"{source!r:.60} doesn't say where the value is",
                               'write "env:NAME", "file:PATH" or "command:..."')
         places = _each(about.get("in", ["header"]), _at(where, "in"), len(PLACES), _word(PLACES, "place", False))
         secrets.append(Secret(name, hosts, source, tuple(place for place in PLACES if place in places)))
@@ -328,7 +328,7 @@ def _secrets(value: object, place: str) -> tuple[Secret, ...]:
 
 def _authorities(value: object, place: str) -> str:
     if not isinstance(value, str) or (value and not value.startswith("/")) or not value.isprintable():
-        raise PolicyError(place, f"{value!r:.80} is no path of a file", 'write "/etc/leeward/authorities.pem"')
+        raise PolicyError(place, f"{value!r:.80} is not the path of a file", 'write "/etc/leeward/authorities.pem"')
     return value
 
 
@@ -341,7 +341,8 @@ def _proxy(value: object, place: str) -> bool:
 def _secret_host(value: Any, place: str) -> str:
     rule = parse_rule(value, place)
     if rule.kind not in ("name", "below") or rule.port or not rule.is_whole:
-        raise PolicyError(place, f"{value!r:.80} is no name of a host", 'write "api.example.org" or "*.example.org"')
+        raise PolicyError(place, f"{value!r:.80} is not the name of a host",
+                          'write "api.example.org" or "*.example.org"')
     return rule.text
 
 

@@ -39,7 +39,7 @@ _PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
 
 class PolicyError(BadRequest):
     """
-    A policy or a rule of it that can't be read.
+    Raised for an invalid policy, or an invalid rule of one.
 
     Args:
         place: the key, as in "egress.build.allow[2]"; may be empty.
@@ -59,7 +59,7 @@ class EgressRule:
 
     Attributes:
         text: the rule in its one form, as records name it; `parse_rule` reads it back.
-        kind: "any", "name", "below" (the sub-domains of a name) or "network".
+        kind: what the host part is: "any", "name", "below" (the sub-domains of a name) or "network".
         name: for "name" and "below".
         network: for "network"; a single address is one of its own.
         port: 0 where the rule gives none.
@@ -104,7 +104,7 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
     A rule from its text.
 
     Raises:
-        PolicyError: no rule; what is wrong with it, and what to write.
+        PolicyError: *text* isn't a rule; the message says what is wrong and what to write.
     """
     def wrong(reason: str, cure: str = "") -> PolicyError:
         return PolicyError(place, f"{text!r:.80}: {reason}", cure)
@@ -120,13 +120,13 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
         methods = tuple(sorted(set(first.upper().split(","))))
         unknown = [method for method in methods if method not in METHODS]
         if unknown:
-            raise wrong(f"{unknown[0]!r:.40} is no method", f"these are known: {', '.join(METHODS)}")
+            raise wrong(f"{unknown[0]!r:.40} is not a known method", f"these are known: {', '.join(METHODS)}")
         rest = rest.lstrip(" ")
     scheme, sign, after = rest.partition("://")
     if sign:
         scheme, rest = scheme.lower(), after
         if scheme not in SCHEMES:
-            raise wrong(f"{scheme!r:.40} is no scheme of a rule", 'write "http://", "https://" or none')
+            raise wrong(f"{scheme!r:.40} is not a scheme of rules", 'write "http://", "https://" or none')
     else:
         scheme = ""
     path = ""
@@ -134,7 +134,7 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
         rest, slash, path = rest.partition("/")
         path = _path(slash + path, wrong) if slash else ""
     if "@" in rest:
-        raise wrong("a rule has no user in it", "leave out what stands before the @")
+        raise wrong("a rule can't name a user", "leave out everything up to the @")
     try:
         kind, name, network, port = _host(rest)
     except InvalidHost as error:
@@ -142,7 +142,7 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
                                 ' with ":PORT" or without') from None
     if network is not None and any(network.version == own.version and network.subnet_of(own)  # type: ignore[arg-type]
                                    for own in (NAMES_V4, NAMES_V6)):
-        raise wrong("the names of sandboxes have their addresses there", "name the host instead")
+        raise wrong("that range is reserved for the addresses of names in sandboxes", "name the host instead")
     return EgressRule(_text(kind, name, network, port, scheme, methods, path), kind, name, network, port, scheme,
                       methods,
                 path)
@@ -199,9 +199,9 @@ def _single(address: Address) -> Network:
 
 def _path(path: str, wrong: Any) -> str:
     if "?" in path or "#" in path:
-        raise wrong("a rule's path has no query and no fragment", "rules are about paths alone")
+        raise wrong("a rule's path can't have a query or a fragment", "rules match paths only")
     if "*" in path[:-1]:
-        raise wrong('a "*" stands only at the end of a path')
+        raise wrong('a "*" may stand only at the end of a path')
     if plain_path(path) != path:
         raise wrong("a path that servers read in different ways", 'write it without "..", "//" and needless escapes')
     return str(path)

@@ -17,10 +17,10 @@ from leeward.spec.hosts import is_below
 @dataclass(frozen=True, slots=True, repr=False)
 class Seal:
     """
-    What the sandboxes of a pool have in common for TLS that the broker ends.
+    What all sandboxes of a pool share for TLS that the broker ends.
 
     Attributes:
-        bundle: the path of the host's file of certificates, "" where it has none.
+        bundle: the path of the host's file of certificates, "" if it has none.
         certificates: what is in it.
         trusted: certificates of the policy's own authorities, PEM.
         secrets: the names of the policy's.
@@ -35,7 +35,7 @@ class Seal:
 @dataclass(frozen=True, slots=True, repr=False)
 class LeaseSeal:
     """
-    What one sandbox has for it, and no other one, before or after.
+    What belongs to one sandbox only, for TLS that the broker ends.
 
     Attributes:
         key: its authority's private key, PEM. It goes to the broker, and to no sandbox.

@@ -13,7 +13,7 @@ from leeward.dataclass import dataclass
 from leeward.errors import BadRequest
 from leeward.spec.sandbox import View
 
-#: Of one sandbox, at most.
+#: Mounts of one sandbox, at most.
 MOST = 16
 #: Characters of a path, at most: PATH_MAX of the kernel, with its NUL.
 _LONGEST = 4095
@@ -21,27 +21,27 @@ _LONGEST = 4095
 #: CLOCK_REALTIME_COARSE, by which file systems tell the time; the time module doesn't have its name.
 FILE_CLOCK = 5
 
-#: Places of the host that no sandbox is shown, nor anything in them; and file systems that are none of a disk's.
+#: Folders of the host that no sandbox is shown, with everything in them; and file systems that are not on a disk.
 NEVER = ("/proc", "/sys", "/dev")
 KERNELS = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "bpf", "tracefs", "debugfs",
                      "securityfs", "configfs", "pstore", "efivarfs", "binfmt_misc", "fusectl", "mqueue", "nsfs",
                      "selinuxfs", "hugetlbfs", "rpc_pipefs", "autofs"})
 
-#: Where a sandbox keeps what is its own, whatever its view says.
+#: Folders in a sandbox that are always its own, whatever its view says.
 _OWN = ("/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/boot")
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
     """
-    One that a client asks for.
+    A folder or file of the host that a client asks for.
 
     Attributes:
         path: on the host, as the client's descriptor has it.
         target: where the sandbox sees it.
         writable: what the sandbox writes there is the host's at once.
-        overlay: what it writes there stays in the sandbox.
-        file: it is a file.
+        overlay: what the sandbox writes there stays in the sandbox.
+        file: *path* is a file and not a folder.
     """
 
     path: str
@@ -53,30 +53,30 @@ class Folder:
 
 def within(path: str, folder: str) -> bool:
     """
-    Is *path* *folder*, or in it?
+    Is *path* the same as *folder*, or inside it?
     """
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def check(folders: Sequence[Folder]) -> None:
     """
-    What can be said without a look at the host or at a view.
+    Check *folders* as far as that is possible without the host's files and a view.
 
     Raises:
-        BadRequest: too many, a path that is none, targets that overlap or are reserved.
+        BadRequest: there are too many, a path is invalid, or targets overlap or are reserved.
     """
     if len(folders) > MOST:
         raise BadRequest(f"{len(folders)} mounts; a sandbox may have {MOST}")
     for folder in folders:
         for what, path in (("source", folder.path), ("target", folder.target)):
             if not path.startswith("/") or len(path) > _LONGEST or "\0" in path:
-                raise BadRequest(f"mount {folder.target!r:.80}: its {what} {path!r:.80} is no absolute path")
+                raise BadRequest(f"mount {folder.target!r:.80}: its {what} {path!r:.80} is not an absolute path")
             if path != posixpath.normpath(path) or path.startswith("//"):
                 raise BadRequest(f"mount {folder.target!r:.80}: its {what} {path!r:.80} has '.', '..' or '//' in it")
         if folder.file and (folder.writable or folder.overlay):
-            raise BadRequest(f"mount {folder.target!r:.80}: a single file can be mounted to be read alone")
+            raise BadRequest(f"mount {folder.target!r:.80}: a single file can only be mounted read-only")
         if folder.writable and folder.overlay:
-            raise BadRequest(f"mount {folder.target!r:.80}: it is writable, or an overlay, not both")
+            raise BadRequest(f"mount {folder.target!r:.80}: it can be writable or an overlay, not both")
         if any(within(folder.target, own) for own in _OWN) or folder.target in ("/", "/tmp", "/dev/shm"):
             raise BadRequest(f"mount {folder.target!r:.80}: that place is the sandbox's own")
         if not shown(folder.path):

@@ -17,16 +17,17 @@ WAIT_S, MAX_WAIT_S = 60.0, 3600.0
 
 class Exchange(Protocol):
     """
-    Where the calls of one job go, and its answers come from. `run/functions.py` has the other side.
+    The client's side of one job's calls: takes the calls, and gives the answers. `run/functions.py` has the other side.
     """
 
     def begin(self, answer: Callable[[int, bool, bytes], bool], broken: Callable[[], None]) -> None:
         """
-        The job runs from now on.
+        Called when the job begins.
 
         Args:
-            answer: takes the answer to a call: its number, whether it is an exception, its body. Does the call wait?
-            broken: is told that a call's body was none.
+            answer: to be called with the answer to a call: its number, whether it is an exception, and its body.
+                Returns whether the call still waits.
+            broken: to be called if a call's body is malformed.
         """
 
     def called(self, number: int, name: str, body: bytes) -> None:
@@ -36,25 +37,25 @@ class Exchange(Protocol):
 
     def withdrawn(self, number: int) -> None:
         """
-        That call waits no more.
+        Call *number* doesn't wait for an answer any more.
         """
 
     def ended(self) -> None:
         """
-        The job runs no more.
+        Called when the job has ended.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Functions:
     """
-    What one job may call.
+    The functions that one job may call.
 
     Attributes:
         names: of the functions, under which the job finds them.
         exchange: where the calls go.
         wait: seconds that one call may wait for its answer.
-        standing: seconds that the job's time limit may stand still in all, while a call waits. 0: it runs on.
+        standing: seconds in all for which the job's time limit is stopped while a call waits. 0: it is never stopped.
     """
 
     names: tuple[str, ...]

@@ -4,7 +4,7 @@ Hosts as rules, URLs, queries and client hellos name them, in the one form in wh
 Runs in:   anywhere; pure.
 Trust:     none. A text becomes a `Host`, or InvalidHost with the reason.
 Why:       2130706433, 0x7f000001, 0177.0.0.1, 127.1 and ::ffff:127.0.0.1 are one address for programs that read them,
-           and Example.ORG. is example.org. Whoever compares texts before they are in one form compares nothing.
+           and Example.ORG. is example.org. So texts must be brought into one form before they are compared.
 Source:    URL Standard, "host parsing" (the number forms); RFC 1035, RFC 5890 (names); RFC 4291 (addresses).
 """
 
@@ -28,7 +28,7 @@ _DEVIATIONS = "\u00df\u1e9e\u03c2\u200c\u200d"
 
 class InvalidHost(ValueError):
     """
-    A text that names no host. The message says why, without the text.
+    Raised for a text that names no host. The message gives the reason, without the text.
     """
 
 
@@ -48,7 +48,7 @@ class Host:
     @property
     def text(self) -> str:
         """
-        As a record, a rule or a Host field shows it; an IPv6 address without brackets.
+        The host as records, rules and Host fields show it; an IPv6 address without brackets.
         """
         return self.name or str(self.address)
 
@@ -59,7 +59,7 @@ def parse_host(text: str) -> Host:
     brackets.
 
     Raises:
-        InvalidHost: no host, or one that programs read in different ways.
+        InvalidHost: *text* names no host, or programs would read it in different ways.
     """
     if len(text) > MAX_GIVEN:
         raise InvalidHost(f"more than {MAX_GIVEN} characters")
@@ -110,18 +110,18 @@ def split_port(text: str) -> tuple[str, int]:
     Host and port of "host", "host:port", "[address]" or "[address]:port"; the port is 0 where none is given.
 
     Raises:
-        InvalidHost: the port is none, or it can't be told which colon stands before it.
+        InvalidHost: the port is invalid, or it is ambiguous which colon separates it.
     """
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         if not bracket:
             raise InvalidHost("a bracket is not closed")
         if rest and not rest.startswith(":"):
-            raise InvalidHost("after the closing bracket stands something else than a port")
+            raise InvalidHost("only a port may follow the closing bracket")
         return host + bracket, parse_port(rest[1:]) if rest else 0
     host, colon, port = text.partition(":")
     if ":" in port:
-        raise InvalidHost("an IPv6 address stands in brackets here")
+        raise InvalidHost("an IPv6 address must be in brackets here")
     return host, parse_port(port) if colon else 0
 
 
@@ -133,7 +133,7 @@ def _ascii(text: str) -> str:
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError:
-        raise InvalidHost("no name by IDNA") from None
+        raise InvalidHost("not a valid name by IDNA") from None
 
 
 def _checked(name: str) -> str:
@@ -159,7 +159,7 @@ def _is_number(label: str) -> bool:
 def _v4(text: str) -> IPv4Address:
     parts = text.split(".")
     if len(parts) > 4:
-        raise InvalidHost("a number as the last label, and more than four parts")
+        raise InvalidHost("the last label is a number, but there are more than four parts")
     numbers = [_number(part) for part in parts]
     if any(number > 255 for number in numbers[:-1]) or numbers[-1] >= 256 ** (5 - len(parts)):
         raise InvalidHost("an IPv4 address with a number that is too large")
@@ -174,7 +174,7 @@ def _number(part: str) -> int:
     allowed = "0123456789abcdef"[:base]
     # Of more than 32 characters it is one number too large or another; int would take its time for thousands.
     if not digits or len(digits) > 32 or not all(digit in allowed for digit in digits):
-        raise InvalidHost("a number as the last label, and no IPv4 address")
+        raise InvalidHost("the last label is a number, but this is not an IPv4 address")
     return int(digits, base)
 
 
@@ -184,4 +184,4 @@ def _v6(text: str) -> Address:
     try:
         return plain(IPv6Address(text))
     except AddressValueError:
-        raise InvalidHost("no IPv6 address") from None
+        raise InvalidHost("not an IPv6 address") from None

@@ -32,7 +32,7 @@ class Job:
         limits: the job's limits, already checked against the daemon's ceilings.
         display: report what the code shows, and the value of its last expression.
         label: the client's own name for it, for logs; at most 64 letters, digits and ._:/@-.
-        functions: what it may call outside.
+        functions: the client's functions that it may call.
         egress: the policy that it runs under, as `policy_map` makes it, where its client takes less than the pool's.
     """
 

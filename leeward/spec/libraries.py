@@ -1,12 +1,12 @@
 """
-Libraries that start threads when they are imported, and how they are kept from it.
+Libraries that start threads when they are imported, and how that is prevented.
 
 Runs in:   anywhere; pure.
 
-A zygote has one thread, since a clone would lack the others and wait for them. So a library gets the variables that
-make it start none, which jobs have as well: a pool of threads in every job is more than the processor that it has. A
-thread that no variable prevents, and that only waits for work until the first call needs it, is ended after the import
-(crossing/threads.py).
+A zygote must have one thread, since a clone lacks the others but may wait for them. So its environment has variables by
+which libraries start no threads. Jobs have these variables, too: a job has one processor, and needs no pool of
+threads. A thread that no variable prevents, and that only waits for work until the first call needs it, is ended after
+the import (crossing/threads.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leeward.dataclass import dataclass
 class Library:
     """
     Attributes:
-        name: whose threads they are.
+        name: the library whose threads they are.
         variables: make it start none when it is imported.
         idle: names, as the kernel has them (15 bytes at most), of threads that wait for work, hold nothing and may end.
         why: what the threads are, and what is lost without them.

@@ -43,7 +43,7 @@ class Limits:
     descriptors: int = 256
 
 
-#: How far a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
+#: The values up to which a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
 CEILINGS = Limits(memory=4 * GIB, processes=256, time=600.0, output=256 * MIB)
 ADJUSTABLE = ("memory", "processes", "time", "output")
 

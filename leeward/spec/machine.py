@@ -3,7 +3,7 @@ Files that describe a machine as large as a job's limits, where programs look fo
 
 Runs in:   the daemon; pure.
 Why:       a program that reads the host's processors and memory starts a thread for each of the host's processors, and
-           sizes its heap and caches by the host's memory. lxcfs makes such files for containers.
+           sizes its heap and caches by the host's memory. For containers lxcfs makes such files.
 Source:    proc_meminfo(5), proc_cpuinfo(5), proc_stat(5); Documentation/admin-guide/cgroup-v2.rst, cputopology.rst
 
 The files are written when a worker is made, with the daemon's limits. Those of SIZED are written again for a job
@@ -39,7 +39,7 @@ class Machine:
     What is known of the host.
 
     Attributes:
-        processors: that the daemon may use.
+        processors: how many the daemon may use.
         cpuinfo: the content of /proc/cpuinfo.
         booted: seconds since the epoch, as in the line `btime` of /proc/stat.
     """
@@ -51,7 +51,7 @@ class Machine:
 
 def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:
     """
-    How many processors a job is told of: those that its limit is worth, and no more than there are.
+    How many processors a job sees: as many as its limit is worth, and at most those that exist.
 
     Args:
         pinned: each worker has one processor, whatever the limit.

@@ -42,7 +42,7 @@ def default_socket(environ: Mapping[str, str], uid: int) -> str:
 
 class OwnSocket(str):
     """
-    The default socket of this process's user, which nobody has named. Where no daemon answers there, a client may
+    The default socket of this process's user, if none was named. Where no daemon answers there, a client may
     start one: leeward.client.autostart.
     """
 

@@ -44,11 +44,11 @@ class PoolKey:
     @property
     def name(self) -> str:
         """
-        For people.
+        The pool's name in messages and in the status.
         """
         parts = (self.profile, self.environment, self.egress and f"egress {self.egress}")
         return ", ".join(part for part in parts if part)
 
 
-#: Of the pool that every daemon has.
+#: The key of the pool that every daemon has.
 PLAIN = PoolKey()

@@ -28,7 +28,7 @@ def parse_size(text: str) -> int:
     # isdecimal accepts the digits of other scripts, as do int and float; isascii doesn't.
     plain = whole.isdecimal() and fraction.isdecimal() == bool(point) and digits.isascii()
     if unit not in UNITS or not plain or len(digits) > 20:
-        raise ValueError(f"{text!r:.40} is no size; these are: 64M, 1.5G, 512MiB, 268435456")
+        raise ValueError(f"{text!r:.40} is not a size; examples are 64M, 1.5G, 512MiB, 268435456")
     return int(float(digits) * UNITS[unit]) if fraction else int(whole) * UNITS[unit]
 
 

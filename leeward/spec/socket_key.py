@@ -50,7 +50,7 @@ def configured(home: str, uid: int, system_file: str = SYSTEM_FILE) -> str:
 
 def _read(path: str, uid: int) -> bytes:
     """
-    What is in one file; nothing where there is none, or none that we may read.
+    The content of one file; empty if it doesn't exist or may not be read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,5 +1,5 @@
 """
-Environments that `leeward env` has made: what was asked for, what came of it, and what they are called.
+Environments that `leeward env` has made: recipes, manifests and names.
 
 Runs in:   the daemon, which reads them, and programs that make them; pure.
 
@@ -30,7 +30,7 @@ _Stored = TypeVar("_Stored")
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """
-    What an environment is made of, and named by.
+    What an environment is made from. Its hash names the environment.
 
     Attributes:
         requirements: as pip's, each a line.
@@ -65,7 +65,7 @@ class Recipe:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """
-    What came of it.
+    The record of an environment that was made.
 
     Attributes:
         python: as asked for.
@@ -91,7 +91,7 @@ class Manifest:
 @dataclass(frozen=True, slots=True)
 class Named:
     """
-    What a name stands for.
+    The environment that a name stands for, and how it is used.
 
     Attributes:
         built: the hash of the environment.
@@ -146,7 +146,7 @@ def packages_name(hash: str) -> str:
 
 def is_packages_name(name: str) -> bool:
     """
-    Does nobody but `packages=` use this name? `prune` takes it away.
+    Was this name made by `packages=`? `prune` removes such names.
     """
     return name.startswith("packages-") and is_hash(name.removeprefix("packages-"))
 
@@ -224,7 +224,7 @@ def _read(data: bytes, make: Callable[[dict[str, Any]], _Stored]) -> _Stored:
             raise TypeError("no object")
         return make(found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadRequest(f"no record of an environment: {error}; `leeward env remove` takes it away") from None
+        raise BadRequest(f"not a record of an environment: {error}; `leeward env remove` removes it") from None
 
 
 def _text(value: object, form: str = "") -> str:

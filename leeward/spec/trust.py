@@ -1,5 +1,5 @@
 """
-The file of certificates that a sandbox has for itself, where the broker ends TLS of its.
+The file of certificates that a sandbox gets if the broker ends its TLS.
 
 Runs in:   anywhere; pure. The daemon writes it: `worker.keeper`.
 """

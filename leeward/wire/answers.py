@@ -50,7 +50,7 @@ def encode_refused(number: int, error: Exception) -> bytes:
 
 def details_of(error: Exception) -> dict[str, Any]:
     """
-    What a refusal says beside its kind and its message: the end of a sandbox; or `retry_after`, the seconds after which
+    Fields of a refusal beside kind and message: the end of a sandbox; or `retry_after`, the seconds after which
     the same request may be taken, where that is known.
     """
     if isinstance(error, SandboxOver):

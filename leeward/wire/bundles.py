@@ -1,5 +1,5 @@
 """
-What a job shows, in MIME types: the bounds, and the reading of it.
+What a job displays, by MIME types: its bounds, and a reader.
 
 Runs in:   the daemon, `inside` and the clients that asked for it; pure.
 Trust:     none. A bundle is the job's own bytes, whoever carries them: they are checked for their type and bounded in
@@ -16,7 +16,7 @@ from typing import Any
 from leeward.errors import PeerError
 from leeward.protocols import Protocol
 
-#: The forms that there are, and whether they are text.
+#: The MIME types of forms, and whether they are text.
 IS_TEXT = {
     "text/plain": True, "text/html": True, "text/markdown": True, "text/latex": True, "image/svg+xml": True,
     "image/png": False, "image/jpeg": False, "application/pdf": False, "application/json": True,
@@ -28,7 +28,7 @@ MAX_RESULTS = 64
 MAX_ONE, MAX_TOTAL = 4 << 20, 6 << 20
 #: Characters of the value that an expression has, and of every `text/plain`, at most.
 MAX_PLAIN = 64 << 10
-#: Bytes that they may take of a reply beside their content: names of types, lengths, the value, what was left out.
+#: Bytes of a reply for bundles beside their content: names of types, lengths, the value, what was left out.
 AROUND = 1 << 20
 
 Bundle = dict[str, str | bytes]
@@ -56,7 +56,7 @@ class Bundles:
     def add(self, forms: Iterable[tuple[object, object]]) -> None:
         """
         Raises:
-            PeerError: it is no bundle, or exceeds a bound.
+            PeerError: the forms aren't a bundle, or exceed a bound.
         """
         if len(self.done) >= MAX_RESULTS:
             raise PeerError(f"what a job shows: more than {MAX_RESULTS} bundles")
@@ -90,10 +90,10 @@ def size_of(kind: str, content: object) -> int:
 
 def read(reading: Reading) -> tuple[Bundle, ...]:
     """
-    The bundles that *reading*, of which all containers are read by their headers, comes to next.
+    Read the bundles that *reading* has next. Containers are read by their headers, one by one.
 
     Raises:
-        PeerError: they aren't.
+        PeerError: they are malformed.
         Exception: as its `unpack`.
     """
     bundles = Bundles()
@@ -108,7 +108,7 @@ def checked(value: object) -> tuple[Bundle, ...]:
     *value*, which a client has decoded.
 
     Raises:
-        PeerError: they are no bundles.
+        PeerError: they aren't bundles.
     """
     if type(value) is not list:
         raise PeerError("a result: results is no array")

@@ -88,8 +88,8 @@ class Arm:
         runner: its number, which the daemon never uses again.
         into, attach: as in MakeKeeper.
         cpu: the processor that the job is pinned to, where affinity is the CPU limit; else None.
-        hurried: a job waits for this runner already, so it doesn't rehearse.
-        proved: a runner of this keeper has taken the step that the first ones alone take, and was ready.
+        hurried: a job already waits for this runner, so the runner doesn't rehearse.
+        proved: a runner of this keeper was ready before, so the step that only first runners take is left out.
     """
 
     runner: int
@@ -140,13 +140,13 @@ class Kind(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class Start:
     """
-    Make one process more in a runner's namespaces.
+    Make a further process in a runner's namespaces.
 
     Attributes:
-        process: its number, which the daemon never uses again, not for a runner either.
+        process: its number, which the daemon never uses again, for processes or runners.
         ruleset: whether a Landlock ruleset comes behind the namespaces.
         into, attach, cpu, hurried: as in Arm.
-        reaper: it becomes a subreaper: what its descendants leave stays below it.
+        reaper: it becomes a subreaper, so that orphaned descendants become its children.
         tasks, data: its RLIMIT_NPROC and RLIMIT_DATA; 0 leaves them as they are.
     """
 
@@ -169,7 +169,7 @@ class Started:
 
     Attributes:
         pid: in the keeper's pid namespace, which is the daemon's.
-        inside: in its own; 0 for an interpreter.
+        inside: its pid in its own namespace; 0 for an interpreter.
     """
 
     process: int
@@ -195,12 +195,12 @@ class Stage(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class Unstarted:
     """
-    There is no such process, and there won't be.
+    The process could not be started.
 
     Attributes:
         layer: the lock that couldn't be set, where *stage* is STEP; else "".
-        result: what the call returned: an errno, negative, in all cases but a step's that returned what it may not.
-        inside: the pid that it had in its own namespace, or 0.
+        result: what the failed call returned: a negative errno, or, of a step, another result that isn't allowed.
+        inside: the pid that the process had in its own namespace, or 0.
     """
 
     process: int
@@ -216,9 +216,9 @@ class Exited:
     A process that was started has ended. Descendants of it may be left.
 
     Attributes:
-        status: its wait status; None where the kernel didn't tell it.
-        spent: processor seconds of it and of those of its children that it has waited for.
-        peak: bytes of its largest resident set, or of such a child's; 0 where that is below what its keeper has.
+        status: its wait status; None if the kernel didn't report it.
+        spent: processor seconds of the process and of those of its children that it has waited for.
+        peak: the largest resident set of the process or such a child, in bytes; 0 if it isn't above the keeper's own.
     """
 
     process: int
@@ -233,7 +233,7 @@ class Locked:
     All locks are set. The seccomp listener comes with this message.
 
     Attributes:
-        entrances: so many descriptors come behind the listener with which more processes can be put beside the
+        entrances: the number of descriptors behind the listener by which more processes can be put beside the
             sender: its pid, mount, ipc and uts namespaces, and its Landlock ruleset where it has one.
     """
 
@@ -243,7 +243,7 @@ class Locked:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """
-    The sender waits for work. *report* has the result of its self-check, by layer.
+    The sender is ready for work. *report* has the result of its self-check, by layer.
     """
 
     report: dict[str, str]
@@ -294,7 +294,7 @@ class _Tag(enum.IntEnum):
 
 #: The one byte that no MessagePack value starts with.
 _MARK = 0xC1
-#: Messages of so many bytes at most are kept once they are decoded, and so many of them.
+#: The cache of decoded messages: bytes of one message, and number of messages, at most.
 _SHORT, _KEPT = 512, 64
 _INTO, _HURRIED, _RULESET, _REAPER, _PROVED = 1, 2, 4, 8, 128
 
@@ -342,7 +342,7 @@ def _built(data: bytes) -> Message:
     return message
 
 
-#: The same, kept by its bytes: every runner of a worker says the same two things of its birth, and nobody changes a
+#: The same, cached by its bytes: all runners of a worker send the same two messages at first, and nobody changes a
 #: message.
 _known = functools.lru_cache(_KEPT)(_built)
 

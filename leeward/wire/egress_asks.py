@@ -1,8 +1,8 @@
 """
-What a rule of `ask` asks a person: bounds, and a check for each field.
+The questions of rules of `ask` to a person: bounds, and a check for each field.
 
 Runs in:   anywhere; pure.
-Trust:     none. A broker that reads hostile bytes tells it, and a client answers it.
+Trust:     none. Questions come from the broker, which reads hostile bytes, and answers from a client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leeward.wire.fields import text
 #: Characters of each text of an ask but its path; of its path; and of an answer's message.
 MAX_ASKED, MAX_PATH, MAX_MESSAGE = 512, 8192, 500
 
-#: What was seen of it; of `egress.policy.PROTOCOLS`.
+#: The protocols of a question; of `egress.policy.PROTOCOLS`.
 PROTOCOLS = ("http", "https", "tls", "tcp")
 
 _TEXTS = {"name": MAX_ASKED, "address": MAX_ASKED, "method": 64, "path": MAX_PATH, "rule": MAX_ASKED}
@@ -38,7 +38,7 @@ def check_ask(about: Mapping[str, Any]) -> dict[str, Any]:
     `seconds` for which it waits at most.
 
     Raises:
-        PeerError: it is none.
+        PeerError: *about* isn't a question.
     """
     found: dict[str, Any] = {}
     for name, most in _TEXTS.items():

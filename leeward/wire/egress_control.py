@@ -4,7 +4,7 @@ Messages between the daemon and the egress broker.
 Runs in:   both. One message is one SOCK_SEQPACKET datagram, as of `wire.control`: a tag and a record in MessagePack.
            Descriptors travel beside a message.
 Trust:     the broker trusts the daemon. The daemon doesn't trust the broker, which reads what jobs and servers send:
-           what it says is checked field by field and bounded, and is only ever shown.
+           its messages are checked field by field and bounded, and their texts are only displayed.
 
     daemon -> broker   Begin, once, and first
     daemon -> broker   Stand    [listeners, in the order of isolation.egress.steps]
@@ -34,14 +34,14 @@ MAX_FDS, _MAX_LIST = 24, 64
 #: Ports of every sandbox with egress: name servers, and a proxy for programs that want one.
 DNS, PROXY = 53, 3128
 
-#: What became of a try. "closed" follows "allowed", with the bytes.
+#: The results of an attempt. "closed" follows "allowed", with the number of bytes.
 VERDICTS = ("allowed", "denied", "failed", "closed")
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
     """
-    What the broker becomes before it hears of anything else.
+    How the broker confines itself, before any other message.
 
     Attributes:
         ids: its uid and gid; [] where it keeps the daemon's.
@@ -75,7 +75,7 @@ class Stand:
 @dataclass(frozen=True, slots=True, repr=False)
 class Sealed:
     """
-    What the sandboxes of a pool have in common for TLS that the broker ends, until `Gone` of *place*.
+    What all sandboxes of a pool share for TLS that the broker ends, until `Gone` of *place*.
 
     Each descriptor beside it gives one secret's value and a NUL, which says that the value is whole, and then ends.
 
@@ -95,15 +95,15 @@ class Sealed:
 @dataclass(frozen=True, slots=True, repr=False)
 class Leased:
     """
-    From now on what comes to the listeners is of this lease, and under this policy.
+    From now on connections to the listeners belong to this lease, and are under this policy.
 
     Attributes:
         lease: never used again.
         key: by which its names get their addresses; the same one gives the same ones.
         policy: as `spec.egress.parse_policy` reads it.
         seal: the place of a `Sealed`; 0 for none.
-        fetch: the policy of its fetches, where that is another one.
-        signer, certificate: of its authority, PEM; where it has a *seal*.
+        fetch: the policy of its fetches, if that is a different one.
+        signer, certificate: the key and the certificate of its authority, PEM; only with a *seal*.
         placeholders: what stands in it for each of the seal's secrets.
     """
 
@@ -121,7 +121,7 @@ class Leased:
 @dataclass(frozen=True, slots=True)
 class Over:
     """
-    The lease of this place is over: nothing of it may be left. To be answered by `Cleared`.
+    The lease of this place is over: the broker must end all its connections, and answer with `Cleared`.
     """
 
     place: int
@@ -130,7 +130,7 @@ class Over:
 @dataclass(frozen=True, slots=True)
 class Cleared:
     """
-    Nothing of it is left, nor in the queues of the listeners: what comes from now on is of the next lease.
+    Nothing of the lease is left, nor in the queues of the listeners: further connections belong to the next lease.
     """
 
     place: int
@@ -139,7 +139,7 @@ class Cleared:
 @dataclass(frozen=True, slots=True)
 class Gone:
     """
-    So are the listeners; or what was `Sealed`.
+    The listeners are gone; or what was `Sealed`.
     """
 
     place: int
@@ -152,15 +152,15 @@ class Decided:
 
     Attributes:
         time: seconds since 1970.
-        lease: whose try.
-        number: of the try, so that its rows can be told to belong together; from 1 for each lease.
-        name: that was asked for, or "".
-        address: that was asked for or dialled, or "".
+        lease: the lease that has tried.
+        number: of the attempt, which all its rows have; from 1 for each lease.
+        name: the name that was asked for, or "".
+        address: the address that was asked for or connected to, or "".
         port: 0 for a name that was asked for.
         verdict: one of VERDICTS.
         rule: the policy's rule that decided, or "".
-        reason: for people; "" where the verdict says it all.
-        sent, received: bytes of the sandbox's and for it.
+        reason: a text for people; "" if the verdict says everything.
+        sent, received: bytes from the sandbox and to it.
     """
 
     time: float
@@ -217,7 +217,7 @@ class FetchAnswer:
 @dataclass(frozen=True, slots=True)
 class Listening:
     """
-    Whether there is a client that answers what rules of `ask` ask for. None does before this is said.
+    Whether there is a client that answers questions of rules of `ask`. Before the first such message there is none.
 
     Attributes:
         on: 1 or 0.
@@ -257,7 +257,7 @@ class AskAnswer:
 
     Attributes:
         allow: 1 or 0.
-        message: for whoever asked, and for the record.
+        message: a text for the program in the sandbox, and for the record.
     """
 
     number: int
@@ -304,7 +304,7 @@ def decode(data: bytes) -> Message:
         if isinstance(message, Decided) and message.verdict not in VERDICTS:
             raise ValueError(f"verdict {message.verdict!r:.20}")
     except (ValueError, TypeError, LookupError, msgpack.UnpackException, RecursionError) as error:
-        raise PeerError(f"not a message of the broker's: {error}") from error
+        raise PeerError(f"not a message of the egress channel: {error}") from error
     return message
 
 

@@ -1,5 +1,5 @@
 """
-What a client asks about egress: what sandboxes tried, and what they wait for.
+Requests about egress: the record of what sandboxes tried, and questions that they wait for.
 
 Runs in:   the daemon, and `leeward run`; pure.
 Trust:     none, as for all of `requests`.
@@ -17,7 +17,7 @@ from leeward.wire import egress_asks, sandbox_fields
 @dataclass(frozen=True, slots=True)
 class EgressLog:
     """
-    Ask what this user's sandboxes tried to reach; the operator, what all did.
+    Ask what this user's sandboxes tried to reach; for the operator, what all sandboxes tried.
 
     Attributes:
         after: the number of the last row that the client has.
@@ -34,7 +34,7 @@ class EgressLog:
 @dataclass(frozen=True, slots=True)
 class EgressAsks:
     """
-    Ask what sandboxes wait for because of a rule of `ask`; the operator alone may.
+    Ask for the questions of rules of `ask` that sandboxes wait for; only the operator may.
 
     Attributes:
         after: the number of the last one that the client has.
@@ -51,12 +51,12 @@ class EgressAsks:
 @dataclass(frozen=True, slots=True)
 class EgressAnswer:
     """
-    Answer one of these.
+    Answer such a question.
 
     Attributes:
         ask: its number.
         allow: it goes on; otherwise it is refused.
-        message: for whoever asked, "" for the daemon's.
+        message: a text for the program in the sandbox, "" for the daemon's.
     """
 
     op: ClassVar[str] = "egress_answer"

@@ -1,8 +1,8 @@
 """
-What a client, the daemon and the broker say of one `fetch`: bounds, and a check for each field.
+The requests and answers of one `fetch`, between client, daemon and broker: bounds, and a check for each field.
 
 Runs in:   anywhere; pure.
-Trust:     none. A request is a client's, and an answer holds what a host has sent, told by a broker that has read it.
+Trust:     none. Requests come from a client. Answers come from the broker, and contain what a host has sent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def body(value: object) -> bytes:
 
 def policy(what: str) -> Any:
     """
-    The check of a policy: its size. What it means is `spec.egress`' and `egress.short_form`'s.
+    The check of a policy's size. `spec.egress` and `egress.short_form` check its meaning.
     """
     def check(value: object) -> dict[str, Any]:
         found: dict[str, Any] = entries(value, dict, what, _MAX_POLICY)
@@ -60,7 +60,7 @@ def policy(what: str) -> Any:
 
 def policy_entries(*policies: Mapping[str, Any]) -> int:
     """
-    The rules and other entries of *policies*: to read one takes as long as a small request.
+    The number of rules and other entries in *policies*: reading one costs as much as a small request.
     """
     return sum(len(value) if isinstance(value, (list, dict)) else 1 for each in policies for value in each.values())
 
@@ -70,7 +70,7 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     The fields of *answer* that a fetch has: those of a failure, or of a response without its body.
 
     Raises:
-        PeerError: it is none.
+        PeerError: *answer* is malformed.
     """
     if "failed" in answer:
         return {name: _text(answer.get(name)) for name in ("failed", "message", "url")}

@@ -1,5 +1,5 @@
 """
-What the process that does file calls in a live sandbox answers, and what the daemon hands on to clients.
+The answers of the process that does file calls in a live sandbox, which the daemon passes on to clients.
 
 Runs in:   the daemon, clients, and `inside`. Pure.
 Trust:     none in the answers: a process of the sandbox may have written them. `read_answer` gives a map with exactly
@@ -31,7 +31,7 @@ MAX_PATH, MAX_COMPONENT = 4095, 255
 MAX_WHY = 300
 #: Bytes of a line that `file_grep` shows.
 MAX_LINE = 1000
-#: Handles are random numbers up to this, so that none of a process that has ended is one of the next.
+#: Handles are random numbers up to this, so that a handle of an earlier process isn't valid in the next one.
 MAX_HANDLE = 2**53 - 1
 #: The last nanosecond that a file system may have, as a signed number of 64 bits.
 MAX_TIME = 2**63 - 1
@@ -39,7 +39,7 @@ MAX_TIME = 2**63 - 1
 #: What a row can be.
 KINDS = ("file", "folder", "link", "other")
 
-#: No errno of Linux is larger; 0 is of a call that makes no sense, such as a pattern that is none.
+#: No errno of Linux is larger; 0 is for an invalid call, such as one with a malformed pattern.
 MAX_ERRNO = 4095
 
 Check = Callable[[object], object]
@@ -79,7 +79,7 @@ _PATH = _bytes(MAX_PATH, 1)
 
 def component(value: object) -> bytes:
     """
-    One name in a folder, which leads nowhere else.
+    A name in a folder: no path, and not "." or "..".
     """
     name = _bytes(MAX_COMPONENT, 1)(value)
     if name in (b".", b"..") or b"/" in name or b"\0" in name:
@@ -89,7 +89,7 @@ def component(value: object) -> bytes:
 
 def _below(value: object) -> bytes:
     """
-    A relative path that leads nowhere but below.
+    A relative path without ".." and the like.
     """
     found = _PATH(value)
     for part in found.split(b"/"):
@@ -137,7 +137,7 @@ def _rows(one: Check) -> Check:
 
 def _ascending(one: Check) -> Check:
     """
-    Rows whose names ascend: so the next page, which is asked for behind the last of them, is another one.
+    Rows whose names ascend, so that the next page, which begins behind the last of them, is a different one.
     """
     many = _rows(one)
 
@@ -186,7 +186,7 @@ def check_answer(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_answer(op: str, number: int, body: bytes) -> dict[str, Any]:
     """
-    The answer to call *number*, an *op*, in the *body* of a frame, whose bytes are hostile.
+    Read the answer to call *number*, an *op*, from the *body* of a frame, whose bytes are hostile.
 
     Raises:
         PeerError: it isn't one. No bytes cause any other exception.

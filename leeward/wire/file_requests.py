@@ -1,5 +1,5 @@
 """
-What a client asks of the files in a live sandbox: the operations `file_*` of docs/wire.md.
+Requests about the files in a live sandbox: the operations `file_*` of docs/wire.md.
 
 Each of them has a `path`, bytes without NUL of which a relative one begins at /workspace, and a `timeout`, the seconds
 that it may take.
@@ -25,7 +25,7 @@ from leeward.wire.file_answers import CHUNK, MAX_HANDLE, MAX_PATH, MAX_ROWS, MAX
 MAX_EDIT = 1 << 20
 #: Bytes of a pattern of `file_glob` and `file_grep`.
 MAX_PATTERN = 4096
-#: Seconds that a call may take: where it asks for none, and at most.
+#: Seconds that a call may take: by default, and at most.
 CALL_S, MAX_CALL_S = 30.0, 300.0
 #: The largest offset in a file: off_t of the kernel.
 MAX_OFFSET = 2**63 - 1
@@ -34,10 +34,10 @@ MAX_OFFSET = 2**63 - 1
 @dataclass(frozen=True, slots=True)
 class FileRead:
     """
-    A piece of a regular file.
+    Read a piece of a regular file.
 
     Attributes:
-        handle: of an earlier answer; the file that it was opened with then. *path* isn't looked at.
+        handle: from an earlier answer; it stands for the file that was opened then, and *path* is ignored.
         offset: where the piece begins.
         size: bytes of it, at most.
         first, last: lines, from 1 on; 0 is none. The file is then those lines alone, and the offset counts from 0 in
@@ -60,14 +60,14 @@ class FileRead:
 @dataclass(frozen=True, slots=True)
 class FileWrite:
     """
-    A piece of a file that takes the place of what *path* names when its last piece is here.
+    Write a piece of a file, which replaces the file *path* when its last piece has arrived.
 
     Attributes:
-        handle: of the answer to the piece before.
+        handle: from the answer to the previous piece.
         offset: where the piece belongs.
-        more: others follow.
-        new: there must be nothing by that name.
-        mode: of the file, -1 for that of the one before it, or the usual one.
+        more: further pieces follow.
+        new: fail if *path* exists.
+        mode: permission bits; -1 keeps those of the file that is replaced, and is the default for a new one.
         time: of its last change, in nanoseconds since the epoch; -1 for now.
     """
 
@@ -89,7 +89,7 @@ class FileWrite:
 @dataclass(frozen=True, slots=True)
 class FileAppend:
     """
-    Write at the end of a file, which is made if it isn't there.
+    Append to a file, which is made if it doesn't exist.
     """
 
     op: ClassVar[str] = "file_append"
@@ -104,7 +104,7 @@ class FileAppend:
 @dataclass(frozen=True, slots=True)
 class FileClose:
     """
-    Give up what a handle stands for; a file that was being written is as if it never was.
+    Close a handle. A file that wasn't written completely is removed.
     """
 
     op: ClassVar[str] = "file_close"
@@ -119,10 +119,10 @@ class FileClose:
 @dataclass(frozen=True, slots=True)
 class FileList:
     """
-    What is in a folder, by name.
+    List a folder, sorted by name.
 
     Attributes:
-        after: names behind this one alone.
+        after: list only names behind this one.
     """
 
     op: ClassVar[str] = "file_list"
@@ -137,7 +137,7 @@ class FileList:
 @dataclass(frozen=True, slots=True)
 class FileWalk:
     """
-    All that is below a folder, at most as much as one answer holds.
+    List everything below a folder; fails if one answer can't hold that.
     """
 
     op: ClassVar[str] = "file_walk"
@@ -151,7 +151,7 @@ class FileWalk:
 @dataclass(frozen=True, slots=True)
 class FileStat:
     """
-    What *path* is.
+    Ask for type, mode, size and time of *path*.
 
     Attributes:
         follow: a link stands for what it leads to.
@@ -205,7 +205,7 @@ class FileSet:
 @dataclass(frozen=True, slots=True)
 class FileLink:
     """
-    Make *path* a symbolic link to *to*, in the place of what isn't a folder.
+    Make *path* a symbolic link to *to*. It replaces a file or link, but not a folder.
     """
 
     op: ClassVar[str] = "file_link"
@@ -262,7 +262,7 @@ class FileRemove:
 @dataclass(frozen=True, slots=True)
 class FileGlob:
     """
-    Names below the folder *path* that match *pattern*.
+    Find names below the folder *path* that match *pattern*.
     """
 
     op: ClassVar[str] = "file_glob"
@@ -278,13 +278,13 @@ class FileGlob:
 @dataclass(frozen=True, slots=True)
 class FileGrep:
     """
-    Lines of the file, or of all files below the folder, *path*.
+    Find lines in the file *path*, or in all files below the folder *path*.
 
     Attributes:
-        pattern: a regular expression of Python's, over bytes.
+        pattern: a Python regular expression, over bytes.
         include: a pattern for the last component of a file's name, empty for all.
         literal: *pattern* is text, not an expression.
-        ignore_case: of ASCII.
+        ignore_case: ASCII letters match in either case.
     """
 
     op: ClassVar[str] = "file_grep"
@@ -303,7 +303,7 @@ class FileGrep:
 @dataclass(frozen=True, slots=True)
 class FileEdit:
     """
-    Put *new* in the place of *old*, which must occur once.
+    Replace *old*, which must occur exactly once, by *new*.
     """
 
     op: ClassVar[str] = "file_edit"
@@ -409,7 +409,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
 
 def call_of(request: FileRequest) -> Mapping[str, Any]:
     """
-    What the process in the sandbox is asked: the operation and its fields, without what is between client and daemon.
+    The call for the process in the sandbox: the operation and its fields, without those that only the daemon needs.
     """
     checks = FIELDS[request.op][1]
     return {"op": request.op, **{name: getattr(request, name) for name in checks if name != "sandbox"}}
@@ -417,6 +417,6 @@ def call_of(request: FileRequest) -> Mapping[str, Any]:
 
 def weight(call: Mapping[str, Any]) -> int:
     """
-    About how many bytes it holds while it waits.
+    About how many bytes of memory a waiting call takes.
     """
     return sum(len(value) for value in call.values() if isinstance(value, bytes))

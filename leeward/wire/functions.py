@@ -45,7 +45,7 @@ MORE, RAISED = 1, 2
 _LENGTH = struct.Struct(">I")
 _HEAD = struct.Struct(">BIB")
 _ROOM = PIECE - _LENGTH.size - _HEAD.size
-#: Of a frame, at most.
+#: Bytes of a call's frame, at most.
 MAX_CALL = _HEAD.size + MAX_BODY
 
 #: The first byte of a value: arrays and maps of a length in itself, and those whose length follows.
@@ -73,7 +73,7 @@ def call_frame(number: int, place: int, body: bytes) -> bytes:
 
 def is_call(body: bytes) -> bool:
     """
-    Is this frame's content a call, and no reply?
+    Is this frame's content a call, and not a reply?
     """
     return body[:1] == b"\3"
 
@@ -83,10 +83,10 @@ def read_call(body: bytes) -> FunctionCall:
     The call in a frame's content, whose bytes are hostile.
 
     Raises:
-        PeerError: it is none.
+        PeerError: it isn't a call.
     """
     if not _HEAD.size <= len(body) <= MAX_CALL or CALL != body[0]:
-        raise PeerError(f"{len(body)} bytes that are no call of a function")
+        raise PeerError(f"{len(body)} bytes that are not a call of a function")
     _, number, place = _HEAD.unpack_from(body)
     return FunctionCall(number, place, body[_HEAD.size:])
 
@@ -165,7 +165,8 @@ def _no_extension(code: int, data: bytes) -> object:
 
 class _Values:
     """
-    Values one by one: a byte may claim to be an array of four billion, and thousands of them nested ones.
+    Decodes values one by one, because a few bytes may claim to be an array of four billion entries, or thousands of
+    nested arrays.
     """
 
     __slots__ = ("_data", "_decoder", "_left")
@@ -203,7 +204,7 @@ def unpack_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
     The arguments in the body of a call, whose bytes are hostile.
 
     Raises:
-        PeerError: there are none.
+        PeerError: it has none.
     """
     value = unpack(body)
     if not isinstance(value, list) or 2 != len(value):

@@ -1,5 +1,5 @@
 """
-What a client asks of the kernels of a live sandbox: interpreters that keep their state.
+Requests about the kernels of a live sandbox: interpreters that keep their state.
 
 Runs in:   the daemon; pure. `sandbox_requests` has their fields.
 Trust:     a request is hostile; see `requests`.
@@ -27,7 +27,7 @@ class KernelOpen:
 @dataclass(frozen=True, slots=True)
 class KernelInterrupt:
     """
-    Raise KeyboardInterrupt in what a kernel runs.
+    Raise KeyboardInterrupt in the code that a kernel runs.
     """
 
     op: ClassVar[str] = "kernel_interrupt"

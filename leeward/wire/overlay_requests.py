@@ -46,7 +46,7 @@ class OverlayRead:
 @dataclass(frozen=True, slots=True)
 class OverlayCheckpoint:
     """
-    Keep what *sandbox* has changed in its overlay at *target*, as *name*; "" is a number.
+    Keep a copy of what *sandbox* has changed in its overlay at *target*, as *name*; "" stands for the next number.
     """
 
     op: ClassVar[str] = "overlay_checkpoint"
@@ -77,7 +77,7 @@ class OverlayDiscard:
     Undo what *sandbox* has changed in its overlay at *target*.
 
     Attributes:
-        paths: relative to *target*, each with all in it; without any of them everything goes.
+        paths: relative to *target*, each with everything in it; without any, everything is undone.
     """
 
     op: ClassVar[str] = "overlay_discard"

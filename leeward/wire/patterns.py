@@ -1,5 +1,5 @@
 """
-Names and patterns of files as clients write them, and the form that the rest of leeward knows.
+Brings names and patterns of files, as clients write them, into the form that the rest of leeward uses.
 
 Runs in:   the daemon, `leeward run` and `inside`; pure.
 Trust:     none. A client may write any text; every function here takes time in proportion to its length and to `most`.
@@ -25,7 +25,7 @@ def below_workspace(name: str) -> str:
 
 def alternatives(pattern: str, most: int = MOST_ALTERNATIVES) -> list[str]:
     """
-    What `{a,b}` stands for: "x.{png,csv}" is "x.png" and "x.csv". Braces without a comma are themselves, and so are
+    Expand `{a,b}`: "x.{png,csv}" is "x.png" and "x.csv". Braces without a comma stand for themselves, and so do
     those that stand alone in brackets: "[{]".
 
     Raises:

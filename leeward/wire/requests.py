@@ -1,5 +1,5 @@
 """
-What a client asks: every operation of docs/wire.md, and the way from a message to a request and back.
+Requests of clients: every operation of docs/wire.md; decodes and encodes them.
 
 Runs in:   the daemon, and `leeward run`; pure.
 Trust:     a request is hostile. It is checked field by field into a frozen dataclass; a field that isn't named here is
@@ -36,7 +36,7 @@ class Execute:
         environment: the interpreter and its packages, "" for the daemon's own.
         egress: the operator's policy of what it may reach, "" for nothing.
         policy: what of that policy it takes, as a map of `spec.egress.KEYS`.
-        label: by which the client knows the job, for the daemon's log and the result.
+        label: the client's own name for the job, for the daemon's log and the result.
         functions: `names` of the client's that the code may call, `wait` in seconds, and `stop_clock`.
     """
 
@@ -95,8 +95,8 @@ class FunctionAnswer:
 
     Attributes:
         call: its number.
-        outcome: "returned", "raised", or "broken" where the call's bytes are none.
-        value: what it returned, or the exception; `wire/functions.py` has both.
+        outcome: "returned", "raised", or "broken" if the call's bytes are malformed.
+        value: the returned value, or the exception, as `wire/functions.py` encodes them.
     """
 
     op: ClassVar[str] = "function_answer"
@@ -213,7 +213,7 @@ class Status:
 @dataclass(frozen=True, slots=True)
 class Recall:
     """
-    Ask for the last ends of this user's jobs and sandboxes.
+    Ask how this user's last jobs and sandboxes ended.
 
     Attributes:
         after: the number of the last one that the client has.
@@ -286,7 +286,7 @@ class KeptRead:
 @dataclass(frozen=True, slots=True)
 class KeptDrop:
     """
-    Let go of the memory files of the answer to *target*.
+    Close the memory files of the answer to *target*.
     """
 
     op: ClassVar[str] = "kept_drop"

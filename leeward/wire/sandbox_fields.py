@@ -65,7 +65,7 @@ def metadata(value: object) -> dict[str, str]:
 
 def mounts(value: object) -> tuple[Folder, ...]:
     """
-    Types alone; what they may be is `spec.folders.check`'s.
+    Check only the types; `spec.folders.check` checks the values.
     """
     found = []
     for row in entries(value, list, "mounts", MOST_FOLDERS):

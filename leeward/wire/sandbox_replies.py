@@ -1,8 +1,8 @@
 """
-Decodes what a daemon answers about live sandboxes, for clients.
+Decodes a daemon's answers about live sandboxes, for clients.
 
 Runs in:   the clients; pure.
-Trust:     none, as in `replies`: the names and the output of processes are theirs.
+Trust:     none, as in `replies`: names and output come from the sandbox's processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX = 2**63 - 1
 
 def over(message: str, error: Mapping[str, Any]) -> SandboxOver:
     """
-    The exception for a refusal `sandbox_over`. What it says beside its message is left out where it is wrong.
+    The exception for a refusal `sandbox_over`. Malformed fields beside its message are ignored.
     """
     reason, when, limit = error.get("reason"), error.get("when"), error.get("limit")
     return SandboxOver(
@@ -77,7 +77,7 @@ def chunks(reply: Reply) -> tuple[list[tuple[int, int, float, bytes]], bool]:
     The chunks of an answer to `process_read`, as number, stream, time and bytes; and whether no more come.
 
     Raises:
-        PeerError: it is something else, or the numbers don't ascend.
+        PeerError: the chunks are malformed, or the numbers don't ascend.
     """
     found: list[tuple[int, int, float, bytes]] = []
     rows = answer(reply).get("chunks")
@@ -99,10 +99,10 @@ def chunks(reply: Reply) -> tuple[list[tuple[int, int, float, bytes]], bool]:
 
 def page(reply: Reply, after: int = 0) -> tuple[list[dict[str, Any]], int]:
     """
-    The rows of an answer to `sandbox_list`, and what the next one is asked behind; 0 where that was the last.
+    The rows of an answer to `sandbox_list`, and the number behind which the next page begins; 0 after the last page.
 
     Args:
-        after: what this one was asked behind.
+        after: the number behind which this page begins.
 
     Raises:
         PeerError: it is something else.

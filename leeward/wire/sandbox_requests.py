@@ -1,5 +1,5 @@
 """
-What a client asks of live sandboxes: every operation of docs/wire.md that names one.
+Requests about live sandboxes: every operation of docs/wire.md that names one.
 
 Runs in:   the daemon; pure. `requests` knows these by FIELDS, and parses and encodes them.
 Trust:     a request is hostile; see `requests`.
@@ -40,15 +40,15 @@ class SandboxOpen:
         lifetime: seconds after which it ends in any case, 0 for the daemon's choice.
         env: environment variables of every process in it.
         mounts: folders of the host that it shows, each a map of `spec.folders.Folder`'s fields.
-        dock: where the descriptors of these are: the number of a `sandbox_dock`.
+        dock: the number of the `sandbox_dock` that has the descriptors of *mounts*.
         cwd: of the profile `shell`: the folder in which programs start.
         home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host. Of
             the profiles `agent` and `approved`, and those based on them: the home folder.
         user: of the same ones: the user's name.
         hide, protect: likewise: paths in its mounts that can't be seen, and that can't be written.
-        show_secrets: of the profile `shell`: hide none.
-        policy: of egress, as a map of `spec.egress.KEYS` or in the short form: what of *egress* it takes.
-        fetch_policy: the short form of one for `fetch`, which takes as much of *egress* again.
+        show_secrets: of the profile `shell`: hide no names.
+        policy: a policy of egress, as a map of `spec.egress.KEYS` or in the short form, that narrows *egress*.
+        fetch_policy: a policy for `fetch` in the short form, which also narrows *egress*.
     """
 
     op: ClassVar[str] = "sandbox_open"
@@ -77,7 +77,7 @@ class SandboxOpen:
 @dataclass(frozen=True, slots=True)
 class SandboxDock:
     """
-    Ask for a socket on which to leave descriptors for the next `sandbox_open`.
+    Ask for a socket on which to send descriptors for the next `sandbox_open`.
     """
 
     op: ClassVar[str] = "sandbox_dock"
@@ -91,7 +91,7 @@ class SandboxList:
     Ask for all sandboxes of this user.
 
     Attributes:
-        after: `last` of the answer before, which had no room for more.
+        after: `last` of the previous answer, which had no room for more rows.
     """
 
     op: ClassVar[str] = "sandbox_list"
@@ -111,7 +111,7 @@ class SandboxInfo:
 @dataclass(frozen=True, slots=True)
 class SandboxExtend:
     """
-    Change when *sandbox* ends. *idle* as at its opening; *lifetime* counts from now. 0 leaves it as it is.
+    Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change.
     """
 
     op: ClassVar[str] = "sandbox_extend"
@@ -136,7 +136,7 @@ class SandboxExecute:
     Run Python code in *sandbox*, and answer as `execute` does; the other fields as there.
 
     Attributes:
-        kernel: one that keeps its state, of `kernel_open`; 0 for a fresh interpreter.
+        kernel: the number of a kernel, from `kernel_open`; 0 for a new interpreter.
     """
 
     op: ClassVar[str] = "sandbox_execute"
@@ -166,8 +166,8 @@ class ProcessRun:
         shell: a line for /bin/sh.
         cwd: the folder to start in, "" for /workspace.
         title: what lists show it as.
-        cpu_time: processor seconds of it and all that descends from it, after which they are killed; 0 for no bound.
-        clean: its environment is PATH, and what the sandbox and this request say.
+        cpu_time: processor seconds of the program and its descendants after which they are killed; 0: no bound.
+        clean: its environment is only PATH and the variables of the sandbox and of this request.
         warm: the program reads all of its stdin before it does anything: one that waits for that may be held ready
             for the next request with the same program, folder and environment.
     """
@@ -194,10 +194,11 @@ class ProcessStart:
     Start a program that is read from and written to while it runs; the fields as for `process_run`.
 
     Attributes:
-        stdin: what it can read first.
-        open: its stdin stays open for `process_write`.
+        stdin: what its standard input begins with.
+        open: its stdin stays open behind that, for `process_write`.
         bounded: it has the sandbox's limits on time and output where it asks for none, as with `process_run`.
-        terminal: rows and columns of a terminal that it is on; its stdin is open, and stdout its one stream.
+        terminal: rows and columns; the program gets a terminal of that size, its stdin stays open, and stdout is its
+            only stream.
     """
 
     op: ClassVar[str] = "process_start"
@@ -232,7 +233,7 @@ class ProcessRead:
     Take chunks of a process's output.
 
     Attributes:
-        after: the number of the last chunk that the client has; those up to it are forgotten.
+        after: the number of the last chunk that the client has; the daemon drops the chunks up to it.
         wait: seconds to wait for one.
     """
 
@@ -263,7 +264,7 @@ class ProcessWrite:
 @dataclass(frozen=True, slots=True)
 class ProcessResize:
     """
-    Give the terminal of a process another size.
+    Change the size of a process's terminal.
     """
 
     op: ClassVar[str] = "process_resize"
@@ -288,7 +289,7 @@ class ProcessSignal:
 @dataclass(frozen=True, slots=True)
 class ProcessKill:
     """
-    End a process and all that descends from it.
+    Kill a process and all its descendants.
     """
 
     op: ClassVar[str] = "process_kill"

@@ -187,7 +187,7 @@ def test_names_of_projects(home: AgentHome, name: str) -> None:
 
 
 def test_a_wrong_start_is_refused_with_its_reason(home: AgentHome) -> None:
-    for argv, why in ((("sh", str(home.path)), "your home folder"), (("sh", str(home.path / "none")), "is no folder"),
+    for argv, why in ((("sh", str(home.path)), "your home folder"), (("sh", str(home.path / "none")), "is not a folder"),
                       (("shh", "."), "shh"), (("sh", ".", "--library", "/proc"), "never shown")):
         got = home.run("start", *argv)
         assert got.returncode in (1, 2)
@@ -386,7 +386,7 @@ def test_a_file_that_did_not_stay_hidden_is_reported(home: AgentHome) -> None:
     (home.project / "later.key").write_text("y")
     (home.project / ".env.goes").unlink()
     _, said = process.communicate("\n", timeout=PATIENCE)
-    told = next(line for line in said.splitlines() if "were to be hidden" in line)
+    told = next(line for line in said.splitlines() if "should be hidden" in line)
     assert "'.env', 'later.key'" in told
     assert "stays" not in told
     assert "goes" not in told
@@ -429,7 +429,7 @@ def test_a_hidden_file_that_appears_later_is_hidden_as_well(home: AgentHome, ove
     assert "over\n" in output
     assert "SECRET" not in output, output
     assert "FIRST" not in output
-    told = next(line for line in said.splitlines() if "were to be hidden" in line)
+    told = next(line for line in said.splitlines() if "should be hidden" in line)
     for name in (".env", "later.key", "deep/.env", "vault", "target"):
         assert repr(name) in told
     assert "SECRET" == (home.project / ".env").read_text()

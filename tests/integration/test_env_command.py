@@ -153,7 +153,7 @@ def test_an_environment_that_cannot_be_made_is_an_error(place: Place) -> None:
     for words, why in (
             (["create", "x", "--index-url=http://a"], b"--index-url needs --egress"),
             (["create", "../x"], b"can't be an environment's name"),
-            (["create", "x", "--find-links", "/nowhere"], b"is no folder"),
+            (["create", "x", "--find-links", "/nowhere"], b"is not a folder"),
             (["show", "nothing"], b"there is no environment 'nothing'"),
             (["remove", "nothing"], b"there is no environment 'nothing'")):
         done = place.env(*words)

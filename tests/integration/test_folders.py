@@ -234,7 +234,7 @@ def test_refused_before_anything_is_made(daemon: LiveDaemon, project: Path) -> N
     """
     for mounts, why in (([leeward.Mount(project / "none", "/data")], "no such file"),
                         ([leeward.Mount("/dev/null", "/data")], "neither a folder"),
-                        ([leeward.Mount(project, "data")], "no absolute path"),
+                        ([leeward.Mount(project, "data")], "not an absolute path"),
                         ([leeward.Mount(project, "/usr/x")], "sandbox's own"),
                         ([leeward.Mount("/proc", "/data")], "no sandbox is shown"),
                         ([leeward.Mount(project / "file", "/data", writable=True)], "to be read alone"),

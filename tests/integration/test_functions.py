@@ -260,7 +260,7 @@ def test_a_child_of_the_job_cannot_call(daemon: LiveDaemon) -> None:
             "    except RuntimeError as error:\n        print(error, flush=True)\n    os._exit(0)\nos.wait()")
     with daemon.client() as client:
         got = client.execute(code, functions=FUNCTIONS)
-    assert b"[[1], {}]\na client's function can be called in the job's own process alone\n" == got.stdout
+    assert b"[[1], {}]\na client's function can only be called in the job's own process\n" == got.stdout
 
 
 def test_files_come_back_from_a_late_job_that_calls(daemon: LiveDaemon) -> None:

@@ -253,7 +253,7 @@ def test_a_filter_like_dockers_and_the_profile_in_its_place():
 
     assert before | {"namespace.user"} == stopped
     assert "refused: ENOSYS (the seccomp filter of" in by_name["namespace.user"].have
-    assert "seccomp filter is around this process" in by_name["modules"].have
+    assert "this process is under a seccomp filter" in by_name["modules"].have
     assert (Support.MISSING, "refused: EPERM") == (by_name["io_uring"].state, by_name["io_uring"].have)
     assert by_name["io_uring"].cure == by_name["namespace.user"].cure
     assert before == cured

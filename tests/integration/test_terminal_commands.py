@@ -189,7 +189,7 @@ def test_c189_output_on_pipes_is_escaped(daemon: LiveDaemon, on_terminal: Callab
         assert 0 == screen.end()
         assert "\x1b]0;owned\x07" in screen.all
     done = run(daemon.socket, "shell", "--terminal", "--", "true")
-    assert (2, True) == (done.returncode, b"no terminal here" in done.stderr)
+    assert (2, True) == (done.returncode, b"not a terminal" in done.stderr)
 
 
 def test_c189_an_answer_of_the_terminal_is_discarded(daemon: LiveDaemon) -> None:

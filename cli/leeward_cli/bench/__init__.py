@@ -1,5 +1,5 @@
 """
-`leeward bench`: what a job costs on this machine, beside what nothing could do it for less.
+`leeward bench`: what a job costs on this machine, beside lower bounds and alternatives.
 
 Runs in:   the CLI, which is the client that is measured.
 

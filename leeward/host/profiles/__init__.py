@@ -28,10 +28,10 @@ REFUSED: dict[str, str] = {
         " init_module kexec_file_load kexec_load query_module reboot",
     "the host's clock, disks and accounts": "acct clock_settime nfsservctl quotactl quotactl_fd settimeofday swapoff"
         " swapon",
-    "watches the whole host, or has been the way into its kernel": "bpf fanotify_init lookup_dcookie perf_event_open"
+    "watches the whole host, or was used to attack its kernel": "bpf fanotify_init lookup_dcookie perf_event_open"
         " uprobe uretprobe userfaultfd",
     "keys aren't divided between containers": "add_key keyctl request_key",
-    "a made-up handle reaches past the container's files": "open_by_handle_at",
+    "a forged handle opens files outside of the container": "open_by_handle_at",
     "the processor's ports": "ioperm iopl",
     "gone from the kernel, or never in it": "_sysctl afs_syscall epoll_ctl_old epoll_wait_old getpmsg putpmsg security"
         " sysfs tuxcall uselib ustat vserver",

@@ -25,12 +25,12 @@ from leeward.spec.profiles.workdir import PROFILE as WORKDIR
 __all__ = ["AGENT", "APPROVED", "BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "agent", "extended",
            "may_have_home", "never_shown", "python", "shell", "with_base"]
 
-#: Ours, by name.
+#: The built-in profiles, by name.
 OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL, APPROVED: _APPROVED, AGENT: _AGENT}
 #: Those that an operator's may be based on. Clients have to know the other one by its name: they tell such a sandbox
 #: their current folder.
 BASES = tuple(name for name in OURS if name != SHELL)
-#: Those whose sandboxes may have a home folder of their own, and names that are hidden or protected.
+#: The profiles whose sandboxes may have a home folder of their own, and names that are hidden or protected.
 _WITH_HOME = (AGENT, APPROVED)
 
 
@@ -47,7 +47,7 @@ def may_have_home(name: str, operators: Mapping[str, Profile]) -> bool:
 
 def with_base(profile: Profile) -> Profile:
     """
-    *profile* with what its base has beside `python`, where *profile* itself says nothing else.
+    *profile* with the settings of its base, except those that *profile* sets itself.
     """
     base = OURS.get(profile.base, PYTHON)
     return replace(profile, show=tuple(dict.fromkeys((*base.show, *profile.show))),

@@ -46,7 +46,7 @@ _NOLOGIN = "/usr/sbin/nologin"
 @dataclass(frozen=True, slots=True)
 class HomePlan:
     """
-    What a sandbox has beside its mounts.
+    What a sandbox of this profile has beside its mounts.
 
     Attributes:
         path: the home folder.
@@ -72,7 +72,7 @@ def agent(spec: SandboxSpec) -> SandboxSpec:
 def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str], mounts: Iterable[Folder], view: View,
               uid: int) -> HomePlan:
     """
-    Check what a client asks for.
+    Check the home folder and the names that a client asks for.
 
     Args:
         path: the home folder.
@@ -87,7 +87,7 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
     mounts = tuple(mounts)
     user = user or "sandbox"
     if not re.fullmatch(_USER, user):
-        raise BadRequest(f"user {user!r:.60} is no name of a user")
+        raise BadRequest(f"user {user!r:.60} can't be a user's name")
     folders.check([Folder("/nowhere", path)])
     for mount in mounts:
         if within(path, mount.target):
@@ -125,7 +125,7 @@ def _texts(user: str, home: str, uid: int) -> tuple[tuple[str, bytes], ...]:
 
 def needless(folder: Folder, view: View) -> bool:
     """
-    Does *view* show *folder* already, as it is to be shown?
+    Does *view* already show *folder* in the way that is asked for?
     """
     return (folder.path == folder.target and not (folder.writable or folder.overlay)
             and any(bind.source == bind.target and within(folder.target, bind.target) for bind in view.binds))

@@ -2,7 +2,7 @@
 The profile `approved`: what an agent works in whose changes, commands, packages and pushes a person approves. It is
 `workdir`, with the time and the room that an agent needs.
 
-Runs in:   the daemon; pure. What decides is `leeward approvals serve`, a client; to the daemon this is a profile as any
+Runs in:   the daemon; pure. `leeward approvals serve`, a client, decides; to the daemon this is a profile like any
            other.
 """
 

@@ -17,13 +17,13 @@ from leeward.spec.sandbox import Bind, SandboxSpec
 class Profile:
     """
     Attributes:
-        base: the profile of ours that it is made of; "" for `python`.
-        about: for people, one sentence.
+        base: the built-in profile that it is based on; "" for `python`.
+        about: a one-sentence description.
         show: files and folders of the host that it shows beside those of its base, read-only, at the same paths.
         variables: environment variables beside those of its base.
         limits: those that differ from the daemon's.
-        loopback, terminal: as the configuration's keys of these names; None is as there.
-        min: workers that stand while it is in use.
+        loopback, terminal: as the configuration's keys of these names; None: the value of the configuration.
+        min: workers that are kept while the profile is in use.
         max: workers at most.
     """
 

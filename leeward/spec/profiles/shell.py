@@ -1,5 +1,5 @@
 """
-The profile `shell`: the host, read-only, without its secrets and its sockets.
+The profile `shell`: the host's files, read-only, without secrets and sockets.
 
 Runs in:   the daemon and clients; pure.
 """
@@ -20,7 +20,7 @@ NAME = SHELL
 PROFILE = Profile(about="The whole host, read-only, without its secrets and sockets; /tmp, /var and /run of its own, no"
                         " network.", limits={"time": 60.0})
 
-#: Folders that a sandbox has for itself, in place of the host's. A current folder in one of them is shown still.
+#: Folders that a sandbox has for itself, in place of the host's. A current folder in one of them is still shown.
 OWN = ("/workspace", "/tmp", "/var", "/run", "/dev/shm")
 #: Names in the root that are never the host's.
 _NOT_SHOWN = frozenset((*(place.split("/")[1] for place in OWN), "proc", "sys", "dev", "lost+found"))
@@ -28,12 +28,12 @@ _NOT_SHOWN = frozenset((*(place.split("/")[1] for place in OWN), "proc", "sys", 
 #: Variables that a client passes on. Names that end in * stand for all that begin so.
 PASSED = ("PATH", "HOME", "USER", "TERM", "LANG", "LC_*", "SHELL", "EDITOR", "VISUAL", "PAGER", "COLORTERM")
 
-#: Those of the daemon's that aren't: of a user, and of a home, that aren't there.
+#: Variables of jobs that are left out: they name a user and a home that don't exist in this sandbox.
 _NOT_SET = ("HOME", "USER", "LOGNAME")
 
 #: What is hidden in the caller's home folder. A name may be a pattern; what isn't there yet is hidden as well.
 SECRETS = (
-    # keys, and who signs with them
+    # keys, and programs that sign with them
     ".ssh", ".gnupg", ".password-store", ".config/op", ".config/sops", ".config/age", ".pki",
     # clouds and clusters
     ".aws", ".azure", ".config/gcloud", ".config/doctl", ".config/rclone", ".kube", ".boto", ".s3cfg", ".vault-token",
@@ -49,12 +49,12 @@ SECRETS = (
     # histories
     ".*_history", ".*_history-*", ".*history", ".lesshst", ".viminfo", ".local/share/fish", ".local/share/nvim/shada",
     ".local/state/leeward", ".config/fish/fish_history",
-    # keyrings, and the doors of the display
+    # keyrings, and access to the display
     ".local/share/keyrings", ".local/share/kwalletd", ".gnome2/keyrings", ".Xauthority", ".ICEauthority", ".dbus",
     # browsers and mail
     ".mozilla", ".thunderbird", ".librewolf", ".config/google-chrome*", ".config/chromium*", ".config/BraveSoftware",
     ".config/microsoft-edge*", ".config/vivaldi*", ".config/opera*", "snap", ".var",
-    # what programs wrote down
+    # settings of programs
     ".env", ".env.*", ".envrc",
 )
 #: What is hidden in the current folder.
@@ -77,7 +77,7 @@ def needs_mount(cwd: str) -> bool:
 
 def hidden(homes: Sequence[str], cwd: str) -> list[tuple[str, tuple[str, ...]]]:
     """
-    What is hidden: folders, the outermost first, each with names in it, or paths of names.
+    The names to hide, by folder, the outermost folder first. A name may be a path below the folder.
     """
     rows: dict[str, tuple[str, ...]] = {}
     for folder, names in (*((home, SECRETS) for home in homes), (cwd, SECRETS_HERE)):

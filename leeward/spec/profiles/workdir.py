@@ -6,7 +6,7 @@ Runs in:   the daemon; pure.
 Who needs it: test suites, language servers and build tools that talk to themselves over 127.0.0.1. The network
 namespace has `lo` and nothing else. An operator switches it off by `loopback = false` in [profiles.workdir].
 
-A Node counts as eleven processes, and one may wait for the next code while another one runs: so there may be 64.
+A Node counts as eleven processes, and a second one may already wait for the next code. So 64 processes are allowed.
 """
 
 from __future__ import annotations

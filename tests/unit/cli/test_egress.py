@@ -83,9 +83,9 @@ def test_several_as_json(config: str) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [
-    (["example.org"], "no scheme and host"), (["ftp://example.org:21/"], "the scheme is none of"),
-    (["--address", "example.org", "http://example.org"], "is no address"),
-    (["--fetch", "tcp://example.org:22"], "none of http, https"),
+    (["example.org"], "no scheme and host"), (["ftp://example.org:21/"], "the scheme must be"),
+    (["--address", "example.org", "http://example.org"], "is not an address"),
+    (["--fetch", "tcp://example.org:22"], "must be http or https"),
     (["--policy", "other", "http://example.org"], "there is no policy 'other'"),
 ])
 def test_a_malformed_question_is_an_error(config: str, arguments: list[str], reason: str,

@@ -94,6 +94,6 @@ def test_files_left_out_are_listed_in_one_bounded_line() -> None:
         [("a*", "no_match"), ("l\x1b", "link")])
     many = files.left_out([(str(number), "hidden") for number in range(9)])
     assert many.endswith("'5' (a hidden file), and more: --json lists them")
-    assert "not collected: 'a' (no regular file), and more: --json lists them" == files.left_out(
+    assert "not collected: 'a' (not a regular file), and more: --json lists them" == files.left_out(
         [("a", "special"), ("", "more")])
     assert {str(reason) for reason in LeftOutReason} - {"more"} == set(files._WHY)

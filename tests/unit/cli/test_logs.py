@@ -15,7 +15,7 @@ from leeward_cli import logs
 
 @pytest.mark.parametrize(("error", "says"), [
     ("Ended: nobody waits for it any more", "process 5: was ended, exit status 125"),
-    ("Bug: something", "process 5: was lost by a fault of leeward's or the host's, exit status 125"),
+    ("Bug: something", "process 5: was lost by a fault of leeward or the host, exit status 125"),
 ])
 def test_a_job_that_its_client_gave_up_is_no_fault(error: str, says: str) -> None:
     row: dict[str, Any] = {"kind": "process", "sandbox": "s", "process": 5, "outcome": "internal", "exit_code": 125,

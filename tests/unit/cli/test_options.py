@@ -151,7 +151,7 @@ def test_malformed_sizes_are_refused(text: str) -> None:
     """
     Other scripts' digits, signs and exponents among it.
     """
-    with pytest.raises(ValueError, match="no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
 

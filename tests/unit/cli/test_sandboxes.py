@@ -86,7 +86,7 @@ def test_mistakes_are_named(stand: Stand, box: str) -> None:
     """
     With exit status 2, or 1 where the daemon refuses.
     """
-    for argv, said in ((("shell", box, "ls"), b"stands behind --"), (("sandbox", "new", "--env", "A"), b"NAME=VALUE"),
+    for argv, said in ((("shell", box, "ls"), b"must follow --"), (("sandbox", "new", "--env", "A"), b"NAME=VALUE"),
                        (("shell", "--memory", "64M", box), b"not beside an ID")):
         status, _, err = run(stand, *argv)
         assert (2, True) == (status, said in err), err

@@ -50,9 +50,9 @@ def test_the_short_form_allows_no_host_by_default() -> None:
     ([], "fetch_policy", "is a table"), ({"domains": []}, "fetch_policy.domains", "unknown; these are known"),
     ({"allowed_domains": ["a/b"]}, "fetch_policy.allowed_domains[0]", "a slash"),
     ({"max_request_body": -1}, "fetch_policy.max_request_body", "must be from 0"),
-    ({"connect_timeout": "soon"}, "fetch_policy.connect_timeout", "no time"),
+    ({"connect_timeout": "soon"}, "fetch_policy.connect_timeout", "not a time"),
     ({"deny_private_ips": 1}, "fetch_policy.deny_private_ips", "true or false"),
-    ({"allowed_methods": ["FETCH"]}, "fetch_policy.allowed_methods[0]", "no method"),
+    ({"allowed_methods": ["FETCH"]}, "fetch_policy.allowed_methods[0]", "not a known method"),
 ])
 def test_errors_name_the_key_that_was_given(given: Any, place: str, reason: str) -> None:
     """

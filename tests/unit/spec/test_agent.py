@@ -37,16 +37,16 @@ def test_a_home_that_no_line_can_hold() -> None:
 
 
 @pytest.mark.parametrize(("fields", "why"), [
-    ({"path": ""}, "no absolute path"),
-    ({"path": "home"}, "no absolute path"),
+    ({"path": ""}, "not an absolute path"),
+    ({"path": "home"}, "not an absolute path"),
     ({"path": "/"}, "the sandbox's own"),
     ({"path": "/usr/home"}, "the sandbox's own"),
     ({"path": "/workspace"}, "own '/workspace'"),
     ({"path": "/home/a/.pyenv/x"}, "own '/home/a/.pyenv'"),
     ({"path": "/home/a/p"}, "is the home folder"),
     ({"path": "/home/a/p/q"}, "is the home folder"),
-    ({"user": "a:b"}, "no name of a user"),
-    ({"user": "a\nroot"}, "no name of a user"),
+    ({"user": "a:b"}, "can't be a user's name"),
+    ({"user": "a\nroot"}, "can't be a user's name"),
     ({"hide": ("/home/a/other",)}, "lies in no mount"),
     ({"hide": ("/home/a/p/../x",)}, "lies in no mount"),
     ({"protect": ("/etc",)}, "lies in no mount"),

@@ -80,28 +80,28 @@ def test_an_empty_policy_allows_no_host() -> None:
     ({"ports": [True]}, "ports[0]", "a number from 1"),
     ({"ports": [0]}, "ports[0]", "a number from 1"),
     ({"ports": list(range(1, 67))}, "ports", "64 are the most"),
-    ({"addresses": ["example.org"]}, "addresses[0]", "no range of addresses"),
-    ({"addresses": ["10.0.0.0/8:80"]}, "addresses[0]", "no range of addresses"),
-    ({"addresses": [7]}, "addresses[0]", "no range of addresses"),
-    ({"methods": ["FETCH"]}, "methods[0]", "no method"),
-    ({"schemes": ["HTTPS"]}, "schemes[0]", "no scheme"),
+    ({"addresses": ["example.org"]}, "addresses[0]", "not a range of addresses"),
+    ({"addresses": ["10.0.0.0/8:80"]}, "addresses[0]", "not a range of addresses"),
+    ({"addresses": [7]}, "addresses[0]", "not a range of addresses"),
+    ({"methods": ["FETCH"]}, "methods[0]", "not a known method"),
+    ({"schemes": ["HTTPS"]}, "schemes[0]", "not a known scheme"),
     ({"limits": 7}, "limits", "must be a table"),
     ({"limits": {"speed": 7}}, "limits.speed", "unknown"),
     ({"limits": {"connections": 0}}, "limits.connections", "from 1 to"),
     ({"limits": {"connections": True}}, "limits.connections", "whole number"),
-    ({"limits": {"request": "much"}}, "limits.request", "is no size"),
-    ({"limits": {"connect": "10"}}, "limits.connect", "is no time"),
-    ({"limits": {"connect": float("nan")}}, "limits.connect", "is no time"),
-    ({"limits": {"total": True}}, "limits.total", "is no time"),
+    ({"limits": {"request": "much"}}, "limits.request", "is not a size"),
+    ({"limits": {"connect": "10"}}, "limits.connect", "is not a time"),
+    ({"limits": {"connect": float("nan")}}, "limits.connect", "is not a time"),
+    ({"limits": {"total": True}}, "limits.total", "is not a time"),
     ({"secrets": []}, "secrets", "must be a table"),
     ({"secrets": {f"K{n}": {"hosts": ["a"]} for n in range(65)}}, "secrets", "16 are the most"),
-    ({"secrets": {"A B": {"hosts": ["a"]}}}, "secrets.A B", "no name of a variable"),
+    ({"secrets": {"A B": {"hosts": ["a"]}}}, "secrets.A B", "not the name of a variable"),
     ({"secrets": {"A": {}}}, "secrets.A", "with `hosts`"),
-    ({"secrets": {"A": {"hosts": []}}}, "secrets.A", "for no hosts"),
-    ({"secrets": {"A": {"hosts": ["*"]}}}, "secrets.A.hosts[0]", "no name of a host"),
-    ({"secrets": {"A": {"hosts": ["10.0.0.1"]}}}, "secrets.A.hosts[0]", "no name of a host"),
-    ({"secrets": {"A": {"hosts": ["a"], "from": "KEY"}}}, "secrets.A.from", "says not where"),
-    ({"secrets": {"A": {"hosts": ["a"], "from": 7}}}, "secrets.A.from", "says not where"),
+    ({"secrets": {"A": {"hosts": []}}}, "secrets.A", "has no hosts"),
+    ({"secrets": {"A": {"hosts": ["*"]}}}, "secrets.A.hosts[0]", "not the name of a host"),
+    ({"secrets": {"A": {"hosts": ["10.0.0.1"]}}}, "secrets.A.hosts[0]", "not the name of a host"),
+    ({"secrets": {"A": {"hosts": ["a"], "from": "KEY"}}}, "secrets.A.from", "doesn't say where"),
+    ({"secrets": {"A": {"hosts": ["a"], "from": 7}}}, "secrets.A.from", "doesn't say where"),
     ({"within": {"within": {"within": {"within": {}}}}}, "within.within.within.within", "within each other"),
 ])
 def test_a_malformed_policy_is_refused(table: object, place: str, reason: str) -> None:
@@ -117,7 +117,7 @@ def test_a_policys_name_is_a_word() -> None:
     """
     It stands in records and tables.
     """
-    with pytest.raises(PolicyError, match="no name of a policy"):
+    with pytest.raises(PolicyError, match="can't be a policy's name"):
         parse_policy({}, name="a b")
 
 
@@ -144,7 +144,7 @@ def test_narrowing_keeps_the_operators_secrets() -> None:
     assert narrow(operator, client).secrets == (Secret("KEY", ("api.example.org",), "env:KEY"),)
     assert narrow(operator, Policy()).secrets == ()
     for secrets, reason in (({"OTHER": {"hosts": ["a"]}}, "no such secret"),
-                            ({"KEY": {"hosts": ["evil.net"]}}, "none of the operator's hosts")):
+                            ({"KEY": {"hosts": ["evil.net"]}}, "isn't one of the operator's hosts")):
         with pytest.raises(PolicyError, match=reason):
             narrow(operator, parse_policy({"secrets": secrets}))
 

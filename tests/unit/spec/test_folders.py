@@ -27,17 +27,17 @@ def test_folders_that_are_taken(path: str, target: str) -> None:
 @pytest.mark.parametrize(("folder", "why"), [
     (Folder("/", "/data"), "no sandbox is shown"), (Folder("/proc", "/data"), "no sandbox"),
     (Folder("/dev/shm/x", "/data"), "no sandbox"), (Folder("/sys/fs", "/data"), "no sandbox"),
-    (Folder("a", "/data"), "no absolute path"), (Folder("/a", "data"), "no absolute path"),
-    (Folder("/a", ""), "no absolute"),
+    (Folder("a", "/data"), "not an absolute path"), (Folder("/a", "data"), "not an absolute path"),
+    (Folder("/a", ""), "not an absolute"),
     (Folder("/a/../b", "/data"), "in it"), (Folder("/a", "/data/.."), "in it"), (Folder("/a", "//data"), "in it"),
-    (Folder("/a", "/data/"), "in it"), (Folder("/a", "/da\0ta"), "no absolute path"),
-    (Folder("/" + "a" * 4096, "/data"), "no absolute path"),
+    (Folder("/a", "/data/"), "in it"), (Folder("/a", "/da\0ta"), "not an absolute path"),
+    (Folder("/" + "a" * 4096, "/data"), "not an absolute path"),
     (Folder("/a", "/"), "own"), (Folder("/a", "/usr"), "own"), (Folder("/a", "/usr/x"), "own"),
     (Folder("/a", "/tmp"), "own"),
     (Folder("/a", "/etc/x"), "own"), (Folder("/a", "/dev/shm/x"), "own"), (Folder("/a", "/lib64"), "own"),
     (Folder("/a", "/b", writable=True, overlay=True), "not both"),
-    (Folder("/a", "/b", writable=True, file=True), "alone"),
-    (Folder("/a", "/b", overlay=True, file=True), "alone"),
+    (Folder("/a", "/b", writable=True, file=True), "read-only"),
+    (Folder("/a", "/b", overlay=True, file=True), "read-only"),
 ])
 def test_folders_that_are_refused(folder: Folder, why: str) -> None:
     with pytest.raises(BadRequest, match=why):

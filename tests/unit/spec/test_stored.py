@@ -59,7 +59,7 @@ def test_written_records_are_read_back() -> None:
     b'{"built": "%s", "preload": [], "min": true, "max": 1}' % (b"0" * 32),
     b"[" * 100_000, b" " * (MOST_WRITTEN + 1)])
 def test_any_other_name_is_refused(data: bytes) -> None:
-    with pytest.raises(BadRequest, match="no record of an environment"):
+    with pytest.raises(BadRequest, match="not a record of an environment"):
         read_named(data)
 
 
