@@ -39,7 +39,7 @@ DEFINITION = 'command = ["{program}"]\nstate = ["~/.state"]\n'
 
 def first_byte(argv: list[str], env: dict[str, str]) -> float:
     """
-    Seconds until something was written.
+    Run *argv* to its end. Returns the seconds until its first output.
     """
     begun = time.perf_counter()
     with subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -55,7 +55,7 @@ def first_byte(argv: list[str], env: dict[str, str]) -> float:
 
 def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
     """
-    Seconds until something was shown on a terminal.
+    Run *argv* on a terminal. Returns the seconds until its first output.
     """
     begun = time.perf_counter()
     child, master = pty.fork()
@@ -71,7 +71,7 @@ def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
         while os.read(master, 1 << 16):
             pass
     except OSError:
-        pass  # nobody has the terminal any more
+        pass  # the program has closed the terminal
     os.close(master)
     _, status = os.waitpid(child, 0)
     if not shown or shown.startswith(b"leeward:"):
@@ -81,14 +81,14 @@ def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
 
 def sandbox_spec() -> SandboxSpec:
     """
-    What a program sees in the profile `agent`, beside what its client mounts.
+    The view of the profile `agent`, without a client's mounts.
     """
     return python(HostPython(sys.executable, sys.version_info[:2], sys.base_prefix), {}, limits=Limits(), terminal=True)
 
 
 def variables(home: Path) -> dict[str, str]:
     """
-    What a program has in its environment, whatever it runs in.
+    The environment variables of the program, the same for all subjects.
     """
     return {**dict(sandbox_spec().environment), "HOME": str(home), "PWD": str(home / "small"), "USER": "me",
             "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm-256color"}
@@ -127,7 +127,7 @@ def same_view(folder: Path, home: Path, program: AgentProgram) -> list[str]:
 def subjects(folder: Path, program: AgentProgram, arguments: list[str], files: int, env: dict[str, str],
              terminal: bool) -> dict[str, Callable[[], float]]:
     """
-    What is measured, by name.
+    The subjects to measure, by name.
     """
     measure = first_byte_of_a_screen if terminal else first_byte
     home = folder / "home"

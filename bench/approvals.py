@@ -1,5 +1,5 @@
 """
-Approvals: how soon an approval reaches whoever waits for it, and how soon the page shows something.
+Approvals: the time from a decision until the waiting program has it, and the time until the page shows something.
 
     .venv/bin/python bench/approvals.py [--rounds N] [--json]
 
@@ -75,7 +75,7 @@ def _called(served: ServedPage, token: str, method: str, path: str, body: str = 
         made.close()
 
 
-#: Says when each of its requests is decided.
+#: Prints the time at which each of its requests was decided.
 _AGENT = """
 import sys, time
 from leeward.approvals import Agent
@@ -88,7 +88,7 @@ for number in range(int(sys.argv[1])):
 
 def _inside(rounds: int) -> Times:
     """
-    Milliseconds from the operator's call to the return of a call in a sandbox, by the clock that both see.
+    Milliseconds from the operator's call to the return of a call in a sandbox, by the host's clock.
     """
     took: Times = []
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as name:
@@ -131,7 +131,7 @@ def _painted(served: ServedPage, rounds: int) -> Times:
 
 def measure(rounds: int) -> dict[str, Times]:
     """
-    Milliseconds, by the name of what was measured.
+    All measured times in milliseconds, by name.
     """
     found: dict[str, Times] = {"approval to a waiting agent in a sandbox": _inside(rounds)}
     drives = shutil.which("chromium") and importlib.util.find_spec("playwright")
@@ -168,7 +168,7 @@ def main() -> int:
     for name, each in found.items():
         print(f"{name:52}" + "".join(f"{which:>7} {value:7.1f} ms" for which, value in each.items()))
     if not any("paint" in name for name in found):
-        print("left out: the browser's rows, for want of chromium or playwright")
+        print("left out: the browser's rows, because chromium or playwright is missing")
     return 0
 
 

@@ -33,7 +33,7 @@ from leeward_cli.bench.ours import daemon
 GROUP, GUEST = 47110, 47111
 #: Calls of one block, and seconds between two of them.
 BLOCK, GAP_S = 50, 0.002
-#: Seconds until a flood is one.
+#: Seconds from the start of a flood to the first measured call.
 WARM_S = 0.5
 
 KINDS = {
@@ -44,7 +44,7 @@ KINDS = {
     "connect": b"",
     "jobs": encode({"v": 1, "id": 1, "op": "execute", "code": b"1"}),
 }
-#: Bytes that are sent at once.
+#: Bytes of one send.
 _MANY = 1 << 16
 
 
@@ -57,7 +57,7 @@ def as_guest(path: str) -> socket.socket:
 
 def flood(path: str, kind: str, connections: int, stop: Event) -> None:
     """
-    Send as much as is taken by each of *connections*, and read what comes, until *stop*.
+    Send as much as the daemon takes over each of *connections* connections, and read the answers, until *stop*.
     """
     os.setgroups([])
     os.setgid(GROUP)
@@ -104,7 +104,7 @@ def flood(path: str, kind: str, connections: int, stop: Event) -> None:
 
 def call(sock: socket.socket, reader: FrameReader, number: int) -> float:
     """
-    Seconds of one call.
+    Make one call. Returns its seconds.
     """
     start = time.monotonic()
     sock.sendall(encode({"v": 1, "id": number, "op": "execute", "code": b"pass"}))
@@ -126,7 +126,7 @@ def percentile(times: list[float], part: float) -> float:
 
 def measured(flooded: str, calm: str, pairs: int) -> tuple[list[float], list[float]]:
     """
-    Seconds of calls to both.
+    The seconds of single calls, to the flooded daemon and to the calm one.
     """
     times: tuple[list[float], list[float]] = ([], [])
     socks = []

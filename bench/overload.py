@@ -1,5 +1,5 @@
 """
-A daemon that is sent three times what it can run: what accepted calls wait, what refusals take, what still gets done.
+A daemon that is sent three times as many jobs as it can run: latency of accepted calls and refusals, and throughput.
 
     .venv/bin/python bench/overload.py [--seconds S] [--load L] [--clients N] [--code CODE] [--config F]
 
@@ -36,7 +36,7 @@ from leeward_cli.bench.spent import Spent, spent
 
 WARM_S = 1.0
 GAP_S = 0.02
-#: After the last request, until all have their answer.
+#: Seconds after the last request in which all must be answered.
 PATIENCE_S = 60.0
 
 
@@ -73,7 +73,7 @@ class Connection:
 
     def prepare(self, count: int) -> None:
         """
-        Encode so many requests: what that takes isn't to be missing while they are sent.
+        Encode so many requests beforehand, so that encoding takes no time while they are sent.
         """
         first = len(self.frames) + 1
         self.frames += [encode_request(Execute(number, code=self.code)) for number in range(first, first + count)]
@@ -88,7 +88,7 @@ class Connection:
 
     def take(self) -> int:
         """
-        Read answers; how many there were.
+        Read answers. Returns how many there were.
         """
         data = self.sock.recv(1 << 16)
         now = time.monotonic()
@@ -102,7 +102,7 @@ class Connection:
     @property
     def calls(self) -> list[Call]:
         """
-        All that was sent, in order.
+        All calls that were sent, in order.
         """
         calls = [Call(sent) for sent in self.sent]
         for now, payload in self.answers:
@@ -146,7 +146,7 @@ def unloaded(path: str, code: bytes, count: int, gap: float) -> list[float]:
 
 def saturated(path: str, code: bytes, seconds: float, at_once: int) -> tuple[float, int]:
     """
-    Jobs a second with so many of them always under way; and how many there were in all.
+    Jobs per second with so many of them always in flight; and their number.
     """
     selector = selectors.DefaultSelector()
     connections = [connected(path, code) for _ in range(at_once)]

@@ -115,7 +115,7 @@ class Side:
 
     def turn(self, jobs: int) -> Account:
         """
-        What one job of *jobs* has taken.
+        The processor seconds of one of *jobs* jobs.
         """
         before = self._spent()
         self.work(jobs)
@@ -152,7 +152,7 @@ def _group(daemon: int) -> Path | None:
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
     """
-    Between which of *values* the median of all possible ones is, with 95 % probability; None where they are too few.
+    The interval between two of *values* that contains the true median with 95 % probability; None if there are too few.
     """
     count, below, ordered = len(values), 0.0, sorted(values)
     for rank in range(count):  # so many of `count` tosses of a coin are heads, or fewer

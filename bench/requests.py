@@ -1,5 +1,5 @@
 """
-Large requests: by the socket or by the arena.
+Large requests: over the socket, or through the arena.
 
     .venv/bin/python bench/requests.py [--rounds N] [--json]
 
@@ -27,7 +27,7 @@ GAP_S, GAP_AFTER_JOB_S = 0.02, 0.06
 
 def call(client: Client, data: bytes, least: int, *, run: bool) -> float:
     """
-    Milliseconds of a request that goes by the arena if it has *least* bytes; it is run, or refused for a limit.
+    Milliseconds of a request, which goes through the arena from *least* bytes on. It is run, or refused for a limit.
     """
     vars(link)["LARGE"] = least
     start = time.perf_counter()

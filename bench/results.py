@@ -30,7 +30,7 @@ GAP_S = 0.02
 
 def write(size: int) -> str:
     """
-    A job that writes *size* bytes, as fast as it can.
+    The code of a job that writes *size* bytes as fast as possible.
     """
     piece = min(size, PIECE)
     return f"import os\npiece = bytes({piece})\nfor _ in range({size // piece}):\n    os.write(1, piece)\n"

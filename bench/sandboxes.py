@@ -1,5 +1,5 @@
 """
-Many live sandboxes at once, and many one after the other: what they take, how they answer, and what is left.
+Many live sandboxes at once, and many one after the other: their memory, their latency, and leaks.
 
     .venv/bin/python bench/sandboxes.py [--count N] [--turns N] [--descriptors N] [--spares N] [--json]
 
@@ -85,14 +85,14 @@ def available() -> int:
 
 def kernel() -> int:
     """
-    MiB of the kernel's own, of everybody.
+    The kernel's own memory, for all processes, in MiB.
     """
     return sum(_field("/proc/meminfo", name) for name in ("Slab", "PageTables", "KernelStack", "Percpu")) >> 10
 
 
 def there(pid: int) -> dict[str, int]:
     """
-    What there is of the daemon now.
+    The resources that the daemon has now.
     """
     return {"processes": len(below(pid)), "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "groups": groups(pid),
             "mounts": len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines()),
@@ -108,7 +108,7 @@ def groups(pid: int) -> int:
 
 class Line:
     """
-    One connection, by which sandboxes are opened and used.
+    A connection that opens and uses sandboxes.
     """
 
     def __init__(self, path: str) -> None:

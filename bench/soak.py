@@ -1,5 +1,5 @@
 """
-Many jobs on one daemon, some of them hostile, while its processes are killed: what is lost, doubled, wrong or left.
+Many jobs on one daemon, some of them hostile, while its processes are killed: finds lost or wrong answers, and leaks.
 
     .venv/bin/python bench/soak.py [--jobs N] [--hostile PART] [--kills PART] [--vanish PART] [--seed S] [--json]
 
@@ -98,7 +98,7 @@ for _ in range(100):
 @dataclass
 class Soak:
     """
-    What happened so far.
+    Counts of what has happened so far.
 
     Attributes:
         wrong: lines that say what should not have been.
@@ -118,7 +118,7 @@ class Soak:
 
     def toggle(self) -> None:
         """
-        Pause, or go on.
+        Toggle the pause.
         """
         if self.going.is_set():
             self.going.clear()
@@ -207,7 +207,7 @@ async def hostile(soak: Soak, client: leeward.AsyncClient) -> None:
 
 def vanish(soak: Soak) -> None:
     """
-    A connection that goes away with a request under way, or a piece of one, or bytes that are none.
+    A connection that is closed with a request in flight, after a part of one, or after malformed bytes.
     """
     request = encode_request(Execute(1, code=b"while True: pass"))
     data = soak.rng.choice((request, request[:soak.rng.randrange(len(request))], soak.rng.randbytes(200), b""))
@@ -256,7 +256,7 @@ def below(pid: int) -> list[int]:
 
 def there(pid: int) -> dict[str, int]:
     """
-    What a leak would show in.
+    The resources in which a leak would show.
     """
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     targets = []

@@ -1,5 +1,5 @@
 """
-`./dev figures`: the goals in figures, each measured beside what it is a ratio of.
+`./dev figures`: measures the project's goals, most of them as ratios to a floor.
 
 Runs in:   a developer's shell.
 
@@ -55,7 +55,7 @@ GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
 
 ROUNDS = 40
 
-#: Looks at what others do, before each group and at the end.
+#: Samples of other load on the machine, before each group and at the end.
 _WINDOWS = 5
 
 
@@ -64,7 +64,7 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
     Measure the rows of *groups* and print them.
 
     Raises:
-        LeewardError: a daemon didn't start, or somebody who is measured answers wrong.
+        LeewardError: a daemon didn't start, or a subject gives a wrong answer.
     """
     watch = machine.Watch()
     rows: dict[str, Sequence[Row]] = {}
@@ -92,7 +92,7 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
 
 def text(found: Mapping[str, Any]) -> str:
     """
-    The findings, to be read: a row, and below it what it was made of.
+    The findings as text: each row, and below it the figures that it is computed from.
     """
     host = found["machine"]
     stirred = found["noise"]
@@ -121,7 +121,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 def shown(made: Mapping[str, Any]) -> str:
     """
-    What a row was made of, on a line.
+    The figures that a row is computed from, as a line.
     """
     if "us" == made["unit"]:
         values = [duration(made[key]) for key in ("p50", "p90", "p99")]

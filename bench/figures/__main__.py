@@ -16,7 +16,7 @@ from leeward.errors import LeewardError
 
 @click.command(help=f"Measure GROUPS of the table of goals, or all of them: {', '.join(GROUPS)}.")
 @click.argument("groups", nargs=-1, metavar="[GROUP]...")
-@click.option("--rounds", type=click.IntRange(1, 10_000), metavar="N", help="More take longer and say more.")
+@click.option("--rounds", type=click.IntRange(1, 10_000), metavar="N", help="Rounds to measure; more are more exact.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(groups: tuple[str, ...], rounds: int | None, as_json: bool) -> None:
     unknown = [name for name in groups if name not in GROUPS]

@@ -20,7 +20,7 @@ from leeward_cli.bench.rounds import GAP_S
 
 _COLD = "leeward run (cold, everything) over bubblewrap + python3 -I -S -c"
 
-#: What the half of `leeward run` imports that is its daemon; the other half, a zygote, goes beside it.
+#: The imports of that half of `leeward run` which is its daemon; the other half, a zygote, runs at the same time.
 _IMPORTS = "import leeward_cli.main, leeward_cli.cold, leeward_cli.once"
 
 

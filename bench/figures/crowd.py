@@ -41,7 +41,7 @@ def measure(ground: Ground) -> Sequence[Row]:
 @contextlib.contextmanager
 def idle(path: str, count: int) -> Iterator[None]:
     """
-    *count* connections that say nothing.
+    *count* idle connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _OTHERS

@@ -1,5 +1,5 @@
 """
-A refused system call, beside the least that a supervisor in user space takes for it.
+A refused system call, beside the same with a minimal supervisor in user space.
 
 Runs in:   a developer's shell. The asker is the same Python on both sides: a job of ours, and a child of floors.c's
            supervisor.
@@ -20,7 +20,7 @@ from leeward_cli.bench.ours import daemon, good
 
 _WORDS = "a denied system call over that of a bare supervisor in C"
 
-#: Below what a job may ask for at once: then it has to wait for its bucket.
+#: Below the burst of a job, above which it has to wait for tokens.
 _CALLS = 500
 
 _ASK = f"""

@@ -24,7 +24,7 @@ from leeward_cli.bench.ours import InSession, armed, daemon, good
 from leeward_cli.bench.rounds import GAP_S, timed
 
 _TRUE = "/bin/true"
-#: Objects of a turn: one is too quick for the clock.
+#: Objects made in a turn, because one takes too little time to measure.
 _OBJECTS = 200
 #: Seconds after which a daemon is at rest, once it serves.
 _BEGUN_S = 1.0
@@ -107,7 +107,7 @@ def _first_use(ground: Ground) -> Sequence[Row]:
 
 def _opened(path: str, make: Callable[[], Sandbox]) -> float:
     """
-    Seconds from the object to its id, once the daemon has come to rest.
+    Seconds from making the object to its id, in a daemon without other work.
     """
     armed(path, 1)
     time.sleep(GAP_S)

@@ -1,5 +1,5 @@
 """
-What one armed worker takes of memory: keeper, init and runner.
+The memory of one armed worker: keeper, init and runner.
 
 Runs in:   a developer's shell, as the user who runs the daemon.
 

@@ -1,5 +1,5 @@
 """
-Much output, until the client has it mapped, beside what one process takes to write as much into a memory file.
+Large output: the time until the client has mapped it, beside that of one process to write it into a memory file.
 
 Runs in:   a developer's shell. bench/results.py has the sizes between.
 """
@@ -18,10 +18,10 @@ from leeward_cli.bench import floors
 from leeward_cli.bench.floors import Subject
 from leeward_cli.bench.ours import daemon, good
 
-#: Bytes of it all, and of one write.
+#: Bytes of the whole output, and of one write.
 _SIZE, _PIECE = 64 << 20, 1 << 20
 
-#: Seconds between calls: what the one before has left behind takes a while to go.
+#: Seconds between calls, in which the memory of the previous call is freed.
 _GAP_S = 0.1
 
 _WRITE = f"""
@@ -34,7 +34,7 @@ for _ in range({_SIZE // _PIECE}):
 
 class Mapped:
     """
-    A job writes it; the client maps it and looks at its last byte.
+    A job that writes the output; the client maps it and reads its last byte.
     """
 
     name = "leeward, 64 MiB mapped"
@@ -50,7 +50,7 @@ class Mapped:
 
 class Alone:
     """
-    One process writes it into a memory file of its own.
+    One process that writes as much into a memory file of its own.
     """
 
     name = "write of 64 MiB into a memory file"

@@ -1,5 +1,5 @@
 """
-The processor time of a fresh job: who spends it, and at what.
+The processor time of a fresh job, by process and by step.
 
 Runs in:   a developer's shell. By step it needs perf(1), and to be root.
 
@@ -32,7 +32,7 @@ _JOBS, _HERTZ = 200, 1999
 #: Of the daemon.
 _WORKERS = 4
 
-#: Steps that are less than this share are told together.
+#: Steps with a smaller share than this are summed up.
 _LEAST = 0.02
 
 _CHILD = {"daemon": "zygote", "zygote": "keeper", "keeper": "init", "init": "runner", "runner": "runner"}

@@ -1,5 +1,5 @@
 """
-Jobs per second of eight callers, beside those of whoever makes a process for each.
+Jobs per second of eight callers, beside other ways to run each job in a process of its own.
 
 Runs in:   a developer's shell.
 """

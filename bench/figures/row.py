@@ -1,5 +1,5 @@
 """
-A row of the table: what was measured, what was to be reached, and whether it was.
+A row of the table: the measured value, its target, and whether it was met.
 
 Runs in:   a developer's shell; pure.
 """
@@ -57,7 +57,7 @@ class Row:
 @dataclass(slots=True)
 class Ground:
     """
-    What every group is given.
+    The arguments of every group.
 
     Attributes:
         program: the floors in C; None without a compiler.
@@ -76,7 +76,7 @@ class Ground:
 
 def missing(words: str, target: float | None, why: str, at_most: bool = True) -> Row:
     """
-    A row that can't be measured here.
+    A row that can't be measured on this machine.
     """
     return Row(words, None, "x", target, at_most, note=f"not measured: {why}")
 

@@ -24,7 +24,7 @@ _MANY = "jobs per second in sessions, 8 callers, over one session of monty"
 #: Jobs of a turn.
 _JOBS = 500
 
-#: What a job in a session may take: so many times the floor, and seconds for the code itself.
+#: The target for a job in a session: so many times the floor, and seconds for the code itself.
 _TIMES, _OWN_S = 1.3, 15e-6
 
 

@@ -1,5 +1,5 @@
 """
-How soon a daemon answers, what its start takes, and how soon a large pool is armed.
+The start of a daemon: the time to its first answer, its processor time, and the time until a large pool is armed.
 
 Runs in:   a developer's shell.
 """

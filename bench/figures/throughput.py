@@ -1,5 +1,5 @@
 """
-What a fresh job costs: one caller who doesn't pause, what the daemon's one thread can carry, and page faults.
+Throughput of fresh jobs: one caller without pauses, the bound by the daemon's one thread, and page faults.
 
 Runs in:   a developer's shell. Page faults need root, perf(1) with tracepoints and a C compiler.
 

@@ -26,7 +26,7 @@ def in_turn(subjects: Sequence[Subject], rounds: int, calls: int, gap_s: float) 
             subject.call()
     with no_collections():
         for number in range(rounds):
-            # Now this one first, now that: what follows another is the colder for it.
+            # The order alternates, because a subject finds colder caches after another one.
             for subject in subjects if number % 2 else reversed(subjects):
                 found[subject.name].append(row(subject.call, calls, gap_s))
     return found
@@ -38,6 +38,6 @@ def beside(found: Mapping[str, Sequence[Sequence[float]]], over: str, under: str
 
 def quotient(over: Sequence[float], under: Sequence[float]) -> float:
     """
-    The median, over the rounds, of one value by the other: for rates and whatever else is one number a round.
+    The median over the rounds of the ratio of two values, for rates and other figures with one number per round.
     """
     return round(percentile([a / b for a, b in zip(over, under, strict=True)], 50), 3)

@@ -1,5 +1,5 @@
 """
-A folder with tools, and what a job has in an environment of its own: beside bwrap, a plain job, and Node outside.
+WorkdirSandbox and environments: beside bwrap, a job without an environment, and Node outside of a sandbox.
 
 Runs in:   a developer's shell. LEEWARD_BENCH_ENVIRONMENT names a virtual environment with numpy, which these rows need.
 """
@@ -25,7 +25,7 @@ from leeward_cli.bench.floors import CODE, PRINTED, Spawn, check
 from leeward_cli.bench.ours import LeewardSubject, daemon, good
 from leeward_cli.bench.rounds import GAP_S, timed
 
-#: Objects of a turn: one is too quick for the clock.
+#: Objects made in a turn, because one takes too little time to measure.
 _OBJECTS = 200
 #: Of the daemon's own pool and of the environment's.
 _WORKERS = 4

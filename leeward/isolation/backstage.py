@@ -95,7 +95,7 @@ def decide(uid: int, gid: int, capable: bool, maps: tuple[str, str]) -> Backstag
 
 def _as_outside(text: str) -> str:
     """
-    Every id of ours is itself.
+    A map in which every id of this user namespace stands for itself.
     """
     spans = [line.split() for line in text.splitlines()]
     return "\n".join(f"{first} {first} {count}" for first, _, count in spans)
@@ -103,7 +103,7 @@ def _as_outside(text: str) -> str:
 
 def here() -> Backstage:
     """
-    For this process.
+    The `Backstage` that this process needs.
     """
     with open("/proc/self/status") as status:
         effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
@@ -160,7 +160,8 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
 
 def behind() -> None:
     """
-    In a zygote that has imported everything: be where keepers begin. One that wasn't started backstage stays.
+    In a zygote that has imported everything: change to the folder where keepers begin. Does nothing in a zygote that
+    wasn't started backstage.
     """
     if os.path.isdir(COVERED):
         os.fchdir(HOST)
@@ -169,7 +170,7 @@ def behind() -> None:
 
 def host_steps() -> tuple[list[Step], list[Step]]:
     """
-    For a keeper: have the current folder as root, the host's; and have the root of before again.
+    For a keeper: steps that make the current folder, the host's tree, the root; and steps that undo that.
     """
     root = Cell("zygote's root")
     return ([gives(root, Call.OPENAT, native.AT_FDCWD, "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0),
@@ -181,7 +182,7 @@ def shown(view: View, modules: Iterable[Bind]) -> View:
     """
     *view* with *modules*, outermost folders first, and without the links that would stand in a folder's place.
     """
-    # A file in a folder that is shown is there: a mount point for it couldn't be made.
+    # A file in a folder that is shown already exists there, and a mount point for it couldn't be made.
     there = [bind.target for bind in view.binds if bind.source == bind.target and not (bind.file or bind.device)]
     modules = [module for module in modules
                if not (module.file and any(within(module.source, folder) for folder in there))]
@@ -204,7 +205,7 @@ def _own() -> Iterator[Step]:
 
 def _cover(path: str) -> Iterator[Step]:
     """
-    Mount a folder on *path* that nobody without a capability may look into.
+    Mount an empty folder on *path*, which only a process with a capability can look into.
     """
     cover = Cell("cover")
     yield from native.filesystem_steps(cover, "tmpfs", {"size": "4k", "mode": "0"}, _OWN_ATTRIBUTES)

@@ -62,7 +62,7 @@ _DONE = 16 + 4 + 16
 class EgressPlan:
     """
     Attributes:
-        ports: of TCP, on which connections are taken.
+        ports: the TCP ports of listeners.
         routes: requests to rtnetlink that make every address local: IPv4's first, then IPv6's where the host has it;
             () where no route can be made.
     """
@@ -80,20 +80,20 @@ class EgressPlan:
     @property
     def listeners(self) -> int:
         """
-        How many sockets there are.
+        The number of sockets.
         """
         return self.families * (len(self.ports) + 1)
 
 
 def plan(ports: Iterable[int], *, routed: bool = True) -> EgressPlan:
     """
-    What a policy that names *ports* needs in its sandboxes.
+    The plan for sandboxes of a policy that names *ports*.
 
     Args:
-        routed: every address can be made local. Else the proxy is all that there is.
+        routed: every address can be made local. If not, sandboxes only have the proxy.
 
     Raises:
-        BadRequest: too many ports, or one that is no port.
+        BadRequest: there are too many ports, or one isn't valid.
         Unsupported: pyroute2 isn't installed.
     """
     wanted = ports_beside(ports)
@@ -109,7 +109,7 @@ def plan(ports: Iterable[int], *, routed: bool = True) -> EgressPlan:
 
 def ports_beside(ports: Iterable[int]) -> set[int]:
     """
-    Those of *ports* that not every sandbox with egress has.
+    Those of *ports* that don't belong to every sandbox with egress.
     """
     return {port for port in ports if port not in (DNS, PROXY)}
 
@@ -173,13 +173,13 @@ def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
 
 def is_refused(request: bytes) -> bool:
     """
-    Does this host refuse the route? It is tried, in new namespaces of this process, which has one thread.
+    Does this host refuse the route? Tries it in new namespaces. The calling process has one thread.
 
     Args:
         request: as of `route`.
 
     Raises:
-        KernelRefusal: something else is refused.
+        KernelRefusal: another call is refused.
     """
     Table([returns(Call.UNSHARE, Clone.NEWUSER | Clone.NEWNET), *loopback_steps()]).run()
     try:

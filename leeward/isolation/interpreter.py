@@ -42,7 +42,7 @@ _NIX_STORE = "/nix/store"
 #: Pieces of the host's root in a view, at most: a keeper's plan has bounds, and so has its root.
 _MOST_ROOTS = 200
 
-#: The eldest Python that leeward runs on.
+#: The oldest Python that leeward runs on.
 _ELDEST = (3, 11)
 
 #: Where a sandbox has folders of its own, which would hide an interpreter.
@@ -59,7 +59,7 @@ def find(python_env: str = "") -> HostPython:
     Raises:
         BadRequest: *python_env* isn't a virtual environment, or other users can write to it or to a
             folder above it.
-        Unsupported: its Python is none that leeward runs on, or lacks them.
+        Unsupported: leeward doesn't run on its Python, or it lacks msgpack and cffi.
     """
     own = HostPython(executable=base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
@@ -69,7 +69,7 @@ def find(python_env: str = "") -> HostPython:
     env = os.path.realpath(python_env)
     executable = os.path.join(env, "bin", "python")
     if not os.path.isfile(os.path.join(env, "pyvenv.cfg")) or not os.access(executable, os.X_OK):
-        raise BadRequest(f"python_env {python_env!r} is no virtual environment: it has no pyvenv.cfg or no bin/python")
+        raise BadRequest(f"python_env {python_env!r} is not a virtual environment: pyvenv.cfg or bin/python is missing")
     check_place(env)
     _check_owners(python_env, env, executable, own.executable)
     import json
@@ -135,7 +135,7 @@ def _shown(prefix: str) -> tuple[str, ...]:
 
 def _check_owners(python_env: str, env: str, executable: str, own: str) -> None:
     """
-    Check who can change the environment, since its modules run in the zygote. It isn't run before.
+    Check who can change the environment, since its modules run in the zygote. Called before its Python is run.
     """
     ownership.check(os.path.join(os.getcwd(), python_env), "python_env")
     ownership.check(os.path.join(env, "bin"), "python_env")
@@ -155,8 +155,8 @@ def check_place(folder: str) -> None:
     hiding = _hiding(folder)
     if "/" == folder or hiding:
         raise BadRequest(f"a sandbox can't show {folder!r}: "
-                         + (f"{hiding[0]} is its own; install Python or the environment elsewhere" if hiding
-                            else "it would be all of the host"))
+                         + (f"{hiding[0]} is the sandbox's own; install Python or the environment elsewhere" if hiding
+                            else "that would show all of the host"))
 
 
 def root_links() -> dict[str, str]:
@@ -244,7 +244,7 @@ def configured() -> tuple[str, ...]:
 
 def machine() -> Machine:
     """
-    How large this host is.
+    The processors and the boot time of this host.
     """
     with open("/proc/cpuinfo") as cpuinfo, open("/proc/stat") as stat:
         booted = next((int(line.split()[1]) for line in stat if line.startswith("btime ")), 0)

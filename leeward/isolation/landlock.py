@@ -242,7 +242,7 @@ def again_steps(plan: LandlockPlan, ruleset: int) -> list[Step]:
 
 def proof() -> list[Step]:
     """
-    Try what only a restricted thread is refused.
+    Try a call that is refused only if the thread is restricted.
     """
     return [fails(Call.OPENAT, native.AT_FDCWD, SEALED, os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.EACCES,))]
 

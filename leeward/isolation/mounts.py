@@ -78,11 +78,11 @@ def _proc(view: View) -> list[Step]:
 
 def is_whole_proc_refused() -> bool:
     """
-    Does this kernel refuse a whole /proc that becomes subset=pid? It is tried, in new namespaces of this process, which
+    Does this kernel refuse a whole /proc that becomes subset=pid? Tries it in new namespaces. The calling process
     has one thread.
 
     Raises:
-        KernelRefusal, OSError: something else is refused.
+        KernelRefusal, OSError: another call is refused.
     """
     owner = os.geteuid()
     Table([returns(Call.UNSHARE, Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID)]).run()
@@ -114,7 +114,7 @@ def _terminals(most: int) -> list[Step]:
     """
     A devpts of the job's own at /dev/pts, for *most* pseudo-terminals.
 
-    No gid=5, the group `tty`: it isn't mapped. A terminal has the group of who opens it.
+    Without gid=5, the group `tty`, because it isn't mapped. A terminal has the group of the process that opens it.
     """
     devpts = Cell("devpts")
     options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}

@@ -108,7 +108,7 @@ def entrance_steps(cells: Sequence[Cell]) -> list[Step]:
 
 def beside_steps(*, terminal: bool = False) -> list[Step]:
     """
-    What a further process of a sandbox does once it is in its namespaces: `steps`, but for the names, which are set.
+    The steps of a further process of a sandbox in its namespaces: as `steps`, except for the names, which are set.
 
     Args:
         terminal: descriptor 0 is a pty's slave, and becomes the controlling terminal.

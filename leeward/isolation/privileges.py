@@ -41,7 +41,7 @@ def powerless_steps(*, groups: bool) -> list[Step]:
     For a program that is about to start: no capability in any set, no way to get one, and, with *groups*, none of the
     supplementary groups. Needs CAP_SETPCAP, and CAP_SETGID for the groups.
 
-    Dumpable it stays: that belongs to its memory, which it may still share.
+    It stays dumpable, because that flag belongs to its memory, which it may still share.
     """
     return [
         *([returns(Call.SETGROUPS, 0, 0)] if groups else []),
@@ -76,14 +76,14 @@ def steps() -> list[Step]:
 
 def powerless_proof() -> list[Step]:
     """
-    Try what needs a capability, after `steps` and before the filter: where no code of ours can ask afterwards.
+    Try a call that needs a capability, after `steps` and before the filter, for processes without later code of ours.
     """
     return [fails(Call.SETHOSTNAME, "", 0, errnos=(errno.EPERM,))]
 
 
 def proof() -> list[Step]:
     """
-    Ask the kernel whether all of that holds, and the filter that was set after it.
+    Ask the kernel whether all of these locks are set, and the filter, which was set after them.
     """
     return [
         _prctl(Prctl.GET_NO_NEW_PRIVS, value=1),

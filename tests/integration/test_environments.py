@@ -113,7 +113,7 @@ def test_an_unknown_environment_is_refused_by_name(daemon: LiveDaemon) -> None:
     with daemon.client() as client:
         with pytest.raises(RequestRejected, match="'nothing' is unknown; this daemon has: sour, sweet, gone, ailing"):
             client.execute("1", environment="nothing")
-        with pytest.raises(PoolFailed, match="is no virtual environment"):
+        with pytest.raises(PoolFailed, match="is not a virtual environment"):
             client.execute("1", environment="gone")
         for _ in range(2):
             with pytest.raises(PoolFailed, match="no_such_module"):
