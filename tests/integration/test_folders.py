@@ -237,7 +237,7 @@ def test_refused_before_anything_is_made(daemon: LiveDaemon, project: Path) -> N
                         ([leeward.Mount(project, "data")], "not an absolute path"),
                         ([leeward.Mount(project, "/usr/x")], "sandbox's own"),
                         ([leeward.Mount("/proc", "/data")], "no sandbox is shown"),
-                        ([leeward.Mount(project / "file", "/data", writable=True)], "to be read alone"),
+                        ([leeward.Mount(project / "file", "/data", writable=True)], "read-only"),
                         ([leeward.Mount(project, "/data", writable=True, overlay=True)], "not both"),
                         ([leeward.Mount(project, "/a"), leeward.Mount(project, "/a/b")], "overlap")):
         with leeward.Sandbox(socket=daemon.socket, mounts=mounts) as box, \
