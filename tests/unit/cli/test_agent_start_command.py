@@ -5,6 +5,7 @@ The command line of `leeward agent start`.
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 import subprocess
@@ -54,6 +55,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return 7
 
     monkeypatch.setattr(agent_start, "start", start)
+    monkeypatch.setattr(agent_line, "processor_idle", lambda: True)
     return found
 
 
@@ -106,6 +108,26 @@ def test_a_start_whose_copy_was_killed_is_read_by_click(started: list[dict[str, 
     assert [NOTHING | {"name": "claude", "raw": True}] == started
 
 
+def test_without_an_idle_processor_there_is_no_copy(started: list[dict[str, Any]],
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_line, "processor_idle", lambda: False)
+    monkeypatch.setattr(os, "fork", None)
+    assert 7 == agent_line.run(["agent", "start", "claude"])
+    assert 1 == len(started)
+
+
+@pytest.mark.parametrize(("text", "ours", "idle"), [
+    ("0.00 0.01 0.05 1/210 4711\n", {0, 1}, True), ("0.00 0.01 0.05 2/210 4711\n", {0, 1}, False),
+    ("9.00 9.01 9.05 1/210 4711\n", {0, 1}, True), ("0.00 0.01 0.05 1/210 4711\n", {1}, False),
+    ("", {0, 1}, False), ("0.00 0.01 0.05 none 4711\n", {0, 1}, False)])
+def test_a_processor_is_idle_where_fewer_run_than_there_are(text: str, ours: set[int], idle: bool,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: ours)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr("builtins.open", lambda _: io.StringIO(text))
+    assert idle == agent_line.processor_idle()
+
+
 @pytest.mark.parametrize("argv", WRONG, ids=" ".join)
 def test_an_invalid_line_is_explained_once(argv: list[str], started: list[dict[str, Any]],
                                            capfd: pytest.CaptureFixture[str]) -> None:
@@ -136,6 +158,7 @@ def test_a_refused_start_is_explained_alike_whoever_read_the_line(
         raise error
 
     monkeypatch.setattr(agent_start, "start", start)
+    monkeypatch.setattr(agent_line, "processor_idle", lambda: True)
     assert status == run(["agent", "start", "claude"])
     assert ("", said) == capfd.readouterr()
     assert [1] == calls
@@ -148,6 +171,7 @@ def test_ctrl_c_ends_the_command_by_its_signal(run: Callable[[list[str]], int],
         raise KeyboardInterrupt
 
     monkeypatch.setattr(agent_start, "start", start)
+    monkeypatch.setattr(agent_line, "processor_idle", lambda: True)
     monkeypatch.setattr("leeward_cli.main.die_by", lambda name: (name, 130)[1])
     assert 130 == run(["agent", "start", "claude"])
 
