@@ -129,13 +129,12 @@ def side(configuration: Configuration, tree: Path) -> Iterator[Side]:
     start = ["sh", "-c", f'echo $$ >{shlex.quote(str(group))}/cgroup.procs; exec "$@"', "sh", *configuration.before,
              configuration.python]
     usual = {key: value for key, value in os.environ.items() if not key.startswith("LEEWARD_")}
-    daemon = Side(start, CALLERS, configuration.options, {
-        **usual, **configuration.env, "PYTHONPATH": f"{tree}:{tree / 'cli'}"}, group)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(_remove, group)
+        daemon = Side(start, CALLERS, configuration.options, {
+            **usual, **configuration.env, "PYTHONPATH": f"{tree}:{tree / 'cli'}"}, group)
+        stack.callback(daemon.close)
         yield daemon
-    finally:
-        daemon.close()
-        _remove(group)
 
 
 def _remove(group: Path) -> None:
