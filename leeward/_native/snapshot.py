@@ -56,9 +56,12 @@ class Snapshot:
                                    [((start, size), protection) for start, size, protection in pages])
         self.taken: Any = ffi.new("struct lw_snapshot_parts *", {"parts": self._parts, "count": len(pages), "map": -1})
 
-    def take(self) -> bool:
+    def take(self, *, huge: bool = True) -> bool:
         """
         False where there is no file for it; nothing is changed then.
+
+        Args:
+            huge: in huge pages, as far as the kernel gives them.
 
         Raises:
             KernelRefusal: a part couldn't be mapped, and may be gone.
@@ -68,7 +71,7 @@ class Snapshot:
         except OSError:
             return False
         try:
-            done = int(lib.lw_snapshot_take(file, self._parts, self.taken.count))
+            done = int(lib.lw_snapshot_take(file, self._parts, self.taken.count, huge))
         finally:
             os.close(file)
         if done < 0:

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from leeward._native import snapshot as native
 from leeward.dataclass import dataclass
 
-#: A switch for tests.
-TAKE = True
+#: Switches for tests: whether there is one, and whether it is in huge pages.
+TAKE = HUGE = True
 
 _PAGE = resource.getpagesize()
 _PRESENT, _SWAPPED, _FILE = 1 << 63, 1 << 62, 1 << 61
@@ -96,7 +96,7 @@ def take(memory: native.Snapshot) -> str:
     Raises:
         KernelRefusal: as `Snapshot.take`.
     """
-    return TAKEN if memory.take() else f"{NONE}no memory file can hold what it has written"
+    return TAKEN if memory.take(huge=HUGE) else f"{NONE}no memory file can hold what it has written"
 
 
 def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterator[tuple[Mapping, Mapping | None]]:

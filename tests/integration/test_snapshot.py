@@ -9,6 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PRELUDE = """
 import array, mmap, os, resource
 from leeward._native._shim import ffi, lib
@@ -45,15 +47,54 @@ def program(code: str) -> str:
     return done.stdout
 
 
-def test_it_has_the_same_content_and_no_page_of_its_own_until_it_is_written() -> None:
-    said = program("""
+@pytest.mark.parametrize("huge", [True, False])
+def test_it_has_the_same_content_and_no_page_of_its_own_until_it_is_written(huge: bool) -> None:
+    said = program(f"""
 before = own()
-print(taken(8, 590).take(), len(before), own() == [*range(8), 598, 599], whole())
+print(taken(8, 590).take(huge={huge}), len(before), own() == [*range(8), 598, 599], whole())
 memory[9 * PAGE] = 1
 print(own() == [*range(8), 9, 598, 599])
 """)
 
     assert "True 600 True True\nTrue\n" == said
+
+
+@pytest.mark.needs("root")
+def test_its_file_is_in_huge_pages_where_the_kernel_gives_them() -> None:
+    """
+    By the flags of its pages, which root alone can read: tails of compound pages.
+    """
+    said = program("""
+import ctypes
+def tails():
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap, open("/proc/kpageflags", "rb", buffering=0) as flags:
+        pagemap.seek(address // PAGE * 8)
+        entries = array.array("Q", pagemap.read(600 * 8))
+        return sum(array.array("Q", os.pread(flags.fileno(), 8, (entry & (1 << 55) - 1) * 8))[0] >> 16 & 1
+                   for entry in entries if entry >> 63)
+
+huge = 2 << 20
+file = os.memfd_create("other")
+os.truncate(file, huge)
+other = mmap.mmap(file, huge)
+room = mmap.mmap(-1, 2 * huge, prot=mmap.PROT_READ)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+start = int(ffi.cast("uintptr_t", ffi.from_buffer(room))) + huge - 1 & -huge
+other[:] = b"x" * huge
+libc.mmap(start, huge, mmap.PROT_READ, mmap.MAP_SHARED | 0x10, file, 0)
+print(0 == libc.madvise(start, huge, 25))  # MADV_COLLAPSE
+taken(0, 600).take(huge=False)
+whole()
+print(tails())
+taken(0, 600).take()
+print(whole(), tails())
+""")
+    gives, *told = said.splitlines()
+
+    assert told == ["0", "True 511" if "True" == gives else "True 0"]
 
 
 def test_a_clone_that_writes_it_has_its_own() -> None:

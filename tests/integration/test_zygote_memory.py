@@ -15,6 +15,7 @@ from kit.box import Box, begins_with
 pytestmark = [pytest.mark.needs("user-namespaces"), pytest.mark.usefixtures("hurried")]
 
 OFF = "from leeward.crossing import snapshot\nsnapshot.TAKE = False\n"
+SMALL = "from leeward.crossing import snapshot\nsnapshot.HUGE = False\n"
 #: There is no memory file that can hold it.
 NO_FILE = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
 #: The page map is nobody's to read.
@@ -103,7 +104,7 @@ def test_no_mapping_becomes_writable_or_executable(rights: str) -> None:
     assert bytes_with(rights, mappings(OFF)) == bytes_with(rights, mappings())
 
 
-@pytest.mark.parametrize("beginning", ["", NO_FILE])
+@pytest.mark.parametrize("beginning", ["", SMALL, NO_FILE])
 def test_a_job_finds_what_it_would_find_otherwise(beginning: str) -> None:
     with begins_with(beginning), Box() as box:
         found = box.run(LOOK)
