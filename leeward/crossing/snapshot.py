@@ -21,7 +21,8 @@ from leeward._native import snapshot as native
 from leeward.dataclass import dataclass
 
 #: Switches for tests: whether there is one, and whether it is in huge pages.
-TAKE = HUGE = True
+TAKE = True
+HUGE = True
 
 _PAGE = resource.getpagesize()
 _PRESENT, _SWAPPED, _FILE = 1 << 63, 1 << 62, 1 << 61
