@@ -10,11 +10,13 @@ from collections import deque
 
 from leeward.dataclass import dataclass
 
-#: Bytes that wait for a reader before the process's pipes are left alone. Two pipes' worth.
+#: Bytes of output that may wait for a reader: at this size the daemon stops reading the process's pipes. As much as two
+#: pipes hold.
 ROOM = 128 << 10
-#: Bytes of one answer.
+#: Bytes of chunks in one answer to a reader, at most.
 MOST = 1 << 20
-#: What a chunk costs beside its bytes: a process that writes byte by byte must not take more than its room.
+#: Bytes that each chunk counts beside its data, so that a process that writes single bytes doesn't take more memory
+#: than its room.
 _EACH = 128
 
 #: The streams, as the wire numbers them.
@@ -24,10 +26,12 @@ STDOUT, STDERR = 1, 2
 @dataclass(frozen=True, slots=True)
 class OutputChunk:
     """
+    A piece of a process's output, as it was read.
+
     Attributes:
         number: from 1 on, without gaps.
         stream: STDOUT or STDERR.
-        time: when it was read, CLOCK_MONOTONIC seconds of the daemon's host.
+        time: when the daemon read it, in seconds of its host's CLOCK_MONOTONIC.
     """
 
     number: int
@@ -38,7 +42,8 @@ class OutputChunk:
 
 class Chunks:
     """
-    A bounded queue of chunks. A reader says up to which number it has them.
+    A bounded queue of chunks. A reader reports the number of the last chunk that it has, and the chunks up to that
+    number are dropped.
     """
 
     def __init__(self, room: int = ROOM) -> None:
@@ -50,7 +55,7 @@ class Chunks:
     @property
     def full(self) -> bool:
         """
-        Whether the writer has to wait.
+        Whether the room is used up, so that the process has to wait before it writes more.
         """
         return self.size >= self._room
 
@@ -63,7 +68,8 @@ class Chunks:
 
     def put(self, stream: int, time: float, data: bytes) -> None:
         """
-        Add what was read. Small pieces of one stream that nobody waits for stay apart: each has its time.
+        Add *data*, which was read from *stream* at *time*, as a chunk of its own. Small chunks aren't joined, because
+        each has its own time.
         """
         self._last += 1
         self._waiting.append(OutputChunk(self._last, stream, time, data))
@@ -71,14 +77,15 @@ class Chunks:
 
     def forget(self, upto: int) -> None:
         """
-        The reader has the chunks up to this number.
+        Drop the chunks up to the number *upto*: the reader has them.
         """
         while self._waiting and self._waiting[0].number <= upto:
             self.size -= len(self._waiting.popleft().data) + _EACH
 
     def after(self, number: int, most: int = MOST) -> list[OutputChunk]:
         """
-        Chunks behind *number*, of *most* bytes together, or one that is larger.
+        The chunks after the number *number*, up to *most* bytes together. The first of them is returned even if it is
+        larger.
         """
         found: list[OutputChunk] = []
         for chunk in self._waiting:
@@ -91,7 +98,7 @@ class Chunks:
 
     def drop(self) -> None:
         """
-        Give up what waits.
+        Drop all chunks that wait for a reader.
         """
         self._waiting.clear()
         self.size = 0

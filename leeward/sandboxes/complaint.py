@@ -1,5 +1,5 @@
 """
-The message and status of a shell for a program that couldn't be started.
+The message that a shell would write about a program that couldn't be started.
 
 Runs in:   the daemon; pure.
 """
@@ -14,7 +14,7 @@ from leeward.sandboxes.place import ProgramExit
 
 def complaint(program: str, folder: str, how: ProgramExit) -> bytes:
     """
-    What a shell would write about a program that couldn't be started in *folder*.
+    The message that a shell would write about *program*, which couldn't be started in *folder*: *how* has the errno.
     """
     said = os.strerror(how.refused)
     if "cwd" == how.layer:

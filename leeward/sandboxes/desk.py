@@ -41,7 +41,7 @@ MOST_INPUT_OF_USER = 256 << 20
 
 class HeldSeat(Protocol):
     """
-    `leeward.pool.seats.Seat`.
+    The interface of `leeward.pool.seats.Seat`, as far as sandboxes use it.
     """
 
     def close(self, gone: Callable[[], None] | None = None) -> None: ...
@@ -58,7 +58,7 @@ class SeatPool(Protocol):
 
 class EndBook(Protocol):
     """
-    The memory of ends: `leeward.daemon.telling.events.EventBook`.
+    Records the ends of processes and sandboxes: the interface of `leeward.daemon.telling.events.EventBook`.
     """
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None: ...
@@ -73,21 +73,23 @@ class Held:
 
     sandbox: LiveSandbox
     seat: HeldSeat | None = None
-    on_open: Callable[[str | Refused], None] | None = None  # who waits for its opening
+    on_open: Callable[[str | Refused], None] | None = None  # of the request for the opening
     mounts: Mounts | None = None
     mounting: Mounting | None = None
 
 
 class Desk:
     """
+    Opens, finds and ends the sandboxes of all users.
+
     Args:
-        terms: the same for all sandboxes, once there are any.
-        wall: seconds since the epoch.
-        own: places of the host that no sandbox is given.
-        book: is told what has ended.
+        terms: returns what is the same for all sandboxes of *pool*.
+        wall: returns seconds since the epoch.
+        own: returns the places of the host that no sandbox is given.
+        book: records the ends of processes and sandboxes.
 
     Attributes:
-        seated: is told the number of each sandbox's runner, its id, and what its client wants of its egress.
+        seated: called with the number of each sandbox's runner, the sandbox's id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: SeatPool, terms: Callable[[], SandboxTerms],
@@ -108,7 +110,7 @@ class Desk:
     @property
     def view(self) -> View:
         """
-        What every sandbox shows.
+        The view of files that every sandbox of the usual pool has.
         """
         return self._terms().view
 
@@ -118,20 +120,21 @@ class Desk:
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: SeatPool | None = None,
              terms: SandboxTerms | None = None) -> str:
         """
-        Open a sandbox for *user*; *on_open* is called once, after this call, with its id or why there is none.
+        Open a sandbox for *user*; *on_open* is called once, after this call, with the sandbox's id or with the
+        error.
 
         Args:
             most: sandboxes that the user may have, 0 for the registry's bound.
-            patience: seconds that it may wait for a worker.
-            mounts: folders of the host; they are the desk's from now on, unless this raises.
-            pool: gives the worker, if it isn't the daemon's usual pool.
-            terms: for that pool's sandboxes.
+            patience: seconds that the request may wait for a worker.
+            mounts: folders of the host to mount. The desk owns them from now on, unless this raises.
+            pool: the pool that provides the worker, if it isn't the daemon's usual one.
+            terms: the terms of that pool's sandboxes.
 
         Returns:
-            Its id, under which it can be ended while it waits.
+            The sandbox's id, by which `give_up` can end it before it is open.
 
         Raises:
-            Busy, ShuttingDown, BadRequest: it can't be opened.
+            Busy, ShuttingDown, BadRequest: the sandbox can't be opened.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
@@ -143,9 +146,9 @@ class Desk:
         name = entry.name
         if self._book is not None:
             sandbox.on_program_end = partial(self._book.process, user, name)
-        entry.calls += 1  # the one that waits for it
+        entry.calls += 1  # the request that waits for the opening
         try:
-            # One more process: the first one of a runner, which is no client's.
+            # One process more than the client's limit: the runner's first one, which no client has started.
             held.seat = (pool or self._pool).open_seat(
                 replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
                 sandbox.lost, partial(self._drained, name), patience)
@@ -194,6 +197,8 @@ class Desk:
 
     def get(self, name: str, user: int) -> RegistryEntry[Held]:
         """
+        The entry of the sandbox *name* of *user*; the time of its last use is set to now.
+
         Raises:
             SandboxOver: *user* has no such sandbox that can be used.
         """
@@ -205,12 +210,14 @@ class Desk:
 
     def of(self, user: int) -> list[RegistryEntry[Held]]:
         """
-        Those of *user* that are open, the oldest first.
+        The open sandboxes of *user*, the oldest first.
         """
         return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
 
     def admit_terminal(self, user: int) -> None:
         """
+        Check that *user* may open one more terminal.
+
         Raises:
             Busy: *user* has too many terminals open.
         """
@@ -220,7 +227,8 @@ class Desk:
 
     def hold_input(self, user: int, size: int) -> Callable[[int], None]:
         """
-        Count *size* bytes that a process of *user* is to read. What it gives has to be called once, when that is over.
+        Count *size* bytes of input that a process of *user* hasn't read yet. The caller must call the returned function
+        once, when the process has read them or never will; it ends the count, whatever its argument.
 
         Raises:
             Busy: other processes of the user have left too much input unread.
@@ -240,13 +248,13 @@ class Desk:
 
     def busy(self, entry: RegistryEntry[Held]) -> None:
         """
-        A request waits for it.
+        Count a request that waits for the sandbox, which isn't idle until `free` is called.
         """
         entry.calls += 1
 
     def free(self, entry: RegistryEntry[Held]) -> None:
         """
-        That request was answered.
+        End the count of a request that was passed to `busy`: it was answered.
         """
         entry.calls -= 1
         entry.used = self._reactor.now()
@@ -262,7 +270,7 @@ class Desk:
 
     def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         """
-        The map for a client.
+        What a client is told about the sandbox, as a map.
         """
         now, sandbox = self._reactor.now(), entry.sandbox.sandbox
         return {
@@ -279,7 +287,7 @@ class Desk:
 
     def extend(self, entry: RegistryEntry[Held], idle: float, lifetime: float) -> None:
         """
-        Let it be idle for, and live for, so many seconds from now on; 0 leaves one as it is.
+        Set how many seconds the sandbox may be idle, and how many it may live from now on; 0 leaves a value as it is.
         """
         if idle:
             entry.idle = idle
@@ -289,7 +297,7 @@ class Desk:
 
     def _look_at(self, entry: RegistryEntry[Held]) -> None:
         """
-        Look again when *entry* may be due.
+        Set the timer so that it fires no later than *entry* may have to end.
         """
         when = entry.next_look()
         if self._timer is None or self._timer.call is None or when < self._timer.when:
@@ -309,7 +317,7 @@ class Desk:
                     self._reactor.barrier.note(self._look, error)
         left = self._registry.all()
         if left:
-            # Not at once again for one that is due and can't end yet.
+            # A sandbox that is due and can't end yet must not make the timer fire at once again.
             when = max(now + 0.001, min(entry.next_look() for entry in left))
             self._timer = self._reactor.at(when, self._look)
 
@@ -324,13 +332,13 @@ class Desk:
 
     def kill(self, entry: RegistryEntry[Held], gone: Callable[[], None]) -> None:
         """
-        End it. *gone* is called once when no process of it is left, perhaps before this returns.
+        End the sandbox. *gone* is called once when none of its processes is left, perhaps before this returns.
         """
         self._end(entry.name, Reason.KILLED, gone=gone)
 
     def give_up(self, name: str, user: int) -> None:
         """
-        The opening was cancelled.
+        Cancel the opening of the sandbox *name*. Does nothing if *user* has no such sandbox any more.
         """
         try:
             entry = self._registry.get(name, user)
@@ -363,7 +371,7 @@ class Desk:
 
     def close(self) -> None:
         """
-        The daemon ends.
+        End all sandboxes: the daemon shuts down.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -373,7 +381,7 @@ class Desk:
 
 def _used(sandbox: LiveSandbox) -> dict[str, Any]:
     """
-    What it has used, the limits that it reached, and what it was refused, so far or up to its end.
+    What a sandbox has used, the limits that it reached, and the calls that it was refused, so far or up to its end.
     """
     usage = sandbox.usage()
     return {"memory_peak": usage.memory_peak, "cpu_time": usage.cpu_time, "oom_kills": usage.oom_kills,

@@ -14,7 +14,7 @@ from leeward.errors import Busy
 from leeward.loop.reactor import WRITE, Reactor
 from leeward.sandboxes.place import Child
 
-#: Bytes of writes of one process that may wait.
+#: Bytes that may wait to be written to one process.
 MOST = 4 << 20
 
 #: Called with the number of bytes of a write that were taken: fewer than all if the process has closed its stdin, or
@@ -24,7 +24,7 @@ Taken = Callable[[int], None]
 
 class Feed:
     """
-    Writes, one after the other, and then perhaps the end.
+    A queue of writes to one process's stdin, done one after the other. The last write may close the stdin.
     """
 
     def __init__(self, reactor: Reactor, child: Child) -> None:
@@ -43,10 +43,10 @@ class Feed:
 
     def write(self, data: bytes, taken: Taken, *, end: bool = False) -> None:
         """
-        Write *data*, then close the pipe if it is the *end*; *taken* is called once, perhaps before this returns.
+        Write *data*, and close the pipe after it if *end* is true. *taken* is called once, perhaps before this returns.
 
         Raises:
-            Busy: too much waits already.
+            Busy: too many bytes wait to be written already.
         """
         if self._waiting and self._size + len(data) > MOST:
             raise Busy(f"{self._size} bytes wait to be read by the process already")
@@ -69,7 +69,7 @@ class Feed:
                 self._waiting[0] = rest, size, taken
                 self._watch()
                 return
-            except OSError:  # EPIPE: it has closed its end
+            except OSError:  # EPIPE: the process has closed its stdin
                 self.close()
                 return
             if rest:
@@ -93,7 +93,7 @@ class Feed:
 
     def close(self) -> None:
         """
-        The process doesn't read any more: complete the waiting writes with the bytes taken so far.
+        Close the process's stdin, and complete the waiting writes with the number of bytes that it has taken so far.
         """
         self._forget()
         self._child.close_stdin()

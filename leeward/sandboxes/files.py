@@ -8,8 +8,8 @@ Trust:     none in that process (inside/file_calls.py): other processes of the s
 Theory of operation. The first call starts the process, which is kept. Each call is answered once: by the process, or as
 failed when the process ends during the call or the call's time is up. In the last case the process is given up as well.
 When the sandbox ends no answer comes from here, because the end of the sandbox answers its requests. The process
-has a time limit for a call, too, and ends the call itself; the one here is longer. A call that is withdrawn while it
-runs goes on, and its answer is dropped.
+has a time limit of its own for a call, and ends the call itself; the limit here is longer. A call that is withdrawn
+while it runs goes on, and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ Answered = Callable[[Mapping[str, Any] | None], None]
 
 class FileProcess(Protocol):
     """
-    `leeward.run.calls.CallProcess`.
+    The interface of `leeward.run.calls.CallProcess`.
     """
 
     def call(self, body: bytes, heard: Callable[[bytes], None]) -> None: ...
     def end(self, why: str) -> None: ...
 
 
-#: Starts one: takes its first frame, the most bytes of an answer, and callbacks for when it is there, and when lost.
+#: Starts the process: takes its first frame, the most bytes of an answer, a callback for when the process is ready, and
+#: one for when it is lost.
 StartFiles = Callable[[bytes, int, Callable[[FileProcess], None], Callable[[str], None]], KernelProcess]
 
 
@@ -80,7 +81,7 @@ FILES: Mapping[tuple[FilesStage, FilesEvent], FilesStage] = {
 
 class FileCall:
     """
-    One call, as a ticket.
+    A file call that was queued. Whoever asked for it can withdraw it by `cancel`.
     """
 
     def __init__(self, files: LiveFiles, number: int, call: Mapping[str, Any], size: int, answered: Answered) -> None:
@@ -103,7 +104,7 @@ class FileCall:
 
     def cancel(self) -> None:
         """
-        Nobody waits for the answer any more.
+        Withdraw the call: its answer is dropped.
         """
         self._answered = None
         self._files.taken_back(self)
@@ -111,7 +112,7 @@ class FileCall:
 
 class LiveFiles:
     """
-    Of one sandbox.
+    The file calls of one sandbox, and the process that does them.
     """
 
     costs = "session"
@@ -128,7 +129,7 @@ class LiveFiles:
     @property
     def calls(self) -> int:
         """
-        Those that have no answer.
+        How many calls have no answer yet.
         """
         return len(self._waiting) + (self._running is not None)
 
@@ -140,10 +141,10 @@ class LiveFiles:
         Queue *call*; *answered* is called once, perhaps before this returns.
 
         Args:
-            size: about how many bytes it has.
+            size: about how many bytes the call has.
 
         Raises:
-            Busy: too many wait already, or no process can be started.
+            Busy: too many calls wait already, or no process can be started.
         """
         if len(self._waiting) >= MOST_CALLS or (self._waiting and self._size + size > MOST_BYTES):
             raise Busy(f"{len(self._waiting)} file calls of {self._size} bytes wait in the sandbox already")
@@ -161,8 +162,10 @@ class LiveFiles:
 
     def _begin(self) -> None:
         """
+        Start the process.
+
         Raises:
-            Busy: it can't be started.
+            Busy: the process can't be started.
         """
         self._happen(FilesEvent.ASKED)
         self._turn += 1
@@ -184,7 +187,8 @@ class LiveFiles:
 
     def _lost(self, turn: int, why: str) -> None:
         """
-        The process has ended. If it had never started, the waiting calls fail, because another one would fail, too.
+        The process has ended. If it had never started, the waiting calls fail, because another process
+        would fail, too.
         """
         if turn != self._turn or self.stage not in (FilesStage.STARTING, FilesStage.READY):
             return
@@ -200,7 +204,7 @@ class LiveFiles:
 
     def _again(self) -> None:
         """
-        Another process, for those that wait.
+        Start another process if calls wait.
         """
         if self._waiting and FilesStage.NONE is self.stage:
             try:
@@ -219,7 +223,7 @@ class LiveFiles:
         call = self._running = self._waiting.popleft()
         self._size -= call.size
         body = msgpack.packb({"n": call.number, **call.call}, use_bin_type=True)
-        call.call = {}  # what may be large is sent
+        call.call = {}  # it was sent, and may be large
         try:
             self._process.call(body, partial(self._heard, call))
         except LeewardError as error:
@@ -240,7 +244,7 @@ class LiveFiles:
 
     def late(self, call: FileCall) -> None:
         """
-        For a call: its time is up, and the process has not said so.
+        Called by *call*: its time is up, and the process hasn't answered it.
         """
         self._drop(call)
         late = partial(call.answer, failure(errno.ETIMEDOUT, "the call took too long"))
@@ -253,7 +257,7 @@ class LiveFiles:
 
     def _give_up(self, why: str) -> None:
         """
-        Kill the process; waiting calls get another one.
+        Kill the process; waiting calls get another one, unless it hadn't started yet: then they fail.
         """
         process, starting = self._process, self._starting
         turn = self._turn
@@ -267,7 +271,7 @@ class LiveFiles:
 
     def taken_back(self, call: FileCall) -> None:
         """
-        For a call: it was cancelled. A running call is completed, because a partial one would be worse.
+        Called by *call*: it was cancelled. A call that runs is completed, because a partial one would be worse.
         """
         if call in self._waiting:
             self._drop(call)
@@ -275,14 +279,14 @@ class LiveFiles:
 
     def rest(self) -> None:
         """
-        End the process, which does nothing; the next call starts another.
+        End the process, which must have no call to do; the next call starts another one.
         """
         if self.stage in (FilesStage.STARTING, FilesStage.READY):
             self._give_up("the sandbox stands still")
 
     def close(self) -> None:
         """
-        The sandbox is over.
+        End the process, and answer all calls with None: the sandbox is over.
         """
         if FilesStage.CLOSED is self.stage:
             return
@@ -290,7 +294,7 @@ class LiveFiles:
         self._turn += 1
         process, starting = self._process, self._starting
         self._process = self._starting = None
-        self._start = _closed  # which leads to the sandbox, and that to us
+        self._start = _closed  # the old value refers to the sandbox, which refers to this object
         in_any_case(*([partial(process.end, "its sandbox is over")] if process is not None else []),
                     *([starting.kill] if starting is not None else []), partial(self._answer_all, None))
 

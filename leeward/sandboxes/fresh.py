@@ -15,7 +15,11 @@ from leeward.sandboxes.kernel import KernelProcess
 
 class Fresh:
     """
-    A job in a fresh interpreter, as a ticket.
+    A job in a fresh interpreter. Whoever sent it can end it by `cancel`.
+
+    Args:
+        done: called once with the report, unless the job is cancelled.
+        among: the sandbox's jobs of this kind; this one is among them until it is answered.
     """
 
     def __init__(self, done: Callable[[Report], None], among: set[Fresh]) -> None:
@@ -26,7 +30,7 @@ class Fresh:
 
     def answer(self, report: Report) -> None:
         """
-        It is over.
+        The job is over: pass on its report.
         """
         self._among.discard(self)
         done, self._done = self._done, None
@@ -37,7 +41,7 @@ class Fresh:
 
     def lost(self, why: str) -> None:
         """
-        Its sandbox has gone.
+        The sandbox is over: report that the job failed.
         """
         self.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL,
                                          error=JobError("SandboxOver", why, ""))))

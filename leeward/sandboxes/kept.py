@@ -23,11 +23,11 @@ class KeptOutput:
     Both streams of one process, and the limit that they share.
 
     Args:
-        limit: bytes of both together.
-        inline: up to so many stay in memory.
+        limit: bytes of both streams together.
+        inline: bytes of both together that are kept in memory; more are moved to a memory file.
 
     Attributes:
-        truncated: more was written than *limit*.
+        truncated: the process has written more than *limit*.
     """
 
     def __init__(self, limit: int, inline: int = PLACEMENTS["auto"].output) -> None:
@@ -40,10 +40,10 @@ class KeptOutput:
 
     def put(self, stream: int, data: bytes) -> None:
         """
-        Keep what process wrote to *stream*, 1 or 2, as far as the limit goes.
+        Keep what the process wrote to *stream*, 1 or 2, as far as the limit goes.
 
         Raises:
-            OSError: no descriptor or no memory is left for it.
+            OSError: no descriptor or no memory is left for the file.
         """
         left = self._limit - sum(self._sizes)
         if len(data) > left:
@@ -72,10 +72,10 @@ class KeptOutput:
 
     def take(self) -> tuple[bytes, bytes, Arena | None]:
         """
-        stdout, stderr, and the sealed memory file that has them where they are large. Nothing is kept here any more.
+        stdout and stderr, or the sealed memory file that has both if they are large. This object no longer has them.
 
         Raises:
-            OSError: it can't be sealed.
+            OSError: the file can't be sealed.
         """
         fd, self._fd = self._fd, -1
         if fd < 0:

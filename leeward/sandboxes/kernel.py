@@ -3,9 +3,9 @@ A Python interpreter with state in a live sandbox: requests one after the other,
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. A kernel is a process of the sandbox with a lease of its own (`run/lease.py`), which ends with it.
-Its requests wait here while it starts and while another one runs. When the process is lost, for whatever reason, the
-state is lost: waiting requests are refused, and so is every later request until a reset.
+Theory of operation. A kernel is a process of the sandbox with a lease of its own (`run/lease.py`); both end together.
+Its requests wait here while the process starts, and while another request runs. When the process is lost, for whatever
+reason, the state is lost: waiting requests are refused, and so is every later request until a reset.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Done = Callable[[Report], None]
 
 class KernelLease(Protocol):
     """
-    `leeward.run.lease.Lease`.
+    The interface of `leeward.run.lease.Lease`, as far as kernels use it.
     """
 
     @property
@@ -57,17 +57,17 @@ class KernelProcess(Protocol):
 
 class BranchedProcess(KernelProcess, Protocol):
     """
-    `leeward.run.branches.KernelBranch`.
+    The interface of `leeward.run.branches.KernelBranch`.
     """
 
     def forked(self, refused: str) -> None: ...
 
 
-#: Starts one: takes callbacks for when it is there, and when it is lost.
+#: Starts a kernel's process: takes a callback for when the process has a lease, and one for when it is lost.
 Start = Callable[[Callable[[KernelLease], None], Callable[[str], None]], KernelProcess]
 
 
-#: Makes one out of the kernel's process, the first of these.
+#: Makes a process by a fork of a kernel's process, which is the first argument. The others are those of `Start`.
 Fork = Callable[[Any, Callable[[KernelLease], None], Callable[[str], None]], BranchedProcess]
 
 
@@ -96,7 +96,7 @@ KERNEL: Mapping[tuple[KernelStage, Change], KernelStage] = {
 
 class KernelRequest:
     """
-    A job of a kernel: a ticket to whoever sent it, and the `Caller` of a lease.
+    A job for a kernel. Whoever sent it can withdraw it by `cancel`; for the lease it is the `Caller`.
     """
 
     client = None  # its answer never goes by the fast path
@@ -104,7 +104,7 @@ class KernelRequest:
     def __init__(self, kernel: LiveKernel, job: Job, done: Done) -> None:
         self._kernel, self.job = kernel, job
         self._done: Done | None = done
-        self.begins: Callable[[], None] | None = None  # of a branch: when its turn has come
+        self.begins: Callable[[], None] | None = None  # for a branch: called when its turn comes
 
     def answer(self, report: Report) -> None:
         done, self._done = self._done, None
@@ -115,13 +115,13 @@ class KernelRequest:
 
     def finished(self, report: Report) -> None:
         """
-        For the lease: it is over.
+        Called by the lease: the job is over.
         """
         self._kernel.ran(self, report)
 
     def lost(self) -> None:
         """
-        For the lease: its process was gone before it had the code.
+        Called by the lease: its process was gone before it had received the code.
         """
         self._kernel.ran(self, Report(refusal=SessionOver("the kernel's process was gone before it had the code")))
 
@@ -132,7 +132,7 @@ class KernelRequest:
 
 class Forking:
     """
-    A branch, from the request on: the process of the kernel that it becomes.
+    The process of a branch, from the request for it on: at first a request that waits for the kernel to fork.
     """
 
     def __init__(self, lost: Callable[[str], None]) -> None:
@@ -147,7 +147,7 @@ class Forking:
 
     def answered(self, report: Report) -> None:
         """
-        Its kernel has forked, or it hasn't.
+        Take the report of the kernel that was to fork: it has, or it couldn't.
         """
         why = _refusal(report)
         report.close()
@@ -161,12 +161,12 @@ class Forking:
         if self.process is not None:
             self.process.kill()
         elif self.request is not None:
-            self.request.cancel()  # it waits still
+            self.request.cancel()  # the request still waits
 
 
 def _refusal(report: Report) -> str:
     """
-    Why there is no branch, as far as its kernel knows; "" if it says that there is one.
+    Why the kernel couldn't fork, by its report; "" if it reports that it has forked.
     """
     if report.refusal is not None:
         return str(report.refusal)
@@ -180,8 +180,10 @@ def _refusal(report: Report) -> str:
 
 class LiveKernel:
     """
+    One kernel of a sandbox: its process, and the requests that wait for it.
+
     Args:
-        start: makes its process.
+        start: starts its process, at once and at each reset.
     """
 
     costs = "session"
@@ -227,7 +229,7 @@ class LiveKernel:
     @property
     def lives(self) -> bool:
         """
-        Whether it has a process, or will have one.
+        Whether the kernel has a process, or one is being started.
         """
         return self.stage in (KernelStage.STARTING, KernelStage.READY)
 
@@ -236,8 +238,8 @@ class LiveKernel:
         Queue *job*; *done* is called once, perhaps before this returns.
 
         Raises:
-            SessionOver: its process has ended.
-            Busy: too many wait already.
+            SessionOver: the kernel's process has ended.
+            Busy: too many requests wait already.
         """
         request = self._new(job, done)
         self._pump()
@@ -251,16 +253,18 @@ class LiveKernel:
         request = KernelRequest(self, job, done)
         self._waiting.append(request)
         if self._running is not None and self._lease is not None:
-            self._lease.keep()  # else the fast path would have the next job of its connection before this one
+            self._lease.keep()  # else the fast path would send the next job of its connection before this one
         return request
 
     def fork(self, job: Job, fork: Fork, opened: Callable[[KernelLease], None],
              lost: Callable[[str], None]) -> Forking:
         """
-        Queue the making of a branch: a process with the state that this kernel has at that time.
+        Queue the fork of a branch: a process with the state that this kernel has when the request's turn comes.
 
         Args:
-            job: what it counts as.
+            job: the job that the request is counted as.
+            fork: makes the branch's process.
+            opened, lost: the callbacks for the branch's process, as in `Start`.
 
         Raises:
             SessionOver, Busy: as `run`.
@@ -307,7 +311,7 @@ class LiveKernel:
 
     def job_started(self, job: Job, done: Done, start: JobStart) -> KernelRequest:
         """
-        The fast path has sent *job*.
+        Record that the fast path has sent *job* to the process.
         """
         if self._lease is None or self._running is not None:
             raise Bug("a job was sent to a kernel that has no process, or has one already")
@@ -317,7 +321,7 @@ class LiveKernel:
 
     def ran_fast(self, ran: Ran) -> None:
         """
-        The fast path has sent a job, and answered it.
+        Record that the fast path has sent a job to the process, and answered it.
         """
         if self._lease is None or self._running is not None:
             raise Bug("a job was run by a kernel that has no process, or another job")
@@ -327,17 +331,17 @@ class LiveKernel:
 
     def ran(self, request: KernelRequest, report: Report) -> None:
         """
-        For a request: its job is over.
+        Called by *request*: its job is over.
         """
         if self._running is request:
             self._running = None
         request.answer(report)
         if self._lease is not None and not self._lease.ending:
-            self._pump()  # else its process goes, and `_lost` comes
+            self._pump()  # else the process ends, and `_lost` is called
 
     def taken_back(self, request: KernelRequest) -> None:
         """
-        *request* was cancelled. If it runs the state is lost.
+        Called by *request*: it was cancelled. If it runs, the process is ended and the kernel's state is lost.
         """
         if request in self._waiting:
             self._waiting.remove(request)
@@ -355,7 +359,7 @@ class LiveKernel:
         Start a new process. Running and waiting requests are refused.
 
         Raises:
-            LeewardError: none can be started; the kernel is lost.
+            LeewardError: no process can be started. The kernel's state is lost.
         """
         self._give_up("it was reset")
         self.stage = after("kernel", KERNEL, self.stage, Change.RESET)

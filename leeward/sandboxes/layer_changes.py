@@ -27,7 +27,7 @@ from leeward.sandboxes.place import PorterAsked
 
 #: Copies of one overlay.
 MOST_KEPT = 8
-#: Seconds that a copy may take; and for which processes that were killed are waited for, and how often is looked.
+#: Seconds that a copy or a change may take; that killed processes have to end; and between two checks of the latter.
 COPY_S, _QUIET_S, _LOOK_S = 60.0, 1.0, 0.005
 
 Answered = Callable[[Mapping[str, Any] | LeewardError], None]
@@ -35,7 +35,7 @@ Answered = Callable[[Mapping[str, Any] | LeewardError], None]
 
 class Still(Protocol):
     """
-    `leeward.sandboxes.sandbox.LiveSandbox`.
+    The interface of `leeward.sandboxes.sandbox.LiveSandbox`, as far as these changes use it.
     """
 
     @property
@@ -52,7 +52,8 @@ class Still(Protocol):
 
 def keep(sandbox: Still, mounts: Mounts, target: str, name: str, most: int, answered: Answered) -> str:
     """
-    Copy the upper folder at *target* as *name*, or as the first number that is free; processes may go on meanwhile.
+    Copy the upper folder of the overlay at *target*. Processes may go on meanwhile. The copy is called *name* or, if
+    that is empty, by the first number that is free.
 
     Args:
         most: bytes of memory that the sandbox may have.
@@ -62,10 +63,10 @@ def keep(sandbox: Still, mounts: Mounts, target: str, name: str, most: int, answ
         The name.
 
     Raises:
-        BadRequest: it is no overlay.
-        RequestRejected: it has MOST_KEPT.
+        BadRequest: no overlay is at *target*.
+        RequestRejected: the overlay has MOST_KEPT copies.
         Busy: another copy or change is under way.
-        LeewardError: it can't be started.
+        LeewardError: the porter can't be started.
     """
     layer, names = mounts.layer(target), mounts.names(target)
     mounts.check_still()
@@ -89,15 +90,15 @@ def keep(sandbox: Still, mounts: Mounts, target: str, name: str, most: int, answ
 
 class LayerChange:
     """
-    Do *order* with the overlay at *target* when nothing runs.
+    Does *order* with the overlay at *target* once the sandbox's leftover processes have ended.
 
     Args:
         answered: is called once, not from inside this call.
 
     Raises:
-        BadRequest: it is no overlay.
-        RequestRejected: processes run.
-        Busy: another one, or a copy, is under way.
+        BadRequest: no overlay is at *target*.
+        RequestRejected: processes run that clients have started.
+        Busy: another change, or a copy, is under way.
     """
 
     costs = "session"

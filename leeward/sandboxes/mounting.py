@@ -2,7 +2,8 @@
 Folders of the host in a sandbox: opened for its client, with owners mapped for its processes, and mounted.
 
 Runs in:   the daemon, on the reactor's thread.
-Owns:      the trees, until they are mounted or given up; afterwards the upper folders of overlays.
+Owns:      descriptors: the detached mounts of the folders (trees), until they are attached or given up; afterwards the
+           folders with the layers of overlays.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from leeward.sandboxes.place import PorterAsked
 from leeward.spec.folders import Folder, is_deep
 from leeward.spec.profiles.agent import HomePlan, check_names
 
-#: Seconds that the mounts of one sandbox may take, and names that one may have hidden after its opening: each is a
-#: mount, which the kernel keeps.
+#: Seconds that the mounts of one sandbox may take; and names that a sandbox may have hidden after its opening, each of
+#: which is one more mount for the kernel to keep.
 MOUNT_S, MOST_HIDDEN = 5.0, 2048
 
 
 class FolderOpener(Protocol):
     """
-    `leeward.worker.opener.Opener`.
+    The interface of `leeward.worker.opener.Opener`, as far as mounting uses it.
     """
 
     def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
@@ -36,7 +37,7 @@ class FolderOpener(Protocol):
 
 class Carrier(Protocol):
     """
-    The sandbox's runner, as far as it is worked on from here.
+    The interface of the sandbox's runner, as far as mounting uses it.
     """
 
     @property
@@ -55,16 +56,17 @@ class Mounts:
         trees: one for each of *folders*; this object owns them.
         user: uid and gid of the client.
         found: device and inode of each folder.
-        since: nanoseconds since the epoch, by the clock of file systems, before they were opened.
-        layers: the folders with the layers of the overlays among *folders*, in order, once they are mounted; owned as
-            well.
+        since: a time before the folders were opened, in nanoseconds since the epoch by the clock of file systems.
+        layers: descriptors of the folders with the layers, one for each overlay among *folders*, in order, once they
+            are mounted; this object owns them.
         kept: names of the copies of each overlay, by its target.
         hides: of a view of the host: folders, and names in them that aren't to be seen; None for any other view.
         home: of the profile `agent`: its home, and what is hidden and protected; None for any other.
-        covers: a folder of the sandbox's with what hidden names are covered by, once a home is mounted; owned as well.
-            -1 without.
-        hidden: names that were hidden since it was opened, in all.
-        changing: an overlay is copied, or changed: one at a time, since the steps on the way have fixed names.
+        covers: a descriptor of the sandbox's folder from which hidden names are covered, once a home is mounted; this
+            object owns it. -1 without a home.
+        hidden: how many names were hidden since the sandbox was opened.
+        changing: an overlay is being copied or changed. There is one such operation at a time, because the files that
+            it makes on the way have fixed names.
     """
 
     folders: tuple[Folder, ...]
@@ -82,10 +84,10 @@ class Mounts:
 
     def layer(self, target: str) -> int:
         """
-        The folder with the layers of the overlay at *target*.
+        A descriptor, still owned here, of the folder with the layers of the overlay at *target*.
 
         Raises:
-            BadRequest: there is none.
+            BadRequest: there is no overlay at *target*.
         """
         overlays = [folder.target for folder in self.folders if folder.overlay]
         if target not in overlays or len(self.layers) != len(overlays):
@@ -101,8 +103,10 @@ class Mounts:
 
     def check_still(self) -> None:
         """
+        Check that no overlay is being copied or changed.
+
         Raises:
-            Busy: an overlay is copied, or changed.
+            Busy: one is.
         """
         if self.changing:
             raise Busy("an overlay of the sandbox is being kept or changed")
@@ -112,7 +116,7 @@ class Mounts:
 
     def info(self) -> list[Mapping[str, Any]]:
         """
-        The maps for a client.
+        What a client is told about the mounts: a map for each folder.
         """
         return [{"path": folder.path, "target": folder.target, "writable": folder.writable, "overlay": folder.overlay,
                  "file": folder.file, "device": device, "inode": inode, "since": self.since,
@@ -121,7 +125,7 @@ class Mounts:
 
     def landed(self) -> None:
         """
-        The trees are mounted, or mounting has failed: close them.
+        Close the trees: they are mounted, or mounting has failed.
         """
         while self.trees:
             os.close(self.trees.pop())
@@ -141,7 +145,7 @@ class Mounting:
 
     Args:
         scratch: the writable folders of the view.
-        done: called once, perhaps before this returns: with None, or why it couldn't be done.
+        done: called once, perhaps before this returns: with None, or with the error if the mounts couldn't be made.
     """
 
     def __init__(self, opener: FolderOpener, place: Carrier, mounts: Mounts, scratch: Sequence[str],
@@ -200,7 +204,7 @@ class Mounting:
 
     def cancel(self) -> None:
         """
-        Its sandbox is over.
+        Give up the mounting: the sandbox is over. *done* isn't called.
         """
         self._done = None
         asked, self._asked = self._asked, None
@@ -216,11 +220,11 @@ class CoverPlace(Protocol):
 def hide_names(place: CoverPlace, mounts: Mounts, names: Sequence[str],
                answered: Callable[[Mapping[str, Any] | LeewardError], None]) -> None:
     """
-    Cover *names* in an open sandbox, as those were that were hidden from its opening on.
+    Hide *names* in an open sandbox, by the same means as the names that were hidden at its opening.
 
     Raises:
-        BadRequest: it has no home of its own, names lie in no mount of it, or it has had too many.
-        LeewardError: it can't be begun.
+        BadRequest: the sandbox has no home of its own, names lie in none of its mounts, or too many were hidden in it.
+        LeewardError: the porter can't be started.
     """
     if mounts.covers < 0:
         raise BadRequest("hide is for sandboxes with a home of their own")

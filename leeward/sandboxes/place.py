@@ -41,11 +41,13 @@ class ProgramExit(Protocol):
 
 class Child(Protocol):
     """
+    A process in a live sandbox.
+
     Attributes:
         pid: inside the sandbox, -1 before it runs.
-        stdin: our end of its stdin, which doesn't block, or -1.
+        stdin: the daemon's end of the pipe to its stdin, which doesn't block, or -1.
         ends: when it has to be over, as the reactor tells the time; infinite unless somebody sets it.
-        ended_by_watchdog: why it was ended while the loop stood still.
+        ended_by_watchdog: why the watchdog ended the process while the event loop stood still; None if it didn't.
     """
 
     ends: float
@@ -67,7 +69,7 @@ class Child(Protocol):
 
 class PorterAsked(Protocol):
     """
-    `leeward.run.porter.PorterOrder`.
+    An order that a porter was given: the interface of `leeward.run.porter.PorterOrder`.
     """
 
     def cancel(self) -> None: ...

@@ -5,13 +5,13 @@ Runs in:   the daemon, on the reactor's thread.
 
 Theory of operation. A program that is *run* keeps all that it writes up to its output limit, and its one client gets
 a report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
-and while that is full its pipes are left alone, so that the process waits in write(2) and nobody else does. Reads and
-waits of clients are told once, when there is something to tell, when their time has passed, or when the
-sandbox has gone.
+and while that is full its pipes aren't read, so that the process waits in write(2) and nobody else does. Each read
+and each wait of a client is answered once: when there is something to report, when its time has passed, or when the
+sandbox is over.
 
-A bound on processor time is held by looks: each comes when the program can have used up what is left, had it run all
-the time on all processors that it can have. One that waits most of its time is looked at seldom, one that computes
-ends within a look of METER_S, plus what the event loop is late.
+A limit on processor time is enforced by checks. The next check is made when the program can have used up what is left,
+if it runs all the time on all processors that it may have. So a program that waits most of the time is checked seldom,
+and one that computes is ended METER_S late at most, plus the delay of the event loop.
 """
 
 from __future__ import annotations
@@ -36,20 +36,22 @@ from leeward.sandboxes.states import PROCESS, Life, Moment
 #: Requests that may wait for one process.
 MOST_WAITING = 64
 
-#: Seconds at least between two looks at a program's processor time.
+#: Seconds between two checks of a program's processor time, at least.
 METER_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """
+    What program a process is to run, and its limits.
+
     Attributes:
         argv: the program and its arguments.
         title: what lists show.
-        folder: where it starts.
+        folder: the folder in which it starts.
         time: seconds that it may run; None for as long as its sandbox lives.
-        output: bytes that it may write; None for as many as are read.
-        kept: its output is for the report; else it is read in chunks.
+        output: bytes that it may write; None for no limit.
+        kept: its output is kept for the report; else clients read it in chunks.
         terminal: it is on a terminal, whose one stream is stdout.
         cpu_time: processor seconds that it may use, with all that descends from it; None for no bound.
         processors: how many processors it can use at once.
@@ -72,22 +74,24 @@ class _Waits:
     A read or a wait of a client.
     """
 
-    after: int | None  # of a read
+    after: int | None  # for a read: the number of the last chunk that its client has
     wake: Callable[[], None]
     timer: Timer | None = None
 
 
 class LiveProgram:
     """
+    A process that clients have started, from its start until it is forgotten.
+
     Args:
-        usage: tells what the whole sandbox has used.
+        usage: returns what the whole sandbox has used.
         over: called once, at the end, with the report.
         degraded: as in results.
 
     Attributes:
         number: in its sandbox, from 1 on.
-        started: as the reactor tells the time.
-        report: how it ended, once it has.
+        started: the time of the start, by the reactor's clock.
+        report: how the process ended; None until then.
     """
 
     costs = "job"
@@ -119,7 +123,7 @@ class LiveProgram:
 
     def begin(self, child: Child, spent: float = 0.0) -> None:
         """
-        It was started as *child*, whose first *spent* processor seconds aren't counted.
+        The process exists, as *child*. The first *spent* of its processor seconds aren't counted.
         """
         self._child, self._spent_before = child, spent
         self._feed = Feed(self._reactor, child)
@@ -131,7 +135,7 @@ class LiveProgram:
 
     def _look_later(self, spent: float) -> None:
         """
-        Look at its processor time when it can have used up what is left of it, if it runs all the time.
+        Set the timer for the next check of the processor time, of which *spent* seconds are used.
         """
         most = self._order.cpu_time
         if most is not None:
@@ -179,7 +183,7 @@ class LiveProgram:
 
     def output(self, stream: int, data: bytes) -> None:
         """
-        It has written *data*.
+        Take *data*, which the process has written to *stream*.
         """
         if Life.OVER is self.life or self._cut:
             return
@@ -193,7 +197,7 @@ class LiveProgram:
             except OSError:
                 self.stop(Stop.STORE)
                 return
-        elif self._killed and self.chunks.full:  # it has to reach its end, even if nobody reads
+        elif self._killed and self.chunks.full:  # a killed process has to end, even if nobody reads its output
             self._cut = True
             return
         elif data:
@@ -205,7 +209,7 @@ class LiveProgram:
 
     def complain(self, text: bytes) -> None:
         """
-        A line on stderr about a program that couldn't be started.
+        Add *text*, a message that the program couldn't be started, to the output.
         """
         if self._order.terminal:
             self.output(STDOUT, text.replace(b"\n", b"\r\n"))
@@ -214,7 +218,7 @@ class LiveProgram:
 
     def _adjust(self) -> None:
         """
-        Read its pipes while there is room for what it writes.
+        Stop reading the process's pipes if no room is left for its output, and go on reading when there is room again.
         """
         child = self._child
         if child is None or self._killed or self.chunks.full is self._paused or Life.RUNNING is not self.life:
@@ -225,7 +229,7 @@ class LiveProgram:
 
     def read(self, number: int) -> list[OutputChunk]:
         """
-        The chunks behind *number*; those up to it are forgotten.
+        The chunks after the number *number*. The chunks up to it are dropped.
         """
         self.chunks.forget(number)
         self._adjust()
@@ -239,10 +243,11 @@ class LiveProgram:
 
     def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *tell* once: when there is a chunk behind *after* (None: at the end alone), or after so many *seconds*.
+        Call *wake* once: when there is a chunk after the number *after* (None: only when the process has ended), or
+        when *seconds* have passed.
 
         Returns:
-            What takes it back.
+            A function that cancels the wait.
         """
         waits = _Waits(after, wake)
         self._waits.append(waits)
@@ -287,7 +292,7 @@ class LiveProgram:
 
     def stop(self, why: Stop) -> None:
         """
-        End it and its descendants.
+        End the process and its descendants; the report will give *why* as the cause.
         """
         if self._stop is None and self.life in (Life.STARTING, Life.RUNNING):
             self._stop = why
@@ -295,7 +300,7 @@ class LiveProgram:
 
     def kill(self) -> None:
         """
-        The same for a client, to whom the report says what the kernel does.
+        End the process and its descendants for a client; the report will give the exit status that the kernel gives.
         """
         if self._child is not None and Life.OVER is not self.life:
             self._killed = True
@@ -317,7 +322,7 @@ class LiveProgram:
 
     def exited(self, how: ProgramExit) -> None:
         """
-        It has ended, and what it wrote was read.
+        Make the report: the process has ended, and all that it wrote was read.
         """
         if Life.OVER is self.life:
             return
@@ -330,7 +335,7 @@ class LiveProgram:
 
     def lost(self, outcome: Outcome, why: str) -> None:
         """
-        Its sandbox has gone.
+        Make the report: the sandbox is over, for the reason *why*.
         """
         if Life.OVER is self.life:
             return
@@ -344,7 +349,8 @@ class LiveProgram:
 
     def denied(self) -> Mapping[str, int]:
         """
-        Calls that it was refused so far, by name; nothing once it is over, and its result has them.
+        How often each system call was refused to the process so far, by the call's name. Empty once the process is
+        over: then its result has the numbers.
         """
         return {} if self._child is None or Life.OVER is self.life else self._child.denied()
 
@@ -382,7 +388,7 @@ class LiveProgram:
 
     def drop(self) -> None:
         """
-        It was forgotten: drop its output.
+        Drop the output: no client can ask for the process any more.
         """
         self.chunks.drop()
         if self._kept is not None:

@@ -1,12 +1,12 @@
 """
-Who has which sandbox, until when, and what became of those that are over.
+The table of all sandboxes: whose they are, when they end, and why those ended that are over.
 
-Runs in:   the daemon; pure: times are told, and randomness comes from a function that is given.
-Trust:     none in a client. An id finds a sandbox only together with the uid that opened it. A stranger's id, one that
-           never was and one that was forgotten give the same answer.
+Runs in:   the daemon; pure: the caller passes times, and a function that gives random bytes.
+Trust:     none in a client. An id finds a sandbox only together with the uid that opened it. The ids of another
+           user's sandbox, of one that never existed and of one that was forgotten give the same answer.
 
-The first characters of an id say which daemon made it, so a sandbox of a daemon that has gone is told from
-one that never was. The other 22 characters are 110 random bits.
+The first characters of an id say which daemon made it, so that a sandbox of an earlier daemon is distinguished from
+one that never existed. The other 22 characters are 110 random bits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 #: Characters of an id that name the daemon.
 _DAEMON = 4
 
-#: Sandboxes that are over and remembered, in all and of one user.
+#: Ended sandboxes that are remembered, of all users and of one.
 ENDED, ENDED_OF_ONE = 1024, 128
 
 #: Sandboxes of one user at once, where no quota says otherwise.
@@ -60,10 +60,10 @@ class RegistryEntry(Generic[T]):
 
     Attributes:
         idle: seconds without use after which it ends.
-        until: the end of its lifetime, as the reactor tells the time.
-        used: when it was last used.
-        calls: requests that wait for it: it is in use while there are any.
-        serial: it was the so-manyth that was opened.
+        until: the end of its lifetime, by the reactor's clock.
+        used: when it was last used, by the same clock.
+        calls: how many requests wait for it; it isn't idle while there are any.
+        serial: its place in the order in which sandboxes were opened, from 1 on.
     """
 
     name: str
@@ -77,7 +77,7 @@ class RegistryEntry(Generic[T]):
 
     def due(self, now: float) -> Reason | None:
         """
-        Why it has to end at *now*, if it has.
+        Why the sandbox has to end at the time *now*; None if it may go on.
         """
         if now >= self.until:
             return Reason.LIFETIME
@@ -85,16 +85,18 @@ class RegistryEntry(Generic[T]):
 
     def next_look(self) -> float:
         """
-        When it may be due at the earliest.
+        The earliest time at which the sandbox may have to end.
         """
         return min(self.until, self.used + self.idle) if not self.calls else self.until
 
 
 class Registry(Generic[T]):
     """
+    The sandboxes of all users by their ids, and those that are over, for a while.
+
     Args:
-        random: gives so many random bytes.
-        since: seconds since the epoch: sandboxes of a daemon before it were over by then.
+        random: returns as many random bytes as its argument says.
+        since: when this daemon started, in seconds since the epoch. The sandboxes of earlier daemons ended before.
     """
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom, since: float = 0.0) -> None:
@@ -122,13 +124,13 @@ class Registry(Generic[T]):
 
     def admit(self, user: int, most: int = 0) -> None:
         """
-        Check that *user* may have one more.
+        Check that *user* may have one more sandbox.
 
         Args:
             most: sandboxes that the user may have, 0 for MOST_OF_ONE.
 
         Raises:
-            Busy: the user has as many as that.
+            Busy: the user has that many already.
         """
         have, most = self._of.get(user, 0), most or MOST_OF_ONE
         if have >= most:
@@ -136,7 +138,7 @@ class Registry(Generic[T]):
 
     def add(self, user: int, sandbox: T, *, idle: float, lifetime: float, now: float) -> RegistryEntry[T]:
         """
-        Give *sandbox* an id.
+        Add *sandbox* under a new id. Returns its entry.
         """
         name = self._mine + self._letters(ID_LENGTH - _DAEMON)
         self._serial += 1
@@ -146,6 +148,8 @@ class Registry(Generic[T]):
 
     def get(self, name: str, user: int) -> RegistryEntry[T]:
         """
+        The entry of the sandbox *name* of *user*.
+
         Raises:
             SandboxOver: this user has no such sandbox.
         """
@@ -161,13 +165,13 @@ class Registry(Generic[T]):
 
     def find(self, name: str) -> RegistryEntry[T] | None:
         """
-        For the daemon itself, which ends them: whoever's it is.
+        The entry of the sandbox *name*, whichever user it belongs to: for the daemon itself, which ends sandboxes.
         """
         return self._live.get(name)
 
     def end(self, name: str, reason: Reason, when: float, detail: str = "") -> None:
         """
-        It is over; remember the reason for a while.
+        Remove the sandbox *name*, and remember for a while why it ended.
         """
         entry = self._live.pop(name, None)
         if entry is None:

@@ -1,12 +1,12 @@
 """
-One live sandbox: a runner once it has one, and the processes in it.
+One live sandbox: its runner, once the pool has provided one, and its processes.
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. It is OPENING until a worker of the pool can be had, OPEN while its runner lives, and OVER from the
-moment that somebody ended it or the runner was lost: then every process of it is answered, and the seat in the pool
-given back. Processes have numbers that aren't used twice. Those that have ended are remembered, the newest
-of them, so that whoever started one can still ask for its last output and its end.
+Theory of operation. A sandbox is OPENING until the pool has a worker for it, OPEN while its runner lives, and OVER once
+it was ended or its runner was lost. Then every request about its processes is answered, and its seat in the pool is
+given back. No two processes of a sandbox have the same number. The newest of those that have ended are remembered, so
+that whoever started one can still ask for its last output and its result.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from leeward.sandboxes.warm import WarmPlace, has_room
 from leeward.spec.job import Job
 from leeward.spec.sandbox import View
 
-#: Kernels at once, those without a process among them.
+#: Kernels of a sandbox at once, including those without a process.
 MOST_KERNELS = 64
 
-#: Names of refused calls that are told of it.
+#: Names of refused system calls that are reported of a sandbox, at most.
 MOST_NAMES = 64
 
-#: Processes that are remembered after their end.
+#: Processes of a sandbox that are remembered after their end, at most.
 REMEMBERED = 64
 
-#: The reasons of a runner that has ended by itself.
+#: Why a sandbox is over, by what its runner reports when it ends by itself.
 _REASONS = {"it ran out of memory": Reason.MEMORY, "its first process has ended": Reason.EXITED}
 
 
 class LiveSandbox:
     """
     Args:
-        gone: called once when it is over by itself, with the reason and a detail.
+        gone: called once, with the reason and a detail, if the sandbox ends because its runner was lost.
 
     Attributes:
-        opened: when, as the reactor tells the time.
-        files: file calls in it.
-        held: nothing is started: `hold`.
-        on_program_end: is given the number of a process that has ended, 0 for an interpreter, its title and its result.
+        opened: when it was opened, by the reactor's clock.
+        files: its file calls.
+        held: no process may be started, see `hold`.
+        on_program_end: called when a process has ended: its number (0 for an interpreter), its title and its result.
     """
 
     costs = "session"
@@ -87,7 +87,7 @@ class LiveSandbox:
 
     def begin(self, place: SandboxPlace) -> None:
         """
-        It has a runner.
+        Use the runner *place*: the sandbox is open now.
         """
         self._place = place
         self._happen(Event.OPENED)
@@ -95,7 +95,7 @@ class LiveSandbox:
     @property
     def view(self) -> View:
         """
-        What it shows.
+        The view of files that its processes have.
         """
         return self._terms.view
 
@@ -105,7 +105,7 @@ class LiveSandbox:
         The number of its runner, by which the broker knows it.
 
         Raises:
-            Refused: it is over.
+            Refused: the sandbox is over.
         """
         return self._here().number
 
@@ -117,12 +117,12 @@ class LiveSandbox:
         Start a program; *over* is called once with its report, and not from inside this call.
 
         Args:
-            fed: is called once when it has read its input, or never will; not where this raises, or there is none.
+            fed: called once when the program has read its input or never will; not if this raises, or without input.
 
         Raises:
-            BadRequest: execve(2) can't be given that.
-            Busy: as many processes run as may.
-            Refused: it can't be started.
+            BadRequest: execve(2) can't take the arguments or variables.
+            Busy: as many processes run as the sandbox may have.
+            Refused: the program can't be started.
         """
         here = self._here()
         self._check_room()
@@ -176,7 +176,7 @@ class LiveSandbox:
 
     def _stir(self) -> None:
         if self._place is not None:
-            self._place.stir()  # the files of its groups are open, to be closed when it rests
+            self._place.stir()  # it keeps files of its control groups open, until it has been idle
 
     def _report_end(self, number: int, title: str, report: Report) -> None:
         self._stir()
@@ -203,7 +203,7 @@ class LiveSandbox:
     def _check_room(self) -> None:
         """
         Raises:
-            Busy: as many processes run as may.
+            Busy: as many processes run as the sandbox may have.
         """
         running = self.running
         if running >= self.facts.limits.processes:
@@ -214,7 +214,7 @@ class LiveSandbox:
         Run *job* in a fresh interpreter; *done* is called once.
 
         Raises:
-            Busy: as many processes run as may, or it can't be started.
+            Busy: as many processes run as the sandbox may have, or the interpreter can't be started.
         """
         self._check_room()
         fresh = Fresh(self._reported(done), self._fresh)
@@ -230,24 +230,24 @@ class LiveSandbox:
 
     def run_in(self, number: int, job: Job, done: Callable[[Report], None]) -> KernelRequest:
         """
-        Run *job* in a kernel.
+        Run *job* in the kernel *number*.
 
         Raises:
-            SessionOver, Busy: as `Kernel.run`; SessionOver also where there is none.
+            SessionOver, Busy: as `LiveKernel.run`; SessionOver also if there is no such kernel.
         """
         self._stir()
         return self.kernel(number).run(self._with_env(job), self._reported(done))
 
     def job_started(self, number: int, job: Job, done: Callable[[Report], None], start: JobStart) -> KernelRequest:
         """
-        For a kernel: the fast path has sent it *job*.
+        Record that the fast path has sent *job* to the kernel *number*.
         """
         self._stir()
         return self.kernel(number).job_started(job, self._reported(done), start)
 
     def ran(self, number: int, ran: Ran) -> None:
         """
-        For a kernel: the fast path has sent it a job, and answered that.
+        Record that the fast path has sent a job to the kernel *number*, and answered it.
         """
         self.kernel(number).ran_fast(ran)
         result = Result(b"", b"", 0, Outcome.FINISHED, duration=ran.ended - ran.started, cpu_time=ran.cpu_time,
@@ -256,17 +256,17 @@ class LiveSandbox:
 
     def open_kernel(self) -> int:
         """
-        The number of a new kernel.
+        Open a kernel, and return its number.
 
         Raises:
-            Busy: as many processes run as may, or it can't be started.
+            Busy: as many processes run as the sandbox may have, or the kernel can't be started.
         """
         return self._add_kernel(lambda *how: self._here().kernel(self.facts.limits, *how))
 
     def fork_kernel(self, number: int) -> int:
         """
-        The number of a new kernel, which begins with the state that the kernel *number* has once it has done what was
-        asked of it before. A reset gives it a fresh process, as any other.
+        Open a kernel, and return its number. It begins with the state of the kernel *number* after all requests that
+        this kernel has got so far. A reset gives the new kernel a fresh process, as any other.
 
         Raises:
             SessionOver: there is no such kernel, or its state is gone.
@@ -302,7 +302,7 @@ class LiveSandbox:
     def kernel(self, number: int) -> LiveKernel:
         """
         Raises:
-            SessionOver: there is none.
+            SessionOver: the sandbox has no kernel *number*.
         """
         kernel = self._kernels.get(number)
         if kernel is None:
@@ -312,7 +312,7 @@ class LiveSandbox:
     def close_kernel(self, number: int) -> None:
         """
         Raises:
-            SessionOver: there is none.
+            SessionOver: the sandbox has no kernel *number*.
         """
         self.kernel(number).close()
         del self._kernels[number]
@@ -320,7 +320,7 @@ class LiveSandbox:
     def program(self, number: int) -> LiveProgram:
         """
         Raises:
-            ProcessOver: there is none.
+            ProcessOver: the sandbox has no process *number*, or doesn't remember it any more.
         """
         program = self._programs.get(number)
         if program is None:
@@ -338,14 +338,14 @@ class LiveSandbox:
     @property
     def terminals(self) -> int:
         """
-        On how many terminals there may be a process still.
+        How many terminals there are on which a process may still be.
         """
         return 0 if self._place is None else sum(child.terminal for child in self._place.processes.values())
 
     @property
     def programs(self) -> list[LiveProgram]:
         """
-        The oldest first.
+        The processes that run or are remembered, the oldest first.
         """
         return list(self._programs.values())
 
@@ -355,28 +355,28 @@ class LiveSandbox:
         Have a porter do *order*; see run/live.py.
 
         Raises:
-            LeewardError: it can't be started.
+            LeewardError: the porter can't be started.
         """
         if self._place is None:
             raise LeewardError("the sandbox is over")
         return self._place.carry(order, fds, answered, seconds)
 
-    # --- nothing in it, for a while -----------------------------------------------
+    # --- a sandbox without processes, for changes of overlays ---------------------
 
     @property
     def present(self) -> int:
         """
-        How many processes are in it beside its first, whoever started them.
+        How many processes the sandbox has beside its first, whoever started them.
         """
         return 0 if self._place is None else len(self._place.processes)
 
     def hold(self) -> None:
         """
-        Start nothing until `release`, and end what is there still: what commands left in the background, and what the
-        sandbox started itself.
+        Refuse to start processes until `release`, and end those that are left: the ones that commands left in the
+        background, and the ones that the sandbox started itself.
 
         Raises:
-            Busy: it is held already, or does file calls.
+            Busy: the sandbox is held already, or does file calls.
         """
         if self.held or self.files.calls:
             raise Busy("file calls are done in the sandbox" if self.files.calls else
@@ -391,20 +391,20 @@ class LiveSandbox:
     @property
     def memory(self) -> int:
         """
-        Bytes of memory that all of it uses now; 0 if that isn't known.
+        Bytes of memory that the whole sandbox uses now; 0 if the number isn't known.
         """
         return self._place.memory() if self._place is not None and State.OPEN is self.state else 0
 
     def denied(self) -> Mapping[str, int]:
         """
-        Calls that were refused so far, by name: to programs, and in requests of Python that are over.
+        How often each system call was refused so far, by its name: to programs, and in Python requests that are over.
         """
         found = sum((Counter(one.denied()) for one in self._programs.values()), self._denied)
         return dict(found.most_common(MOST_NAMES))
 
     def usage(self) -> Usage:
         """
-        Of the whole sandbox, up to its end.
+        What the whole sandbox has used, so far or up to its end.
         """
         if self._place is not None and State.OPEN is self.state:
             self._used = self._place.usage()
@@ -414,7 +414,7 @@ class LiveSandbox:
 
     def lost(self, why: str) -> None:
         """
-        Its runner has ended by itself.
+        End the sandbox: its runner has ended by itself, and reported *why*.
         """
         if State.OVER is self.state:
             return
@@ -426,7 +426,7 @@ class LiveSandbox:
 
     def end(self, reason: Reason, detail: str = "") -> None:
         """
-        It is over. Its processes are answered; its runner is the caller's to end.
+        End the sandbox, and answer every request about its processes. The caller has to end the runner.
         """
         if State.OVER is self.state:
             return

@@ -21,7 +21,7 @@ class Event(enum.Enum):
     ENDED = "ended"
 
 
-#: A pair that is missing is a bug: `run.states.after` says so.
+#: For a pair that is missing, `run.states.after` raises Bug.
 SANDBOX: Mapping[tuple[State, Event], State] = {
     (State.OPENING, Event.OPENED): State.OPEN,
     (State.OPENING, Event.ENDED): State.OVER,
@@ -31,7 +31,7 @@ SANDBOX: Mapping[tuple[State, Event], State] = {
 
 class Life(enum.Enum):
     """
-    Of a process.
+    The states of a process in a sandbox.
     """
 
     STARTING = "starting"
@@ -82,5 +82,5 @@ SAID: Mapping[Reason, str] = {
     Reason.UNKNOWN: "this user has none by this id: there never was one, or it ended long ago",
 }
 
-#: The limit that a reason stands for.
+#: The limit that the sandbox has reached, by the reason of its end.
 LIMITS: Mapping[Reason, str] = {Reason.LIFETIME: "time", Reason.MEMORY: "memory"}

@@ -1,5 +1,5 @@
 """
-What a live sandbox is told: of its daemon, of its client, and of a program that it has to start.
+The settings of a live sandbox: those of its daemon, those of its client, and those of a program that it has to start.
 
 Runs in:   the daemon; pure but for `Launch.start`.
 """
@@ -16,7 +16,7 @@ from leeward.spec.limits import Limits
 from leeward.spec.pool_key import PLAIN, PoolKey
 from leeward.spec.sandbox import SandboxSpec, Scratch, View
 
-#: Where programs are, if the daemon's sandboxes have no PATH of their own.
+#: The PATH of programs, if the daemon's sandboxes have none of their own.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -26,15 +26,15 @@ class AskedProgram:
     A program to start.
 
     Attributes:
-        argv: with the program first.
-        limits: for its time and its output.
-        timed, bounded: it has a time limit, and an output limit.
-        stdin: what it can read.
-        open: clients write more of that.
+        argv: the program and its arguments.
+        limits: of these, the ones on time and output are used.
+        timed, bounded: whether it has the time limit, and the output limit.
+        stdin: the bytes that it can read from its standard input.
+        open: clients may write more to its standard input.
         size: rows and columns of the terminal that it is on, if it is on one.
         cpu_time: processor seconds that it and all that descends from it may use; None for no bound.
-        clean: of the environment that all processes have it gets PATH, and what its policy of egress needs.
-        warm: it reads all of its stdin before it does anything, so one that waits for that can be held ready.
+        clean: of the variables that all processes get, it gets only PATH and those that its egress policy needs.
+        warm: it reads all of its stdin before it does anything, so a process that waits for stdin can be held ready.
     """
 
     argv: tuple[str, ...]
@@ -61,11 +61,11 @@ class Launch:
     def start(self, place: SandboxPlace, asked: AskedProgram, env: Mapping[bytes, bytes], *,
               on_output: Callable[[int, bytes], None], on_exit: Callable[[ProgramExit], None]) -> Any:
         """
-        The process, which is on its way.
+        Start the program in *place*. Returns its process, which may not run yet.
 
         Raises:
-            BadRequest: execve(2) can't be given that.
-            LeewardError: it can't be started now.
+            BadRequest: execve(2) can't take the arguments or variables.
+            LeewardError: the program can't be started now.
         """
         from leeward.run.launch import Command, Stdio
 
@@ -84,7 +84,7 @@ class SandboxTerms:
         environment: of every process, before what clients add.
         tls: of these variables, the ones by which programs trust the broker that ends their TLS.
         degraded: as in results.
-        view: what each of them shows.
+        view: the view of files that each of them has.
     """
 
     launch: Launch
@@ -112,11 +112,11 @@ def _tls(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
 @dataclass(slots=True)
 class SandboxFacts:
     """
-    What a client said at the opening, and may ask for.
+    What a client has set for its sandbox when it opened it.
 
     Attributes:
-        cwd: where programs start that name no folder.
-        egress: what its client wants of its policy of egress, and what for fetches; None where it takes that as it is.
+        cwd: the folder in which programs start that name none.
+        egress: the client's settings for the egress policy, and for fetches; None if it takes the policy as it is.
     """
 
     limits: Limits
@@ -130,7 +130,7 @@ class SandboxFacts:
 def environment_of(terms: SandboxTerms, facts: SandboxFacts, variables: Mapping[str, str],
                    asked: AskedProgram) -> dict[str, str]:
     """
-    All variables of a program.
+    All environment variables of a program.
 
     Args:
         variables: of this sandbox alone.

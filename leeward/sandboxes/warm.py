@@ -4,12 +4,12 @@ The one process of a live sandbox that is started before its request comes, and 
 Runs in:   the daemon, on the reactor's thread.
 Trust:     none in the process, nor in those beside it, which may end it or write in its place.
 
-Theory of operation. A request that says so (`warm`) is for a program that does nothing before it has read all of its
-stdin. When such a program has ended, another one is started with the same words, folder and variables, and nobody's
-stdin. The next request that asks for the same is given it: its limits and its result's times begin there. One that has
-written or ended before is given to nobody; the request starts a process then, as if none had waited. It is ended
-after HOLD_S, for a request of another kind, and with its sandbox; and no more are started in a sandbox where
-MOST_FAILED in a row have ended by themselves.
+Theory of operation. A request with `warm` is for a program that does nothing before it has read all of its stdin. When
+such a program has ended, another process is started with the same arguments, folder and variables; it waits, because
+nobody writes to its stdin. The next request for the same program gets this process, and the process's limits and the
+times of its result begin then. A process that has written or ended before is never given to a request, which then
+starts one as usual. The waiting process is ended after HOLD_S, when one for another program takes its place, and with
+its sandbox. No more are started in a sandbox where MOST_FAILED in a row have written or ended before their request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from leeward.run.report import Report
 from leeward.sandboxes.place import Child, ProgramExit
 from leeward.spec.limits import Limits
 
-#: Seconds that one waits.
+#: Seconds that a process waits, at most.
 HOLD_S = 30.0
 MOST_FAILED = 2
 
-#: What a sandbox has to have at least: a Node takes 40 MiB and eleven processes of that while it waits.
+#: The limits that a sandbox must have at least, so that a process waits in it. A Node that waits takes 40 MiB and
+#: eleven processes of these limits.
 ROOM_MEMORY, ROOM_PROCESSES = 256 << 20, 48
 
 OnOutput = Callable[[int, bytes], None]
@@ -37,17 +38,18 @@ OnExit = Callable[[ProgramExit], None]
 
 def has_room(limits: Limits) -> bool:
     """
-    May one wait in a sandbox of these limits?
+    Whether the limits of a sandbox leave room for a process that waits.
     """
     return limits.memory >= ROOM_MEMORY and limits.processes >= ROOM_PROCESSES
 
 
 class WarmProcess:
     """
-    Args:
-        what: what tells it from others.
-        spoilt: is called when it is of no use any more, unless somebody has it.
+    A process that was started before its request.
 
+    Args:
+        what: its arguments, folder and variables, which have to be equal in the request.
+        spoilt: called when the process has written or ended before it was given to a request.
     """
 
     def __init__(self, what: Hashable, spoilt: Callable[[WarmProcess], None]) -> None:
@@ -58,8 +60,10 @@ class WarmProcess:
 
     def begin(self, start: Callable[[OnOutput, OnExit], Child]) -> None:
         """
+        Start the process.
+
         Raises:
-            LeewardError: *start* can't make it.
+            LeewardError: *start* can't start it.
         """
         self._child = start(self._output, self._exited)
 
@@ -78,7 +82,10 @@ class WarmProcess:
 
     def give(self, output: OnOutput, exited: OnExit) -> tuple[Child, float]:
         """
-        Tell these of what it does from now on. Returns the process, and the processor seconds that it has had.
+        Give the process to a request: from now on *output* is called with its output, and *exited* when it ends.
+
+        Returns:
+            The process, and the processor seconds that it has used so far.
         """
         if self._child is None:
             raise Bug("a process that was never made is held ready")
@@ -92,7 +99,7 @@ class WarmProcess:
 
 class WarmPlace:
     """
-    For one of them, in a sandbox.
+    Holds the one process of a sandbox that waits for its request.
     """
 
     costs = "session"
@@ -106,7 +113,7 @@ class WarmPlace:
 
     def take(self, what: Hashable) -> WarmProcess | None:
         """
-        The one that waits for *what*, which is the caller's from now on.
+        The process that waits for *what*, which the caller owns from now on; None if there is none.
         """
         held = self._held
         if held is None or held.what != what:
@@ -117,7 +124,7 @@ class WarmPlace:
 
     def hold(self, what: Hashable, start: Callable[[OnOutput, OnExit], Child]) -> None:
         """
-        Have *start* make one that waits for *what*. No request fails if it can't be made.
+        Start a process, by *start*, that waits for *what*. It is no error if the process can't be started.
         """
         if self._closed or self._failed >= MOST_FAILED or (self._held is not None and self._held.what == what):
             return
@@ -133,7 +140,7 @@ class WarmPlace:
     def follow(self, what: Hashable, start: Callable[[OnOutput, OnExit], Child],
                over: Callable[[Report], None]) -> Callable[[Report], None]:
         """
-        Who gives a report to *over*, and holds another one once that is answered.
+        A callback that passes a report on to *over*, and after that has another process for *what* started.
         """
         def then(report: Report) -> None:
             in_any_case(partial(over, report), partial(self._reactor.soon, partial(self.hold, what, start)))
@@ -151,7 +158,7 @@ class WarmPlace:
 
     def drop(self) -> None:
         """
-        End it, if there is one.
+        End the waiting process, if there is one.
         """
         held = self._held
         self._forget()
@@ -160,7 +167,7 @@ class WarmPlace:
 
     def close(self) -> None:
         """
-        The sandbox is over, and all that was in it.
+        Forget the waiting process and start no more: the sandbox is over, and all its processes end with it.
         """
         self._closed = True
         self._forget()
