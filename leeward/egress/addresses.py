@@ -24,7 +24,10 @@ __all__ = ["Address", "Host", "InvalidHost", "RANGES", "Range", "Url", "opened",
 @dataclass(frozen=True, slots=True)
 class Range:
     """
-    A range of addresses that are refused.
+    A range of special-purpose addresses, which are refused unless a policy opens it.
+
+    Attributes:
+        what: the purpose of the range, for messages.
     """
 
     network: Network
@@ -90,7 +93,7 @@ _RESERVED = IPv6Network("::/0")
 @lru_cache(4096)
 def range_of(address: Address) -> Range | None:
     """
-    The smallest range of refused addresses that *address* is in.
+    Return the smallest range of refused addresses that contains *address*; None if the address is public.
     """
     address = plain(address)
     found = [each for each in RANGES if each.network.version == address.version and address in each.network]
@@ -103,8 +106,8 @@ def range_of(address: Address) -> Range | None:
 
 def opened(by: Network, within: Range) -> bool:
     """
-    Whether a rule or an entry of `addresses` that names the range *by* opens the refused range *within*, or a part
-    of it. It has to name it: 0.0.0.0/0 means the internet and not this host, and 169.254.0.0/16 not the metadata in it.
+    Whether the network *by*, of a rule or of a policy's `addresses`, opens the refused range *within* or a part of it.
+    *by* has to lie inside the range: 0.0.0.0/0 opens none, and 169.254.0.0/16 doesn't open the metadata service in it.
     """
     network = within.network
     if isinstance(by, IPv4Network):
@@ -114,8 +117,8 @@ def opened(by: Network, within: Range) -> bool:
 
 def refused(address: Address, policy: Policy) -> str | None:
     """
-    Why a name must not lead to *address* by *policy*; None if it may. It may to public addresses, and to those that
-    `addresses` names, of this policy and of every one that it is within.
+    Return the reason why *policy* lets no name lead to *address*; None if a name may. Public addresses are allowed, and
+    those that `addresses` opens in this policy and in every policy that it is within.
     """
     found = range_of(address)
     if found is None:
@@ -133,7 +136,7 @@ def refused(address: Address, policy: Policy) -> str | None:
 @dataclass(frozen=True, slots=True)
 class Url:
     """
-    The parts of a URL that decide.
+    The parts of a URL that a policy decides about.
 
     Attributes:
         scheme: in lower case.
@@ -152,7 +155,7 @@ class Url:
     @property
     def authority(self) -> str:
         """
-        Host and port, as a Host field has them.
+        Host and port, in the form of a Host field.
         """
         host = self.host.text if self.host.name or ":" not in self.host.text else f"[{self.host.text}]"
         return host if self.port == _PORTS.get(self.scheme) else f"{host}:{self.port}"

@@ -7,8 +7,8 @@ Theory of operation. The daemon says whether a client listens for asks. While no
            everything that asks for the same thing in the same sandbox: a program that tries again makes no second ask.
            When the policy's limit `ask` or the end of all waiting connections ends the wait, the ask is withdrawn. An
            answer is for the connections or requests that wait, and isn't kept: the next one asks again.
-Bound:     MOST_OF_LEASE asks of a sandbox at a time; what waits for them counts among its connections. The daemon
-           bounds the asks of a user.
+Bound:     MOST_OF_LEASE asks of a sandbox at a time; the connections and requests that wait for an answer count among
+           the sandbox's connections. The daemon bounds the asks of a user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ MOST_OF_LEASE = 16
 
 class WaitingAsk:
     """
-    An ask that waits.
+    An ask that has no answer yet.
+
+    Attributes:
+        number: of the ask, which the answer repeats.
+        waiting: how many connections and requests wait for the answer.
+        answer: the daemon's answer, or a refusal of the broker's own.
+        timer: withdraws the ask at the end of its time.
     """
 
     def __init__(self, number: int, settled: Callable[[WaitingAsk], None]) -> None:
@@ -39,7 +45,7 @@ class WaitingAsk:
 
     def settle(self, answer: AskAnswer) -> None:
         """
-        End the wait, if it isn't over.
+        Give *answer* to everything that waits for this ask, unless the ask has an answer already.
         """
         if self.timer is not None:
             self.timer.cancel()
@@ -50,13 +56,13 @@ class WaitingAsk:
 
 class Asking:
     """
-    Of all sandboxes.
+    The asks of all sandboxes.
 
     Args:
         tell: sends a message to the daemon.
 
     Attributes:
-        listening: somebody answers.
+        listening: whether a client of the daemon answers asks.
     """
 
     def __init__(self, tell: Callable[[Ask | Unask], None]) -> None:
@@ -67,7 +73,7 @@ class Asking:
 
     def listen(self, on: bool) -> None:
         """
-        A client listens from now on, or none does; then everything that waits is refused.
+        Note whether a client answers asks from now on. If none does, everything that waits is refused.
         """
         self.listening = on
         if not on:
@@ -76,7 +82,7 @@ class Asking:
 
     def answered(self, answer: AskAnswer) -> None:
         """
-        An answer of the daemon; its ask may have ended meanwhile.
+        Take an answer from the daemon. If its ask has ended meanwhile, the answer is ignored.
         """
         question = self._open.pop(answer.number, None)
         if question is not None:
@@ -85,7 +91,12 @@ class Asking:
     def ask(self, lease: int, about: dict[str, object], seconds: float,
             settled: Callable[[WaitingAsk], None]) -> WaitingAsk:
         """
-        Tell the daemon; *settled* is called once, when the ask is over.
+        Send an ask to the daemon, and return it.
+
+        Args:
+            about: the fields of `Ask`, without its time.
+            seconds: after which the ask is withdrawn.
+            settled: called once, when the ask is over.
         """
         question = WaitingAsk(next(self._numbers), settled)
         self._open[question.number] = question
@@ -96,7 +107,7 @@ class Asking:
 
     def withdraw(self, question: WaitingAsk, why: str) -> None:
         """
-        Wait no longer.
+        End an ask that has no answer: everything that waits for it is refused, for the reason *why*.
         """
         if self._open.pop(question.number, None) is not None:
             self._tell(Unask(question.number))
@@ -121,10 +132,11 @@ class LeaseAsks:
 
     async def approval(self, policy: Policy, request: Request) -> bool:
         """
-        Whether *request* was allowed by an answer; False where no rule of `ask` decides it.
+        Wait for the answer to *request*. Returns True if the answer allows the request, and False at once if no rule of
+        `ask` decides it.
 
         Raises:
-            NotAllowed: by an answer, or there is none.
+            NotAllowed: the answer refuses the request, or there is no answer.
         """
         decision = decide(policy, request)
         if ASK != decision.verdict:
@@ -162,4 +174,4 @@ class LeaseAsks:
 def _about(request: Request, decision: Decision) -> dict[str, object]:
     return {"name": request.name, "address": "" if request.address is None else str(request.address),
             "port": request.port, "protocol": request.protocol, "method": request.method[:64], "path": request.path,
-            "rule": decision.rule[:MAX_ASKED]}  # a client's may be longer
+            "rule": decision.rule[:MAX_ASKED]}  # a rule of a client's policy may be longer

@@ -36,9 +36,14 @@ _MOST_ROWS = 4096
 
 class Broker:
     """
+    Carries out the daemon's messages, and sends it the rows of the record.
+
     Args:
         channel: the control channel's end, which doesn't block.
         lookup: the host's resolver.
+
+    Attributes:
+        over: a future that is done when the daemon has gone.
     """
 
     def __init__(self, channel: socket.socket, lookup: Lookup) -> None:
@@ -54,7 +59,7 @@ class Broker:
 
     def start(self) -> None:
         """
-        Listen to the daemon.
+        Begin to read the daemon's messages.
         """
         self._loop.add_reader(self._channel, self._catch_up)
 
@@ -118,7 +123,7 @@ class Broker:
         tenancy = Tenancy(message.lease, parse_policy(message.policy), message.key, self._send_row)
         pool = self._seals.get(message.seal)
         if pool is not None:
-            from leeward.egress.sealing import Sealing  # only here: it needs cryptography
+            from leeward.egress.sealing import Sealing  # imported only here, because it needs cryptography
 
             tenancy.sealing = Sealing(pool, message)
         tenancy.asks = LeaseAsks(self._asking, message.lease)
@@ -175,7 +180,7 @@ class Broker:
 
     def close(self) -> None:
         """
-        The daemon has gone: reset everything.
+        Reset all connections, and close all listeners: the daemon has gone.
         """
         self._loop.remove_writer(self._channel)
         for place in self._places.values():
@@ -185,11 +190,11 @@ class Broker:
 
 def receive(channel: socket.socket) -> tuple[control.Message, list[int]] | None:
     """
-    The next message and its descriptors, the caller's; None when the daemon is gone.
+    Receive the daemon's next message and its descriptors, which the caller owns; None when the daemon is gone.
 
     Raises:
-        BlockingIOError: there is none.
-        PeerError: it is none.
+        BlockingIOError: no message waits.
+        PeerError: the bytes aren't a message. Its descriptors are closed.
     """
     space = socket.CMSG_SPACE(control.MAX_FDS * array.array("i").itemsize)
     data, ancillary, flags, _ = channel.recvmsg(control.MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)

@@ -22,16 +22,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 _MOST = 256
 
-#: The one protocol that is read.
+#: The protocols that the broker names in ALPN: it reads no other one.
 _PROTOCOLS = ["http/1.1"]
 
 
 class Certificates:
     """
-    A sandbox's. Most sandboxes never ask for one, so nothing is read or made before.
+    The certificates with which the broker ends the TLS of one sandbox. Most sandboxes never need one, so no key is read
+    or made before the first.
 
     Args:
-        signer, certificate: the authority's, PEM.
+        signer, certificate: the private key and the certificate of the sandbox's authority, PEM.
     """
 
     def __init__(self, signer: bytes, certificate: bytes) -> None:
@@ -40,7 +41,7 @@ class Certificates:
 
     def towards_sandboxes(self, name: str) -> ssl.SSLContext:
         """
-        The context with which the broker takes the place of *name*.
+        Return the TLS context with which the broker answers a sandbox in place of the host *name*.
         """
         context = self._contexts.pop(name, None)
         if context is None:
@@ -66,13 +67,13 @@ class Certificates:
     @cached_property
     def _own(self) -> ec.EllipticCurvePrivateKey:
         """
-        That of the certificates which are made.
+        The private key of all certificates that are made here.
         """
         return ec.generate_private_key(ec.SECP256R1())
 
     def certificate(self, name: str) -> x509.Certificate:
         """
-        For *name*, in the form of `parse_host`, by the authority.
+        Make a certificate for *name*, which is in the form of `parse_host`, signed by the authority.
         """
         of = self._authority
         now = dt.datetime.now(dt.UTC)
@@ -93,15 +94,15 @@ class Certificates:
 
 def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
     """
-    The context that verifies hosts.
+    Make the TLS context that verifies hosts.
 
     Args:
-        bundle: the host's file of certificates; "" for what OpenSSL takes by itself.
-        trusted: further ones, PEM.
+        bundle: path of the file of trusted certificates; "" for OpenSSL's default ones.
+        trusted: further trusted certificates, PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(_PROTOCOLS)
-    with suppress(OSError):  # without, no host is verified
+    with suppress(OSError):  # without these certificates every connection to a host is refused
         if bundle:
             context.load_verify_locations(bundle)
         else:
@@ -113,8 +114,8 @@ def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """
-    Python takes both from files alone. The broker can write none: these are pipes, which it can open by their names
-    below /proc/self, Landlock or not.
+    Load a certificate and its private key, both PEM, into *context*. Python loads them from files alone, and the broker
+    can't write files. So both are passed in pipes, which Landlock lets it open by their names below /proc/self.
     """
     fds = []
     try:

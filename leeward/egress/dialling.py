@@ -24,20 +24,20 @@ from leeward.egress.tenancy import NotAllowed, refusal, unanswered
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address
 
-#: Questions to the resolver at once; further ones wait, and their time for a connection runs.
+#: Queries to the resolver at once, at most. Further ones wait, and the time for their connection runs meanwhile.
 LOOKUPS = 16
 
-#: Of these, those of one sandbox: one that asks for names which nobody answers leaves the others their turn.
+#: Queries of one sandbox among these, at most, so that a sandbox whose queries get no answer can't use up all of them.
 SHARE = LOOKUPS // 4
 
 #: Addresses of one name that are looked at.
 _MOST_ADDRESSES = 16
 
-#: Seconds after which the next address is tried beside those that haven't answered, as RFC 8305 has it; and tries at
-#: once, beyond which the eldest is given up: so one connection of a job takes no more descriptors than that.
+#: Seconds after which the next address is tried beside those that haven't answered, as RFC 8305 recommends; and tries
+#: at once, at most: the oldest is given up for a further one, so that one connection takes no more descriptors.
 STAGGER_S, AT_ONCE = 0.25, 4
 
-#: Gives the addresses of a name, in the order in which they are to be tried. OSError: there are none.
+#: A function that returns the addresses of a name, in the order in which they are to be tried, or raises OSError.
 Lookup = Callable[[str], Awaitable[list[Address]]]
 
 
@@ -73,7 +73,7 @@ class SharedLookup:
     def _answered(self, asked: asyncio.Future[list[Address]]) -> None:
         self._free.release()
         if not asked.cancelled():
-            asked.exception()  # which may have no waiter any more
+            asked.exception()  # marks it as seen: the caller may have given up
 
 
 def _ask(name: str) -> list[Address]:
@@ -84,17 +84,18 @@ def _ask(name: str) -> list[Address]:
 async def dial(policy: Policy, request: Request, lookup: Lookup, *,
                granted: bool = False) -> tuple[socket.socket, Request, Decision]:
     """
-    A connection to where *request* leads, if *policy* allows that.
+    Connect to the host of *request*, if *policy* allows it.
 
     Args:
         request: without an address, where it has a name.
         granted: the operator has allowed what a rule of `ask` matched.
 
     Returns:
-        The socket, the caller's; the request with the address that was dialled; and what allowed it.
+        The socket, which the caller owns; the request with the address that was dialled; and the decision that allowed
+        it.
 
     Raises:
-        NotAllowed: it isn't allowed, or can't be had.
+        NotAllowed: the policy refuses the connection, or the connection failed.
     """
     try:
         async with asyncio.timeout(policy.limits.connect):
@@ -133,8 +134,8 @@ async def _dial(policy: Policy, request: Request, lookup: Lookup,
 
 def alternating(addresses: list[Address]) -> list[Address]:
     """
-    *addresses* with the two versions alternating, beginning with the first one's, so that every second try is of the
-    other version if one doesn't work.
+    Return *addresses* with IPv4 and IPv6 in turn, beginning with the version of the first one. So if one version
+    doesn't work here, every second try is of the other.
     """
     versions = list(dict.fromkeys(address.version for address in addresses))
     lists = ([address for address in addresses if version == address.version] for version in versions)
@@ -143,9 +144,9 @@ def alternating(addresses: list[Address]) -> list[Address]:
 
 async def _first(addresses: list[Address], port: int) -> tuple[socket.socket, Address] | NotAllowed:
     """
-    The first connection that is made to one of *addresses*, or the first reason why there is none.
+    Return the first connection that is made to one of *addresses*, and its address; or the first reason for a failure.
     """
-    if 1 == len(addresses):  # of most connections; a task of its own would cost as much as the call
+    if 1 == len(addresses):  # usual; a task of its own would cost as much as the call
         try:
             return await _connect(addresses[0], port), addresses[0]
         except OSError as failure:

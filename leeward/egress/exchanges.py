@@ -22,7 +22,7 @@ MAX_WAITING = 65536
 
 class ResponseError(PeerError):
     """
-    A host's response that isn't to be passed on.
+    A host's response that can't be passed on to the job.
     """
 
 
@@ -32,7 +32,7 @@ class BodyEnd:
     """
 
 
-#: The one instance.
+#: The only instance of `BodyEnd`.
 END = BodyEnd()
 
 
@@ -59,17 +59,17 @@ class Requests:
     @property
     def room(self) -> int:
         """
-        Bytes that may be received now; 0 where none is to be read from the job.
+        The number of bytes that `receive` accepts now; 0 if nothing may be read from the job.
         """
         held = len(self._waiting) + (len(self._http.trailing_data[0]) if self._http is not None else 0)
         return max(0, MAX_WAITING - held)
 
     def receive(self, data: bytes) -> None:
         """
-        Take bytes of the job; b"" where it sends no more.
+        Take bytes from the job; b"" when the job has closed its side.
 
         Raises:
-            HeadError: more than `room`, or the end within a body.
+            HeadError: *data* is longer than `room`, or the job's side ends within a body.
         """
         if len(data) > self.room:
             raise HeadError("more bytes than may wait")
@@ -86,7 +86,7 @@ class Requests:
         request isn't answered.
 
         Raises:
-            HeadError: to be answered by `refuse`, and the connection closed.
+            HeadError: the request is refused. The caller answers by `refuse`, and closes the connection.
         """
         if self._http is None:
             return self._next_head()
@@ -110,7 +110,7 @@ class Requests:
 
     def send(self, event: h11.Event) -> bytes:
         """
-        The bytes of *event*, of a response, for the job.
+        Return the bytes to send to the job for *event*, an event of a response.
 
         Raises:
             ResponseError: the response breaks the protocol.
@@ -124,8 +124,8 @@ class Requests:
 
     def refuse(self, status: int, text: str) -> bytes:
         """
-        A whole response by which the broker answers in the host's place; the connection is to be closed after it. b""
-        where a response has begun.
+        Return a whole response with which the broker answers in the host's place; b"" if a response has begun already.
+        The caller closes the connection after it.
         """
         if self._http is not None and self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return b""
@@ -138,7 +138,7 @@ class Requests:
     @property
     def is_done(self) -> bool:
         """
-        Whether the request was answered and another one may follow: `renew` then.
+        Whether the request was answered and another one may follow. Call `renew` then.
         """
         return (self._http is not None and self._over and self.head is not None and self.head.keeps
                 and self._http.our_state is h11.DONE)
@@ -158,7 +158,8 @@ class Requests:
 
     def rest(self) -> bytes:
         """
-        The bytes after the head, once the connection has another protocol: after CONNECT and 101.
+        Return the bytes after the head, and hold them no longer. For connections that have changed to another protocol,
+        after CONNECT and after 101.
         """
         rest = bytes(self._waiting)
         if self._http is not None and not self._over:
@@ -215,13 +216,13 @@ class Responses:
 
     def request(self, head: Head) -> bytes:
         """
-        The bytes of a head for the host.
+        Return the bytes of a request's head for the host.
 
         Args:
-            head: as it was read.
+            head: as it was read from the job, or with the values of secrets in it.
 
         Raises:
-            HeadError: the fields are none.
+            HeadError: h11 refuses the fields.
         """
         fields = list(head.fields)
         if head.upgrade:
@@ -236,19 +237,19 @@ class Responses:
 
     def data(self, piece: bytes) -> bytes:
         """
-        The bytes of a piece of the request's body for the host.
+        Return the bytes to send to the host for *piece* of the request's body.
         """
         return self._http.send(h11.Data(data=piece)) or b""
 
     def end(self) -> bytes:
         """
-        The bytes that end the request's body; trailers don't go on.
+        Return the bytes that end the request's body. Trailers aren't passed on.
         """
         return self._http.send(h11.EndOfMessage()) or b""
 
     def receive(self, data: bytes) -> None:
         """
-        Take bytes of the host; b"" where it sends no more.
+        Take bytes from the host; b"" when the host has closed its side.
         """
         self._ended = not data
         self._http.receive_data(data)
@@ -258,7 +259,7 @@ class Responses:
         The next event of the response, for `Requests.send`; None while more bytes are needed.
 
         Raises:
-            ResponseError: it breaks the protocol, or its body is too long.
+            ResponseError: the response breaks the protocol, or its body is too long.
         """
         try:
             event = self._http.next_event()
@@ -271,7 +272,7 @@ class Responses:
                 raise ResponseError(f"response body too large: more than {self._most} bytes")
             return h11.Data(data=bytes(event.data))
         if isinstance(event, h11.EndOfMessage):
-            return h11.EndOfMessage()  # trailers don't go on
+            return h11.EndOfMessage()  # trailers aren't passed on
         if isinstance(event, (h11.Response, h11.InformationalResponse)):
             return _without_hop(event)
         return None
@@ -286,20 +287,21 @@ class Responses:
     @property
     def keeps(self) -> bool:
         """
-        Whether the connection to the host can take another request; by another `Responses`.
+        Whether the connection to the host can take another request, with another `Responses`.
         """
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self.rest()
 
     def rest(self) -> bytes:
         """
-        What the host has sent beyond the response.
+        Return the bytes that the host has sent after the response.
         """
         return bytes(self._http.trailing_data[0])
 
 
 def _without_hop(event: h11.Response | h11.InformationalResponse) -> h11.Event:
     """
-    A response without what is between the host and the broker only. The job's side writes its own.
+    Return a response's head without the fields for the connection between host and broker. The side that faces the job
+    adds its own.
     """
     kind = type(event)
     fields = [(name, value) for name, value in event.headers if bytes(name) not in

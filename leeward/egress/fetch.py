@@ -59,12 +59,12 @@ TEXTS = {
     "http": "HTTP error",
 }
 
-#: Fields of a request, and characters of one, at most.
+#: Characters of a field's value, and fields of a request, at most.
 _MAX_FIELD, _MAX_FIELDS = 16384, 64
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 
-#: Fields of the connection, which the request is written with.
+#: Fields about the connection. The broker writes them itself, so a client can't set them.
 _OURS = frozenset(("host", "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te",
                    "trailer", "upgrade", "expect", "proxy-authorization", "http2-settings"))
 
@@ -77,7 +77,7 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 class FetchFailure(LeewardError):
     """
-    No response: the policy refuses it, a limit was hit, or the host can't be reached.
+    A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached.
 
     Attributes:
         cause: a key of TEXTS.
@@ -99,7 +99,7 @@ class FetchRequest:
         url: with http or https.
         method: in capitals.
         fields: name and value each; several of one name are kept.
-        body: bytes of it.
+        body: of the request; b"" for none.
     """
 
     url: str
@@ -118,8 +118,8 @@ class FetchResponse:
         fields: name and value each, in order, several of one name kept.
         body: as it was sent.
         url: of the last hop, in its one form.
-        history: the URLs before it.
-        address: that the last hop's connection went to.
+        history: the URLs of the hops before the last one, in order.
+        address: the IP address to which the last hop's connection was made.
     """
 
     status: int
@@ -132,7 +132,7 @@ class FetchResponse:
 
 class FetchBudget(Protocol):
     """
-    `Tenancy`: what a sandbox has used of its limits, its fetches among them.
+    The part of `Tenancy` that a fetcher uses: it counts fetches against the sandbox's limits, and records them.
     """
 
     def over_rate(self) -> str: ...
@@ -145,12 +145,12 @@ class Fetcher:
     Fetches of one sandbox, with its limits.
 
     Args:
-        policy: what may be fetched; None is nothing.
-        resolve: the addresses of a name; an OSError or none says that it has none.
-        trust: by which hosts' certificates are verified; None is the machine's roots.
-        sealing: what puts secrets into requests, and verifies hosts in place of *trust*.
+        policy: decides what may be fetched; None refuses everything.
+        resolve: returns the addresses of a name; OSError or an empty list means that the name has none.
+        trust: the TLS context that verifies hosts; None for one with the machine's roots.
+        sealing: puts secrets into requests; its TLS context verifies hosts in place of *trust*.
         budget: counts the fetches with the sandbox's connections, and records each.
-        clock: seconds.
+        clock: returns seconds; for the limit of requests in a minute.
     """
 
     def __init__(self, policy: Policy | None, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
@@ -167,7 +167,7 @@ class Fetcher:
         Send *request*, follow redirects, and return the last response.
 
         Raises:
-            FetchFailure: its text begins as TEXTS has it.
+            FetchFailure: there is no response. The text begins with that of TEXTS for its cause.
         """
         policy = self._policy
         if policy is None:
@@ -186,7 +186,7 @@ class Fetcher:
     @contextmanager
     def _counted(self, policy: Policy) -> Iterator[None]:
         """
-        One of those that run at once.
+        Count a fetch, while it runs, among those that run at once. Raises FetchFailure if too many run.
         """
         if self._running >= policy.limits.connections:
             raise FetchFailure("rate", f"{self._running} requests at once are the most")
@@ -198,7 +198,7 @@ class Fetcher:
 
     def _count(self, policy: Policy, url: Url) -> None:
         """
-        One of those of this minute; each hop is one.
+        Count one hop among the requests of this minute. Raises FetchFailure if there were too many.
         """
         now = self._clock()
         while self._started and self._started[0] <= now - 60:
@@ -227,7 +227,7 @@ class Fetcher:
 
     async def _approval(self, policy: Policy, request: Request, clock: asyncio.Timeout) -> bool:
         """
-        As `Tenancy.approval`; the time of a request doesn't run while it waits.
+        As `Tenancy.approval`. The time limit of the whole fetch, *clock*, stands still during the wait.
         """
         if self._budget is None:
             return False
@@ -242,7 +242,7 @@ class Fetcher:
     async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
                    clock: asyncio.Timeout) -> FetchResponse:
         """
-        One request over a connection of its own.
+        Send one request over a connection of its own, and return its response.
         """
         wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
         attempt = None if self._budget is None else self._budget.begin(url.host.name, url.host.address, url.port)
@@ -267,7 +267,7 @@ class Fetcher:
         except (OSError, PeerError, h11.ProtocolError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            if isinstance(error, NotAllowed) and 504 == error.status:  # of the handshake
+            if isinstance(error, NotAllowed) and 504 == error.status:  # the TLS handshake took too long
                 raise FetchFailure("connect", f"{url.authority} ({address}): {error}", url.text) from None
             raise FetchFailure("http", f"{url.authority} ({address}): {str(error) or 'the connection ended':.200}",
                                url.text) from None
@@ -288,16 +288,16 @@ class Fetcher:
         return await self._sealing.injection(policy, head, policy.limits.connect)
 
     async def _roots(self) -> ssl.SSLContext:
-        if self._trust is None:  # some 50 ms, in which others are served
+        if self._trust is None:  # takes some 50 ms; the loop serves others meanwhile
             self._trust = await asyncio.to_thread(ssl.create_default_context)
         return self._trust
 
 
 def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h11.Request, bytes]:
     """
-    The head as the host gets it, and the body.
+    Return the head and the body as they are sent to the host.
     """
-    # The target goes as it was decided: a library that takes URLs would change dots in it.
+    # The target is sent exactly as the policy has decided about it; a library that takes URLs would change its dots.
     target, body = url.target, request.body
     fields = list(request.fields)
     if put is not None:
@@ -350,7 +350,7 @@ async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchReques
 
 def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
     """
-    What *event* adds to the response's body.
+    Return the bytes that *event* adds to the response's body.
     """
     if put is None:
         return bytes(event.data) if isinstance(event, h11.Data) else b""
@@ -396,7 +396,7 @@ def _url(text: str) -> Url:
 
 def _checked(request: FetchRequest) -> tuple[tuple[str, str], ...]:
     """
-    The fields of a request, with those that it lacks.
+    Check a request's method and fields. Returns its fields, and those that the broker adds where the client has none.
     """
     if not _TOKEN.fullmatch(request.method) or request.method in ("CONNECT", "TRACE"):
         raise FetchFailure("method", f"{request.method!r:.40}", request.url[:500])
@@ -415,11 +415,11 @@ def _checked(request: FetchRequest) -> tuple[tuple[str, str], ...]:
 
 def _joined(url: Url, location: str) -> str:
     """
-    The URL of a redirect.
+    Return the URL to which a redirect leads, as a text. *location* is the value of its Location field.
     """
     if any(not "!" <= letter for letter in location) or "\\" in location:
         raise FetchFailure("url", "a redirect to a text with spaces, control characters or backslashes", url.text)
-    # latin-1 is how the bytes were read; in UTF-8 or not, they are escaped as they are.
+    # The bytes of the field were read as latin-1. Each byte beyond ASCII is escaped, whatever the encoding is.
     escaped = "".join(letter if letter <= "~" else f"%{ord(letter):02X}" for letter in location)
     try:
         return urljoin(url.text, escaped)

@@ -3,7 +3,7 @@ The fetches that the daemon asks for: each a task of its sandbox's lease, its bo
 
 Runs in:   the broker, on its loop.
 Owns:      the descriptors that came with a request, until its answer.
-Bound:     as many as the policy's connections; the daemon bounds the fetches of a user.
+Bound:     as many fetches at once as the policy allows connections; the daemon bounds the fetches of a user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leeward.spec.egress import Policy, parse_policy
 from leeward.wire import egress_control as control
 from leeward.wire.egress_control import MAX_MESSAGE, FetchAnswer
 
-#: Bytes of a message that are no fields.
+#: Bytes of an answer beside the response's fields and URLs, at most.
 _AROUND = 1024
 
 
@@ -51,7 +51,7 @@ class Fetching:
 
     def begin(self, message: control.FetchOrder, fds: Sequence[int], tell: Callable[[FetchAnswer], None]) -> None:
         """
-        Begin a fetch; *tell* is called once.
+        Begin a fetch. *tell* is called once, with its answer.
         """
         full = self._tenancy.full()  # checked now, before this fetch counts itself
         task = asyncio.get_running_loop().create_task(self._fetch(message, fds, tell, full))
@@ -101,7 +101,7 @@ class Fetching:
 
 def failure(cause: str, message: str, url: str = "") -> dict[str, object]:
     """
-    The answer to a fetch that failed.
+    Return the fields of the answer to a fetch that failed.
     """
     return {"failed": cause, "message": message[:4096], "url": url[:4096]}
 

@@ -32,16 +32,16 @@ _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([^\x00-\x08\x0
 _HOP = frozenset((b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"http2-settings",
                   b"proxy-authorization"))
 
-#: What a Connection field can't name: without them it would be another request.
+#: Fields that a Connection field must not name: without them the request would mean something else.
 _KEPT = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"cookie"))
 
 
 class HeadError(PeerError):
     """
-    A head or a body that isn't to be passed on.
+    A head or a body that can't be passed on to the host.
 
     Attributes:
-        status: to answer with: 400, 405, 413, 414, 417, 431, 501 or 505.
+        status: of the answer: 400, 405, 413, 414, 417, 431, 501 or 505.
     """
 
     def __init__(self, message: str, status: int = 400) -> None:
@@ -57,14 +57,14 @@ class Head:
     Attributes:
         method: as it was sent; methods are told apart by case.
         form: of the target: "origin", "absolute", "authority" (CONNECT) or "asterisk".
-        target: what goes on to the host, in origin form; "*" with asterisk, "" with authority.
-        host: that the request is for, by its target and its Host field, which agree.
-        port: of that host; the scheme's where none is given.
-        fields: in order, without Host and what is between this hop and the next; names in lower case.
+        target: as it is sent to the host, in origin form; "*" for "asterisk", "" for "authority".
+        host: the host that the request is for; the target and the Host field agree about it.
+        port: of that host; the scheme's default where none is given.
+        fields: in order, without Host and the fields for this hop only; names in lower case.
         length: bytes of the body; None where it comes in chunks.
         keeps: another request may follow.
         upgrade: "websocket", or "" for none.
-        scheme: by which it came.
+        scheme: by which the request came, "http" or "https".
     """
 
     method: str
@@ -81,7 +81,7 @@ class Head:
     @property
     def authority(self) -> str:
         """
-        Host and port, as the Host field of the request that goes on has them.
+        Host and port, in the form of the Host field that is sent to the host.
         """
         address = self.host.address
         host = f"[{address}]" if address is not None and address.version == 6 else self.host.text
@@ -90,14 +90,14 @@ class Head:
 
 def find_end(data: bytes | bytearray, start: int = 0) -> int:
     """
-    The length of the head at the start of *data*, with its empty line; 0 if more bytes are needed.
+    Return the length of the head at the start of *data*, with its empty line; 0 if more bytes are needed.
 
     Args:
-        data: what the job has sent.
-        start: bytes that were looked at before.
+        data: the bytes that the job has sent.
+        start: how many of these bytes were searched before.
 
     Raises:
-        HeadError: longer than a head may be, or a line that ends in something else than CR LF.
+        HeadError: the head is too long, or one of its lines ends in something other than CR LF.
     """
     begin = max(0, start - 3)
     end = data.find(b"\r\n\r\n", begin)
@@ -113,14 +113,14 @@ def find_end(data: bytes | bytearray, start: int = 0) -> int:
 
 def parse_head(data: bytes, scheme: str = "http") -> Head:
     """
-    A whole head.
+    Parse a whole head.
 
     Args:
         data: the head with its empty line, as `find_end` found it.
         scheme: by which the request came, "http" or "https".
 
     Raises:
-        HeadError: it isn't to be passed on; why, and the status to answer.
+        HeadError: the request can't be passed on. The message says why, and `status` is that of the answer.
     """
     if not data.endswith(b"\r\n\r\n") or len(data) > MAX_HEAD:
         raise HeadError("no whole head")
@@ -170,7 +170,7 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
 
 def _one(fields: list[tuple[bytes, bytes]], name: bytes, default: bytes | None = None) -> bytes:
     """
-    The value of a field that there is only once.
+    Return the value of the field *name*, which may occur only once; *default* if it is missing.
     """
     values = [value for each, value in fields if each == name]
     if len(values) > 1:
@@ -190,7 +190,7 @@ def _authority(text: str, scheme: str) -> tuple[Host, int]:
 
 def _target(method: str, target: str, field: bytes, scheme: str) -> tuple[str, Host, int, str]:
     """
-    Form of the target, host, port, and the target in origin form.
+    Return the form of the target, the host, the port, and the target in origin form.
     """
     if not field.isascii():
         raise HeadError("a Host field with other characters than ASCII")
@@ -247,8 +247,8 @@ def _length(fields: list[tuple[bytes, bytes]], minor: int, method: str) -> int |
 
 def _upgrade(fields: list[tuple[bytes, bytes]], options: set[bytes], minor: int) -> str:
     """
-    The only other protocol that may follow. HTTP/2 in the clear is one whose requests wouldn't be seen: such an offer
-    is left out, as a server may ignore it, too.
+    Return "websocket" if the request offers to change to that protocol, else "". No other protocol may follow: of
+    HTTP/2 in the clear the broker couldn't read the requests. Its offer is dropped, as a server may ignore it, too.
     """
     offered = [value.strip().lower() for name, value in fields if name == b"upgrade"]
     return "websocket" if minor == 1 and b"upgrade" in options and offered == [b"websocket"] else ""

@@ -29,10 +29,10 @@ _SERVER_NAME, _ALPN, _ECH, _ESNI = 0, 16, 0xfe0d, 0xffce
 
 class HelloError(PeerError):
     """
-    What comes first isn't a client hello, or one that breaks the protocol.
+    The first bytes of a connection aren't a client hello, or the hello breaks the protocol.
 
     Attributes:
-        is_tls: whether it began as TLS does.
+        is_tls: whether the connection began as TLS does.
     """
 
     def __init__(self, message: str, is_tls: bool = True) -> None:
@@ -48,7 +48,7 @@ class Hello:
     Attributes:
         name: the server's name, in the form of `parse_host`; "" if there is none.
         protocols: those of ALPN, in order.
-        hidden: the true name is encrypted (ECH), or may be; `name` is that of a front then.
+        hidden: the true name is encrypted (ECH), or may be; then `name` is the name of a server in front of it.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Hello:
 
 class HelloReader:
     """
-    Reads the hello of one connection, from as many pieces as it comes in. A piece costs what its length does.
+    Reads the hello of one connection, in as many pieces as it comes. The time for a piece depends on its length alone.
     """
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class HelloReader:
 
     def feed(self, data: bytes) -> Hello | None:
         """
-        The hello, once *data* completes it; None if more bytes are needed. It isn't to be called again after that.
+        Return the hello, once *data* completes it; None if more bytes are needed. Don't call this again afterwards.
 
         Raises:
-            HelloError: no TLS, no hello, or one that is too long or broken.
+            HelloError: the bytes aren't TLS, aren't a hello, or the hello is too long or broken.
         """
         place = 0
         while place < len(data):

@@ -5,7 +5,7 @@ Runs in:   the broker; pure.
 Stands if: a placeholder is in another place than its secret may be in: there it is passed on unchanged.
 Leaves:    values that the host returns in another form than those here. The host knows them.
 
-Everything in which a response could hide a value isn't requested, and is refused: compressed bodies, parts of bodies (a
+Responses that could hide a value aren't requested, and are refused if they come: compressed bodies, parts of bodies (a
 part may end within a value), and other protocols.
 """
 
@@ -24,7 +24,7 @@ from leeward.egress.exchanges import ResponseError
 from leeward.egress.heads import Head, HeadError
 from leeward.egress.swap import Swap
 
-#: Fields of a request that ask for responses that can't be searched.
+#: Fields of a request that ask for responses that can't be searched; they are dropped.
 _NOT_ASKED = (b"accept-encoding", b"range", b"if-range")
 
 _BASIC = b"basic "
@@ -36,9 +36,9 @@ class Known:
     A secret for a request's host.
 
     Attributes:
-        placeholder: what the sandbox has.
-        value: what the host gets.
-        places: of `spec.egress.PLACES`.
+        placeholder: the text that the sandbox has in place of the value.
+        value: the secret itself, which the host gets.
+        places: where in a request the placeholder is replaced; of `spec.egress.PLACES`.
     """
 
     placeholder: bytes
@@ -48,13 +48,18 @@ class Known:
 
 class Injection:
     """
+    Puts the values of secrets into one request, and their placeholders into its response.
+
     Args:
-        head: the request's, as it came.
-        secrets: those for its host.
+        head: the request's head, as the sandbox has sent it.
+        secrets: all secrets for the request's host.
 
     Attributes:
-        head: as it goes on.
-        body: for the request's body; None where it goes on as it is.
+        head: the head as it is sent to the host, with values in place of placeholders.
+        body: replaces placeholders in the request's body; None if the body is passed on unchanged.
+
+    Raises:
+        HeadError: the request asks for another protocol, whose bytes couldn't be searched.
     """
 
     def __init__(self, head: Head, secrets: Iterable[Known]) -> None:
@@ -72,7 +77,7 @@ class Injection:
         fields = [(name, self._field(name, value, header)) for name, value in head.fields if name not in _NOT_ASKED]
         fields.append((b"accept-encoding", b"identity"))
         self.body = Swap(body) if body and head.length != 0 else None
-        if self.body is not None and head.length is not None:  # which it won't have any more
+        if self.body is not None and head.length is not None:  # a value may have another length than its placeholder
             fields = [each for each in fields if each[0] != b"content-length"]
             fields.append((b"transfer-encoding", b"chunked"))
         path, mark, asked = head.target.partition("?")
@@ -83,7 +88,8 @@ class Injection:
 
     def _field(self, name: bytes, value: bytes, swap: Swap) -> bytes:
         """
-        One with credentials of RFC 7617 has them in base64: they are put in there, too.
+        Return the value of the field *name* with secrets put in by *swap*. Credentials of RFC 7617 are in base64, so
+        they are decoded before that and encoded after it.
         """
         if name in (b"authorization", b"proxy-authorization") and value[:6].lower() == _BASIC:
             try:
@@ -102,10 +108,11 @@ class Injection:
 
     def response(self, event: h11.Event) -> h11.Event:
         """
-        An event of the response, as the sandbox is to see it. More may follow by `rest`.
+        Return *event*, of the response, as the sandbox gets it. Bytes of the body may be held back; `rest` returns the
+        last of them.
 
         Raises:
-            ResponseError: it couldn't be searched.
+            ResponseError: the response couldn't be searched for values.
         """
         if isinstance(event, h11.Data):
             return h11.Data(data=self._swap.feed(bytes(event.data)))
@@ -120,7 +127,7 @@ class Injection:
 
     def rest(self) -> h11.Data | None:
         """
-        The rest of the response's body, at its end.
+        Return the bytes of the response's body that were held back, once the body has ended; None if there are none.
         """
         data = self._swap.end()
         return h11.Data(data=data) if data else None
@@ -138,7 +145,7 @@ def _check(event: h11.Response) -> None:
 
 def _forms(value: bytes) -> list[bytes]:
     """
-    The forms of a value: unchanged, URL-encoded, form-encoded, and in JSON.
+    Return the forms of a value that are looked for in responses: unchanged, URL-encoded, form-encoded, and in JSON.
     """
     return list(dict.fromkeys((value, quote(value, safe="").encode(), quote(value, safe="/").encode(),
                                quote(value, safe="").replace("%20", "+").encode(),

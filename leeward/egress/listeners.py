@@ -28,9 +28,10 @@ from leeward.wire.egress_control import DNS, PROXY
 #: Connections that are accepted from one listener in one turn of the loop.
 _TURN = 64
 
-#: SO_SNDBUF of what a sandbox is sent, which the kernel doubles for its own part. The path is `lo`, so more fills
-#: nothing. With the 4 MiB that TCP would let it grow to, a client that is quick sleeps and is woken for each segment
-#: of 64 KiB, and the broker takes twice the processor time: 0.25 to 0.4 s for 1 GiB, in place of 0.08 to 0.23 s.
+#: SO_SNDBUF of connections to sandboxes, which the kernel doubles for its own overhead. Their path is the loopback
+#: device, which is so quick that a larger buffer gains nothing. TCP would let the buffer grow to 4 MiB; then a fast
+#: client sleeps and is woken for each segment of 64 KiB, and the broker takes twice the processor time: 0.25 to 0.4 s
+#: for 1 GiB, in place of 0.08 to 0.23 s.
 _SENT = 128 << 10
 
 #: Seconds until a listener is watched again, after no descriptor was left for a connection.
@@ -39,13 +40,13 @@ _PAUSE_S = 0.1
 
 class LeasedListeners:
     """
-    It owns its listeners.
+    The listeners of one sandbox, which this object owns.
 
     Args:
         names: the listeners for DNS over UDP.
-        ports: those for TCP, each with its port.
+        ports: the listeners for TCP, each with its port.
         lookup: the host's resolver.
-        catch_up: reads what waits on the control channel.
+        catch_up: reads the daemon's messages that wait on the control channel.
 
     Attributes:
         lookup: this sandbox's share of the resolver.
@@ -59,14 +60,14 @@ class LeasedListeners:
         self._loop = asyncio.get_running_loop()
         for end in names:
             resolver.prepare(end)
-        for end, _ in ports:  # what is accepted has it of its listener
+        for end, _ in ports:  # an accepted socket inherits the option from its listener
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
 
     def lease(self, tenancy: Tenancy) -> None:
         """
         Lease the listeners to *tenancy*.
         """
-        if self._tenancy is not None:  # the same one, of which nothing has run yet, under another policy
+        if self._tenancy is not None:  # the same lease under another policy: no code of it has run yet
             self.over()
         self._tenancy = tenancy
         for end in self._names:
@@ -76,7 +77,7 @@ class LeasedListeners:
 
     def over(self) -> None:
         """
-        Reset all connections, and forget them.
+        End the lease: reset its connections, and drop the queries and connections that wait.
         """
         tenancy, self._tenancy = self._tenancy, None
         for end in (*self._names, *(end for end, _ in self._ports)):
@@ -94,13 +95,13 @@ class LeasedListeners:
 
     def close(self) -> None:
         """
-        The sandbox has ended.
+        End the lease and close the listeners: the sandbox has ended.
         """
         self.over()
         for end in (*self._names, *(end for end, _ in self._ports)):
             end.close()
 
-    # --- what comes -----------------------------------------------------------
+    # --- queries and connections ----------------------------------------------
 
     def _asked(self, end: socket.socket) -> None:
         tenancy = self._tenancy
@@ -170,5 +171,5 @@ def _accepted(end: socket.socket, most: int) -> list[socket.socket]:
             except OSError as error:
                 if isinstance(error, BlockingIOError):
                     raise
-                break  # no descriptor is left: it waits
+                break  # no descriptor is left: the connection stays in the queue
     return got

@@ -24,13 +24,13 @@ from leeward.wire.egress_control import Begin
 
 def enter(begin: Begin) -> None:
     """
-    Irreversible.
+    Set all locks of the broker. They can't be taken back.
 
     Raises:
         KernelRefusal, OSError: a lock can't be set.
     """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)  # the daemon's end ends it, and nothing of a terminal's
+        signal.signal(number, signal.SIG_IGN)  # the broker ends with the daemon, not by a terminal's signals
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -59,10 +59,10 @@ def _landlock(begin: Begin) -> list[Step]:
 
 def prove(begin: Begin) -> None:
     """
-    Try what is forbidden.
+    Check that the locks hold: look at the process, and try operations that have to fail.
 
     Raises:
-        PermissionError: something is allowed.
+        PermissionError: a lock isn't set, or one of these operations succeeded.
     """
     if privileges.capabilities_left() or 2 != privileges.seccomp_mode():
         raise PermissionError("the broker has capabilities, or no filter")

@@ -18,7 +18,7 @@ from leeward.egress.dialling import Lookup, Resolver
 from leeward.errors import PeerError
 from leeward.wire.egress_control import Begin
 
-#: Imports that would be made later, when the files can't be read any more.
+#: Modules that are otherwise imported later, when Landlock forbids reading their files.
 _WARM = (concurrent.futures.thread, traceback)
 
 
@@ -28,7 +28,7 @@ def main(control: int, lookup: Lookup | None = None) -> None:
 
     Args:
         control: the channel's descriptor.
-        lookup: in place of the host's resolver.
+        lookup: used in place of the host's resolver.
 
     Raises:
         PeerError: the daemon's first message isn't Begin.
@@ -52,7 +52,7 @@ async def _warm_up() -> None:
     """
     Let the C library load its resolver's modules, and Python its codecs for names.
     """
-    with suppress(ImportError):  # a policy for which TLS ends is refused by a daemon without cryptography
+    with suppress(ImportError):  # without cryptography the daemon refuses every policy that needs this
         import leeward.egress.sealing  # noqa: F401
     async with asyncio.timeout(60):
         socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)

@@ -35,13 +35,13 @@ TTL = 30
 #: Bytes of a query, at most. One question of the longest name, a cookie and padding have room.
 MAX_QUERY = 1232
 
-#: Bytes that we say a datagram may have; RFC 6891 has it in OPT.
+#: The size of datagrams that the broker announces in OPT records; RFC 6891.
 _DATAGRAM = 1232
 
 #: Records beside the question that a query may have: OPT, and a signature that nobody checks.
 _MAX_RECORDS = 8
 
-#: Names of one sandbox at most. A full table gives the others no address.
+#: Names of one sandbox, at most. Once its table is full, further names get no address.
 MAX_NAMES = 4096
 
 _HEAD = struct.Struct(">HHHHHH")
@@ -77,7 +77,7 @@ def parse_query(message: bytes) -> Query:
     Parse the query in *message*.
 
     Raises:
-        PeerError: no query with one question; nothing is to be answered.
+        PeerError: *message* isn't a query with one question. It gets no answer.
     """
     if not _HEAD.size <= len(message) <= MAX_QUERY:
         raise PeerError(f"a query of {len(message)} bytes")
@@ -106,7 +106,7 @@ def parse_query(message: bytes) -> Query:
 
 def answer(query: Query, addresses: tuple[Address, ...] = (), code: int = NO_ERROR) -> bytes:
     """
-    The answer to *query*: those of *addresses* that are of its type, or none.
+    Return the message that answers *query*, with those of *addresses* that are of the type of its question.
     """
     records = [address.packed for address in addresses
                if query.group == IN and query.kind == (A if address.version == 4 else AAAA)]
@@ -120,12 +120,12 @@ def answer(query: Query, addresses: tuple[Address, ...] = (), code: int = NO_ERR
 
 def respond(query: Query, table: NameTable, reachable: Callable[[str], bool]) -> bytes:
     """
-    The answer to *query* by a sandbox's table and its policy.
+    Return the message that answers *query* by a sandbox's table and its policy.
 
     Args:
-        query: what was asked.
-        table: of the sandbox.
-        reachable: whether a name is allowed.
+        query: from the sandbox.
+        table: the sandbox's names and their addresses.
+        reachable: returns whether the policy allows a name.
     """
     if query.group != IN or not query.name or not reachable(query.name):
         return answer(query, code=NO_SUCH_NAME)
@@ -137,7 +137,7 @@ def respond(query: Query, table: NameTable, reachable: Callable[[str], bool]) ->
 
 def framed(message: bytes) -> bytes:
     """
-    *message* as it goes over TCP.
+    Return *message* as it is sent over TCP, with its length in front.
     """
     return struct.pack(">H", len(message)) + message
 
@@ -152,10 +152,10 @@ class Messages:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """
-        The messages that *data* completes.
+        Yield the messages that *data* completes.
 
         Raises:
-            PeerError: a message longer than a query may be; the connection is to be closed.
+            PeerError: a message is longer than a query may be. The caller closes the connection.
         """
         self._held += data
         while len(self._held) >= 2:
@@ -182,7 +182,7 @@ class NameTable:
 
     Args:
         key: of the sandbox, at most 64 bytes, so that names have other addresses in another sandbox.
-        most: names at most.
+        most: how many names get addresses.
     """
 
     def __init__(self, key: bytes, most: int = MAX_NAMES) -> None:
@@ -226,7 +226,8 @@ class NameTable:
 
 def _labels(message: bytes, place: int) -> tuple[list[bytes], int]:
     """
-    The labels of a name, and the place after it. A pointer has nothing to point to in a query.
+    Return the labels of the name at *place*, and the place after it. Raises PeerError for an invalid name, and for one
+    with a compression pointer, which no query needs.
     """
     labels: list[bytes] = []
     total = 1
@@ -245,7 +246,7 @@ def _labels(message: bytes, place: int) -> tuple[list[bytes], int]:
 
 def _name(labels: list[bytes]) -> str:
     """
-    The name of a host from its labels; "" where no host can have it, a number form of an address among them.
+    Return the name of a host from its labels; "" if no host can have it, as with a number that is a form of an address.
     """
     if any(b"." in label for label in labels):
         return ""

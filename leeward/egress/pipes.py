@@ -26,10 +26,10 @@ SPLICED_FROM = 512 << 10
 
 class Pipe:
     """
-    One end of a connection; it owns its socket.
+    One end of a connection, which owns its socket.
 
     Attributes:
-        read, written: bytes so far.
+        read, written: how many bytes were received and sent so far.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -41,7 +41,7 @@ class Pipe:
 
     async def receive(self, most: int = ROOM) -> bytes:
         """
-        Some bytes; b"" where there will be none.
+        Receive some bytes; b"" when the peer has closed its side.
 
         Raises:
             OSError: the peer has gone.
@@ -55,12 +55,14 @@ class Pipe:
 
     def give_back(self, data: bytes) -> None:
         """
-        Put back *data*, which is received again before further bytes.
+        Put back *data*, which `receive` then returns before further bytes.
         """
         self._back = data + self._back
 
     async def send(self, data: bytes | memoryview) -> None:
         """
+        Send all of *data*.
+
         Raises:
             OSError: the peer has gone.
         """
@@ -70,7 +72,7 @@ class Pipe:
 
     def push(self, data: bytes) -> None:
         """
-        Send as much of *data* as there is room for, at once; a peer that has gone misses nothing.
+        Send as much of *data* as the socket has room for, without waiting. Errors are ignored.
         """
         with suppress(OSError):
             self._socket.send(data, socket.MSG_NOSIGNAL)
@@ -78,7 +80,7 @@ class Pipe:
     @property
     def is_quiet(self) -> bool:
         """
-        Whether it is open, and has no unread bytes.
+        Whether the connection is open, and has no unread bytes.
         """
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -103,7 +105,7 @@ class Pipe:
 
     def close(self, *, reset: bool = False) -> None:
         """
-        Harmless twice.
+        Close the connection. May be called repeatedly.
 
         Args:
             reset: close by a reset, so that the peer sees an error.
@@ -115,11 +117,15 @@ class Pipe:
 
     async def into(self, other: Pipe, most: int, what: str) -> None:
         """
-        Pass everything on to *other*, and then its end.
+        Pass all bytes on to *other* until the peer closes its side, then close that side of *other*.
+
+        Args:
+            most: bytes that may be passed on.
+            what: the name of the direction, for the error.
 
         Raises:
-            NotAllowed: more than *most* bytes.
-            OSError: one of both has gone.
+            NotAllowed: there are more than *most* bytes.
+            OSError: one of the two peers has gone.
         """
         if self._back:
             data, self._back = self._back, b""
@@ -147,10 +153,10 @@ class Pipe:
 
     async def _spliced_into(self, other: Pipe, most: int, what: str) -> bool:
         """
-        As `into`, without its first and last step.
+        Pass bytes on by splice(2), as `into` does, but leave *other* open at the end.
 
         Returns:
-            False where there are no descriptors for it: nothing was passed on.
+            False if there are no descriptors for it; then nothing was passed on.
         """
         try:
             splicing = Splicing(self._socket, other._socket, lambda count: self._took(count, most, what), other._passed)
@@ -172,11 +178,12 @@ async def join(inner: Pipe, outer: Pipe, request: int, response: int) -> None:
     Pass bytes on in both directions until both have ended, or one fails.
 
     Args:
-        inner: the sandbox's end.
-        request, response: bytes of each direction, at most.
+        inner: the connection of the sandbox.
+        outer: the connection to the server.
+        request, response: bytes from and to the sandbox, at most.
 
     Raises:
-        NotAllowed: more than that.
+        NotAllowed: a direction has more bytes than that.
         OSError: a peer has gone.
     """
     there = asyncio.ensure_future(inner.into(outer, request, "request"))

@@ -2,8 +2,9 @@
 The decision of egress: what a policy says about a request.
 
 Runs in:   the broker, for each query, connection and head; the CLI, for `leeward egress test`. Pure.
-Order:     the policy's schemes and methods, deny, allow, ask, nothing; the first rule that fits decides. A policy
-           within another is decided by both, and the stricter answer counts.
+Order:     the policy's schemes and methods, then the rules of `deny`, `allow` and `ask`. The first rule that matches
+           decides; without one the request is denied. Where a policy is within another, both decide, and the stricter
+           decision counts.
 In doubt:  a property that can't be seen matches a rule of `deny` and none of `allow`. So a rule about methods or paths
            allows no connection whose requests the broker can't read.
 
@@ -25,9 +26,9 @@ ALLOW, DENY, ASK, NEED_ADDRESS = "allow", "deny", "ask", "need-address"
 #: From the mildest to the strictest.
 VERDICTS = (ALLOW, NEED_ADDRESS, ASK, DENY)
 
-#: What a request is, as far as the broker sees it, and the scheme that this means.
+#: The kinds of requests, as far as the broker can see, and the scheme of each.
 #: "dns": a query, without a port. "http": requests in the clear. "https": requests in TLS that the broker ends.
-#: "tls": TLS that passes, with a server name that agrees. "tcp": anything else, TLS that hides its name among it.
+#: "tls": TLS that passes, with a server name that agrees. "tcp": anything else, also TLS that hides its server name.
 PROTOCOLS = {"dns": "", "http": "http", "https": "https", "tls": "https", "tcp": ""}
 
 #: On these ports anything but TLS and HTTP needs a rule that names the port.
@@ -45,7 +46,7 @@ CAUSES = {
     "unseen": "protocol not allowed",
 }
 
-#: The causes by how much of a rule has matched; the last one is the most informative.
+#: The causes in the order of how much of a rule has matched; the last one is the most informative.
 _DEPTHS = ("unlisted", "port", "scheme", "unseen", "method", "path", "private")
 
 
@@ -59,7 +60,7 @@ class Request:
         address: the one to dial, once it is known.
         port: 0 for a query.
         protocol: one of PROTOCOLS.
-        method: "" while no head was read. With "http" and "https" it is decided again with each head.
+        method: "" while no head was read. With "http" and "https" the request is decided again with each head.
         path: the target of the head, as it was sent.
     """
 
@@ -91,11 +92,11 @@ class Decision:
 
 def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decision:
     """
-    What *policy* says of *request*.
+    Decide about *request* by *policy* and by all policies that it is within.
 
     Args:
-        policy: one, with those that it is within.
-        request: in normal form.
+        policy: the innermost one.
+        request: its name in the form of `parse_host`.
         granted: the operator has allowed what a rule of `ask` matched.
     """
     decision = _decide(policy, request, granted)
@@ -110,7 +111,7 @@ def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decisi
 
 def rule_for(request: Request) -> str:
     """
-    The rule that would allow the host and port of *request*, as a line of the configuration would have it.
+    Return the rule that would allow the host and port of *request*, as it is written in the configuration.
     """
     host = request.name or ("*" if request.address is None else str(plain(request.address)))
     if ":" in host and request.port:
@@ -139,7 +140,7 @@ def _decide(policy: Policy, request: Request, granted: bool) -> Decision:
 
 def _overall(policy: Policy, request: Request) -> Decision | None:
     """
-    What the policy's own schemes and methods refuse.
+    Return the refusal of *request* by the policy's `schemes` and `methods`; None if they allow it.
     """
     scheme = PROTOCOLS[request.protocol]
     if policy.schemes and scheme not in policy.schemes:
@@ -208,7 +209,7 @@ def _missed_beyond(rule: EgressRule, request: Request, policy: Policy) -> str:
     if (rule.methods or rule.path) and not _is_read(request):
         return "unseen"
     if not request.method:
-        return ""  # it is decided again with each head
+        return ""  # the request is decided again with each head
     if rule.methods and request.method not in rule.methods:
         return "method"
     if rule.path:
@@ -227,7 +228,7 @@ def _opens(rule: EgressRule, found: Range | None) -> bool:
 
 def _with_address(policy: Policy, request: Request, rule: EgressRule, verdict: str) -> Decision:
     """
-    The decision by a rule that fits, after a look at where the name leads to.
+    Return the decision by *rule*, which matches. A name that leads to an address of a refused range is denied.
     """
     address = _plain(request)
     if request.name and request.protocol != "dns":
@@ -242,8 +243,8 @@ def _with_address(policy: Policy, request: Request, rule: EgressRule, verdict: s
 
 def _may_lead(policy: Policy, request: Request, address: Address, found: Range) -> bool:
     """
-    Whether a name that is allowed may lead to an address that is refused by itself: `addresses` names it, or a rule
-    that would allow the same request to the address does.
+    Whether an allowed name may lead to *address*, which is in the refused range *found*: if `addresses` opens the
+    range, or a rule that allows the same request to the address itself.
     """
     if any(network.version == address.version and address in network and opened(network, found)
            for network in policy.addresses):

@@ -1,5 +1,5 @@
 """
-The port of the proxy, 3128: for programs that want one. Whole URLs, and CONNECT.
+The HTTP proxy that a sandbox finds on port 3128. It takes requests with whole URLs, and CONNECT.
 
 Runs in:   the broker, within a connection's task.
 Stands if: a CONNECT names an address, or another port: the policy decides about its target as about any connection,

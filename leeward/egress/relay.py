@@ -6,11 +6,11 @@ Theory of operation. getsockname(2) gives the target address of the connection. 
            name server gave for a name, or one that the job wrote itself. On port 443 the client hello is read, and its
            name has to be that name. Where the policy has to see requests (spec/egress_tls.py) the broker ends TLS,
            with a certificate of its own, and reads them as on port 80. On port 80 requests are read, each with its own
-           decision (exchanges.py). On other ports the first byte decides which of these it is, unless the policy lets
+           decision (exchanges.py). On other ports the first byte decides which protocol it is, unless the policy lets
            bytes pass there unseen. A connection that only a rule of `ask` allows then waits for an answer (asking.py).
            Then the broker resolves the name, and dials an address that the policy allows. A connection that isn't
            allowed is answered by 403 where it is HTTP, else by a reset.
-Bound:     the hello's bytes and the time for it; pipes.py.
+Bound:     bytes of a client hello, and the time until it has come; bytes that a connection holds, by pipes.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TLS_PORT, _HTTP_PORT = 443, 80
 @dataclass(frozen=True, slots=True)
 class Goal:
     """
-    Where a connection was to go: a name, or an address.
+    The target of a connection: a name, or an address if the job has dialled one by itself.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Goal:
 
 def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
     """
-    The goal of a connection to *address*.
+    Return the goal of a connection to *address*.
 
     Raises:
-        NotAllowed: it is of the range of names, and no name's.
+        NotAllowed: *address* is in the range for names, and wasn't given to any name.
     """
     address = plain(address)
     if address not in (NAMES_V4 if 4 == address.version else NAMES_V6):
@@ -63,7 +63,7 @@ def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
 
 def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
     """
-    Why no protocol would be allowed there; None if some would be.
+    Return the refusal of *goal* if the policy allows no protocol there; None if it may allow one.
     """
     for protocol in PROTOCOLS:
         if "dns" != protocol:
@@ -117,11 +117,11 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
 
 async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
     """
-    The client's protocol, one of `policy.PROTOCOLS`.
+    Return the client's protocol, one of `policy.PROTOCOLS`.
 
     Raises:
-        NotAllowed: its hello is for somebody else.
-        OSError: it has gone.
+        NotAllowed: the client's hello names another host, or doesn't come in time.
+        OSError: the client has gone.
     """
     bare = Request(goal.name, goal.address, goal.port, "tcp")
     ended = tenancy.sealing is not None and ends(tenancy.policy, goal.name)
@@ -148,7 +148,7 @@ async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
 
 async def _hello(client: Pipe) -> Hello | None:
     """
-    The client's hello, which stays to be received; None where it speaks something else.
+    Read the client's hello; None if the client uses another protocol. The bytes are given back to *client*.
     """
     data, reader = bytearray(), HelloReader()
     try:

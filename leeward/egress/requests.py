@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Seconds that a client may be silent between two requests.
 _IDLE_S = 60.0
 
-#: Seconds for which bytes of a refused client are read, so that a reset doesn't discard the answer.
+#: Seconds for which bytes of a refused client are read, and how many, so that a reset doesn't discard the answer.
 _LAST_S, _LAST_BYTES = 1.0, 1 << 20
 
 
@@ -52,9 +52,9 @@ class Served:
     The requests of one connection.
 
     Args:
-        name, address: where the job has connected to: each request has to be for it. Both are "" and None in a proxy,
-            where a request says by itself where it goes.
-        scheme: "https" where *client*'s TLS ends here; the host is spoken to by it, too.
+        name, address: the target of the job's connection, for which each request has to be. "" and None for a
+            connection to the proxy, where each request names its own target.
+        scheme: "https" if the TLS of *client* ends in the broker; then the connection to the host is in TLS, too.
     """
 
     def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
@@ -69,7 +69,7 @@ class Served:
 
     async def run(self) -> Head | None:
         """
-        Serve them to the end of the connection, which is the caller's to close.
+        Serve the requests until the connection ends. The caller closes it.
 
         Returns:
             The head of a CONNECT to a proxy, which hasn't been answered; None otherwise.
@@ -134,7 +134,7 @@ class Served:
             said = str(refused) if ANSWERED == refused.decision.cause else f"leeward: {refused}"
             await self.answer(refused.status, said)
             return False
-        except OSError as error:  # the host has gone within its handshake
+        except OSError as error:  # the host has gone within the TLS handshake
             attempt.failed((error.strerror or str(error)).lower())
             await self.answer(502, "leeward: the host has closed the connection before its response")
             return False
@@ -154,10 +154,11 @@ class Served:
 
     async def _upstream(self, head: Head, attempt: Attempt) -> Upstream:
         """
-        A connection by which *head* may go on.
+        Return a connection to the host of *head*: the one from the request before if it fits, or a new one.
 
         Raises:
-            NotAllowed: there is none.
+            NotAllowed: the policy refuses the request, or the connection failed.
+            OSError: the host has gone within the TLS handshake.
         """
         if not self._proxy:
             self._check_goal(head)
@@ -210,7 +211,7 @@ class Served:
         try:
             await asyncio.wait((sending, responding), return_when=asyncio.FIRST_COMPLETED)
             if not responding.done() and isinstance(sending.exception(), HeadError):
-                sending.result()  # the host would wait for the rest of that body, and we for its response
+                sending.result()  # otherwise the host waits for the rest of the body, and we for its response
             if await responding:
                 sending.cancel()
                 await self._client.send(responses.rest())
@@ -218,7 +219,7 @@ class Served:
                 await join(self._client, server, limits.request, limits.response)
                 return False
             if not sending.done():
-                return False  # answered before it was asked to the end
+                return False  # the host has answered before it had the whole request
             sending.result()
         finally:
             for task in (sending, responding):
@@ -246,8 +247,7 @@ class Served:
 
     async def _send_response(self, responses: Responses, server: Pipe, put: Injection | None) -> bool:
         """
-        Returns:
-            Whether the host has switched to another protocol.
+        Pass the host's response on to the client. Returns whether the host has switched to another protocol.
         """
         await asyncio.sleep(0)  # a quick response may be there before `_send_body` has had the turn that it needs
         ended = False
@@ -274,7 +274,8 @@ class Served:
 
     async def answer(self, status: int, text: str) -> None:
         """
-        Answer in the host's place, and let the client take it.
+        Answer a request in the host's place. Then read, for a bounded time, what the client still sends, so that it
+        gets the answer.
         """
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LAST_S):

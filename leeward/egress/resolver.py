@@ -2,8 +2,9 @@
 The name server that a sandbox sees: UDP and TCP on port 53, of any address.
 
 Runs in:   the broker, on its loop.
-Stands if: a job asks for names by which it tells something: names.py answers, and no query goes anywhere.
-Bound:     messages that are looked at in one turn; what comes faster is dropped by the kernel, and asked again.
+Stands if: a job encodes data in the names that it asks for: names.py answers, and no query leaves the host.
+Bound:     _TURN queries over UDP in one turn of the loop. The kernel drops those that come faster, and clients repeat
+           them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def prepare(end: socket.socket) -> None:
 
 def receive(end: socket.socket) -> list[tuple[bytes, tuple[int, int, bytes], object]]:
     """
-    The queries that wait, as many as a turn takes: the bytes, from where the answer is to come, and where it goes.
+    Receive the queries that wait, at most _TURN. Each one is its bytes, the control message that gives the answer its
+    source address, and the sender.
     """
     got: list[tuple[bytes, tuple[int, int, bytes], object]] = []
     while len(got) < _TURN:
@@ -50,7 +52,7 @@ def receive(end: socket.socket) -> list[tuple[bytes, tuple[int, int, bytes], obj
         except BlockingIOError:
             break
         except OSError:
-            continue  # of an answer that went nowhere
+            continue  # an error of an earlier answer, which didn't arrive
         for level, kind, content in ancillary:
             if (socket.IPPROTO_IP, _IP_PKTINFO) == (level, kind) and len(content) >= _V4:
                 got.append((data, (level, kind, bytes(4) + content[8:12] + bytes(4)), sender))

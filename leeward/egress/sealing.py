@@ -1,5 +1,5 @@
 """
-TLS that the broker ends: which, with what certificate, and with which secrets in its requests.
+Connections whose TLS ends in the broker: the handshakes with sandboxes and hosts, and the secrets in requests.
 
 Runs in:   the broker, on its loop.
 """
@@ -23,10 +23,10 @@ from leeward.wire.egress_control import Leased, Sealed
 
 class PoolSealing:
     """
-    The seal that the sandboxes of a pool share.
+    What the sandboxes of a pool share: the values of its secrets, and the TLS context that verifies hosts.
 
     Args:
-        message: what the daemon says of it.
+        message: the daemon's, about the pool.
         fds: where the values of its secrets can be read; owned from now on.
     """
 
@@ -38,24 +38,24 @@ class PoolSealing:
     @cached_property
     def trust(self) -> ssl.SSLContext:
         """
-        What verifies hosts.
+        The TLS context that verifies hosts.
         """
         return towards_hosts(self._message.bundle, self._message.trusted)
 
     def close(self) -> None:
         """
-        No sandbox uses it any more.
+        Forget the values: no sandbox of the pool is left.
         """
         self.values.close()
 
 
 class Sealing:
     """
-    A sandbox's.
+    Ends the TLS of one sandbox's connections, and finds the secrets for its requests.
 
     Args:
-        pool: its pool's.
-        message: what the daemon says of its lease.
+        pool: what the sandboxes of its pool share.
+        message: the daemon's, about the sandbox's lease.
     """
 
     def __init__(self, pool: PoolSealing, message: Leased) -> None:
@@ -67,16 +67,17 @@ class Sealing:
     @property
     def trust(self) -> ssl.SSLContext:
         """
-        What verifies hosts.
+        The TLS context that verifies hosts.
         """
         return self._pool.trust
 
     async def inner(self, client: Pipe, name: str, seconds: float) -> Pipe:
         """
-        What a sandbox says to *name*; *client* is the caller's no more, if this doesn't fail.
+        Make the handshake with a sandbox in place of the host *name*. Returns the pipe with the bytes in the clear,
+        which owns *client* then. If this fails, *client* stays the caller's.
 
         Raises:
-            NotAllowed: no handshake.
+            NotAllowed: the handshake failed.
             OSError: the sandbox has gone.
         """
         pipe = TlsPipe(client, self._certificates.towards_sandboxes(name))
@@ -85,11 +86,12 @@ class Sealing:
 
     async def outer(self, server: Pipe, name: str, seconds: float) -> Pipe:
         """
-        A connection in TLS with *name*, which is verified.
+        Make the handshake with the host *name* over *server*, and verify the host. Returns the pipe with the bytes in
+        the clear, which owns *server* then. If this fails, *server* is closed.
 
         Raises:
-            NotAllowed: it is somebody else, or there is no handshake. *server* is closed.
-            OSError: the host has gone; the same.
+            NotAllowed: the host has no valid certificate for *name*, or the handshake failed.
+            OSError: the host has gone.
         """
         pipe = TlsPipe(server, self.trust, name)
         try:
@@ -101,11 +103,14 @@ class Sealing:
 
     async def injection(self, policy: Policy, head: Head, seconds: float) -> Injection | None:
         """
-        What a request gets; None where no secret is for its host.
+        Return the injection of secrets into the request of *head*; None if no secret is for its host.
+
+        Args:
+            seconds: to wait for the value of each secret.
 
         Raises:
-            NotAllowed: a secret that it needs can't be had.
-            HeadError: it asks for what couldn't be searched.
+            NotAllowed: there is no value for a secret that the request needs.
+            HeadError: the request asks for another protocol, whose bytes couldn't be searched.
         """
         secrets = [each for each in policy.secrets if is_for(each, head.host.name)]
         if not secrets:

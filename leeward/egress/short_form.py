@@ -4,8 +4,8 @@ The short form of a client's policy: domains, methods, schemes and limits.
 Runs in:   the broker, the daemon; pure.
 Trust:     none. A map becomes a Policy, or PolicyError with the key and what to write.
 
-A key that isn't there is the strict one, but for methods: without `allowed_domains` nothing is allowed, and private
-addresses aren't unless `deny_private_ips` is false. Even then the metadata services of clouds stay refused.
+A missing key means the strictest value, except for `allowed_methods`: without `allowed_domains` nothing is allowed, and
+private addresses are refused unless `deny_private_ips` is false. Even then the metadata services of clouds are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leeward.spec.egress import Policy, PolicyError, parse_policy
 #: includes.
 _PRIVATE = tuple(str(each.network) for each in RANGES if each.what in ("private", "loopback", "link-local"))
 
-#: Each key, and what it is in a policy's table; "limits." and so on for a limit.
+#: Each key, and its key in a policy's table, where limits are in a table of their own.
 _KEYS = {
     "allowed_domains": "allow", "blocked_domains": "deny", "allowed_methods": "methods", "allowed_schemes": "schemes",
     "max_request_body": "limits.request", "max_response_body": "limits.response", "connect_timeout": "limits.connect",
@@ -31,18 +31,18 @@ _KEYS = {
 
 def is_short_form(given: Mapping[str, Any]) -> bool:
     """
-    Whether it is this form and not a policy's table; they have no key in common.
+    Whether *given* is in the short form and isn't a policy's table; the two have no key in common.
     """
     return "deny_private_ips" in given or not _KEYS.keys().isdisjoint(given)
 
 
 def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:
     """
-    A policy from its short form.
+    Parse a policy in the short form.
 
     Args:
         given: a map.
-        place: where it stands, for errors.
+        place: the name of the field that has it, for errors.
 
     Raises:
         PolicyError: the key as it was given, what is wrong with it, and what to write.
@@ -72,7 +72,7 @@ def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:
 
 def _given(place: str) -> str:
     """
-    The key of the short form for a place in a policy's table.
+    Return the key of the short form for a key of a policy's table.
     """
     key, bracket, rest = place.partition("[")
     short = {long: name for name, long in _KEYS.items()}

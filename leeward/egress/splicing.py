@@ -1,9 +1,11 @@
 """
-Bytes of one direction by splice(2), from a socket through a pipe into another one, past this process's memory.
+Passes the bytes of one direction by splice(2) from a socket through a pipe into another socket, without a copy into
+this process.
 
 Runs in:   the broker, on its loop, by callbacks: a task that is resumed for each piece costs more than the piece.
-Theory of operation. While the pipe is empty the source is watched, else the goal, and what is watched stays so from one
-           turn to the next: a wait is one call of epoll_wait(2), or three where the other one is waited for.
+Theory of operation. While the pipe is empty the source is watched for reading, otherwise the goal for writing. The loop
+           keeps watching that socket from one turn to the next, so a wait is one call of epoll_wait(2); a change to the
+           other socket takes two calls more.
 Bound:     one pipe of PIPED bytes; _TURN bytes before others have their turn.
 Source:    splice(2)
 """
@@ -29,17 +31,18 @@ _SPLICE = 3
 
 class Splicing:
     """
-    It watches both sockets, which stay the caller's, until `end`; it owns its pipe.
+    Passes bytes on from `begin` to `end`. Owns the pipe; the sockets stay the caller's.
 
     Args:
-        source: isn't watched for reading by anybody else.
-        goal: isn't watched for writing by anybody else.
-        took: is called with the bytes of each piece that came, before it is passed on; what it raises ends this.
-        passed: is called with the bytes that have gone on.
+        source: the socket that is read. Nothing else may watch it for reading.
+        goal: the socket that is written. Nothing else may watch it for writing.
+        took: called with the length of each piece that came, before the piece is passed on. An exception that it raises
+            ends the splicing.
+        passed: called with the number of bytes that were written to *goal*.
 
     Attributes:
-        over: is done when the source has ended and everything has gone on; or fails, by an OSError of either socket or
-            by what *took* raises.
+        over: a future that is done when the source has ended and all its bytes were passed on. It fails with an OSError
+            of either socket, or with the exception of *took*.
 
     Raises:
         OSError: there are no descriptors for the pipe.
@@ -51,7 +54,7 @@ class Splicing:
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._out, self._into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with suppress(OSError):  # above the user's bound on pipes: it keeps its size
+        with suppress(OSError):  # the user's bound on pipes is reached: the pipe keeps its size
             fcntl.fcntl(self._into, fcntl.F_SETPIPE_SZ, PIPED)
         self._held = 0
         self._watches_goal: bool | None = None
@@ -89,7 +92,7 @@ class Splicing:
             if not self._held:
                 try:
                     count = os.splice(self._source.fileno(), self._into, PIPED, flags=_SPLICE)
-                except BlockingIOError:  # the pipe is empty, so it is the socket's
+                except BlockingIOError:  # the pipe is empty, so the source has no bytes
                     self._watch(goal=False)
                     return
                 if not count:
@@ -106,7 +109,7 @@ class Splicing:
             self._held -= count
             left -= count
             self._passed(count)
-        self._watch(goal=self._held > 0)  # which is ready still, and is told so with the others
+        self._watch(goal=self._held > 0)  # that socket is still ready, so the loop continues here after others
 
     def _watch(self, *, goal: bool) -> None:
         if goal is self._watches_goal:

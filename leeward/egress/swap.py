@@ -1,8 +1,8 @@
 """
-Bytes for other bytes in a stream, wherever it is cut.
+Replaces byte strings in a stream, wherever the stream is cut into pieces.
 
 Runs in:   the broker; pure.
-Bound:     of what was fed, less than the longest of the bytes that are looked for is held back.
+Bound:     fewer bytes are held back than the longest of the strings to find has.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from collections.abc import Iterable
 
 class Swap:
     """
+    The replacements in one stream.
+
     Args:
-        pairs: what is looked for, none of it empty, and what comes in its place. At one place the longest counts.
+        pairs: strings to find, none of which is empty, and the replacement of each. Where several match at one place,
+            the longest is replaced.
     """
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
@@ -28,13 +31,13 @@ class Swap:
 
     def whole(self, data: bytes) -> bytes:
         """
-        All of *data*, which belongs to no stream.
+        Return *data* with all replacements made. It is complete by itself, not a piece of the stream.
         """
         return self._any.sub(lambda found: self._to[found[0]], data)
 
     def feed(self, data: bytes) -> bytes:
         """
-        The output that is certain after *data*.
+        Take a piece of the stream. Returns the output that is certain by now, and holds back the rest.
         """
         data = self._held + data
         said, at = [], 0
@@ -50,14 +53,15 @@ class Swap:
 
     def end(self) -> bytes:
         """
-        The rest, at the stream's end.
+        Return the output that was held back, at the stream's end.
         """
         held, self._held = self._held, b""
         return self.whole(held)
 
     def _partial_match(self, data: bytes, at: int) -> int:
         """
-        Where, from *at* on, something begins that more bytes could complete; the length of *data* if nowhere.
+        Return the first place from *at* on at which the beginning of a string to find reaches the end of *data*, so
+        that further bytes could complete it; the length of *data* if there is none.
         """
         for found in self._first.finditer(data, max(at, len(data) - self._longest + 1)):
             rest = data[found.start():]

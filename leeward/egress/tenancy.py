@@ -1,9 +1,9 @@
 """
-A lease: whose connections they are, under which policy, and what they have used so far.
+One lease of a sandbox's listeners: its policy, its connections, and what they have used of the limits so far.
 
 Runs in:   the broker, on its loop.
 Bound:     connections at once and in a minute by the policy; names by their table; remembered refusals by _MOST_ASKED;
-           rows of refusals in a minute are as many as connections may be, and the next one says how many were left out.
+           at most as many rows of refusals in a minute as connections; the next row says how many were left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANSWERED = "answered"
 
 class Closing(Protocol):
     """
-    The pipe of a connection.
+    The pipe of a connection, as far as a tenancy uses it.
     """
 
     def reset_at_end(self) -> None: ...
@@ -52,12 +52,12 @@ Tell = Callable[[Decided], None]
 
 class NotAllowed(PeerError):
     """
-    A connection or a request isn't allowed, or can't be had.
+    A connection or a request isn't allowed, or it is allowed and failed.
 
     Attributes:
-        decision: what the policy says.
-        failed: the policy allows it, and it failed otherwise.
-        status: the answer to a request of HTTP.
+        decision: of the policy, with the reason.
+        failed: the policy allows it, and it failed for another reason.
+        status: of HTTP, for the answer to a request.
     """
 
     def __init__(self, decision: Decision, *, failed: bool = False, status: int = 403) -> None:
@@ -67,14 +67,14 @@ class NotAllowed(PeerError):
 
 def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllowed:
     """
-    A refusal that no rule has decided.
+    Return the exception for a refusal that no rule has decided.
     """
     return NotAllowed(Decision("deny", "", reason), failed=failed, status=status)
 
 
 def unanswered(decision: Decision) -> Decision:
     """
-    *decision*, or the refusal that replaces a decision to ask if no client answers.
+    Return *decision*; but if it is to ask, the refusal that takes its place when no client answers.
     """
     if ASK != decision.verdict:
         return decision
@@ -86,10 +86,10 @@ class Tenancy:
     One lease, as long as it lasts.
 
     Attributes:
-        open: connections that are served now.
-        sent, received: bytes of the sandbox's and for it, of connections that are over.
-        sealing: by what its TLS is ended; None where none is.
-        asks: what waits for an answer; None where nobody is asked.
+        open: how many connections are served now.
+        sent, received: bytes from and to the sandbox, of connections that have ended.
+        sealing: ends the TLS of the sandbox's connections; None if the broker ends none.
+        asks: the sandbox's asks; None if nobody is asked.
     """
 
     sealing: Sealing | None = None
@@ -106,7 +106,7 @@ class Tenancy:
         self._numbers = 0
         self._tasks: dict[asyncio.Task[None], Closing] = {}
 
-    # --- what it may ----------------------------------------------------------
+    # --- decisions and limits -------------------------------------------------
 
     def reachable(self, name: str) -> bool:
         """
@@ -123,30 +123,31 @@ class Tenancy:
 
     def hopeful(self, decision: Decision) -> bool:
         """
-        Whether it is allowed, or could be by an answer.
+        Whether *decision* allows a request, or an answer to an ask could.
         """
         return decision.verdict in (ALLOW, NEED_ADDRESS) or (
             ASK == decision.verdict and self.asks is not None and self.asks.listening)
 
     async def approval(self, policy: Policy, request: Request) -> bool:
         """
-        Whether *request* is allowed by an answer that it has waited for; False where *policy* doesn't ask about it.
+        Wait for the answer to *request*, if *policy* asks about it. Returns True if the answer allows the request, and
+        False if the policy doesn't ask.
 
         Raises:
-            NotAllowed: it isn't, or nobody answers.
+            NotAllowed: the answer refuses the request, or nobody answers.
         """
         return self.asks is not None and await self.asks.approval(policy, request)
 
     def full(self) -> str:
         """
-        Why there can't be another connection now, or "".
+        Return the reason why there can't be another connection now, or "".
         """
         most = self.policy.limits.connections
         return f"{most} connections are open, which is all that the policy allows" if self.open >= most else ""
 
     def over_rate(self) -> str:
         """
-        Why there can't be another request now, or "". It counts.
+        Count one more request. Returns the reason why there can't be one now, or "".
         """
         if self._counted(self._started):
             return ""
@@ -163,14 +164,14 @@ class Tenancy:
 
     def begin(self, name: str, address: Address | None, port: int) -> Attempt:
         """
-        A try, for the record.
+        Begin an attempt at a connection or a request, which writes its rows to the record.
         """
         self._numbers += 1
         return Attempt(self, self._numbers, name, "" if address is None else str(address), port)
 
     def record(self, row: Decided) -> None:
         """
-        Write a row for a try, within the bound: a job could otherwise fill the record, and use the daemon's time.
+        Write a row of an attempt, within the bound: a job could otherwise fill the record, and use the daemon's time.
         """
         if "denied" == row.verdict:
             if not self._counted(self._refused):
@@ -186,7 +187,7 @@ class Tenancy:
 
     def start(self, task: asyncio.Task[None], client: Closing) -> None:
         """
-        *task* serves *client*, a connection of this lease.
+        Add *task*, which serves the connection *client*, to this lease.
         """
         self._tasks[task] = client
         self.open += 1
@@ -194,16 +195,16 @@ class Tenancy:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         client = self._tasks.pop(task)
-        client.close(reset=True)  # of one that was ended before it began
+        client.close(reset=True)  # still open if the task was cancelled before it began
         self.open -= 1
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, OSError):  # otherwise a peer has gone, which is recorded
+        if error is not None and not isinstance(error, OSError):  # an OSError: a peer has gone, which is recorded
             self.begin("", None, 0).failed(f"a bug of the broker's: {type(error).__name__}: {error}")
             task.get_loop().call_exception_handler({"message": "a connection failed", "exception": error})
 
     async def close(self) -> None:
         """
-        End every connection. From now on only their end is reported.
+        End every connection of the lease.
         """
         tasks = dict(self._tasks)
         for client in tasks.values():
@@ -217,7 +218,7 @@ class Tenancy:
 
 class Attempt:
     """
-    One try and its rows in the record.
+    One attempt at a connection or a request, and its rows in the record.
     """
 
     def __init__(self, tenancy: Tenancy, number: int, name: str, address: str, port: int) -> None:
@@ -228,21 +229,24 @@ class Attempt:
 
     def allowed(self, decision: Decision, address: Address, granted: bool = False) -> None:
         """
-        It is connected; by an answer, if that *granted* it.
+        Record that the connection to *address* is made, allowed by *decision*.
+
+        Args:
+            granted: an answer to an ask has allowed it.
         """
         self.address, self._rule, self._allowed = str(address), decision.rule, True
         self._row("allowed", "approved" if granted else "")
 
     def denied(self, decision: Decision) -> None:
         """
-        The policy refuses it, or the approval that it needs can't be had.
+        Record that the policy refuses the attempt, or that the approval that it needs was not given.
         """
         self._rule = decision.rule
         self._row("denied", decision.reason)
 
     def refused(self, refused: NotAllowed) -> None:
         """
-        There is no connection.
+        Record that there is no connection, for the reason in *refused*.
         """
         if refused.failed:
             self.failed(str(refused))
@@ -251,13 +255,13 @@ class Attempt:
 
     def failed(self, reason: str) -> None:
         """
-        It is allowed, and can't be had.
+        Record that the policy allows the attempt, and that it failed.
         """
         self._row("failed", reason)
 
     def closed(self, sent: int, received: int, reason: str = "") -> None:
         """
-        The connection has ended, if there was one.
+        Record the end of the connection, if there was one.
         """
         if self._allowed:
             self._allowed = False
@@ -272,6 +276,6 @@ class Attempt:
 
 def _shown(text: str) -> str:
     """
-    As much of *text* as a record holds, without what a terminal would do.
+    Return as much of *text* as a row holds, with "?" in place of characters that a terminal doesn't print.
     """
     return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_TEXT])

@@ -1,8 +1,8 @@
 """
-A pipe whose bytes are in TLS, which this process ends.
+A pipe whose connection is in TLS, which ends in this process.
 
 Runs in:   the broker, on its loop.
-Bound:     bytes of the peer's that aren't decrypted yet: ROOM, and OpenSSL's one record.
+Bound:     bytes of the peer's that aren't decrypted yet: ROOM, and one record within OpenSSL.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ _RECORD = 16384
 
 class TlsPipe(Pipe):
     """
+    A pipe in TLS: `receive` and `send` have the bytes in the clear.
+
     Args:
-        inner: with the bytes as they are sent; owned from now on.
-        context: the side's.
-        name: of the host, where the peer is one; None where it is a sandbox.
+        inner: the pipe with the encrypted bytes; owned from now on.
+        context: the TLS context of this side.
+        name: of the host that is verified, if the peer is a host; None if it is a sandbox.
     """
 
     def __init__(self, inner: Pipe, context: ssl.SSLContext, name: str | None = None) -> None:
@@ -36,9 +38,11 @@ class TlsPipe(Pipe):
 
     async def shake_hands(self, seconds: float) -> None:
         """
+        Make the handshake, within *seconds*.
+
         Raises:
-            NotAllowed: the peer isn't who it should be, or speaks no TLS that is taken.
-            OSError: it has gone.
+            NotAllowed: the host's certificate isn't valid, the handshake failed, or the time is over.
+            OSError: the peer has gone.
         """
         try:
             async with asyncio.timeout(seconds):

@@ -2,8 +2,8 @@
 The values of a pool's secrets, read from the descriptors that the daemon has opened.
 
 Runs in:   the broker, on its loop.
-Stands if: a value is nowhere but here: no text and no error names it, this process writes no core and can't be traced
-           (lockdown.py).
+Holds:     a value is in this process's memory alone: no message and no error contains it, and the process writes no
+           core and can't be traced (lockdown.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from leeward.egress.tenancy import refusal
 
-#: Bytes of a value. Shorter ones would be found in responses by chance.
+#: Bytes of a value, at least and at most. Shorter values could occur in responses by chance.
 LEAST, MOST = 8, 4096
 
 _VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
@@ -24,6 +24,8 @@ _VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
 
 class Values:
     """
+    The values of a pool's secrets.
+
     Args:
         names: of the secrets.
         fds: where each value can be read; owned from now on.
@@ -58,10 +60,10 @@ class Values:
 
     async def get(self, name: str, seconds: float) -> bytes | str:
         """
-        The value, or as a text why there is none.
+        Return the value of the secret *name* as bytes, or as a text the reason why there is none.
 
         Args:
-            seconds: to wait for it.
+            seconds: to wait for the value.
         """
         value = self._values.get(name)
         if value is None:
@@ -73,7 +75,7 @@ class Values:
 
     def close(self) -> None:
         """
-        Forget them.
+        Forget the values, and close the descriptors.
         """
         for fd in list(self._fds):
             self._close_source(fd)
@@ -84,7 +86,7 @@ class Values:
 
 def checked(data: bytes) -> bytes | str:
     """
-    The value in a source's output, or the reason why it is invalid, without a byte of the value.
+    Return the value in a source's output, or the reason why it is invalid, which contains no byte of the value.
     """
     if not data.endswith(b"\0"):
         return "its source has failed" if len(data) <= MOST + 2 else f"it has more than {MOST} bytes"
@@ -98,6 +100,6 @@ def checked(data: bytes) -> bytes | str:
 
 def unavailable(name: str, why: str) -> Exception:
     """
-    The refusal of a request that needs the secret.
+    Return the exception that refuses a request which needs the secret *name*.
     """
     return refusal(f"the secret {name} can't be had: {why}", failed=True, status=502)
