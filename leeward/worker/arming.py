@@ -1,5 +1,5 @@
 """
-A worker's runners: armed one after the other, one for the next job and `spares` more.
+Arms a worker's runners one after the other: one for the next job and `spares` more.
 
 Runs in:   the daemon.
 
@@ -57,12 +57,12 @@ class Armer(Protocol):
     def want_turn(self) -> None: ...
     def stocked(self) -> None:
         """
-        One more runner is in store.
+        Called when one more runner is in store.
         """
 
     def stumbled(self, layer: str, text: str, *, passing: bool) -> None:
         """
-        A runner couldn't be armed; *passing* if the cause isn't the worker's.
+        Called when a runner couldn't be armed; *passing* says that the worker isn't the cause.
         """
 
     def doom(self, reason: str) -> None: ...
@@ -73,7 +73,7 @@ class Armer(Protocol):
 
 class Refiller(Protocol):
     """
-    The pool.
+    The pool, as far as arming uses it.
     """
 
     def renews(self) -> bool: ...
@@ -84,9 +84,11 @@ class Refiller(Protocol):
 
 class Arming:
     """
+    The runners of one worker, from their order until they are in store.
+
     Attributes:
         runners: by number, all runners that may have processes.
-        store: those that wait for a job; the first one is next.
+        store: the runners that wait for a job; the first one is next.
         report: the results of the first runner's self-check.
     """
 
@@ -99,10 +101,10 @@ class Arming:
         self.runners: dict[int, Runner] = {}
         self.store: deque[Runner] = deque()
         self.report: dict[str, str] = {}
-        self._deadlines: dict[int, Timer] = {}  # of those that are being armed or were killed
+        self._deadlines: dict[int, Timer] = {}  # of runners that are being armed or were killed
         self._waits = False  # for a turn
         self._stumbles = Stumbles()
-        self._rests = False  # until the next one is tried
+        self._rests = False  # after a failure, until another runner is tried
         self._without = False  # a live sandbox has the worker, so no runner is needed
 
     @property
@@ -116,8 +118,8 @@ class Arming:
 
     def refill(self) -> None:
         """
-        Ask for a turn to arm a runner if one is wanted: for the next job and `spares` more, but no
-        more than jobs are left here. One at a time: a keeper makes them one after the other.
+        Ask the pool for a turn to arm a runner, if one is wanted. Only one runner is asked for at a time, because a
+        keeper makes them one after the other.
         """
         if self._waits or not self.wanted() or self.count:
             return
@@ -158,10 +160,10 @@ class Arming:
 
     def arm(self, *, patient: bool) -> int | None:
         """
-        The worker's turn has come.
+        Arm a runner if one is still wanted: the worker's turn has come.
 
         Args:
-            patient: nobody waits for the runner.
+            patient: no request waits for the runner.
 
         Returns:
             The number of the runner that is being armed, or None.
@@ -177,7 +179,7 @@ class Arming:
 
     def hurry(self, number: int) -> None:
         """
-        The arming of this runner takes too long with idle processor time; give it a full share.
+        Give this runner a full share of processor time: its arming takes too long with idle time alone.
         """
         runner = self.runners.get(number)
         if runner is not None and runner.state is RunnerState.ARMING:
@@ -217,10 +219,10 @@ class Arming:
 
     def armed(self, number: int, pid: int, fds: list[int]) -> None:
         """
-        The keeper has made this runner; *fds* are ours.
+        Take the descriptors of this runner, which the keeper has made; this object owns *fds*.
         """
         runner = self.runners[number]
-        if len(fds) != _RUNNERS_FDS:  # it reads end of file on its pipe, and ends
+        if len(fds) != _RUNNERS_FDS:  # the runner reads end of file on its pipe, and ends
             for fd in fds:
                 os.close(fd)
             runner.cut = True
@@ -228,7 +230,7 @@ class Arming:
             return
         runner.take(pid, fds)
         if runner.state is RunnerState.ENDING:
-            runner.kill()  # it failed before its pidfd was here
+            runner.kill()  # the runner failed before its pidfd came
         self._check_ready(runner)
 
     def _born(self, runner: Runner) -> None:
@@ -240,7 +242,7 @@ class Arming:
             return
         try:
             runner.record_baseline()
-        except (LeewardError, OSError) as error:  # it is dead already, say
+        except (LeewardError, OSError) as error:  # for example, the runner is dead already
             self.failed(runner.number, "", str(error))
             return
         self.move(runner, RunnerEvent.READY)
@@ -267,7 +269,7 @@ class Arming:
 
     def set_deadline(self, runner: Runner, seconds: float, missed: Callable[[Runner], None]) -> None:
         """
-        Call *missed* in *seconds*, unless *runner* is ready by then, if it is being armed, or gone, if it was killed.
+        Call *missed* in *seconds*, unless *runner* is ready (if it is being armed) or gone (if it was killed) by then.
         """
         self._clear_deadline(runner)
         if runner.number in self.runners:
@@ -276,13 +278,13 @@ class Arming:
     def _clear_deadline(self, runner: Runner) -> None:
         deadline = self._deadlines.pop(runner.number, None)
         if deadline is not None:
-            deadline.cancel()  # it holds the runner
+            deadline.cancel()  # the timer refers to the runner
 
     # --- what fails -----------------------------------------------------------
 
     def failed(self, number: int, layer: str, text: str) -> None:
         """
-        A lock of this runner couldn't be set, or its arming has failed otherwise.
+        End this runner: one of its locks couldn't be set, or its arming has failed otherwise.
         """
         runner = self.runners.get(number)
         pause = None if runner is None else pause_of(runner)
@@ -294,14 +296,14 @@ class Arming:
 
     def ended(self, pause: float | None) -> None:
         """
-        A runner has ended before it was ready.
+        Note that a runner has ended before it was ready.
         """
         self._stumble("", "a runner ended before it was ready", pause)
 
     def _stumble(self, layer: str, text: str, pause: float | None) -> None:
         """
-        A runner couldn't be armed. If the cause isn't the worker's, another one is tried after at most *pause* seconds;
-        *pause* is None if it is.
+        Handle a failure to arm a runner. Another runner is tried after at most *pause* seconds; or, if *pause* is None
+        because the worker is the cause, the worker is given up.
         """
         self._worker.stumbled(layer, text, passing=pause is not None)
         again = self._stumbles.next(self._reactor.now(), pause, store=bool(self.store))
@@ -317,6 +319,6 @@ class Arming:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the worker retires.
+        For the barrier: a callback has raised *error*, so the worker retires.
         """
         self._worker.broken(error)

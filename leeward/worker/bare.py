@@ -17,10 +17,10 @@ from leeward.worker.hatch import import_path
 if TYPE_CHECKING:
     import subprocess
 
-#: Seconds for a try, which takes a tenth of one; an emulated machine takes a hundred times as long.
+#: Seconds for a process of `is_refused`. It takes a tenth of one, and a hundred times as long on an emulated machine.
 _LONG_S = 30.0
 
-#: The exit status for what is refused.
+#: The exit status that says "refused".
 REFUSED = 3
 
 
@@ -30,10 +30,10 @@ def _command(statements: str, places: Sequence[str] = ()) -> list[str]:
 
 def is_refused(module: str, call: str) -> bool:
     """
-    Whether *call* of a function of *module* is true in a process of its own, which may enter namespaces alone; not
-    where the process fails in another way.
+    Whether *call*, of a function of *module*, returns true in a process of its own, which may enter namespaces without
+    effect on this one. False also if that process fails.
     """
-    import subprocess  # most daemons never ask
+    import subprocess  # most daemons never need it
 
     statements = f"from {module} import {call.partition('(')[0]}\nsys.exit({REFUSED} if {call} else 0)\n"
     try:
@@ -46,10 +46,10 @@ def is_refused(module: str, call: str) -> bool:
 
 def start(entry: Callable[[int], str], places: Sequence[str] = ()) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """
-    Start a process that serves.
+    Start a process that serves on a channel.
 
     Args:
-        entry: what it runs, with the number of its end of the channel.
+        entry: returns the statements that it runs, given the descriptor's number of its end of the channel.
         places: further folders that it imports from.
 
     Returns:
@@ -58,7 +58,7 @@ def start(entry: Callable[[int], str], places: Sequence[str] = ()) -> tuple[subp
     Raises:
         OSError: it can't be started.
     """
-    import subprocess  # when the daemon is ready: 2 ms of a start
+    import subprocess  # imported once the daemon is ready: it would take 2 ms of the start
 
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:

@@ -1,7 +1,7 @@
 """
 The start of a zygote: a process and its channel, before the daemon waits for it.
 
-Runs in:   the daemon, and imports little: while the zygote warms up the daemon imports the rest of itself.
+Runs in:   the daemon. Imports little: the daemon imports its other modules while the zygote warms up.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _BOOTSTRAP = "import os;exec(os.read(0,65536))"
 @point("zygote.entry")
 def entry(control: int) -> str:
     """
-    What the bootstrap's source ends with.
+    Return the end of the bootstrap's source: it runs the zygote.
 
     Args:
-        control: the number of the channel there.
+        control: the descriptor's number of the channel in the zygote.
     """
     return ("from leeward._native.snapshot import gather_arenas\ngather_arenas()\n"
             f"from leeward.crossing import zygote\nzygote.main({control})\n")
@@ -40,10 +40,10 @@ def entry(control: int) -> str:
 
 def _needed(backing: Sequence[str]) -> list[str]:
     """
-    The folders of leeward and msgpack, and the file of cffi's backend.
+    Return the folders of leeward and msgpack, and the file of cffi's backend.
 
     Args:
-        backing: the last two, of an interpreter of another version.
+        backing: msgpack's folder and cffi's file for an interpreter of another version; empty for our own.
     """
     own = [os.path.dirname(os.path.realpath(str(module.__file__))) for module in (leeward, msgpack)]
     return [own[0], *(backing or [own[1], os.path.realpath(_cffi_backend.__file__)])]
@@ -51,14 +51,14 @@ def _needed(backing: Sequence[str]) -> list[str]:
 
 def import_path(backing: Sequence[str] = ()) -> tuple[str, ...]:
     """
-    The folders from which the zygote imports leeward and what it needs.
+    Return the folders from which the zygote imports leeward, msgpack and cffi's backend.
     """
     return tuple(dict.fromkeys(map(os.path.dirname, _needed(backing))))
 
 
 def modules(backing: Sequence[str] = ()) -> tuple[Bind, ...]:
     """
-    The folders and the file of these modules, which a zygote's own root shows.
+    Return the folders and the file of these modules, which a zygote with its own root needs there.
     """
     *folders, backend = _needed(backing)
     return *(Bind(folder, folder) for folder in dict.fromkeys(folders)), Bind(backend, backend, file=True)
@@ -66,10 +66,10 @@ def modules(backing: Sequence[str] = ()) -> tuple[Bind, ...]:
 
 class Hatched:
     """
-    A zygote that warms up by its plan, and the daemon's end of its channel.
+    A zygote that has been started and warms up by its plan, and the daemon's end of its channel.
 
     Raises:
-        LeewardError, OSError: it can't be started.
+        LeewardError, OSError: the zygote can't be started.
     """
 
     __slots__ = ("channel", "process")
@@ -94,7 +94,7 @@ class Hatched:
 
     def end(self) -> None:
         """
-        Kill the zygote, which isn't needed.
+        Kill and reap the zygote, which isn't needed any more.
         """
         self.channel.close()
         if self.process.stdout is not None:
@@ -109,7 +109,7 @@ def begin(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
     Start the interpreter that becomes a zygote.
 
     Returns:
-        The process, and the number that *control_fd* has there.
+        The process, and the number that *control_fd* has in it.
     """
     flags = ["-S"] if plan.bare else []
     return BackstageProcess([plan.executable, *flags, "-c", _BOOTSTRAP], dict(plan.environment), control_fd,
@@ -127,5 +127,5 @@ def _feed(process: ZygoteProcess, plan: ZygotePlan, control_fd: int) -> None:
         with process.stdin as stdin:
             stdin.write(source.encode(sys.getfilesystemencoding()))
     except BrokenPipeError:
-        pass  # it has ended already; its channel gives the reason
+        pass  # the process has ended already; its channel gives the reason
     process.stdin = None

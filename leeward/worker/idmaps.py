@@ -15,8 +15,8 @@ from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Table, gives, returns
 from leeward.errors import KernelRefusal, Unsupported
 
-#: A daemon run by root gives worker n the host id BASE + n: above all that login.defs,
-#: subuid and container ranges of the distributions hand out, below 2^31.
+#: A daemon run by root gives worker n the host id WORKER_UID_BASE + n. It is above all ids that login.defs, subuid and
+#: the container ranges of distributions use, and below 2^31.
 WORKER_UID_BASE = 2_000_000_000
 
 _NS_GET_PARENT = 0xB702  # ioctl_ns(2), Linux 4.9
@@ -28,10 +28,10 @@ CONTAINER_UID_BASE = 60_600
 
 def first_worker_id(maps: Iterable[str], workers: int) -> int:
     """
-    The first of *workers* host ids that a daemon run by root gives away.
+    Return the first of *workers* successive host ids that a daemon run by root can give to its workers.
 
     Args:
-        maps: the texts of its /proc/self/uid_map and gid_map: an id outside of them doesn't exist for it.
+        maps: the texts of the daemon's /proc/self/uid_map and gid_map; it can't use ids outside of these maps.
 
     Raises:
         Unsupported: too few ids are mapped here.
@@ -49,20 +49,24 @@ def first_worker_id(maps: Iterable[str], workers: int) -> int:
 
 def write_id_maps(pid: int, inside: int, host_uid: int, host_gid: int) -> None:
     """
-    One user and one group: *inside* in the user namespace of the process *pid* is the host's. user_namespaces(7)
+    Write id maps with one user and one group: *inside* in the user namespace of the process *pid* is *host_uid* and
+    *host_gid* on the host. user_namespaces(7)
 
-    Only a process in that namespace's parent may write them. If the zygote has its own user namespace, which then is
-    the parent, a child of the daemon enters it for that; the daemon owns that namespace, so its child may.
+    Only a process in the parent of that namespace may write its maps. If the zygote has its own user namespace, that
+    one is the parent, and a child of the daemon enters it to write them; it may, because the daemon owns the namespace.
 
     Raises:
-        KernelRefusal: which file, and the errno.
+        KernelRefusal: a map can't be written; names the file and the errno.
     """
     write_maps(pid, f"{inside} {host_uid} 1", f"{inside} {host_gid} 1", setgroups=False)
 
 
 def write_maps(pid: int, uid_map: str, gid_map: str, *, setgroups: bool) -> None:
     """
-    As `write_id_maps`, with these texts.
+    Write id maps as `write_id_maps` does, with the texts *uid_map* and *gid_map*.
+
+    Args:
+        setgroups: whether processes in the namespace may call setgroups(2).
     """
     rows = (*(() if setgroups else (("setgroups", "deny"),)), ("uid_map", uid_map), ("gid_map", gid_map))
     parent = _parent(pid)
@@ -79,7 +83,7 @@ def write_maps(pid: int, uid_map: str, gid_map: str, *, setgroups: bool) -> None
 
 def _parent(pid: int) -> int | None:
     """
-    The user namespace in which that of *pid* was made, the caller's descriptor; None if it is our own.
+    Return a descriptor, which the caller owns, of the parent of *pid*'s user namespace; None if that is our own.
     """
     try:
         fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -109,7 +113,7 @@ def _write(path: str, text: str) -> None:
 
 def _write_from(namespace: int, pid: int, rows: Iterable[tuple[str, str]]) -> None:
     """
-    Write them as a process in *namespace*.
+    Write the files of *rows* from a child that has entered the user namespace *namespace*.
     """
     steps = [returns(Call.SETNS, namespace, Clone.NEWUSER)]
     for name, text in rows:

@@ -3,8 +3,8 @@ A keeper, seen from the daemon: its channel, its process, and the sockets of its
 
 Runs in:   the daemon.
 Owns:      the channel's ends, the keeper's pidfd, its devpts, its listeners where there is egress, a descriptor of its
-           namespace's /proc/net/sockstat, the files that tell jobs how much they may use, and the file of
-           certificates that they trust.
+           namespace's /proc/net/sockstat, the files that tell jobs their limits, and the file of certificates that
+           jobs trust.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from leeward.worker.orphans import reap
 
 class Keeper:
     """
+    One keeper.
+
     Attributes:
-        pid: -1 until it was made.
-        gone: it has ended, or will not be made.
-        devpts: out of which terminals are opened; -1 where sandboxes have none.
+        pid: of the keeper; -1 until it was made.
+        gone: the keeper has ended, or will not be made.
+        devpts: a descriptor of the mount from which terminals are opened; -1 if sandboxes have none.
         rested: `rest` was called.
         proved: one of its runners has passed the whole self-check, so later ones needn't test the supervisor.
         listeners: the sockets that the broker accepts from, in the order of `isolation.egress.steps`.
@@ -40,7 +42,7 @@ class Keeper:
     def __init__(self, reactor: Reactor, limits: Limits) -> None:
         """
         Args:
-            limits: those that its files are made with.
+            limits: with which the keeper makes the files that tell jobs their limits.
         """
         self.pid = -1
         self.gone = False
@@ -54,12 +56,12 @@ class Keeper:
         self._sockets = -1  # /proc/net/sockstat of its network namespace
         self._sized: tuple[int, ...] = ()  # the files of machine.SIZED
         self._trust = -1
-        self._certificates = 0  # bytes of them that all jobs trust, in front of the job's own
+        self._certificates = 0  # bytes of certificates that all jobs trust, in front of the job's own
         self._limits, self._shown = limits, machine.sizes(limits)
 
     def prove(self) -> None:
         """
-        One of its runners is ready.
+        Note that one of its runners is ready, and so has passed the whole self-check.
         """
         self.proved = True
 
@@ -67,38 +69,38 @@ class Keeper:
 
     def order(self, slot: int, entry: Entry) -> tuple[control.MakeKeeper, list[int]]:
         """
-        The message that orders the keeper, and its descriptors.
+        Return the message that orders the keeper from the zygote, and the descriptors to send with it.
         """
         fds = [self._far_end.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
         return control.MakeKeeper(slot, entry.into >= 0, len(entry.attach)), fds
 
     def ordered(self) -> int:
         """
-        The order was sent: only the keeper holds the far end now.
+        Close the far end of the channel here: the order was sent, so the keeper has it.
 
         Returns:
-            Our end, for the worker to watch: `receive` when it is readable. `close` ends that.
+            Our end. The worker watches it until `close`, and calls `receive` when it is readable.
         """
         self._far_end.close()
         return self._channel.fileno()
 
     def made(self, pid: int, pidfd: int) -> None:
         """
-        The keeper exists, and waits for its id maps. This object owns *pidfd* from now on, and the worker watches it;
-        when it is readable the keeper has ended, and has to be `collect`ed.
+        Note that the keeper exists, and waits for its id maps. This object owns *pidfd* from now on, and the worker
+        watches it: when it is readable the keeper has ended, and the worker calls `collect`.
         """
         self.pid, self._pidfd = pid, pidfd
 
     def map(self, inside: int, ids: tuple[int, int]) -> None:
         """
-        Write its id maps, and let it continue.
+        Write the keeper's id maps, and let it continue.
 
         Args:
             inside: the uid and gid in its user namespace.
-            ids: the host's.
+            ids: uid and gid on the host.
 
         Raises:
-            KernelRefusal, OSError: it can't be mapped, or is gone.
+            KernelRefusal, OSError: the maps can't be written, or the keeper is gone.
         """
         self._sockets = os.open(f"/proc/{self.pid}/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
         write_id_maps(self.pid, inside, *ids)
@@ -106,12 +108,12 @@ class Keeper:
 
     def ready(self, fds: list[int], listeners: int = 0, certificates: bytes | None = None) -> bool:
         """
-        It serves. *fds* are this object's from now on: its devpts, if sandboxes have terminals, the files of
-        `machine.SIZED`, if jobs see them, that of certificates, if there are *certificates* that all jobs trust, and
-        so many *listeners*.
+        Take the descriptors of the keeper, which serves from now on. This object owns *fds*: its devpts, if sandboxes
+        have terminals; the files of `machine.SIZED`, if jobs see them; the file of certificates, if there are
+        *certificates* that all jobs trust; and *listeners* listening sockets.
 
         Returns:
-            Are the listeners there? If not, no descriptors were left for them.
+            Whether the listeners are there. If not, no descriptors were left for them.
 
         Raises:
             OSError: the certificates can't be written.
@@ -136,7 +138,7 @@ class Keeper:
 
     def abandon(self) -> None:
         """
-        Stop waiting for it: if it is made later, it reads end of file and ends.
+        Stop waiting for the keeper: if it is made later, it reads end of file and ends.
         """
         if self._pidfd < 0:
             self.gone = True
@@ -145,26 +147,28 @@ class Keeper:
 
     def receive(self) -> tuple[control.Message, list[int]] | None:
         """
-        Its next message with descriptors, which the caller owns; None when it has ended.
+        Receive the keeper's next message and its descriptors, which the caller owns; None when the keeper has ended.
 
         Raises:
-            BlockingIOError: there is none yet.
-            PeerError, OSError: as of the channel.
+            BlockingIOError: no message has come yet.
+            PeerError, OSError: as `Channel.receive`.
         """
         return self._channel.receive()
 
     def send(self, message: control.Message, fds: list[int]) -> None:
         """
+        Send *message* and *fds* to the keeper.
+
         Raises:
-            OSError: its channel is full, or it has ended.
+            OSError: the channel is full, or the keeper has ended.
         """
         self._channel.send(message, fds)
 
     @point("worker.sockets")
     def sockets(self) -> int:
         """
-        How many sockets there are in its network namespace, and ends of connections over TCP that the kernel keeps for
-        a minute after they were closed; beside its listeners. One read, 10 us.
+        Return the number of sockets in the keeper's network namespace, without its listeners. Counts also the ends of
+        TCP connections that the kernel keeps for a minute after they were closed. One read, 10 us.
         """
         if self._sockets < 0:
             return 0
@@ -176,7 +180,7 @@ class Keeper:
 
     def show(self, limits: Limits) -> None:
         """
-        Write *limits* of its next job into the files in which programs look for a machine's size.
+        Write the *limits* of the next job into the files from which programs read the machine's size.
 
         Raises:
             OSError: a file can't be written.
@@ -187,7 +191,7 @@ class Keeper:
         if sizes == self._shown:
             self._limits = limits
             return
-        self._shown = ()  # until all are written
+        self._shown = ()  # until all files are written
         for fd, content in zip(self._sized, sizes, strict=False):
             os.pwrite(fd, content, 0)
             os.ftruncate(fd, len(content))
@@ -199,17 +203,17 @@ class Keeper:
 
     def trust(self, certificate: bytes) -> None:
         """
-        Its next job trusts *certificate*, and no certificate of an earlier job.
+        Let the next job trust *certificate*, and no certificate of an earlier job.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the certificate can't be written.
         """
         os.ftruncate(self._trust, self._certificates)
         _write(self._trust, certificate, self._certificates)
 
     def rest(self) -> None:
         """
-        A live sandbox keeps it for longer: close the descriptors that only a next job needs. It gets no other job.
+        Close the descriptors that only a next job needs: a live sandbox keeps this keeper, which gets no other job.
         """
         fds, self._sized, self._trust, self.rested = (*self._sized, self._trust), (), -1, True
         for fd in fds:
@@ -229,15 +233,15 @@ class Keeper:
 
     def kill(self) -> None:
         """
-        Kill its process, and with it its runners.
+        Kill the keeper's process; its runners die with it.
         """
         if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):  # gone already
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)  # end of file wouldn't reach a stopped one
+            with contextlib.suppress(ProcessLookupError):  # the process has ended already
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)  # a stopped process doesn't notice end of file
 
     def collect(self) -> None:
         """
-        It has ended: reap it, and close its descriptors.
+        Reap the keeper, which has ended, and close its descriptors.
         """
         pidfd, self._pidfd = self._pidfd, -1
         self.gone = True
@@ -256,7 +260,7 @@ def _write(fd: int, data: bytes, at: int) -> None:
     Write all of *data* at offset *at*.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     rest = memoryview(data)
     while rest:

@@ -1,5 +1,5 @@
 """
-What uses a worker's runner: a job, a session, or a live sandbox; one at a time.
+Leases of a worker's runners to jobs, sessions and live sandboxes, one at a time.
 
 Runs in:   the daemon.
 
@@ -50,7 +50,7 @@ _PATIENCE_S = 0.1
 
 class Lessor(Protocol):
     """
-    The worker that owns the runners.
+    The worker that owns the runners, as far as a lease uses it.
     """
 
     slot: int
@@ -66,7 +66,7 @@ class Lessor(Protocol):
 
 class Queue(Protocol):
     """
-    What is asked of the pool.
+    The pool, as far as a lease uses it.
     """
 
     @property
@@ -80,12 +80,14 @@ class Queue(Protocol):
     def fast_path(self) -> FastPath | None: ...
     def offered(self, runner: int, worker: Any | None) -> None:
         """
-        The *runner* of this worker is on offer to the fast path; with None no longer.
+        Note that the *runner* of *worker* is on offer to the fast path; if *worker* is None, that it isn't any more.
         """
 
 
 class Leasing:
     """
+    The leases of one worker's runners.
+
     Attributes:
         execution: the job, session or sandbox that has a runner.
         running: that runner, or the last one while it has processes.
@@ -104,7 +106,7 @@ class Leasing:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the worker hears of it.
+        For the barrier: a callback has raised *error*, which is reported to the worker.
         """
         self._worker.broken(error)
 
@@ -137,7 +139,8 @@ class Leasing:
 
     def stands(self, keeper: Keeper, fds: list[int]) -> bool:
         """
-        The keeper serves, and has sent *fds*. Returns whether it has all its listeners.
+        Give *fds* to the keeper, which has sent them and serves. Returns whether it has all its listeners and files; if
+        not, the worker retires.
         """
         ways_out = self.terms.ways_out
         try:
@@ -153,14 +156,14 @@ class Leasing:
 
     def emptied(self) -> None:
         """
-        No process of the last job's runner is left.
+        Free the listeners: no process of the last job's runner is left.
         """
         self.running = None
         self.clearing = not self.terms.ways_out.over(self._worker, self._cleared)
 
     def _cleared(self) -> None:
         """
-        For the broker: no connection of that job is left.
+        For the broker: no connection of the last job is left.
         """
         self.clearing = False
         self._reactor.soon(self._worker.go_on)
@@ -169,7 +172,7 @@ class Leasing:
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
         """
-        The fast path has given the job of *caller* to the runner on offer.
+        Take over the job of *caller*, which the fast path has given to the runner on offer.
         """
         if self.offered is not self._arming.store[0]:
             raise Bug(f"runner {start.runner} has a job, and isn't what worker {self._worker.slot} had on offer")
@@ -186,7 +189,7 @@ class Leasing:
         if self.offered is not None:
             self.withdraw()
         execution = self._execution(caller)
-        execution.start()  # which may find that the runner is gone
+        execution.start()  # ends the job if the runner is gone
         return execution
 
     def _execution(self, caller: Caller) -> Execution:
@@ -245,13 +248,14 @@ class Leasing:
 
     def _rested(self, keeper: LiveKeeper) -> None:
         """
-        For a live sandbox, which stays for longer: arm no further runner here.
+        For a live sandbox that keeps the worker for longer: arm no further runner, and close what only those need.
         """
         in_any_case(self._arming.go_without, self._worker.group.rest, keeper.rest)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """
-        A message of the keeper about a process of an open runner, or one that was open.
+        Pass on a message of the keeper about a process of an open runner. If the runner isn't open any more, *fds* are
+        closed.
         """
         if isinstance(self.execution, LiveRunner):
             self.execution.heard(message, fds)
@@ -261,7 +265,7 @@ class Leasing:
 
     def orphaned(self) -> None:
         """
-        The keeper is dead.
+        Tell a live sandbox that the keeper is dead.
         """
         if isinstance(self.execution, LiveRunner):
             self.execution.orphaned()
@@ -287,7 +291,7 @@ class Leasing:
 
     def conclude(self, execution: Execution, report: Report) -> None:
         """
-        For a job: it is over.
+        For a job that is over: answer its client, and end its runner.
         """
         caller = execution.caller
         try:
@@ -302,13 +306,13 @@ class Leasing:
 
     def gone(self, execution: Execution) -> None:
         """
-        For a job: it was lost, and so is its runner.
+        For a job that was lost together with its runner.
         """
         in_any_case(partial(self.give_back, execution.runner), execution.caller.lost)
 
     def give_back(self, runner: Runner) -> None:
         """
-        For a session, or a lost job: it gives back *runner*.
+        For a session, a live sandbox or a lost job: take back *runner*, and end it.
         """
         self.execution = None
         self._arming.go_with()
@@ -329,7 +333,7 @@ class Leasing:
 
     def killed(self, runner: Runner) -> None:
         """
-        For the tenant: *runner* was killed, and its keeper has to report its end in time.
+        For the tenant: *runner* was killed. Set a deadline for its keeper to report its end.
         """
         self._arming.set_deadline(runner, _PATIENCE_S, self._hurry_end)
 
@@ -345,9 +349,9 @@ class Leasing:
 
     def _wait_no_longer(self, runner: Runner, reason: str) -> None:
         """
-        Processes of *runner* don't end: they are frozen from outside (version 1), or in a system call that no signal
-        interrupts. The tenant is answered without waiting for them. They stay confined, and the worker stays until they
-        have ended.
+        Answer the tenant of *runner* although processes of the runner haven't ended: they are frozen from outside
+        (cgroup version 1), or in a system call that no signal interrupts. They stay confined, and the worker stays
+        until they have ended.
         """
         if runner is self.running and self.execution is not None:
             self.execution.emptied(None, reason)

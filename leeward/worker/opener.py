@@ -4,7 +4,7 @@ The opener, seen from the daemon: started once the daemon is ready, sent orders,
 Runs in:   the daemon.
 Owns:      the process, its channel, and one socket for each order that has no answer yet.
 
-An order is answered once: by the child that has it, or here when LATE_S have passed.
+An order is answered once: by the opener's child that carries it out, or here after LATE_S seconds.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from leeward.worker import bare
 if TYPE_CHECKING:
     import subprocess
 
-#: Seconds for an answer: the child's own deadline, and the time of a start on a busy machine.
+#: Seconds for an answer: the deadline of the child itself, and the time for its start on a busy machine.
 LATE_S = 10.0
-#: Orders of all users at once; each has a process.
+#: Orders of all users at once, at most; each has a process.
 MOST_ORDERS = 32
 
 _ROOM = 1 << 16
 
-#: Called with the trees, which it then owns, and device and inode of each; or with the reason for a failure.
+#: Called with descriptors of the trees, which the callee owns, and device and inode of each; or with the failure.
 Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
 
 
@@ -46,8 +46,10 @@ def _entry(control: int) -> str:
 
 class Opener:
     """
+    The opener's process, and the orders that it has.
+
     Args:
-        own: the daemon's own files and folders, which can't be mounted.
+        own: returns the daemon's own files and folders, which can't be mounted.
     """
 
     def __init__(self, reactor: Reactor, own: Callable[[], Sequence[str]]) -> None:
@@ -73,17 +75,17 @@ class Opener:
             folders: the fields of `spec.folders.Folder`.
 
         Raises:
-            Busy: it can't be asked now.
+            Busy: the opener can't take an order now.
         """
         return self._ask({"order": "open", "folders": list(folders), "own": list(self._own())}, [dock], opened)
 
     def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
             mapped: Opened) -> OpenerOrder:
         """
-        Show the files of *user*, uid and gid, in *trees* as those of *host*.
+        Map ids in *trees*: the files of *user*, a uid and a gid, are shown as files of *host*.
 
         Raises:
-            Busy: it can't be asked now.
+            Busy: the opener can't take an order now.
         """
         return self._ask({"order": "map", "ids": [*user, *host]}, trees, mapped)
 
@@ -107,7 +109,7 @@ class Opener:
     def _send(self, data: bytes, fds: Sequence[int]) -> None:
         try:
             socket.send_fds(self._there(), [data], fds)
-        except (BrokenPipeError, ConnectionResetError):  # it has ended: try again with another one
+        except (BrokenPipeError, ConnectionResetError):  # the opener has ended: try again with another one
             self._end()
             socket.send_fds(self._there(), [data], fds)
 
@@ -127,14 +129,14 @@ class Opener:
 
     def close(self) -> None:
         """
-        The daemon ends.
+        Cancel all orders, and end the process: the daemon ends.
         """
         in_any_case(*(order.cancel for order in list(self._orders)), self._end)
 
 
 class OpenerOrder:
     """
-    One order, as a ticket.
+    One order that has no answer yet.
     """
 
     costs = "connection"
@@ -176,7 +178,7 @@ class OpenerOrder:
 
     def cancel(self) -> None:
         """
-        The result isn't needed any more.
+        Forget the order: its result isn't needed any more.
         """
         self._done = None
         self._release()

@@ -1,7 +1,7 @@
 """
-Processes that lost their parent, and came to the daemon to be collected.
+Reaps processes whose parent has died, and which became the daemon's children.
 
-Runs in:   the daemon, which is a subreaper: children of a dead zygote or keeper become its children.
+Runs in:   the daemon, which is a subreaper: it gets the children of a dead zygote or keeper.
 Source:    prctl(2) PR_SET_CHILD_SUBREAPER, waitid(2)
 """
 
@@ -17,7 +17,7 @@ _HELPER = "lw-helper"
 
 def reap(pidfd: int) -> None:
     """
-    Reap a dead process if it became our child; otherwise its own parent does.
+    Reap the dead process of *pidfd* if it became our child; otherwise its own parent does.
     """
     try:
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)

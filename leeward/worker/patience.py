@@ -1,5 +1,5 @@
 """
-How long the daemon waits for its own processes before it takes them for dead.
+How long the daemon waits for its own processes before it considers them dead.
 
 Runs in:   the daemon, and `leeward run`.
 """
@@ -20,7 +20,7 @@ class Patience:
         zygote: seconds within which a zygote with an order has to send a message. It takes milliseconds; after that
             time the zygote is replaced.
         keeper: seconds for a keeper to arm a runner, and to report the end of one that was killed. Both take
-            milliseconds; after that time the keeper is taken for stopped or stuck, and is replaced.
+            milliseconds; after that time the keeper is considered stopped or stuck, and is replaced.
     """
 
     start: float = 30.0

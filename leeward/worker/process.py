@@ -1,5 +1,5 @@
 """
-The process of a zygote: a program that is started backstage, and what its parent does with it.
+The process of a zygote: a program that is started backstage, and the operations of its parent on it.
 
 Runs in:   the daemon.
 Owns:      the ends of its streams, and its pidfd until it is reaped.
@@ -40,15 +40,17 @@ class ZygoteProcess(Protocol):
 
 class BackstageProcess:
     """
+    A process that is started backstage (isolation/backstage.py).
+
     Args:
-        argv: what it runs.
-        environment: all of its variables.
-        control: a descriptor that it gets, as number CONTROL.
-        view: of the jobs.
-        modules: what it needs beside that.
+        argv: the program and its arguments.
+        environment: all of its environment variables.
+        control: a descriptor that the process gets under the number CONTROL.
+        view: the files of the host that jobs see.
+        modules: files and folders that the process needs beside these.
 
     Attributes:
-        returncode: as subprocess has it: the exit status, a signal's number negative, None while it runs.
+        returncode: as in subprocess: the exit status, the negative number of a signal, or None while it runs.
 
     Raises:
         KernelRefusal: a step failed.
@@ -56,7 +58,7 @@ class BackstageProcess:
         OSError: no descriptors, or no such program.
     """
 
-    #: Its number of *control*; 0 to 2 are pipes.
+    #: The number of *control* in the process; 0 to 2 are pipes.
     CONTROL = 3
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], control: int, view: View,
@@ -93,13 +95,13 @@ class BackstageProcess:
 
     def poll(self) -> int | None:
         """
-        Its exit status; None while it runs.
+        Return the exit status; None while the process runs.
         """
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
         """
-        Wait for its end, and return its exit status.
+        Wait until the process ends, and return its exit status.
         """
         status = self._reap(0)
         assert status is not None
@@ -107,7 +109,7 @@ class BackstageProcess:
 
     def kill(self) -> None:
         """
-        Send SIGKILL, unless it was reaped: its pid may then be another process's.
+        Send SIGKILL, unless the process was reaped.
         """
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
@@ -118,7 +120,7 @@ class BackstageProcess:
             return self.returncode
         try:
             pid, status = os.waitpid(self.pid, options)
-        except ChildProcessError:  # it was reaped elsewhere; its status is lost
+        except ChildProcessError:  # the process was reaped elsewhere; its status is lost
             pid, status = self.pid, 0
         if pid:
             self.returncode = os.waitstatus_to_exitcode(status)

@@ -1,5 +1,5 @@
 """
-The cgroups of runners that have ended, until the kernel allows their removal.
+Removes the cgroups of runners that have ended, as soon as the kernel allows it.
 
 Runs in:   the daemon.
 """
@@ -13,7 +13,7 @@ from leeward.isolation.cgroup.entry import Leaf, WorkerGroup
 from leeward.loop.reactor import Reactor
 from leeward.run.runner import Runner
 
-#: Tries to remove a group that fails with an error other than EBUSY.
+#: Failed removals of groups, by errors other than EBUSY, after which a group is given up; and seconds between tries.
 _REMOVES, REMOVE_S = 100, 0.05
 
 
@@ -23,7 +23,7 @@ class Removal:
 
     Args:
         emptied: called when a group was removed that couldn't be removed at first.
-        failed: called with a group that can't be removed.
+        failed: called with the reason why a group can't be removed.
         broken: called with an exception that a callback has raised.
     """
 
@@ -81,6 +81,6 @@ class Removal:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the worker hears of it.
+        For the barrier: a callback has raised *error*, which is reported to the worker.
         """
         self._broken(error)

@@ -34,7 +34,7 @@ _ORPHANS_S = 0.1
 
 class Leaver(Protocol):
     """
-    The worker that retires.
+    The worker that retires, as far as its retirement uses it.
     """
 
     group: WorkerGroup
@@ -53,8 +53,10 @@ class Leaver(Protocol):
 
 class Retirement:
     """
+    The retirement of one worker.
+
     Attributes:
-        removal: of the groups of runners; it has work before the worker retires, too.
+        removal: removes the groups of runners, also before the worker retires.
     """
 
     costs = "worker"
@@ -99,7 +101,7 @@ class Retirement:
 
     def on_keeper_end(self, _events: int) -> None:
         """
-        The keeper has ended, whether the worker retires or not.
+        Collect the keeper, which has ended, and retire the worker if it doesn't retire already.
         """
         in_any_case(self._worker.keeper.collect, self._worker.keeper_ended,
                     partial(self._reactor.after, _ORPHANS_S, self._reap_inits),
@@ -125,7 +127,7 @@ class Retirement:
 
     def mend(self) -> None:
         """
-        A callback has failed while the worker retires: take the steps again, a little later.
+        Take the steps again, a little later: a callback has failed while the worker retires.
         """
         if self._mending is None:
             self._mending = self._reactor.after(_MEND_S, self._again)
@@ -137,6 +139,6 @@ class Retirement:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the worker hears of it.
+        For the barrier: a callback has raised *error*, which is reported to the worker.
         """
         self._worker.broken(error)

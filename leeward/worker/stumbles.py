@@ -1,5 +1,5 @@
 """
-Failures to arm a runner, one after the other: how soon the next one is tried, and when a worker is given up.
+Successive failures to arm a runner: how soon another runner is tried, and when the worker is given up.
 
 Runs in:   the daemon; pure: times are arguments.
 """
@@ -10,16 +10,16 @@ from leeward.errors import SHORT, KernelRefusal
 from leeward.isolation.cgroup.group import REMOVED
 from leeward.run.runner import Runner
 
-#: A runner that couldn't be armed, for want of descriptors or because somebody removed its group, is tried again
-#: after this, doubled each time up to the second figure. For a removed group up to the third: whoever removes groups
-#: without end lets a try through now and then, so what counts is how many tries there are.
+#: Seconds until another runner is tried after one that couldn't be armed, because descriptors were short or its group
+#: was removed from outside; doubled with each failure up to the second figure. After a removed group up to the third:
+#: a program that removes groups again and again misses one now and then, so many tries are needed.
 _AGAIN_S, AGAIN_MOST_S, _REMOVED_MOST_S = 0.02, 1.0, 0.1
 
 #: Seconds after which a worker that couldn't arm a runner, and has none in store, is replaced. Not sooner, because a
 #: new worker has more groups that somebody could remove than a runner has.
 _STUMBLES_S = 12.0
 
-#: The longest pause before another runner is tried, by what the kernel said; none for what is the worker's own fault.
+#: The longest pause before another runner is tried, by errno; errors that aren't listed are the worker's own fault.
 _PAUSES: dict[int | None, float] = {
     **dict.fromkeys(SHORT, AGAIN_MOST_S), **dict.fromkeys(REMOVED, _REMOVED_MOST_S)}
 
@@ -35,16 +35,17 @@ class Stumbles:
 
     def over(self) -> None:
         """
-        A runner is armed.
+        Forget the failures: a runner is armed.
         """
         self._count = 0
 
     def next(self, now: float, pause: float | None, *, store: bool) -> float | None:
         """
-        Seconds until another runner is tried, or None if the worker has to be given up.
+        Count a failure. Returns the seconds until another runner is tried, or None if the worker has to be given up.
 
         Args:
-            pause: the longest pause, or None if the cause is the worker's.
+            now: seconds, of the reactor's clock.
+            pause: the longest pause, or None if the worker is the cause.
             store: there are armed runners.
         """
         if not self._count:
@@ -57,15 +58,15 @@ class Stumbles:
 
 def pause_after(error: Exception) -> float | None:
     """
-    The longest pause before another runner is tried, where *error* is none of the worker's doing.
+    Return the longest pause before another runner is tried after *error*; None if the worker is its cause.
     """
     return _PAUSES.get(getattr(error, "errno", None))
 
 
 def pause_of(runner: Runner) -> float | None:
     """
-    The longest pause before another runner is tried, if the cause of the failure isn't the worker's: lost descriptors,
-    or a group that somebody removed. None for all other causes.
+    Return the longest pause before another runner is tried after *runner* has failed because its descriptors were lost
+    or its group was removed from outside; None for all other causes, which are the worker's.
     """
     try:
         if runner.cut:

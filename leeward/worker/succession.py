@@ -1,5 +1,5 @@
 """
-A new zygote in place of the old one, now and then: when, and how it takes over.
+Replaces the zygote now and then: when a new one is started, and how it takes over.
 
 Runs in:   the daemon.
 
@@ -41,7 +41,7 @@ class Term:
 
     Attributes:
         jobs: 0 is without end.
-        seconds: after which the next job, or one that it had already, ends its term; 0 is without end.
+        seconds: after which the term ends, or with the next job if there was none until then; 0 is without end.
     """
 
     jobs: int
@@ -51,12 +51,12 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class ZygoteDuties:
     """
-    The owner of the zygotes, as far as a successor needs it.
+    Functions of the owner of the zygotes, for a new zygote.
 
     Attributes:
-        owes: whether the zygote that serves still has to make a keeper.
-        crown: takes the new one over; returns the old one, or None if there was none.
-        made, failed, said, gone: of the new one's messages, as Zygote has them.
+        owes: returns whether the zygote that serves still has to make a keeper.
+        crown: takes over the new zygote; returns the old one, or None if there was none.
+        made, failed, said, gone: the new zygote's callbacks, as in Zygote.
     """
 
     owes: Callable[[], bool]
@@ -69,6 +69,8 @@ class ZygoteDuties:
 
 class Succession:
     """
+    The zygotes of one pool: the one that serves, and the one that is about to take over.
+
     Args:
         patience: seconds that a new zygote has until it is ready.
     """
@@ -91,7 +93,7 @@ class Succession:
 
     def begin(self) -> None:
         """
-        A zygote serves from now on, and its term begins.
+        Begin the term of a zygote, which serves from now on.
         """
         self._jobs, self._late = 0, False
         if self._clock is not None:
@@ -114,13 +116,13 @@ class Succession:
 
     def start(self) -> None:
         """
-        Start a new zygote, if none is on its way.
+        Start a new zygote, unless one is being started or a start is to be tried again.
         """
         if self._heir is not None or self._again is not None or self._closed:
             return
         try:
             hatched = Hatched(self._plans[0])
-        except (LeewardError, OSError) as error:  # no descriptors left, say
+        except (LeewardError, OSError) as error:  # for example, no descriptors are left
             self._fail(str(error))
             return
         duties = self._duties
@@ -130,7 +132,7 @@ class Succession:
         try:
             self._heir.give(self._plans[1])
         except OSError:
-            return  # the end of its channel tells
+            return  # the new zygote has ended; `_on_gone` is called for the end of its channel
         self._log.debug("zygote starts, to take over", pid=self._heir.pid, jobs=self._jobs)
 
     def _on_ready(self) -> None:
@@ -139,7 +141,7 @@ class Succession:
 
     def go_on(self) -> None:
         """
-        Let it take over, if it is ready and the old one has made all its keepers.
+        Let the new zygote take over, if it is ready and the old one has made all its keepers.
         """
         heir = self._heir
         if heir is None or not self._ready or self._duties.owes():

@@ -24,7 +24,7 @@ class LeaseOwner(Protocol):
     Attributes:
         user: the uid.
         number: of the job.
-        take: not None for a session or a sandbox.
+        take: not None for the ticket of a session or a sandbox.
     """
 
     @property
@@ -41,15 +41,15 @@ class Lent:
     What belongs to one lease only.
 
     Attributes:
-        variables: that each process of it has beside those of all jobs.
-        certificate: of an authority that it alone trusts, PEM; b"" for none.
+        variables: environment variables of its processes, beside those of all jobs.
+        certificate: of an authority that only this lease's processes trust, PEM; b"" for none.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     certificate: bytes = b""
 
 
-#: The usual value: nothing.
+#: The usual value: no variables and no certificate.
 NOTHING_LENT = Lent()
 
 
@@ -57,14 +57,14 @@ class WaysOut(Protocol):
     """
     The broker of a pool with egress. No call waits for it.
 
-    A worker's listeners have one lease at a time, by the number of its runner: what connects without one waits in the
-    kernel's queue, and with the end of a lease everything of it is forgotten.
+    A worker's listeners have one lease at a time, which has the number of its runner. Connections that come without a
+    lease wait in the kernel's queue; at the end of a lease its connections are reset.
     """
 
     @property
     def listeners(self) -> int:
         """
-        How many each keeper has.
+        The number of listeners of each keeper.
         """
 
     @property
@@ -75,34 +75,34 @@ class WaysOut(Protocol):
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
         """
-        A keeper has these listeners, which stay open until `gone`.
+        Pass the listeners of a worker's keeper to the broker. They stay open until `gone`.
         """
 
     def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
         """
-        From now on their connections belong to the tenant of *runner*, under *policy*, or the pool's.
+        Lease the listeners of *worker* to the tenant of *runner*, under *policy*; under the pool's if it is None.
         """
 
     def owned(self, runner: int, owner: LeaseOwner) -> None:
         """
-        The tenant's owner is *owner*.
+        Note that the tenant of *runner* belongs to *owner*.
         """
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """
-        No process of that runner is left. Returns whether the next runner may be leased; if not, *cleared* is called
-        when it may.
+        End the lease: no process of the runner is left. Returns whether the listeners may be leased again at once; if
+        not, *cleared* is called when they may.
         """
 
     def gone(self, worker: object) -> None:
         """
-        The keeper has ended.
+        Forget the listeners of *worker*: its keeper has ended.
         """
 
 
 class NoWaysOut:
     """
-    The object of a pool without egress.
+    Takes the place of the broker in a pool without egress.
     """
 
     listeners = 0
@@ -126,7 +126,7 @@ class WorkerSettings:
 
     Attributes:
         uid: of jobs, in their user namespace.
-        recycle_after: jobs after which a worker is made anew.
+        recycle_after: jobs after which a worker is replaced.
         denials: the supervisor.
         session_grace: seconds that a job of a session has after its time limit.
         ways_out: the broker, where there is egress.

@@ -47,7 +47,7 @@ from leeward.worker.terms import LeaseOwner, WorkerSettings
 
 class WorkerOwner(Queue, Protocol):
     """
-    What a worker tells the pool.
+    The pool, as far as a worker reports to it.
     """
 
     def worker_free(self, worker: Worker) -> None: ...
@@ -63,9 +63,9 @@ class Worker:
     """
     Attributes:
         slot: its number in the pool; the cgroup and the host uid follow from it.
-        jobs: how many it has run.
+        jobs: how many jobs the worker has run.
         runners: by number, all runners that may have processes.
-        outdated: another zygote has followed the one that made it.
+        outdated: another zygote has followed the one that made this worker's keeper.
     """
 
     costs = "worker"
@@ -96,25 +96,25 @@ class Worker:
     @property
     def pid(self) -> int:
         """
-        The keeper's, or -1.
+        The keeper's pid; -1 until it was made.
         """
         return self.keeper.pid
 
     def order(self) -> tuple[control.MakeKeeper, list[int]]:
         """
-        The message that has the keeper made, and its descriptors; then call `ordered`.
+        Return the message that orders the keeper, and its descriptors. Call `ordered` when it was sent.
         """
         return self.keeper.order(self.slot, self.group.keeper)
 
     def ordered(self) -> None:
         """
-        The order is out.
+        Wait for the keeper's messages: its order was sent.
         """
         self._reactor.watch(self.keeper.ordered(), READ, self._on_message)
 
     def made(self, message: control.Made, pidfd: int) -> None:
         """
-        The keeper exists: write its id maps and let it go on.
+        Write the id maps of the keeper, which exists now, and let it continue.
         """
         self.keeper.made(message.pid, pidfd)
         self._reactor.watch(pidfd, READ, self._retirement.on_keeper_end)
@@ -153,7 +153,7 @@ class Worker:
                 self.runner_ended(number, status, "its init was killed", spent)
             case control.Failed(number, layer, text):
                 self._arming.failed(number, layer, text)
-                self.runner_ended(number, None, text)  # it was never made, so no end is reported
+                self.runner_ended(number, None, text)  # the runner was never made, so no end is reported
             case control.Started() | control.Unstarted() | control.Exited():
                 self._leasing.heard(message, fds)
             case _:
@@ -163,13 +163,13 @@ class Worker:
 
     def want_turn(self) -> None:
         """
-        For its arming: a runner is wanted.
+        For `Arming`: a runner is wanted, so ask the pool for a turn.
         """
         self._owner.runner_wanted(self)
 
     def stocked(self) -> None:
         """
-        For its arming: there is a runner more in store.
+        For `Arming`: one more runner is in store.
         """
         self._owner.runner_made()
         if self.free:
@@ -177,7 +177,7 @@ class Worker:
 
     def stumbled(self, layer: str, text: str, *, passing: bool) -> None:
         """
-        For its arming: a runner couldn't be armed.
+        For `Arming`: a runner couldn't be armed.
         """
         self._owner.worker_failed(self, layer, text, passing=passing)
 
@@ -189,7 +189,7 @@ class Worker:
 
     def hurry(self, number: int) -> None:
         """
-        For the pool: the arming of this runner takes too long with idle processor time; give it a full share.
+        For the pool: give this runner a full share of processor time. See Arming.hurry.
         """
         self._arming.hurry(number)
 
@@ -210,7 +210,7 @@ class Worker:
     @property
     def kept(self) -> int:
         """
-        The number of runners that should wait for a job: no more than a worker that will be replaced has jobs left.
+        The number of runners that should wait for a job. See Arming.kept.
         """
         return self._arming.kept
 
@@ -233,13 +233,13 @@ class Worker:
                 and not self._leasing.clearing and bool(self._armed) and not self._spent)
 
     @property
-    def _spent(self) -> bool:  # it has had its number of jobs, and may retire for that
+    def _spent(self) -> bool:  # has run `recycle_after` jobs, and the pool can replace it
         return self.overdue and self._owner.renews()
 
     @property
     def overdue(self) -> bool:
         """
-        Whether it has had its number of jobs.
+        Whether the worker has run `recycle_after` jobs.
         """
         return self.jobs >= self._terms.recycle_after
 
@@ -264,7 +264,7 @@ class Worker:
     @property
     def running(self) -> int:
         """
-        The number of the runner that has a job, or had the last one and still has processes; 0 for none.
+        The number of the runner that has a job, or that had the last job and still has processes; 0 for none.
         """
         return 0 if self._leasing.running is None else self._leasing.running.number
 
@@ -290,7 +290,7 @@ class Worker:
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
         """
-        The fast path has given the job of *caller* to the runner on offer.
+        Take over the job of *caller*, which the fast path has given to the runner on offer.
         """
         return self._leasing.job_started(caller, start)
 
@@ -314,19 +314,19 @@ class Worker:
 
     def lent(self, owner: LeaseOwner) -> None:
         """
-        For the pool: *owner* has the runner that `run`, `lease` or `open` has taken.
+        For the pool: the runner that `run`, `lease` or `open` has taken belongs to *owner*.
         """
         self._leasing.terms.ways_out.owned(self.running, owner)
 
     def reconsider(self) -> None:
         """
-        For the pool: a zygote serves again, or another worker was replaced.
+        For the pool: call `go_on` soon, because a zygote serves again, or another worker was replaced.
         """
         self._reactor.soon(self.go_on)
 
     def go_on(self) -> None:
         """
-        Decide what is next: the end, a waiting job, or another runner.
+        Take the next step: retire, report to the pool that a job may start, or arm another runner.
         """
         if self.state is not WorkerState.SERVING:
             return
@@ -342,7 +342,7 @@ class Worker:
 
     def runner_ended(self, number: int, status: int | None, reason: str, spent: float = 0.0) -> None:
         """
-        No process of this runner is left; by its init they took *spent* seconds of processor time.
+        Release this runner: no process of it is left. By its init they took *spent* seconds of processor time.
         """
         runner = self.runners.pop(number, None)
         if runner is None:
@@ -386,7 +386,7 @@ class Worker:
 
     def _show_default(self) -> None:
         """
-        The next job may take the fast path, which doesn't report its limits.
+        Show the next job the pool's limits, since the fast path doesn't write a job's own.
         """
         try:
             self.keeper.show(self._terms.limits)
@@ -397,7 +397,7 @@ class Worker:
 
     def doom(self, reason: str) -> None:
         """
-        Retire when the running job has ended, because only another runner has failed.
+        Retire once the running job has ended: only another runner has failed, so the job isn't disturbed.
         """
         self.withdraw()
         if self._doomed is None:
@@ -427,19 +427,19 @@ class Worker:
 
     def keeper_ended(self) -> None:
         """
-        For its retirement: only the daemon reaps the processes that the keeper has left.
+        For `Retirement`: the keeper has ended, so only the daemon can reap processes that it has left.
         """
         self._leasing.orphaned()
 
     def group_stays(self, message: str) -> None:
         """
-        For its retirement: a group can't be removed.
+        For `Retirement`: a group can't be removed.
         """
         self._owner.worker_failed(self, "cgroup", message)
 
     def gone(self) -> None:
         """
-        For its retirement: nothing is left.
+        For `Retirement`: nothing of the worker is left.
         """
         self._happen(WorkerEvent.EMPTY)
         self._terms.ways_out.gone(self)

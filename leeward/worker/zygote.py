@@ -1,5 +1,5 @@
 """
-The zygote, seen from the daemon: ask it for keepers, notice its death. `hatch` starts it.
+The zygote, seen from the daemon: orders for keepers, its output, and its end. `hatch` starts it.
 
 Runs in:   the daemon.
 """
@@ -18,11 +18,11 @@ from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.wire import control, records
 from leeward.worker.hatch import Hatched
 
-#: In place of what it says of its snapshot, until it is ready.
+#: The value of `Zygote.snapshot` until the zygote is ready.
 PENDING = "pending"
-#: Characters of that.
+#: Characters of `Zygote.snapshot`, at most.
 _MOST_OF_SNAPSHOT = 200
-#: Bytes of what it says that are read at a time, and that are told of one zygote.
+#: Bytes of a zygote's output that are read at a time, and that are reported in all.
 _MOST_WORDS = 4096
 _MOST_SAID = 64 << 10
 
@@ -32,12 +32,12 @@ class Zygote:
     One zygote process, which warms up. It is ready some time after it was given the workers' plan.
 
     Args:
-        hatched: the process; this owns it from now on.
-        ready: called once it serves.
+        hatched: the process; this object owns it from now on.
+        ready: called once the zygote serves.
         said: called with output of the zygote or a keeper on stderr.
-        made: called with (message, keeper's pidfd) for each keeper; owns the pidfd.
-        failed: called with each Failed.
-        gone: called once when it has ended.
+        made: called with (message, keeper's pidfd) for each keeper; the callee owns the pidfd.
+        failed: called with each message Failed.
+        gone: called once, when the zygote has ended.
 
     Attributes:
         snapshot: whether its memory is a file's, so that clones don't copy its page tables: "taken", "off", or "none: "
@@ -66,10 +66,10 @@ class Zygote:
 
     def give(self, plan: WorkerPlan) -> None:
         """
-        Send the plan of keepers and runners. After that it accepts orders.
+        Send the plan of keepers and runners. After that the zygote accepts orders.
 
         Raises:
-            OSError: it is gone.
+            OSError: the zygote is gone.
         """
         self._channel.send_raw(records.pack(plan))
 
@@ -82,7 +82,7 @@ class Zygote:
         Ask for a keeper. The descriptors stay the caller's.
 
         Raises:
-            LeewardError: it has ended, or its queue is full, so that it must be stuck.
+            LeewardError: the zygote has ended; or its queue is full, so it must be stuck.
         """
         try:
             self._channel.send(message, fds)
@@ -119,7 +119,7 @@ class Zygote:
         Read output of the zygote or a keeper on stderr: that of imported modules, or the reason of its end.
 
         Returns:
-            Whether there was any.
+            Whether there was any output.
         """
         if self.process.stdout is None:
             return False
@@ -139,7 +139,7 @@ class Zygote:
 
     def _hear_out(self) -> None:
         """
-        Read all output until now, up to a bound.
+        Read all output that waits, up to a bound.
         """
         for _ in range(_MOST_SAID // _MOST_WORDS):
             if not self._hear():
@@ -163,7 +163,7 @@ class Zygote:
 
     def close(self) -> None:
         """
-        Close its channel, by which it ends. Keepers live on.
+        Close the channel; the zygote ends when it notices. Keepers live on.
         """
         self._stop_listening()
         if self._channel.fileno() >= 0:
@@ -178,13 +178,13 @@ class Zygote:
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """
-        End it, as `end` does, without waiting: it is reaped when it has ended, and killed after *seconds*. Then *left*
-        is called.
+        End the zygote as `end` does, but without waiting: it is killed if it hasn't ended after *seconds*. When it has
+        ended it is reaped, and *left* is called.
         """
         self.close()
         try:
             pidfd = os.pidfd_open(self.process.pid)
-        except OSError:  # no descriptor is left, or it was reaped: then at once
+        except OSError:  # no descriptor is left, or the zygote was reaped: end it at once
             in_any_case(partial(self.end, 0.0), left)
             return
         hurry = self._reactor.after(seconds, self._hurry)
@@ -199,7 +199,7 @@ class Zygote:
 
     def end(self, seconds: float = 0.5) -> None:
         """
-        Close and reap it; kill it if it doesn't end by itself.
+        Close the channel, and reap the zygote; kill it if it doesn't end within *seconds*.
         """
         self.close()
         if not self._goes(seconds):
@@ -208,13 +208,13 @@ class Zygote:
 
     def _goes(self, seconds: float) -> bool:
         """
-        Whether it ends within *seconds*. Popen.wait with a time-out would poll and sleep.
+        Wait for the zygote's end, and return whether it came within *seconds*. Popen.wait would poll and sleep.
         """
         if self.process.poll() is not None:
             return True
         try:
             pidfd = os.pidfd_open(self.process.pid)
-        except OSError:  # no descriptor is left: then nobody can wait so long
+        except OSError:  # no descriptor is left to wait with
             return False
         try:
             poll = select.poll()
