@@ -26,7 +26,7 @@ class Sleeper(Protocol):
 class Awake:
     """
     Args:
-        most: sandboxes that may be awake at once; 0 for no bound.
+        most: the number of sandboxes that may be awake at once; 0 for no bound.
     """
 
     def __init__(self, most: int = 0) -> None:
@@ -36,7 +36,7 @@ class Awake:
 
     def stir(self, reactor: Reactor, sandbox: Sleeper) -> None:
         """
-        *sandbox* has got a request.
+        Note that *sandbox* has got a request. While more than `most` are awake, the one used longest ago has to rest.
         """
         self._until.pop(sandbox, None)
         self._until[sandbox] = reactor.now() + QUIET_S

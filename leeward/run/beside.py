@@ -1,5 +1,5 @@
 """
-An interpreter in a live sandbox: a process beside its first one that is used as a runner.
+An interpreter in a live sandbox: a process beside the sandbox's first one that is used as a runner.
 
 Runs in:   the daemon.
 
@@ -46,7 +46,7 @@ _CPUCLOCK_SCHED = 2
 
 class Tenant(Protocol):
     """
-    Who has the runner: an Execution or a Lease.
+    The object that has the runner: an Execution or a Lease.
     """
 
     def emptied(self, status: int | None, reason: str) -> None: ...
@@ -70,7 +70,8 @@ class SharedLeaf:
 
     def usage(self) -> Usage:
         """
-        Its own processor time, the sandbox's peak of memory, and the sandbox's counts of refusals since it began.
+        The process's own processor time, the sandbox's peak of memory, and the sandbox's counts of refusals since the
+        process began.
         """
         now, before = self._leaf.usage(), self._before
         return replace(now, cpu_time=self._spent(), oom_kills=now.oom_kills - before.oom_kills,
@@ -89,7 +90,7 @@ class SharedLeaf:
             elif self.pid > 0:
                 self._time = max(self._time, self._base + self._own())
         except (OSError, LeewardError):
-            pass  # it has ended; the last values hold
+            pass  # the process has ended; the last values hold
         return self._time
 
     def _own(self) -> float:
@@ -101,18 +102,18 @@ class SharedLeaf:
 
     def leave_group(self) -> None:
         """
-        Other processes join its group, so from now on only its own process is counted.
+        Count only the process itself from now on, because other processes join its group.
         """
         spent = self._spent()
         self._nest, self._alone = None, False
         try:
             self._base = spent - self._own()
         except OSError:
-            pass  # it is gone
+            pass  # the process is gone
 
     def count_end(self, spent: float) -> None:
         """
-        Its direct child has ended, after *spent* seconds of processor time. The last moment at which it can be counted.
+        Note that the direct child has ended after *spent* seconds of processor time. The time can't be read later.
         """
         self._time = max(self._spent(), self._base + spent)
         self.pid = -1
@@ -128,7 +129,7 @@ class SharedLeaf:
 
     def gauges(self) -> Gauges | None:
         """
-        None if other processes are in its group, or its process has ended.
+        The files for the fast path; None if other processes are in the group, or the process has ended.
         """
         gauges = self._leaf.gauges()
         if gauges is None or not self._alone:
@@ -182,15 +183,15 @@ class SharedLeaf:
 
 class Beside(Runner):
     """
-    The runner that an interpreter is.
+    An interpreter as a runner.
 
     Args:
-        birth: None for a branch of a kernel, which was born otherwise: run/branches.py.
+        birth: the birth channel; None for a branch of a kernel, which is made in another way: run/branches.py.
         first: the number of the sandbox's first runner.
         keeps_door: keep the birth channel open, which a kernel's branches need.
 
     Attributes:
-        door: that channel.
+        door: the birth channel, if it is kept open.
     """
 
     def __init__(self, number: int, leaf: SharedLeaf, birth: Channel | None, denials: Denials, first: int, *,
@@ -202,8 +203,8 @@ class Beside(Runner):
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
         """
-        Register its listener with the supervisor. What the supervisor grants counts for the sandbox, whose first
-        process has sent *scratch* before.
+        Register the process's listener with the supervisor. Grants of the supervisor count for the sandbox, whose first
+        process has already sent *scratch*.
         """
         if scratch >= 0:
             os.close(scratch)
@@ -216,14 +217,14 @@ class Beside(Runner):
 
     def share(self, denials: Denials) -> None:
         """
-        Other processes use its listener, too.
+        Use *denials* from now on, because other processes use the listener, too.
         """
         self._denials = denials
         self.listening = self.locked = self.checked = True
 
     def close_birth(self) -> None:
         """
-        Once it is ready the daemon receives nothing on the birth channel any more, and only sends.
+        Close the birth channel, unless it is kept as the door: then the daemon only sends on it.
         """
         birth = self.birth
         if birth is None or not self._keeps_door or not self.locked:
@@ -239,7 +240,7 @@ class Beside(Runner):
 
     def kill(self) -> None:
         """
-        End it and all its descendants; the sandbox lives on.
+        End the process and all its descendants; the sandbox lives on.
         """
         if self.process is not None:
             self.process.kill()
@@ -253,14 +254,14 @@ class Interpreter:
     The process as the lender of its runner: the holder of an Execution, or the owner of a Lease's runner.
 
     Args:
-        terms: of all jobs of the pool.
+        terms: what all jobs of the pool have in common.
         ready: called once with the runner, which is leased already and can get a job.
-        failed: is called in its place, with a layer or "", and the reason.
+        failed: called instead of *ready* if there is no runner, with a layer or "", and the reason.
 
     Attributes:
         tenant: told when the runner is empty; set by the code that gives `runner` a tenant.
-        kin: the family that shares its group and listener, once it has branches, or is one.
-        take_back: withdraws it, and a job that it runs, from the fast path.
+        kin: the family that shares its group and listener, once it has branches or if it is a branch.
+        take_back: withdraws the runner, and a job that it runs, from the fast path.
     """
 
     costs = "job"
@@ -287,22 +288,22 @@ class Interpreter:
 
     def is_process(self, process: LiveProcess) -> None:
         """
-        For the live runner: *process* is what it is.
+        For the live runner: set the LiveProcess of this interpreter to *process*.
         """
         self.process = self.runner.process = process
 
     def kill(self) -> None:
         """
-        End it. The tenant is told; `ready` and `failed` aren't called any more.
+        End the process. The tenant is told; `ready` and `failed` aren't called any more.
         """
         if self.process is not None:
             self.process.kill()
 
     def leave_group(self) -> Nest | None:
         """
-        Give its group to the caller, because its branches use it, too, from now on.
+        Give the process's group to the caller, because branches use the group, too, from now on.
         """
-        self.take_back()  # the fast path counts by the group
+        self.take_back()  # the fast path reads the group's counters
         self._leaf.leave_group()
         return None if self.process is None else self.process.leave_group()
 
@@ -310,24 +311,24 @@ class Interpreter:
 
     def killed(self, runner: Runner) -> None:
         """
-        `gone` follows, and by it `emptied`.
+        Do nothing: the end of the process is reported by `exited`, and then by `emptied`.
         """
 
     def conclude(self, execution: Execution, report: Report) -> None:
         """
-        The job is over, and with it the interpreter.
+        Give *report* to the caller, and end the interpreter, whose only job is over.
         """
         in_any_case(partial(execution.caller.finished, report), self.kill)
 
     def gone(self, execution: Execution) -> None:
         """
-        The job was lost with the interpreter.
+        Tell the caller that the job was lost with the interpreter.
         """
         in_any_case(self.kill, execution.caller.lost)
 
     def give_back(self, runner: Runner) -> None:
         """
-        The kernel is over.
+        End the interpreter, because its lease is over.
         """
         self.kill()
 
@@ -335,7 +336,7 @@ class Interpreter:
 
     def started(self, pid: int, pidfd: int) -> None:
         """
-        For the live runner: it exists; *pidfd* stays the caller's.
+        For the live runner: the process exists; *pidfd* stays the caller's.
         """
         self._leaf.pid = pid
         if pidfd >= 0:
@@ -367,7 +368,7 @@ class Interpreter:
 
     def exited(self, end: Exit) -> None:
         """
-        For its process: the direct child has ended. What descends from it goes, too.
+        For the LiveProcess: the direct child has ended. Its descendants are killed.
         """
         self._end = end
         self._leaf.count_end(end.cpu_time)
@@ -375,7 +376,7 @@ class Interpreter:
 
     def emptied(self) -> None:
         """
-        For the live runner: nothing of it is left.
+        For the live runner: neither the process nor a descendant is left.
         """
         end = self._end or Exit(None, reason="its process was lost")
         tenant, self.tenant = self.tenant, None

@@ -25,7 +25,7 @@ Failed = Callable[[int, str, str], None]
 
 def attend(reactor: Reactor, runner: Runner, born: Callable[[Runner], None], failed: Failed) -> None:
     """
-    Listen to its birth channel until the runner is ready or has failed, or until `stop_listening`.
+    Listen to the birth channel of *runner* until the runner is ready or has failed, or until `stop_listening`.
     """
     assert runner.birth is not None
     reactor.watch(runner.birth.fileno(), READ, BirthListener(reactor, runner, born, failed).hear)
@@ -33,7 +33,7 @@ def attend(reactor: Reactor, runner: Runner, born: Callable[[Runner], None], fai
 
 def stop_listening(reactor: Reactor, runner: Runner) -> None:
     """
-    Stop listening. May be called repeatedly.
+    Stop listening to the birth channel of *runner*. May be called repeatedly.
     """
     if runner.birth is not None:
         reactor.forget(runner.birth.fileno())
@@ -42,7 +42,7 @@ def stop_listening(reactor: Reactor, runner: Runner) -> None:
 
 class BirthListener:
     """
-    Of one runner.
+    Listens to the birth channel of one runner.
     """
 
     costs = "worker"
@@ -52,7 +52,7 @@ class BirthListener:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a message couldn't be handled.
+        For the barrier: the handler of a message has raised *error*.
         """
         in_any_case(partial(stop_listening, self._reactor, self._runner),
                     partial(self._failed, self._runner.number, "", bug(error)))

@@ -42,10 +42,10 @@ from leeward.run.stdio import Streams, birth_channel
 from leeward.wire import control
 from leeward.wire.job import BRANCH_WORD
 
-#: Seconds that a branch has to report, once its kernel has said that it forked.
+#: Seconds that a branch has to report after its kernel has said that it forked.
 BRANCH_S = 10.0
 
-#: The reason why there is no branch, if the kernel gives none.
+#: The reason why there is no branch, if the kernel doesn't give one.
 _NOBODY = "its kernel has forked no branch"
 
 _CREDENTIALS = struct.Struct("iII")
@@ -53,11 +53,11 @@ _CREDENTIALS = struct.Struct("iII")
 
 class Kin:
     """
-    A kernel, its branches, and theirs. It is the `Denials` of all of them.
+    A family: a kernel, its branches, and their branches. It is the `Denials` of all members.
 
     Args:
         root: the runner that owns the listener.
-        nest: the group of all of them.
+        nest: the group of all members.
     """
 
     def __init__(self, denials: Denials, root: int, nest: Nest | None) -> None:
@@ -75,7 +75,7 @@ class Kin:
 
     def left(self, process: LiveProcess) -> None:
         """
-        Nothing of *process* is left.
+        Remove *process*, of which nothing is left.
         """
         self._members.pop(process.number, None)
         if 1 == len(self._members):
@@ -124,11 +124,11 @@ class ForkedProcess(LiveProcess):
 
 class KernelBranch(Interpreter):
     """
-    One branch of *of*, from the request on.
+    One branch of the kernel *of*, from the request on.
 
     Args:
-        door: our end of its door.
-        known: the numbers of the processes of the sandbox; the init's comes first.
+        door: the daemon's end of the branch's door.
+        known: returns the numbers of the sandbox's processes, the init's first.
         others: as of Interpreter.
     """
 
@@ -145,7 +145,7 @@ class KernelBranch(Interpreter):
 
     def forked(self, refused: str) -> None:
         """
-        Its kernel has answered, with the reason of a failure, or "".
+        Take the kernel's answer: *refused* is the reason of a failure, or "".
         """
         self._answered = True
         if refused or self._shut:
@@ -155,8 +155,8 @@ class KernelBranch(Interpreter):
 
     def refuse(self, why: str) -> None:
         """
-        Give up the branch. A process that the kernel has forked nevertheless has lost its pipes, and counts as the
-        kernel's.
+        Give up the branch. If the kernel has forked a process nevertheless, that process has no pipes, and counts as
+        one of the kernel's descendants.
         """
         if self._ready is None:
             return
@@ -191,7 +191,7 @@ class KernelBranch(Interpreter):
         if self._answered:
             self.refuse(_NOBODY)
         else:
-            self._let_door_go()  # its kernel may give the reason
+            self._let_door_go()  # the kernel may give the reason
 
     def _ask(self, pid: int) -> None:
         assert self._door is not None
@@ -267,7 +267,7 @@ class KernelBranch(Interpreter):
 
 class Parent(Protocol):
     """
-    The live runner in which a branch is to be.
+    The live runner in which a branch is made.
     """
 
     @property
@@ -291,7 +291,7 @@ class BranchLayout:
 
     def go(self, of: Interpreter) -> None:
         """
-        Send them. If its kernel has closed its door, or is over, there is no branch.
+        Send the descriptors. There is no branch if the kernel *of* has closed its door or is over.
         """
         runner = of.runner
         with self.given:
@@ -308,7 +308,7 @@ class BranchLayout:
 def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Interpreter, terms: RunTerms,
             ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> BranchLayout:
     """
-    Make everything of a branch of *of* except its process.
+    Make everything that a branch of *of* needs, except its process.
 
     Raises:
         LeewardError: the daemon lacks descriptors.

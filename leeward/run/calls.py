@@ -2,10 +2,11 @@
 A process of a live sandbox that does calls for the daemon: one frame down its job pipe, one up its reply pipe.
 
 Runs in:   the daemon.
-Trust:     none in what comes back. A frame that is too long, or bytes that answer nothing, end the process.
+Trust:     none in the answers. A frame that is too long, or bytes that answer no call, end the process.
 
-Theory of operation. The process is an interpreter beside the runner's first (`run/beside.py`), whose tenant this is. It
-has one call at a time. `lost` is called once, when the process has gone or was given up, and nothing after that.
+Theory of operation. The process is an interpreter beside the runner's first process (`run/beside.py`); its tenant is
+`CallProcess`. The process has one call at a time. `lost` is called once, when the process has gone or was given up,
+and no callback is called after that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import bug
 
-#: Bytes that are read in one turn of the loop: the content of a pipe, several times.
+#: Bytes that are read in one turn of the loop: eight times the content of a pipe.
 _TURN = 1 << 19
 _READ = 1 << 16
 #: Bytes of a frame's length.
@@ -38,9 +39,9 @@ class CallOwner(Protocol):
 class CallProcess:
     """
     Args:
-        begins: the frame that tells the process what it is.
-        most: bytes of an answer.
-        lost: is called with the reason.
+        begins: the first frame, which tells the process that it does calls.
+        most: the largest answer, in bytes.
+        lost: called once with the reason.
     """
 
     costs = "session"
@@ -61,8 +62,8 @@ class CallProcess:
 
     def call(self, body: bytes, heard: Callable[[bytes], None]) -> None:
         """
-        Send a call; *heard* is called once with the body of its answer, unless the process is lost before. Only when
-        the previous call was answered.
+        Send a call. *heard* is called once with the body of the answer, unless the process is lost first. The previous
+        call must have been answered.
         """
         if self._lost is None or self._heard is not None:
             raise LeewardError("the process has a call, or is over")
@@ -100,10 +101,10 @@ class CallProcess:
 
     def _read(self) -> bool:
         """
-        Read more. Returns whether the answer is complete.
+        Read more of the answer. Returns whether the answer is complete.
 
         Raises:
-            PeerError: it isn't an answer, or the process has closed its end.
+            PeerError: the bytes aren't an answer, or the process has closed its end.
         """
         answer, turn = self._answer, len(self._answer) + _TURN
         while len(answer) < turn:
@@ -130,7 +131,7 @@ class CallProcess:
 
     def end(self, why: str) -> None:
         """
-        Give it up.
+        Give the process up: end it, and call `lost` with *why*.
         """
         lost, self._lost = self._lost, None
         if lost is None:
@@ -140,7 +141,7 @@ class CallProcess:
 
     def emptied(self, status: int | None, reason: str) -> None:
         """
-        For its owner: nothing of it is left.
+        For the owner: neither the process nor a descendant is left.
         """
         if status is not None and os.WIFSIGNALED(status):
             reason = f"signal {os.WTERMSIG(status)} has ended it"
@@ -148,7 +149,7 @@ class CallProcess:
 
     def _forget(self) -> None:
         """
-        Before the descriptors are closed.
+        Stop watching the descriptors, before they are closed.
         """
         for fd in (self._job, self._reply):
             self._reactor.forget(fd)

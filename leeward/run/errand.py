@@ -14,7 +14,7 @@ from leeward.run.runner import Runner
 
 class Errand:
     """
-    The frame of one job of *runner*.
+    Writes the frame of one job to the job pipe of *runner*.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -29,7 +29,7 @@ class Errand:
 
     def go_on(self) -> bool:
         """
-        Write as much as the pipe takes. Returns whether all of it is written.
+        Write as much of the frame as the pipe takes. Returns whether nothing is left to write.
         """
         try:
             while self._unsent:
@@ -37,19 +37,19 @@ class Errand:
         except BlockingIOError:
             return False
         except BrokenPipeError:
-            pass  # it has ended; the reason follows with its end
+            pass  # the runner has ended; the report of its end gives the reason
         return True
 
     @property
     def unsent(self) -> int:
         """
-        Bytes that the pipe hasn't taken.
+        The number of bytes of the frame that the pipe hasn't taken.
         """
         return len(self._unsent)
 
     @property
     def left(self) -> int:
         """
-        Bytes of it that the runner hasn't read, as far as the daemon can tell; 0 for none.
+        The number of bytes of the frame that the runner hasn't read, as far as the daemon can tell.
         """
         return len(self._unsent) or unread(self._runner.job)

@@ -3,19 +3,19 @@ One job on one runner: send it, watch it, say how it ended.
 
 Runs in:   the daemon.
 
-Theory of operation. Started by `Execution.start`, which writes the frame, it waits for
-whichever comes first:
+Theory of operation. `Execution.start` writes the frame. Then the execution waits for the first
+of these events:
 
-    reply complete           the main module ended; answer at once, then kill what is left
-    runner empty (Ended)     it ended by itself: os._exit, a signal, the OOM killer
-    time, output, memory     kill; the answer waits until the runner is empty
-    cancelled                the same, and nobody is answered
+    reply complete           the main module ended; answer at once, then kill the processes that are left
+    runner empty (Ended)     the job ended by itself: os._exit, a signal, the OOM killer
+    time, output, memory     kill the job; the answer waits until the runner is empty
+    cancelled                kill the job; nobody is answered
 
-It calls its holder's `conclude` or `gone` exactly once, also when a callback of its own fails: the job then ends as
-`internal`. run/holder.py says where the report goes. The daemon alone decides outcome, limit, times and counts.
+The execution calls its holder's `conclude` or `gone` exactly once, also when one of its callbacks fails: the job then
+ends as `internal`. run/holder.py says where the report goes. The daemon alone decides outcome, limit, times and counts.
 
 The shim handles a job on the fast path until the job ends normally (`completed`), ends otherwise (`handed_over`), or
-is withdrawn (`take_back`). In the last two cases its reply comes here, as that of any other job.
+is withdrawn (`take_back`). In the last two cases the job's reply is read here, as that of any other job.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Execution:
     The run of one job.
 
     Args:
-        holder: has *runner* until the job is over.
-        caller: gets the report.
-        alone: nobody waits for the daemon while the job runs, so that it may rehearse the answer.
-        fast_path: takes the answer the fast path, where there is one.
+        holder: the object that has *runner* until the job is over.
+        caller: the object that gets the report.
+        alone: no other job waits for the daemon, so the daemon may rehearse the answer while this one runs.
+        fast_path: answers the client in the shim, where there is a fast path.
 
     Attributes:
         answered: the shim has answered the client.
@@ -66,7 +66,7 @@ class Execution:
 
     costs = "job"
 
-    _asks_when_late = True  # for the files to collect
+    _asks_when_late = True  # at its time limit the job is asked for the files to collect
 
     def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
                  fast_path: FastPath | None = None) -> None:
@@ -83,21 +83,21 @@ class Execution:
         self._before = self._used = Usage(cpu_time=runner.cpu_before)
         self._errand = Errand(runner)
         self._reply = ReplyReader(self._job)
-        self._timers: dict[str, Timer] = {}  # by what they are for
-        self._helpers: dict[str, Helper] = {}  # likewise
-        self._late = False  # its time is up, and it was told to return its files
+        self._timers: dict[str, Timer] = {}  # by purpose
+        self._helpers: dict[str, Helper] = {}  # by purpose
+        self._late = False  # the job's time is up, and it was told to return its files
         self._stop: Stop | None = None
         self._watched: set[int] = set()
 
     @property
-    def stopped(self) -> bool:  # by us
+    def stopped(self) -> bool:  # by the daemon
         return self._stop is not None
 
     @property
     def started(self) -> float:  # as the reactor tells the time; 0.0 before
         return self._started
 
-    # --- what a job of a session does otherwise --------------------------------
+    # --- overridden for the jobs of a session ----------------------------------
 
     def _open_output(self, results: str) -> Output:
         return Output(*self._runner.give_output(), self._job.limits.output, memory=self._job.limits.memory,
@@ -105,10 +105,10 @@ class Execution:
 
     def _prepare(self) -> None:
         """
-        Before the code is sent.
+        Prepare the runner, before the code is sent.
 
         Raises:
-            LeewardError: it can't be.
+            LeewardError: the runner is gone, or a limit can't be set.
         """
         self._runner.limit(self._job.limits)
 
@@ -125,7 +125,7 @@ class Execution:
 
     def start(self) -> None:
         """
-        Send the code; the time limit counts from here.
+        Send the code, and start the clock of the time limit.
         """
         try:
             self._prepare()
@@ -135,14 +135,14 @@ class Execution:
         offer = self._offer()
         self._errand.set_out(self._frame())
         self._started = self._reactor.now()
-        self._send()  # first, so that the runner works while we prepare to watch it
+        self._send()  # first, so that the runner works while the daemon prepares to watch it
         if not self._errand.unsent and offer is not None and self._fast_path is not None and self._client is not None:
             self._on_fast_path = self._fast_path.adopt(offer, self._client, self._started)
         self._go_on()
 
     def begin(self, start: JobStart) -> None:
         """
-        Continue a job that the fast path has started.
+        Watch a job that the fast path has started.
         """
         self._started = start.started
         self._on_fast_path = not start.unsent
@@ -182,7 +182,7 @@ class Execution:
 
     def take_back(self) -> None:
         """
-        From now on only Python reads the reply.
+        Withdraw the job from the fast path: from now on only Python reads the reply.
         """
         if self._on_fast_path and self._fast_path is not None:
             self._on_fast_path = False
@@ -191,7 +191,7 @@ class Execution:
 
     def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
         """
-        The fast path has answered the client: the job has finished without details.
+        For the fast path: the job has finished without details, and the client has its answer.
         """
         self._on_fast_path = False
         before = self._before
@@ -208,7 +208,7 @@ class Execution:
 
     def handed_over(self, reply: bytes) -> None:
         """
-        The reply has details, or is invalid: handle it here.
+        For the fast path: handle *reply* in Python, because it has details or is invalid.
         """
         self._on_fast_path = False
         if self.over:
@@ -223,15 +223,16 @@ class Execution:
 
     def _send(self, _events: int = 0) -> None:
         if self._errand.go_on():
-            self._forget(self._runner.job)  # it stays open, to find out how much was read
+            self._forget(self._runner.job)  # the pipe stays open, to find out how much was read
         elif self._runner.job not in self._watched:
             self._watch(self._runner.job, WRITE, self._send)
 
     def _not_started(self, status: int | None) -> bool:
         """
-        Was the runner killed from outside before it had read the whole frame?
+        Whether the runner was killed from outside before it had read the whole frame.
 
-        An exit, or an end for want of memory, is caused by a job too large to be read, and would happen elsewhere, too.
+        An exit, or an end for want of memory, is caused by a job that is too large to be read: on another runner the
+        job would end in the same way.
         """
         left = self._errand.left
         killed = status is None or os.WIFSIGNALED(status)
@@ -239,7 +240,7 @@ class Execution:
 
     def _give_up(self) -> None:
         """
-        Nothing of the job has run: give it to another runner.
+        Tell the holder that nothing of the job has run, so that another runner gets it.
         """
         self.over = True
         in_any_case(self._release, self._close_pipes, self.output.drop, partial(self._holder.gone, self))
@@ -260,10 +261,10 @@ class Execution:
 
     def _read_reply(self, most: int) -> bool:
         """
-        Read about *most* bytes, so that a large reply takes several turns. Returns whether it is complete.
+        Read about *most* bytes, so that a large reply takes several turns. Returns whether the reply is complete.
         """
         complete = self._reply.read(self._runner.reply, most)
-        if self._reply.closed:  # its exit status follows
+        if self._reply.closed:  # the job's exit status follows
             self._forget(self._runner.reply)
         return complete
 
@@ -278,16 +279,16 @@ class Execution:
 
     def stop(self, why: Stop) -> None:
         """
-        End the job; the answer comes when no process of it is left.
+        End the job. The answer is made when no process of the job is left.
         """
         if self._stop is None and not self.over:
             self._stop = why
-            last = [self._runner.tick] if self._runner.leaf.needs_ticks else ()  # its usage can't be read afterwards
+            last = [self._runner.tick] if self._runner.leaf.needs_ticks else ()  # usage can't be read afterwards
             in_any_case(*last, self._runner.kill, partial(self._holder.killed, self._runner), self.take_back)
 
     def interrupt(self) -> None:
         """
-        Raise KeyboardInterrupt in it.
+        Raise KeyboardInterrupt in the job.
         """
         before = self._helpers.get("interrupt")
         if before is not None:
@@ -303,12 +304,12 @@ class Execution:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*. The job ends, as far as it hasn't.
+        For the barrier: a callback of ours has raised *error*. Ends the job, if it hasn't ended.
         """
         self._fault = self._fault or bug(error)
         if self.over:
             self._give_back()
-        elif self.answered:  # a later report would answer it again
+        elif self.answered:  # another report would answer the client again
             self._stop = self._stop or Stop.BUG
             self._finish((None, self._fault))
         else:
@@ -318,11 +319,11 @@ class Execution:
 
     def emptied(self, status: int | None, reason: str) -> None:
         """
-        No process of the runner is left.
+        For the holder: no process of the runner is left.
 
         Args:
             status: the job's wait status, or None where it isn't known.
-            reason: why it isn't known.
+            reason: why *status* isn't known.
         """
         if self.over:
             return
@@ -364,14 +365,14 @@ class Execution:
             report.close()
         try:
             self._holder.conclude(self, report)
-        finally:  # after the answer, because it isn't urgent
+        finally:  # after the answer, because giving back isn't urgent
             self._give_back()
 
     def _report(self, end: tuple[int | None, str] | None, duration: float) -> Report:
         memfd, fault = self._take_output(faulted=end is not None and may_be_fault(end[0]))
         try:
             if end is None and self._runner.leaf.needs_ticks:
-                self._runner.tick()  # its processes are still there to be counted
+                self._runner.tick()  # the job's processes are still there to be counted
             before, output = self._before, self.output
             usage = self._used = self._runner.leaf.usage()
             if self._stop is not None:
@@ -401,7 +402,7 @@ class Execution:
 
     def _take_output(self, *, faulted: bool) -> tuple[int, Fault | None]:
         """
-        Read the rest of the pipes. Returns a sealed memfd of large output, or -1; and the text of a fault.
+        Read the rest of the pipes. Returns the sealed memfd of large output, or -1; and the text of a fault, or None.
         """
         try:
             self.output.take_rest()
@@ -413,7 +414,7 @@ class Execution:
             return -1, None
         finally:
             if self._stop is None and self.output.truncated:
-                self._stop = Stop.OUTPUT  # reached only by the rest in the pipes
+                self._stop = Stop.OUTPUT  # the rest in the pipes has exceeded the limit
 
     def _give_back(self) -> None:
         try:

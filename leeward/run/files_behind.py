@@ -24,13 +24,13 @@ _SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 class FilesBehind:
     """
     Args:
-        sizes: bytes by name, in the order in which they come.
+        sizes: the files' sizes in bytes, by name, in the order in which the files come.
 
     Attributes:
         closed: the job has closed its end before all files had arrived.
 
     Raises:
-        OSError: a memory file for them can't be made, and they have no room in a reply.
+        OSError: no memory file can be made, and the files have no room in a reply.
     """
 
     __slots__ = ("_fd", "_got", "_kept", "_size", "_sizes", "closed")
@@ -59,7 +59,7 @@ class FilesBehind:
         Receive about *most* more bytes. Returns whether all files are complete.
 
         Raises:
-            OSError: there is no memory for them.
+            OSError: there is no memory for the files.
         """
         enough = self._got + most
         while not self.complete and self._got < enough:
@@ -82,7 +82,7 @@ class FilesBehind:
 
     def contents(self) -> dict[str, bytes] | None:
         """
-        The files, if they are in memory because no memory file could be made.
+        The files by name, if the daemon holds them because no memory file could be made; else None.
         """
         kept = self._kept
         if kept is None:
@@ -91,7 +91,7 @@ class FilesBehind:
 
     def give(self) -> FileArena | None:
         """
-        The memory file, sealed and the caller's; None if there is none.
+        Seal the memory file, and give it to the caller; None if there is none.
         """
         if self._fd < 0:
             return None

@@ -1,5 +1,5 @@
 """
-A job that calls functions of its client: what comes up its reply pipe before the reply, and what goes down.
+A job that calls functions of its client: calls come by its reply pipe before the reply, answers go by its job pipe.
 
 Runs in:   the daemon.
 Trust:     none in a call's bytes. Its head is checked here, and its body is passed on unread. Wrong bytes end only the
@@ -8,14 +8,14 @@ Trust:     none in a call's bytes. Its head is checked here, and its body is pas
 Theory of operation. A `Calling` is an Execution whose reply pipe has calls before the reply. Each call goes to the
 exchange, whose other end is the client's connection. A call is *open* until its answer is written. At most MAX_OPEN
 calls are open, so the memory for calls and answers is bounded. A call that waits for too long is answered here, by a
-TimeoutError. Answers are written in pieces that the pipe takes whole or not at all; while the pipe is full they wait,
-and the loop goes on. A job that reads no answers keeps its calls open, and can make no others.
+TimeoutError. Answers are written in pieces that the pipe takes whole or not at all; while the pipe is full the answers
+wait, and the loop goes on. A job that reads no answers keeps its calls open, and can make no others.
 
-The job's time limit runs while a call waits, unless the client asked that it stands still: then it stands still for
-`standing` seconds in all.
+The clock of the job's time limit runs while a call waits, unless the client asked to stop it: then the clock stops for
+at most `standing` seconds in all.
 
-Of other jobs, `unread` bytes in the job pipe mean that they haven't started. Here these bytes may be answers, so a job
-that has made a call counts as started.
+With other jobs, `unread` bytes in the job pipe mean that the job hasn't started. Here these bytes may be answers, so a
+job that has made a call counts as started.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CallReader(ReplyReader):
     Reads the frames of a job: calls, and then its reply.
 
     Args:
-        called: takes the content of each call. It may raise PeerError.
+        called: called with the content of each call; may raise PeerError.
     """
 
     __slots__ = ("_called",)
@@ -57,7 +57,7 @@ class CallReader(ReplyReader):
 
     def _read_frame(self, fd: int, most: int) -> bool:
         """
-        As of a job without functions. Raises PeerError for a call, too.
+        As `ReplyReader._read_frame`. Also raises PeerError for an invalid call.
         """
         while super()._read_frame(fd, most):
             body = self.body
@@ -70,7 +70,7 @@ class CallReader(ReplyReader):
 
 class Calling(Execution):
     """
-    The run of a job that may call functions.
+    The run of a job that may call functions of its client.
     """
 
     def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
@@ -79,8 +79,8 @@ class Calling(Execution):
         assert caller.job.functions is not None
         self._functions: Functions = caller.job.functions
         self._reply = CallReader(self._job, self._heard)
-        self._waiting: dict[int, Timer] = {}  # calls without an answer, and when they have waited for too long
-        self._answers: deque[deque[bytes]] = deque()  # by call; its pieces
+        self._waiting: dict[int, Timer] = {}  # calls without an answer; the timers of their deadlines
+        self._answers: deque[deque[bytes]] = deque()  # the pieces of each answer
         self._last = 0
         self._gone = False
         self._wrong = ""  # what was wrong with a call
@@ -103,7 +103,7 @@ class Calling(Execution):
         Handle a frame that isn't the reply.
 
         Raises:
-            PeerError: it isn't a call, or the call isn't allowed.
+            PeerError: the frame isn't a call, or the call isn't allowed.
         """
         try:
             self._called(body)
@@ -130,7 +130,7 @@ class Calling(Execution):
 
     def answer(self, number: int, raised: bool, body: bytes) -> bool:
         """
-        For the exchange: the answer to call *number*. Returns whether the call waits for one.
+        For the exchange: send the answer to call *number*. Returns False if that call doesn't wait for an answer.
         """
         timer = self._waiting.pop(number, None)
         if timer is None:
@@ -145,7 +145,7 @@ class Calling(Execution):
 
     def _waited(self, number: int) -> None:
         """
-        Call *number* wasn't answered in time.
+        Answer call *number* by a TimeoutError, because the client didn't answer it in time.
         """
         self._functions.exchange.withdrawn(number)
         self.answer(number, True, wire.pack_error("TimeoutError", f"no answer within {self._functions.wait:g} s"))
@@ -170,17 +170,17 @@ class Calling(Execution):
             if job not in self._watched:
                 self._watch(job, WRITE, self._write)
             return
-        except BrokenPipeError:  # it has closed its end, or has ended; that is handled elsewhere
+        except BrokenPipeError:  # the job has closed its end, or has ended; that is handled elsewhere
             self._answers.clear()
         self._forget(job)
 
-    # --- its time ---------------------------------------------------------------
+    # --- the time limit ---------------------------------------------------------
 
     @property
     def stood(self) -> float:
         """
-        Seconds by which its time limit is extended: those for which the clock was stopped, or may yet be if it is
-        stopped now.
+        The seconds by which the time limit is extended: the time for which the clock was stopped, and, if it is stopped
+        now, the longest time for which it may stay so.
         """
         return self._stood if self._stands_since is None else self._functions.standing
 
@@ -207,7 +207,7 @@ class Calling(Execution):
         While the clock is stopped, set the deadline for the longest stop that is allowed.
         """
         timer = self._timers.get("time")
-        if timer is not None:  # else `_keep_time` comes
+        if timer is not None:  # otherwise `_keep_time` sets it
             timer.cancel()
             self._timers["time"] = self._reactor.at(self._started + self._job.limits.time + self.stood,
                                                     self._out_of_time)
@@ -216,11 +216,11 @@ class Calling(Execution):
         self._time_up = True
         super()._out_of_time()
 
-    # --- what other jobs do otherwise ---------------------------------------------
+    # --- different from other jobs --------------------------------------------------
 
     def _offer(self) -> None:
         """
-        The fast path knows one frame of a job, its reply.
+        None: the fast path reads only the reply of a job, and no calls.
         """
         return
 
@@ -236,7 +236,7 @@ class Calling(Execution):
 
     def emptied(self, status: int | None, reason: str) -> None:
         """
-        As of any job; open calls can't be answered any more.
+        As of any job. No answer to an open call is accepted any more.
         """
         self._gone = True
         super().emptied(status, reason)
@@ -252,6 +252,6 @@ class Calling(Execution):
 
 def execution_of(job: Job) -> type[Execution]:
     """
-    What runs *job*.
+    The class that runs *job*.
     """
     return Execution if job.functions is None else Calling

@@ -1,7 +1,7 @@
 """
 Which object holds a runner while a job runs on it, and which objects get the job's report.
 
-Runs in:   the daemon; has only protocols.
+Runs in:   the daemon; this module defines only protocols.
 
 Theory of operation. The report of a job passes three objects, each of which calls the next one by name:
 
@@ -10,7 +10,8 @@ Theory of operation. The report of a job passes three objects, each of which cal
                   caller answer before it ends the runner or prepares it for the session's next job
     Caller        the ticket of the pool: it removes itself from the pool, tells its session, and answers the client
 
-A job that no runner has read takes the same way, by `gone` and `lost`; its ticket waits for another worker.
+A job that no runner has read is reported along the same objects, by `gone` and `lost`; its ticket waits for another
+worker.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class Caller(Protocol):
 
     def finished(self, report: Report) -> None:
         """
-        Called once with the report, when the client may be answered.
+        Answer the client with the report. Called once.
         """
 
     def lost(self) -> None:
         """
-        Called instead if the runner was gone before it had read the whole code: the job has not started and may run
-        elsewhere.
+        Called instead of `finished` if the runner was gone before it had read the whole code: the job has not started,
+        and may run on another runner.
         """
 
 
@@ -65,10 +66,10 @@ class RunTerms(Protocol):
     What all jobs of a worker have in common.
 
     Attributes:
-        degraded: the layers that are missing, for each result to say.
+        degraded: the layers that are missing, which each result names.
         results: how output travels, one of placement.RESULTS.
-        session_grace: seconds that a session's job has after its time limit, at which it is interrupted. 0: the limit
-            ends it.
+        session_grace: a session's job is interrupted at its time limit, and has so many seconds more. 0: it is killed
+            at its time limit.
     """
 
     @property
@@ -94,18 +95,18 @@ class Holder(Protocol):
 
     def conclude(self, execution: Execution, report: Report) -> None:
         """
-        Call `finished` of its caller, and do with the runner what the job's end means for it.
+        Call `finished` of the execution's caller; then end the runner, or prepare it for the next job.
         """
 
     def gone(self, execution: Execution) -> None:
         """
-        The runner has ended before any of the job has run.
+        Called if the runner has ended before any part of the job has run.
         """
 
 
 class RunnerOwner(Protocol):
     """
-    The object that has lent its runner to a session.
+    The object that has lent a runner to a session.
     """
 
     @property
@@ -123,5 +124,5 @@ class RunnerOwner(Protocol):
 
     def give_back(self, runner: Runner) -> None:
         """
-        The session has *runner* no more.
+        Take *runner* back from the session.
         """

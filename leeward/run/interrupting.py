@@ -1,10 +1,10 @@
 """
-KeyboardInterrupt in a job that runs.
+Raises KeyboardInterrupt in a job that runs.
 
 Runs in:   the daemon.
 
-Theory of operation. An interrupt is a SIGINT to the job's process, sent only when the process has read all of its job:
-an earlier one would hit code of leeward, or in a session the job before. The job decides what it does about it.
+Theory of operation. An interrupt is a SIGINT to the job's process, sent only when the process has read its whole frame:
+an earlier one would hit code of leeward, or in a session the previous job. The job may handle or ignore the interrupt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUDGE_S = 0.02
 
 class InterruptedJob(Protocol):
     """
-    The execution.
+    The execution of the job to interrupt.
     """
 
     @property
@@ -37,7 +37,7 @@ class InterruptedJob(Protocol):
 
     def signal(self, number: int) -> None:
         """
-        Send a signal to its process, if there is one.
+        Send a signal to the job's process, if there is one.
         """
 
     def broken(self, error: Exception) -> None: ...
@@ -45,7 +45,7 @@ class InterruptedJob(Protocol):
 
 class Interruption:
     """
-    Of one job, once.
+    One interrupt of one job.
     """
 
     costs = "job"
@@ -70,13 +70,13 @@ class Interruption:
 
     def close(self) -> None:
         """
-        The job is over, or is interrupted again.
+        Stop, because the job is over or is interrupted again.
         """
         if self._next is not None:
             self._next.cancel()
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the execution hears of it.
+        For the barrier: pass *error* to the execution.
         """
         self._job.broken(error)

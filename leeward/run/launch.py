@@ -1,8 +1,8 @@
 """
-What a process of a live sandbox is started with, and how it ended.
+The program that a process of a live sandbox is started with, and how the process ended.
 
 Runs in:   the daemon; pure but for `Pipe`s, which are descriptors.
-Trust:     none in a client's arguments: `block` refuses what execve(2) can't be given.
+Trust:     none in a client's arguments: `block` refuses arguments that execve(2) can't take.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ MOST_STRINGS, MOST_BYTES, MOST_STRING = 4096, 4 << 20, (128 << 10) - 1
 #: The search path if a program's environment has no PATH; as in glibc.
 _PATH = b"/bin:/usr/bin"
 
-#: Exit codes of shells for what can't be started, by the errno; else CANNOT.
+#: Exit codes of shells for a program that can't be started: MISSING if there is no such file, else CANNOT.
 MISSING, CANNOT = 127, 126
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 
 
 class Stdio(enum.Enum):
     """
-    What a process gets as one of its standard streams, if the caller passes no descriptor.
+    A standard stream of a process for which the caller passes no descriptor.
     """
 
     NULL = "null"  # /dev/null
     PIPE = "pipe"  # a new pipe. Its other end is the LiveProcess's
-    OUT = "out"    # for stderr only: what stdout is
+    OUT = "out"    # for stderr only: the same as stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Command:
     A program with its arguments.
 
     Attributes:
-        argv: the first is its name, which is looked for in *env*'s PATH as execvp(3) does, or a path.
-        env: all of its environment.
+        argv: the first is the program's path, or its name, which is looked for in *env*'s PATH as execvp(3) does.
+        env: the whole environment.
         cwd: an absolute path in the sandbox.
-        terminal: its stdin is a pty's slave: it becomes the controlling terminal (TIOCSCTTY).
-        size: rows and columns of a terminal that it gets for all three streams.
+        terminal: stdin is the slave of a pty, and becomes the controlling terminal (TIOCSCTTY).
+        size: rows and columns of a new terminal, which becomes all three streams.
     """
 
     argv: tuple[bytes, ...]
@@ -65,16 +65,16 @@ class Exit:
     How the direct child ended.
 
     Attributes:
-        status: its wait status as of waitpid(2); None where it isn't known, since the runner was lost.
-        refused: 0, or the errno for which the program could not be started; its status is that of exit code 127
+        status: the wait status as of waitpid(2); None if it isn't known, because the runner was lost.
+        refused: 0, or the errno for which the program could not be started; *status* is then that of exit code 127
             (ENOENT, ENOTDIR) or 126.
-        layer: where *refused*: "cwd", "exec", or the lock that couldn't be set.
-        reason: where *status* is None: why.
-        cpu_time: seconds of it and of those of its children that it waited for.
-        memory_peak: bytes; the largest resident set of it or of such a child.
-        denied: calls that it and its descendants were refused so far, by name.
-        duration: seconds from the order to its end.
-        left: a descendant may still hold its stdout or stderr.
+        layer: if *refused* isn't 0, the step that failed: "cwd", "exec", or the lock that couldn't be set.
+        reason: if *status* is None, why.
+        cpu_time: processor seconds of the child and of those of its own children that it waited for.
+        memory_peak: bytes; the largest resident set of the child or of a child that it waited for.
+        denied: the number of refused calls of the child and its descendants so far, by name.
+        duration: seconds from the order to the child's end.
+        left: a descendant may still hold the child's stdout or stderr.
     """
 
     status: int | None
@@ -90,10 +90,10 @@ class Exit:
 
 def block(command: Command) -> bytes:
     """
-    *command* as its keeper reads it: command.h.
+    *command* in the form that a keeper reads: command.h.
 
     Raises:
-        BadRequest: execve(2) can't be given that.
+        BadRequest: execve(2) can't take these strings.
     """
     if not command.argv or not command.argv[0]:
         raise BadRequest("argv has no program")
@@ -130,7 +130,7 @@ def candidates(program: bytes, env: Mapping[bytes, bytes]) -> Sequence[bytes]:
 
 def unstarted(number: int, layer: str) -> Exit:
     """
-    The end of a process that could not be started for errno *number*.
+    The `Exit` of a process that could not be started for errno *number*.
     """
     return Exit(status=(MISSING if number in _MISSING and layer != "cwd" else CANNOT) << 8, refused=number, layer=layer)
 

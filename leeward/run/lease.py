@@ -1,16 +1,16 @@
 """
-A runner that one session has for many jobs, and each of those jobs.
+A runner that one session has for many jobs, and the run of each of these jobs.
 
 Runs in:   the daemon.
 
 Theory of operation. A lease begins with an armed runner and ends with the runner's death; in between it has one job at
 a time. The pipes are the runner's and stay open. A job's end is its reply's last byte, so bytes on the reply pipe
 before a job was sent are a breach of the protocol, and end the lease. Bytes on the output pipes between two jobs were
-written by threads or children that jobs left, and are taken with the next job's output. Nobody reads them before, so
-they are 64 KiB at most, and whoever writes more waits.
+written by threads or children that jobs left, and are taken with the next job's output. Nobody reads these bytes
+before, so they are 64 KiB at most, and a process that writes more waits.
 
-The lease is over when the runner is (Ended), when a job was stopped by a limit or withdrawn, or when the session gives
-the lease back. It then gives the runner back to its owner, which kills the processes that are left.
+The lease is over when the runner has ended (Ended), when a job was stopped by a limit or withdrawn, or when the session
+gives the lease back. It then gives the runner back to its owner, which kills the processes that are left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from leeward.wire import job as wire
 
 #: Why a session is over, by the outcome of its last job.
 ENDS = {
-    Outcome.TIMED_OUT: "a job was ended at its time limit",  # it took no interrupt
+    Outcome.TIMED_OUT: "a job was ended at its time limit",  # the job ignored the interrupt
     Outcome.OUT_OF_MEMORY: "it ran out of memory",
     Outcome.OUTPUT_LIMIT: "a job was ended at its output limit",
     Outcome.SIGNALLED: "a signal ended its process",
@@ -55,10 +55,11 @@ ENDS = {
 
 class Turn(Execution):
     """
-    One job of a lease. At its time limit it is interrupted, and killed if it isn't over after *grace* seconds.
+    The run of one job of a lease. The job is interrupted at its time limit, and killed if it isn't over *grace* seconds
+    later.
     """
 
-    _asks_when_late = False  # its process has handlers of its own
+    _asks_when_late = False  # the process has handlers of its own
 
     stray = False  # bytes on the reply pipe although no job runs
     grace = 0.0    # seconds
@@ -70,7 +71,7 @@ class Turn(Execution):
             super().stop(why)
             return
         self._overdue = True
-        # Only once. Python makes the answer, because the answer has to report the limit.
+        # Only once. The fast path doesn't answer this job, because the answer has to report the limit.
         self._timers["grace"] = self._reactor.after(self.grace, partial(super().stop, Stop.TIME))
         in_any_case(self.take_back, self.interrupt)
 
@@ -78,7 +79,7 @@ class Turn(Execution):
         return overdue(verdict) if self._overdue else verdict
 
     def _open_output(self, results: str) -> Output:
-        # Its pipes keep their size, which bounds the output between two jobs.
+        # The pipes keep their size, which bounds the output between two jobs.
         return Output(self._runner.out, self._runner.err, self._job.limits.output, memory=0,
                       inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
 
@@ -89,20 +90,20 @@ class Turn(Execution):
 
     def counting_from(self, before: Usage) -> None:
         """
-        The usage before this job.
+        Count usage from *before* on, the usage at the start of this job.
         """
         self._before = before
 
     def let_go(self) -> None:
         """
-        The job is over: the lease may watch the pipes again.
+        Stop watching the pipes, because the job is over and the lease watches them.
         """
         self._release()
 
     @property
     def used(self) -> Usage:
         """
-        The usage of all jobs so far, at this job's end.
+        The usage of all jobs so far, this one included.
         """
         return self._used
 
@@ -110,10 +111,10 @@ class Turn(Execution):
         return wire.session_frame(self._job)
 
     def _close_pipes(self) -> None:
-        return  # they are the runner's
+        return  # the pipes are the runner's
 
     def _not_started(self, status: int | None) -> bool:
-        return False  # its state is gone, so it can't run elsewhere
+        return False  # the session's state is gone, so the job can't run elsewhere
 
     def signal(self, number: int) -> None:
         self.signals(number)
@@ -130,16 +131,16 @@ class BranchTurn(Turn):
 
 class CallingTurn(Calling, Turn):
     """
-    One that may call functions.
+    The run of a job that may call functions of its client.
     """
 
 
 class Lease:
     """
     Args:
-        owner: has lent the runner, and gets it back.
-        lost: called once, after that, with the reason.
-        fast_path: takes jobs the fast path, where there is one.
+        owner: the object that has lent the runner, and gets it back.
+        lost: called once with the reason, after the runner was given back.
+        fast_path: runs jobs in the shim, where there is a fast path.
     """
 
     costs = "session"
@@ -154,7 +155,7 @@ class Lease:
         self._turn: Turn | None = None
         self._job_pidfd = -1
         self._used = Usage(cpu_time=runner.cpu_before)
-        self._cpu_time = 0.0  # of jobs on the fast path, since the last other one
+        self._cpu_time = 0.0  # seconds of jobs on the fast path, since the last job that took another way
         self._fast_path = fast_path
         self._offered = False
         self._empty = False
@@ -179,16 +180,16 @@ class Lease:
     @property
     def ending(self) -> bool:
         """
-        Whether it is over, or about to be, so that it takes no job.
+        Whether the lease is over, or about to be, so that it takes no job.
         """
         return bool(self._ending)
 
     def open(self, limits: Limits) -> None:
         """
-        Hold the runner to *limits*, before it has any code.
+        Set *limits* on the runner, before it has any code.
 
         Raises:
-            LeewardError: it is gone, or a limit can't be set.
+            LeewardError: the runner is gone, or a limit can't be set.
         """
         self._runner.limit(limits)
         try:
@@ -213,7 +214,7 @@ class Lease:
 
     def run(self, caller: Caller) -> Turn:
         """
-        Send the job of *caller*; call only while none runs.
+        Send the job of *caller*; call only while no job runs.
         """
         self.withdraw()
         turn = self._next(caller)
@@ -222,7 +223,7 @@ class Lease:
 
     def branch(self, caller: Caller) -> Turn:
         """
-        Let the process fork a branch with the descriptors that it was sent; call only while no job runs.
+        Let the process fork a branch with the descriptors that were sent to it; call only while no job runs.
         """
         self.withdraw()
         turn = self._next(caller, BranchTurn)
@@ -231,7 +232,7 @@ class Lease:
 
     def job_started(self, caller: Caller, start: JobStart) -> Turn:
         """
-        The fast path has sent the job of *caller*.
+        For the fast path: it has sent the job of *caller*.
         """
         self._offered = False
         turn = self._next(caller)
@@ -240,13 +241,13 @@ class Lease:
 
     def ran(self, ran: Ran) -> None:
         """
-        The fast path has sent a job, and answered it; it may have the next one.
+        For the fast path: it has sent a job, and answered its client. It may run the next job as well.
         """
         self._cpu_time += ran.cpu_time
 
     def keep(self) -> None:
         """
-        Give the fast path no more jobs; if one runs, Python makes its answer.
+        Give the fast path no more jobs. A job that runs there is answered by Python.
         """
         if self._turn is not None:
             self._turn.take_back()
@@ -268,13 +269,13 @@ class Lease:
 
     def killed(self, runner: Runner) -> None:
         """
-        For a job: it was ended by killing *runner*.
+        For an execution: it has killed *runner* to end its job.
         """
         self._owner.killed(runner)
 
     def conclude(self, execution: Execution, report: Report) -> None:
         """
-        For a job: it is over.
+        For an execution: its job is over.
         """
         turn, self._turn = self._turn, None
         try:
@@ -292,18 +293,18 @@ class Lease:
 
     def gone(self, execution: Execution) -> None:
         """
-        For a job: it was not sent.
+        For an execution: its job was not sent.
         """
         self.conclude(execution, _REFUSED)
 
     def _finish_turn(self, turn: Turn, report: Report) -> None:
         """
-        Prepare the runner for the next job, or end the lease, after *turn*.
+        Prepare the runner for the job after *turn*, or end the lease.
         """
         turn.let_go()
         self._used = turn.used
         if report.answered:
-            self._offered = True  # the fast path has its runner still
+            self._offered = True  # the fast path still has the runner
         else:
             self._runner.mark()
         outcome = Outcome.INTERNAL if report.result is None else report.result.outcome
@@ -314,11 +315,11 @@ class Lease:
 
     def offer(self, limits: Limits, client: ReplyAddress, *, shows: bool = False) -> None:
         """
-        Let the fast path have the next job. Call only while none runs.
+        Let the fast path have the next job. Call only while no job runs.
 
         Args:
-            client: the connection, and as its request the number under which it knows the session.
-            shows: its jobs are to show things.
+            client: the connection, and in place of a request's number the client's number of the session.
+            shows: whether the session's jobs show things.
         """
         if self._fast_path is None or self._offered or self._turn is not None or self._ending:
             return
@@ -344,15 +345,15 @@ class Lease:
 
     def take_back(self) -> None:
         """
-        The fast path stops reading the runner's pipes, for the next job and for a running one.
+        Make the fast path stop reading the runner's pipes, for the next job and for a running one.
         """
         in_any_case(self.withdraw, self.keep)
 
-    # --- meanwhile ------------------------------------------------------------
+    # --- while a job runs, and at the end -------------------------------------
 
     def interrupt(self) -> bool:
         """
-        Send SIGINT to the job's process as soon as it has read the job. Returns whether there is a job.
+        Send SIGINT to the job's process as soon as the process has read the job. Returns whether there is a job.
         """
         if self._turn is None:
             return False
@@ -360,7 +361,7 @@ class Lease:
         return True
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended; that is noticed elsewhere
+        with contextlib.suppress(ProcessLookupError):  # the process has ended; that is noticed elsewhere
             signal.pidfd_send_signal(self._job_pidfd, number)
 
     def end(self, why: str) -> None:
@@ -375,7 +376,7 @@ class Lease:
 
     def emptied(self, status: int | None, reason: str) -> None:
         """
-        No process of the runner is left.
+        For the owner: no process of the runner is left.
         """
         self._empty = True
         if self._turn is not None:
@@ -392,7 +393,7 @@ class Lease:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*. The session is over, and its job with it.
+        For the barrier: a callback of ours has raised *error*. Ends the session and its job.
         """
         self._ending = self._ending or bug(error)
         if self._turn is None:
@@ -402,7 +403,7 @@ class Lease:
 
     def abandon(self) -> None:
         """
-        It couldn't be opened: end the runner without telling a session.
+        End the runner without telling a session, because the lease couldn't be opened.
         """
         self._lost = _nobody
         self._release()
@@ -428,7 +429,7 @@ class Lease:
 
     def _tick(self) -> None:
         """
-        Enforce the limits on threads and children that jobs have left; while a job runs its execution does that.
+        Enforce the limits on threads and children that jobs have left. While a job runs, its execution does that.
         """
         if self._turn is None and Limit.MEMORY == self._runner.tick():
             self.end(ENDS[Outcome.OUT_OF_MEMORY])
@@ -436,7 +437,7 @@ class Lease:
         self._tick_later()
 
 
-#: How a job may end whose process lives on; at its time limit, if it took the interrupt.
+#: The outcomes of a job after which its process lives on; TIMED_OUT if the interrupt has ended the job.
 _GOES_ON = frozenset({Outcome.FINISHED, Outcome.RAISED, Outcome.TIMED_OUT})
 
 

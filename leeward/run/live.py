@@ -1,5 +1,5 @@
 """
-A runner that is kept open: its keeper puts more processes beside its first one.
+A runner that is kept open: its keeper puts more processes beside the runner's first process.
 
 Runs in:   the daemon.
 
@@ -8,8 +8,8 @@ sandbox's init lives as long as this process does, and so does the sandbox. Each
 in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
 (crossing/beside.py). No process relies on another one.
 
-Every end leads to `emptied`: the worker reports that no process of the runner is left. Then the ends of processes that
-haven't been reported are reported, and *over* and *lost* are called, once.
+However the runner ends, the worker at last calls `emptied`, when no process of the runner is left. `emptied` reports
+the ends of processes that haven't been reported, and calls *over* and *lost*, once.
 """
 
 from __future__ import annotations
@@ -50,30 +50,30 @@ from leeward.wire import control
 #: Processes of a runner at once, including ended ones whose descendants live on.
 MOST_PROCESSES = 128
 
-#: The numbers of processes begin here, so that the supervisor and the log can tell them from those of runners.
+#: The first number of a process, so that the supervisor and the log can tell processes' numbers from runners'.
 _FIRST = 1 << 48
 _numbers = itertools.count(_FIRST)
 
-#: Seconds between two searches for children of a dead keeper that it hadn't reported.
+#: Seconds between two searches for children of a dead keeper that the keeper hadn't reported.
 _ORPHANS_S = 0.1
 
 
 class LiveRunner:
     """
     Args:
-        terms: the pool's.
+        terms: what the workers of the pool have in common.
         keeper: makes the processes.
         owner: uid and gid of the keeper on the host, to whom pipes have to belong.
         over: called once, when the runner is given back.
         killed: called when the runner was killed, and `emptied` has to follow.
         lost: called once, after *over*, with the reason.
-        collect: reaps processes of dead keepers of which nobody was told.
-        rested: called when it had no request for a while, or too many others are awake.
-        fast_path: takes jobs of kernels the fast path, where there is one; it reads files of the groups.
+        collect: reaps processes of dead keepers that were never reported.
+        rested: called when the sandbox had no request for a while, or too many others are awake.
+        fast_path: returns the fast path for jobs of kernels, or None; the fast path reads files of the groups.
 
     Attributes:
         processes: by number, until nothing of them is left.
-        variables: of each of them, beside those of all sandboxes.
+        variables: the environment of each process, beside the variables of all sandboxes.
     """
 
     costs = "session"
@@ -101,16 +101,16 @@ class LiveRunner:
     @property
     def over(self) -> bool:
         """
-        Whether it takes no more processes; *lost* was called, or will be.
+        Whether the runner takes no more processes; *lost* was called, or will be.
         """
         return self._over is None or bool(self._ending)
 
     def open(self, limits: Limits) -> None:
         """
-        Hold the runner to *limits*.
+        Set *limits* on the runner.
 
         Raises:
-            LeewardError: it is gone, or a limit can't be set.
+            LeewardError: the runner is gone, or a limit can't be set.
         """
         if not self._runner.entrances:
             raise LeewardError("this daemon's runners are not made to be kept open")
@@ -126,17 +126,17 @@ class LiveRunner:
               stdout: int | Stdio = Stdio.PIPE, stderr: int | Stdio = Stdio.PIPE,
               on_output: Callable[[int, bytes], None] | None = None) -> LiveProcess:
         """
-        Put a program beside the others. It is started when the keeper comes to it; that it couldn't be is an `Exit`.
+        Order the keeper to start a program. If it can't be started, *on_exit* gets an `Exit` that says so.
 
         Args:
-            on_exit: is called once, when it has ended and its output has been taken.
-            stdin, stdout, stderr: descriptors for the process, which stay the caller's; or what `Stdio` says. None is
-                looked at where the command has a size: then all three are a terminal, which the process keeps.
-            on_output: is given 1 or 2, and a chunk of at most 64 KiB, for each stream that is a PIPE; 1 for a terminal.
+            on_exit: called once, when the process has ended and its output has been taken.
+            stdin, stdout, stderr: descriptors for the process, which stay the caller's; or what `Stdio` says. All three
+                are ignored if the command has a size: then they are a terminal, which the process keeps.
+            on_output: called with 1 or 2, and a chunk of at most 64 KiB of a stream that is a PIPE; 1 for a terminal.
 
         Raises:
-            BadRequest: execve(2) can't be given that.
-            Full: MOST_PROCESSES are there, or as many terminals as may be open.
+            BadRequest: execve(2) can't take the strings of the command.
+            Full: there are MOST_PROCESSES already, or as many terminals as may be open.
             LeewardError: the runner is over, or the daemon lacks descriptors.
         """
         data = block(what)
@@ -171,16 +171,16 @@ class LiveRunner:
     def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
                     keeps_door: bool = False) -> Interpreter:
         """
-        Put a Python beside the others, with all locks, that waits for a job: a runner for an Execution or a Lease.
-        Whoever makes one of it is its `tenant`.
+        Start an interpreter that has all locks and waits for a job: a runner for an Execution or a Lease, which the
+        caller makes and sets as the interpreter's `tenant`.
 
         Args:
-            ready: is called once with the runner.
-            failed: is called in its place, with the lock that couldn't be set or "", and the reason.
-            keeps_door: it may have branches.
+            ready: called once with the runner.
+            failed: called instead of *ready*, with the lock that couldn't be set or "", and the reason.
+            keeps_door: whether the interpreter may have branches.
 
         Raises:
-            Full, LeewardError: as of `start`.
+            Full, LeewardError: as `start`.
         """
         self._check_room()
         number = next(_numbers)
@@ -205,14 +205,14 @@ class LiveRunner:
 
     def execute(self, job: Job, done: Callable[[Report], None]) -> Interpreter:
         """
-        Run *job* in a fresh interpreter with the sandbox's files. The time for that begins when it is ready. `kill`
-        what this returns to end the job: it is reported as killed by SIGKILL.
+        Run *job* in a fresh interpreter with the sandbox's files. The job's time begins when the interpreter is ready.
+        Call `kill` of the interpreter to end the job, which is then reported as killed by SIGKILL.
 
         Args:
-            done: is called once.
+            done: called once with the report.
 
         Raises:
-            Full, LeewardError: as of `start`.
+            Full, LeewardError: as `start`.
         """
         caller = LiveCaller(job, done)
 
@@ -226,14 +226,14 @@ class LiveRunner:
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Interpreter:
         """
-        Make a Python with state, for one job after the other.
+        Start a kernel: an interpreter with state, for one job after the other.
 
         Args:
-            opened: is called once with its lease, unless *lost* is.
-            lost: is called once when it is over, with the reason.
+            opened: called once with the kernel's lease, unless *lost* is called first.
+            lost: called once with the reason, when the kernel is over.
 
         Raises:
-            Full, LeewardError: as of `start`.
+            Full, LeewardError: as `start`.
         """
         def ready(runner: Runner) -> None:
             self._lease(made, runner, limits, opened, lost)
@@ -250,7 +250,7 @@ class LiveRunner:
     def branch(self, of: Interpreter, limits: Limits, opened: Callable[[Lease], None],
                lost: Callable[[str], None]) -> KernelBranch:
         """
-        Send the kernel *of* what it needs to fork a branch. Its answer is for `KernelBranch.forked`; else as `kernel`.
+        As `kernel`, for a branch of the kernel *of*, whose answer the caller has to give to `KernelBranch.forked`.
         """
         def ready(runner: Runner) -> None:
             self._lease(made.branch, runner, limits, opened, lost)
@@ -265,10 +265,10 @@ class LiveRunner:
     def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
               lost: Callable[[str], None]) -> Interpreter:
         """
-        Make a process that does calls: run/calls.py. *opened* and *lost* as of `kernel`.
+        Start a process that does calls: run/calls.py. *opened* and *lost* are as with `kernel`.
 
         Raises:
-            Full, LeewardError: as of `start`.
+            Full, LeewardError: as `start`.
         """
         def ready(runner: Runner) -> None:
             try:
@@ -285,10 +285,10 @@ class LiveRunner:
     def carry(self, order: Mapping[str, Any], fds: Sequence[int], answered: Answered, seconds: float, *,
               apart: bool = False) -> PorterOrder:
         """
-        Have a porter do *order*: crossing/porter.py. Raises as `start`.
+        Have a porter carry out *order*: crossing/porter.py. Raises as `start`.
 
         Args:
-            apart: it counts as the keeper's: to join a group of version 1 takes ten milliseconds.
+            apart: leave the porter in the keeper's group, because joining a group of version 1 takes ten milliseconds.
         """
         self._check_room()
         number = next(_numbers)
@@ -300,7 +300,7 @@ class LiveRunner:
         try:
             made = PorterOrder(self._reactor, channel, order, fds, seconds, answered, process.kill)
         except OSError as error:
-            channel.close()  # it reads end of file, and ends
+            channel.close()  # the porter reads end of file, and ends
             raise LeewardError(f"a porter: {error}") from error
         return made
 
@@ -321,7 +321,7 @@ class LiveRunner:
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """
-        For the worker: handle a message of its keeper.
+        For the worker: handle a message of the keeper.
         """
         process = self._processes.get(message.process)
         pidfd = fds[0] if len(fds) == 1 else -1
@@ -343,7 +343,7 @@ class LiveRunner:
 
     def process_gone(self, process: LiveProcess) -> None:
         """
-        For a process: nothing of it is left.
+        For *process*: neither it nor a descendant is left.
         """
         self._processes.pop(process.number, None)
         made = self._interpreters.pop(process.number, None)
@@ -381,7 +381,7 @@ class LiveRunner:
 
     def end(self, why: str) -> None:
         """
-        End every process; their ends are reported, and then *lost* is called.
+        End every process. The processes' ends are reported, and then *lost* is called.
         """
         if self._over is None or self._ending:
             return
@@ -390,14 +390,14 @@ class LiveRunner:
 
     def orphaned(self) -> None:
         """
-        For the worker: the keeper is dead, so its children become the daemon's, which has to reap them. The init
-        doesn't end before that.
+        For the worker: the keeper is dead, so its children are now the daemon's, which has to reap them. The init
+        doesn't end before they are reaped.
         """
         in_any_case(*(process.orphaned for process in self._processes.values()), self._collect_strays)
 
     def _collect_strays(self) -> None:
         """
-        Reap processes that the keeper had made and not reported.
+        Reap processes that the keeper had made but not reported.
         """
         self._collect()
         if self._over is not None:
@@ -415,13 +415,13 @@ class LiveRunner:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*. The sandbox is over.
+        For the barrier: a callback of ours has raised *error*. Ends the sandbox.
         """
         self.end(bug(error))
 
     def abandon(self) -> None:
         """
-        It couldn't be opened: end the runner without calling *lost*.
+        End the runner without calling *lost*, because it couldn't be opened.
         """
         self._lost = lambda _why: None
         self._release()

@@ -20,16 +20,16 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import control
 
-#: The fast path, where there is one and it takes new jobs.
+#: Returns the fast path, if there is one and it takes new jobs.
 FastPathNow = Callable[[], FastPath | None]
 
 
 class LiveKeeper(Protocol):
     """
-    The keeper, as far as it makes processes.
+    A keeper, as far as a live runner uses it.
 
     Attributes:
-        devpts: out of which terminals are opened, -1 for none.
+        devpts: the file system out of which terminals are opened, -1 for none.
     """
 
     @property
@@ -37,7 +37,7 @@ class LiveKeeper(Protocol):
     def rest(self) -> None: ...
     def send(self, message: control.Start, fds: list[int]) -> None:
         """
-        An order, with descriptors that stay the caller's.
+        Send an order, with descriptors that stay the caller's.
         """
 
 
@@ -54,7 +54,7 @@ class LiveTerms(RunTerms, Protocol):
 
 class LiveCaller:
     """
-    Whose job it is that runs in an interpreter of its own.
+    The caller of a job that runs in an interpreter of its own.
     """
 
     client = None
@@ -80,7 +80,7 @@ class Full(LeewardError):
 
 def begin(lease: Lease, limits: Limits, opened: Callable[[Lease], None]) -> None:
     """
-    Open *lease* and give it to *opened*; or end it: its process may have been killed as soon as it was ready.
+    Open *lease* and give it to *opened*. If it can't be opened, end it: its process may have been killed at once.
     """
     try:
         lease.open(limits)

@@ -14,15 +14,15 @@ from leeward.run.live_parts import LiveKeeper
 from leeward.run.runner import Runner
 from leeward.wire import control
 
-#: Of a process that joins no group.
+#: The entry of a process that joins no group.
 _NO_ENTRY = Entry()
 
 
 def order(runner: Runner, keeper: LiveKeeper, number: int, name: str, kind: control.Kind, five: list[int], *,
           apart: bool) -> Nest | None:
     """
-    Have *keeper* make the process *number* in a group called *name*, or in the keeper's own where it is *apart*.
-    Returns its group.
+    Have *keeper* make the process *number* in a new group called *name*, or, if *apart*, in the keeper's own group.
+    Returns the new group; None if there is none.
     """
     leaf, entrances, held = runner.leaf, runner.entrances, runner.held()
     nest = None if apart else leaf.nest(name)

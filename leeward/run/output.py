@@ -1,8 +1,8 @@
 """
-What a job wrote, from its pipes into memory, or past a size into a sealed memfd.
+Moves a job's output from its pipes into memory, or from a certain size on into a sealed memfd.
 
-Runs in:   the daemon. The job never holds the memfd, so nothing it does can keep the
-           file from being sealed, and no length in it is the job's word.
+Runs in:   the daemon. The job never holds the memfd, so the job can't keep the file
+           from being sealed, and the daemon itself has counted every length.
 Source:    memfd_create(2), splice(2), pipe(7)
 
 The kernel locks a pipe while bytes are copied into or out of it. A splice from the job's pipe into a file copies under
@@ -27,9 +27,10 @@ from leeward.run.report import Arena, Region
 
 _CHUNK = 1 << 20
 _READ = 64 << 10
-#: Bytes of a job's pipe once it has written much, and of the one behind it; what every user may have by default.
+#: Bytes of a job's pipe once the job has written much, and of the daemon's pipe behind it; every user may have so many
+#: by default.
 _PIPE = 1 << 20
-#: The pages in it count against the job's memory, of which it may be this part at most; a pipe has 64 KiB anyhow.
+#: The pages in the pipe count against the job's memory: the pipe is enlarged to at most 1 / _PIPE_SHARE of that.
 _PIPE_SHARE = 128
 _PAGE = 4096
 _TAIL = 16 << 10
@@ -40,13 +41,13 @@ _SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 @dataclass(slots=True)
 class OutputStream:
     """
-    One of stdout and stderr.
+    The stdout or the stderr of one job.
 
     Attributes:
         fd: the daemon's end of the pipe, -1 once it was closed.
-        head: the bytes while they are few.
-        spilled: they are in the memfd, from `offset` on.
-        wide: its pipe was given more room, or there is none.
+        head: the bytes, while they are few.
+        spilled: the bytes are in the memfd, from `offset` on.
+        wide: the pipe was enlarged, or can't be.
     """
 
     fd: int
@@ -62,9 +63,9 @@ class Output:
     Both streams of one job, and the limit that they share.
 
     Args:
-        limit: bytes of both together.
-        inline: up to so many bytes, both together, stay in memory.
-        memory: the job's limit.
+        limit: bytes of both streams together.
+        inline: up to so many bytes, both streams together, stay in memory.
+        memory: the job's memory limit in bytes.
     """
 
     def __init__(self, out: int, err: int, limit: int, *, inline: int = PLACEMENTS["auto"].output,
@@ -74,7 +75,7 @@ class Output:
         self.err = OutputStream(err, offset=room)
         self.limit = limit
         self.truncated = False
-        self.listener: Callable[[], None] | None = None  # hears that there is more
+        self.listener: Callable[[], None] | None = None  # called when more bytes were read
         self.memfd = -1
         self._room = room
         self._inline = inline
@@ -101,7 +102,7 @@ class Output:
 
     def take_rest(self) -> None:
         """
-        Read what both pipes hold now, and not what is written meanwhile, because the job has replied and is over.
+        Read the present content of both pipes, and nothing that is written later, because the job is over.
         """
         for stream in (self.out, self.err):
             if stream.fd < 0:
@@ -174,14 +175,14 @@ class Output:
             while done < count:
                 done += os.splice(read, self.memfd, count - done, offset_dst=end + done)
         except OSError:
-            self._close_behind()  # with bytes that can't be stored; the job is ended for that
+            self._close_behind()  # drops bytes that can't be stored; the job is ended for this error
             raise
         return count
 
     def since(self, stream: OutputStream, start: int) -> bytes:
         """
-        What was taken of *stream* from *start* on, 64 KiB at most, before `seal`. The beginning of a fault's text isn't
-        told: the end of the job decides what becomes of it.
+        The bytes of *stream* from *start* on that were read so far, 64 KiB at most. Bytes of stderr from the first text
+        of faulthandler on are left out: the end of the job decides about them. Call before `seal`.
         """
         size = min(_READ, stream.length - start)
         if size <= 0:
@@ -194,7 +195,7 @@ class Output:
 
     def tail(self, stream: OutputStream) -> bytes:
         """
-        The last 16 KiB that were read, before `seal`.
+        The last 16 KiB of *stream* that were read. Call before `seal`.
         """
         if not stream.spilled:
             return bytes(stream.head[-_TAIL:])
@@ -203,7 +204,7 @@ class Output:
 
     def take_fault(self) -> Fault:
         """
-        The text of faulthandler at the end of stderr, from which leeward's frames are removed. Before `seal`.
+        Remove leeward's frames from faulthandler's text at the end of stderr. Returns that text. Call before `seal`.
         """
         words = self.tail(self.err)
         fault = read(words)
@@ -216,7 +217,7 @@ class Output:
         """
         if len(data) == size:
             return
-        if stream.spilled:  # what follows the new end belongs to nobody
+        if stream.spilled:  # the bytes behind the new end belong to neither stream
             self._write(data + bytes(size - len(data)), stream.offset + stream.length - size)
         else:
             stream.head[-size:] = data
@@ -247,13 +248,13 @@ class Output:
 
     def arena(self, memfd: int) -> Arena:
         """
-        What `seal` has given away, with the places of both streams in it.
+        The arena of *memfd*, which `seal` has returned, with the places of both streams.
         """
         return Arena(memfd, 2 * self._room, _region(self.out), _region(self.err))
 
     def close_pipes(self) -> None:
         """
-        Whoever still writes gets SIGPIPE from now on.
+        Close the pipes. A process that still writes gets SIGPIPE from now on.
         """
         for stream in (self.out, self.err):
             if stream.fd >= 0:
@@ -271,7 +272,7 @@ class Output:
 
     def close(self) -> None:
         """
-        Give up everything.
+        Close the pipes and the memfd.
         """
         self.close_pipes()
         self.drop()
@@ -285,7 +286,7 @@ class Output:
 
 def widen(pipe: int, room: int) -> None:
     """
-    Give a pipe room for so many bytes, if its user has some left: pipe(7).
+    Give a pipe room for *room* bytes, unless its user's pipes have too many already: pipe(7).
     """
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, room)
@@ -293,7 +294,7 @@ def widen(pipe: int, room: int) -> None:
 
 def unread(pipe: int) -> int:
     """
-    Bytes that wait in a pipe, asked at either of its ends.
+    The number of bytes in a pipe, of which *pipe* is either end.
     """
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)

@@ -1,5 +1,5 @@
 """
-When a job's output is taken out of its pipes while the job runs.
+Decides when a job's output is read from its pipes while the job runs.
 
 Runs in:   the daemon.
 
@@ -17,7 +17,7 @@ from leeward.protocols import Protocol
 from leeward.run.output import Output, OutputStream, unread
 from leeward.run.verdict import Stop
 
-#: Seconds for which output is left in the pipes. A pipe holds 64 KiB; a flood waits 5 ms once.
+#: Seconds for which output is first left in the pipes. A pipe holds 64 KiB.
 _FIRST_LOOK_S = 0.005
 #: Bytes in a pipe from which on it is read earlier, because a job that writes more than a pipe holds waits.
 _FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
@@ -27,7 +27,7 @@ _NEXT_LOOK_S = 0.002
 
 class OutputOwner(Protocol):
     """
-    The execution.
+    The execution whose output is watched.
     """
 
     @property
@@ -41,7 +41,7 @@ class OutputOwner(Protocol):
 
 class OutputWatch:
     """
-    Of a job that began at *started*, as the reactor tells the time.
+    Watches the output of a job that began at *started*, by the reactor's clock.
     """
 
     costs = "job"
@@ -49,13 +49,13 @@ class OutputWatch:
     def __init__(self, reactor: Reactor, output: Output, execution: OutputOwner, started: float) -> None:
         self._reactor, self._output, self._execution, self._started = reactor, output, execution, started
         self._watched: set[int] = set()
-        self._looks: dict[int, Timer] = {}  # by the pipe
+        self._looks: dict[int, Timer] = {}  # by the pipe's descriptor
         self._first: Timer
         self._look_for_flood(started + _FLOOD_LOOK_S)
 
     def _look_for_flood(self, when: float) -> None:
         """
-        Look every millisecond from *when* on, until there is a flood, or the first look at any output is due.
+        Check for a flood every millisecond from *when* on, until there is one or the first look at any output is due.
         """
         due = when >= self._started + _FIRST_LOOK_S
         self._first = self._reactor.at(when, self._begin if due else partial(self._look, when))
@@ -125,6 +125,6 @@ class OutputWatch:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the execution hears of it.
+        For the barrier: pass *error* to the execution.
         """
         self._execution.broken(error)

@@ -4,8 +4,8 @@ The additional time that a job gets to return its files when its time is up.
 Runs in:   the daemon.
 
 Theory of operation. At its time limit a job with `collect` gets the signal LATE (inside/answer.py), and the daemon
-waits for its reply, COLLECT_S at most. Whatever the job does, it is ended then, and the result says that its time was
-up.
+waits for the job's reply, COLLECT_S at most. Then the job is ended, with a reply or without, and the result says that
+its time was up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLLECT_S, _AGAIN_S = 0.5, 0.02
 
 class LateJob(Protocol):
     """
-    The execution.
+    The execution of the late job.
     """
 
     @property
@@ -38,7 +38,7 @@ class LateJob(Protocol):
 
 class Overtime:
     """
-    Of a job that was asked for its files.
+    The additional time of one job.
     """
 
     costs = "job"
@@ -61,6 +61,6 @@ class Overtime:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the execution hears of it.
+        For the barrier: pass *error* to the execution.
         """
         self._execution.broken(error)

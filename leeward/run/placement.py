@@ -1,5 +1,5 @@
 """
-Which bytes of an answer travel in the reply, and which in a memory file: every threshold, in one place.
+All thresholds that decide which bytes of an answer travel in the reply, and which in a memory file.
 
 Runs in:   the daemon, and `leeward run`; pure.
 See also:  docs/decisions/0013-shared-memory.md, with the measurements. tests/unit/run/test_placement.py holds C's
@@ -11,20 +11,20 @@ from __future__ import annotations
 from leeward.dataclass import dataclass
 from leeward.wire.frames import MAX_REPLY
 
-#: Bytes of an answer's contents that travel in it by default: one pipe's worth of output, so that the whole output of a
-#: short job takes one read, and the measured crossover: bench/results.py.
+#: Bytes of contents that travel in the reply by default. A pipe holds so many, so that the whole output of a short job
+#: takes one read; and from so many on a memory file is faster: bench/results.py.
 INLINE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """
-    Up to how many bytes travel in the reply; more of them go into a memory file.
+    The largest numbers of bytes that travel in the reply; larger contents go into a memory file.
 
     Attributes:
-        output: of stdout and stderr together.
-        output_beside_files: the same, of a job that collects files or shows things: they need room in the reply.
-        files: of collected files together.
+        output: stdout and stderr together.
+        output_beside_files: the same for a job that collects files or shows things, which need room in the reply.
+        files: all collected files together.
     """
 
     output: int
@@ -32,7 +32,7 @@ class Placement:
     files: int
 
 
-#: By the configuration's `results`. "inline" is as far as a reply goes, of 16 MiB with all its other fields.
+#: By the configuration's `results`. "inline" is bounded by the size of a reply, 16 MiB with all its other fields.
 PLACEMENTS = {
     "auto": Placement(output=INLINE, output_beside_files=INLINE, files=1 << 20),
     "inline": Placement(output=12 << 20, output_beside_files=8 << 20, files=MAX_REPLY),
@@ -41,20 +41,20 @@ PLACEMENTS = {
 
 RESULTS = tuple(PLACEMENTS)
 
-#: The fast path takes at most half of this, LW_MOST_OUTPUT; a job that may have less output goes the long one.
+#: The fast path takes at most half of this, LW_MOST_OUTPUT; a job whose limit is smaller doesn't take the fast path.
 SHORT_OUTPUT = INLINE
 
-#: A reply above this counts, while it waits for its client, as a memory file does.
+#: A reply above this size counts as a memory file does while it waits for its client.
 LARGE_REPLY = INLINE
 
 
 def inline_bytes(results: str, *, files: bool = False) -> int:
     """
-    Up to how many bytes output travels in the reply.
+    The largest number of bytes of output that travel in the reply.
 
     Args:
         results: one of RESULTS.
-        files: collected files, or what the job shows, go with it.
+        files: whether collected files, or things that the job shows, are in the reply as well.
     """
     placement = PLACEMENTS[results]
     return placement.output_beside_files if files else placement.output

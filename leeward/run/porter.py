@@ -27,13 +27,14 @@ from leeward.run.verdict import bug
 
 _ROOM, _FDS = 1 << 16, 24
 
-#: Called with the answer and its descriptors, which it then owns; or with the reason why there is none.
+#: Called with the answer and its descriptors, which the callee then owns; or with the reason why there is none.
 Answered = Callable[[Mapping[str, Any] | LeewardError, list[int]], None]
 
 
 def ordered(order: Callable[[list[int]], Nest | None]) -> tuple[Channel, Nest | None]:
     """
-    Our end of a porter's channel, and its group, when *order* has given the keeper the five ends of a new process.
+    Make the five ends of a porter, and call *order* with them, which sends them to the keeper. Returns the daemon's end
+    of the porter's channel, and the porter's group.
 
     Raises:
         LeewardError: no descriptor is left, or the keeper takes no order.
@@ -59,10 +60,10 @@ class PorterRefusal(LeewardError):
 class PorterOrder:
     """
     Args:
-        channel: ours from now on.
-        order: what to do; *fds* go with it, and stay the caller's.
-        seconds: for all of it.
-        kill: ends the process.
+        channel: the daemon's end; this object owns it from now on.
+        order: the order. It is sent with *fds*, which stay the caller's.
+        seconds: the time for the whole order.
+        kill: ends the porter's process.
     """
 
     costs = "job"
@@ -72,7 +73,7 @@ class PorterOrder:
         self._reactor, self._channel, self._kill = reactor, channel, kill
         self._answered: Answered | None = answered
         self._seconds = seconds
-        # It lies there until the porter comes to it.
+        # The message waits in the socket until the porter has started.
         socket.send_fds(channel.socket, [msgpack.packb(order)], fds)  # type: ignore[arg-type]  # sendmsg is all it asks
         self._timer: Timer | None = reactor.after(seconds, self._late)
         reactor.watch(channel.fileno(), READ, self._hear)
@@ -97,10 +98,10 @@ class PorterOrder:
 
     def failed(self, why: str) -> None:
         """
-        There is no such process, or not any more.
+        Called if the process doesn't exist, or has ended; *why* is the reason.
         """
         if self._answered is not None:
-            self._hear(0)  # its answer may lie there
+            self._hear(0)  # the answer may have been sent before
         self._finish(LeewardError(why), [])
 
     def _finish(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
@@ -114,7 +115,7 @@ class PorterOrder:
 
     def cancel(self) -> None:
         """
-        The answer isn't needed any more.
+        End the porter without calling *answered*, because the answer isn't needed any more.
         """
         self._answered = None
         in_any_case(self._kill, self._release)

@@ -4,10 +4,10 @@ One process of a live runner, seen from the daemon.
 Runs in:   the daemon.
 Owns:      its pidfd, the daemon's ends of its pipes, its birth channel until it is locked, its group below the leaf.
 
-Theory of operation. Its keeper makes it on an order (control.Start) and reports Started or Unstarted, then Exited. The
-process's own birth channel brings the listener of its filter. When the direct child has ended, its pipes are read to
-the end, or for DRAIN_S where a descendant still holds them. Then its end is reported, once. Descendants that are left
-are found by its group; where the driver has no groups, by the session that the child led.
+Theory of operation. The keeper makes the process on an order (control.Start), and reports Started or Unstarted, then
+Exited. The process sends the listener of its filter on its own birth channel. When the direct child has ended, its
+pipes are read to the end, or for DRAIN_S if a descendant still holds them. Then its end is reported, once. Descendants
+that are left are found by their group; if the driver has no groups, by the session that the child led.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _STEP_S = 0.001
 
 class House(Protocol):
     """
-    The runner, as far as a process needs it.
+    The live runner, as far as a process uses it.
     """
 
     def process_gone(self, process: LiveProcess) -> None: ...
@@ -58,24 +58,24 @@ class House(Protocol):
 class LiveProcess:
     """
     Args:
-        birth: where a program sends its listener; None for an interpreter, whose runner hears it.
-        ends: our ends of stdin, stdout and stderr, or -1; the process owns them.
-        terminal: the first two are a terminal's master.
-        on_output: is given 1 or 2, and a chunk.
-        on_exit: is called once.
+        birth: the channel on which a program sends its listener; None for an interpreter, whose runner listens.
+        ends: the daemon's ends of stdin, stdout and stderr, or -1; this object owns them.
+        terminal: whether the first two of *ends* are the master of a terminal.
+        on_output: called with 1 or 2, and a chunk of that stream.
+        on_exit: called once.
 
     Attributes:
         number: unique in this daemon's life.
-        pid: in its own pid namespace; -1 before it runs, and for an interpreter.
-        exit: once it is known.
-        terminal: it has one of leeward's terminals, which it may keep open until nothing of it is left.
-        ends: its deadline by the reactor's clock; set by the code that has the deadline.
-        ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
-        spare: pids below it that don't count as its descendants: run/branches.py.
+        pid: in the process's own pid namespace; -1 before it runs, and for an interpreter.
+        exit: how the direct child ended, once that is known.
+        terminal: the process has one of leeward's terminals, which may stay open until no descendant is left.
+        ends: the deadline by the reactor's clock; set by the code that has the deadline.
+        ended_by_watchdog: why the watchdog's thread has ended the process, while the loop stood still.
+        spare: returns pids below the process that don't count as its descendants: run/branches.py.
     """
 
     costs = "job"
-    _joins = True  # it is the keeper's child, which a look at the sandbox's init doesn't find
+    _joins = True  # the process is the keeper's child, so a walk from the sandbox's init doesn't find it
 
     def __init__(self, reactor: Reactor, number: int, house: House, runner: Runner, nest: Nest | None, denials: Denials,
                  birth: Channel | None, ends: tuple[int, int, int], *, on_output: Callable[[int, bytes], None] | None,
@@ -106,17 +106,17 @@ class LiveProcess:
         if birth is not None:
             reactor.watch(birth.fileno(), READ, self._born)
 
-    # --- what its keeper and it say -------------------------------------------
+    # --- messages of the keeper and of the process ----------------------------
 
     def started(self, message: control.Started, pidfd: int) -> None:
         """
-        It exists, and owns *pidfd* from now on, which is -1 if the descriptor was lost.
+        The process exists. This object owns *pidfd* from now on, which is -1 if the descriptor was lost.
         """
         self._happen(ProcessEvent.STARTED)
         self.pid, self._host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
         if self._nest is None and self._joins and pidfd >= 0:
             self._runner.leaf.joined(message.pid)
-            if descent.has_ended(pidfd):  # the number may be another's by now
+            if descent.has_ended(pidfd):  # the pid may be another process's by now
                 self._runner.leaf.parted(message.pid, 0.0)
         for number in self._pending:
             self.signal(number)
@@ -126,7 +126,7 @@ class LiveProcess:
 
     def unstarted(self, message: control.Unstarted) -> None:
         """
-        There is no such process.
+        The process could not be made.
         """
         stage, number = message.stage, -message.result
         if control.Stage.FOLDER is stage:
@@ -149,7 +149,7 @@ class LiveProcess:
 
     def _born(self, _events: int) -> None:
         """
-        The listener has arrived, or the program was executed, after which it can't arrive.
+        The listener has arrived, or the program was executed, after which no listener can arrive.
         """
         if self._birth is None:
             return
@@ -165,7 +165,7 @@ class LiveProcess:
         message, fds = received
         if isinstance(message, control.Locked) and 1 <= len(fds) <= 2 and not message.entrances:
             for fd in fds[1:]:
-                os.close(fd)  # the runner's first process has sent it
+                os.close(fd)  # the runner's first process has sent the same
             try:
                 self._denials.add(fds[0], self.number)
                 self._listening = True
@@ -178,7 +178,7 @@ class LiveProcess:
             os.close(fd)
         self.kill()
 
-    # --- its end --------------------------------------------------------------
+    # --- the end of the process -----------------------------------------------
 
     def _ended(self, end: Exit) -> None:
         self._happen(ProcessEvent.EXITED)
@@ -245,7 +245,7 @@ class LiveProcess:
 
     def lost(self, reason: str) -> None:
         """
-        Its runner has ended, so its own end will not be reported.
+        End the process for *reason*: its runner has ended, so the keeper will not report the process's end.
         """
         if self.state is ProcessState.GONE:
             return
@@ -256,11 +256,11 @@ class LiveProcess:
         self._happen(ProcessEvent.LOST)
         in_any_case(partial(self._say, self.exit or end), self._dispose)
 
-    # --- what its owner does --------------------------------------------------
+    # --- for the process's owner ----------------------------------------------
 
     def denied(self) -> Mapping[str, int]:
         """
-        Calls that it and its descendants were refused so far, by name.
+        The number of refused calls of the process and its descendants so far, by name.
         """
         return self._denials.counts(self.number) if self._listening else {}
 
@@ -271,7 +271,7 @@ class LiveProcess:
 
     def resize(self, rows: int, columns: int) -> bool:
         """
-        Give its terminal another size; False if it has none, or it has ended.
+        Give the process's terminal another size; False if it has none, or the process has ended.
         """
         if not self.terminal or self.stdin < 0:
             return False
@@ -281,7 +281,7 @@ class LiveProcess:
     def pause(self, stream: int) -> None:
         """
         Read nothing from stream 1 or 2 until `resume`. The process's output waits in the pipe, and the process waits
-        when that is full.
+        when the pipe is full.
         """
         if stream in self._spills:
             self._spills[stream].pause()
@@ -293,11 +293,11 @@ class LiveProcess:
 
     def signal(self, number: int) -> bool:
         """
-        Send a signal to the direct child; False if it has ended. One that its keeper hasn't told of gets it when it is
-        told of: what it writes may come before that.
+        Send a signal to the direct child; False if it has ended. A signal for a child that the keeper hasn't reported
+        yet is sent when the keeper reports it: the child may have written output before.
 
         Raises:
-            OSError: EINVAL for a number that is no signal's.
+            OSError: EINVAL if *number* isn't a signal.
         """
         if self.state is ProcessState.STARTING:
             if not 0 <= number < signal.NSIG:
@@ -315,7 +315,7 @@ class LiveProcess:
     @property
     def group(self) -> Nest | None:
         """
-        Its group, where the driver has groups.
+        The process's group; None if the driver has no groups.
         """
         return self._nest
 
@@ -325,7 +325,7 @@ class LiveProcess:
 
     def have_group(self, nest: Nest | None) -> None:
         """
-        No other process is in *nest* any more: use it as its own group.
+        Use *nest* as the process's own group, because no other process is in it any more.
         """
         self._nest = nest
         if nest is not None and self.exit is not None:
@@ -334,21 +334,21 @@ class LiveProcess:
     @property
     def runner_pid(self) -> int:
         """
-        The init's, as the daemon sees it.
+        The pid of the runner's init in the daemon's pid namespace.
         """
         return self._runner.pid
 
     @property
     def host_pid(self) -> int:
         """
-        As the daemon sees it; -1 before it runs.
+        The pid in the daemon's pid namespace; -1 before the process runs.
         """
         return self._host_pid
 
     def spent(self) -> float:
         """
-        Processor seconds of it and its descendants, as far as the driver can tell: exact if it has groups; otherwise
-        those of living processes and of children that these have waited for.
+        Processor seconds of the process and its descendants: exact if the driver has groups; otherwise only those of
+        living processes and of children that these have waited for.
         """
         if self._nest is not None:
             return self._nest.time()
@@ -357,12 +357,12 @@ class LiveProcess:
 
     def kill(self) -> None:
         """
-        End it and everything that descends from it. Harmless if that has been done.
+        Kill the process and all its descendants. May be called repeatedly.
         """
         if self.state is ProcessState.GONE or self._killed:
             return
         if self.state is ProcessState.STARTING:
-            self._killed = True  # as soon as it runs
+            self._killed = True  # the process is killed as soon as it runs
             return
         if self._nest is not None:
             self._nest.kill()
@@ -391,7 +391,7 @@ class LiveProcess:
 
     def orphaned(self) -> None:
         """
-        Its keeper is dead, so the daemon has to reap it.
+        Reap the process when it ends, because its keeper is dead.
         """
         if self._pidfd >= 0:
             self._reactor.watch(self._pidfd, READ, self._reap)
@@ -405,7 +405,7 @@ class LiveProcess:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*. The process ends, and its end is told.
+        For the barrier: a callback of ours has raised *error*. Ends the process, and reports its end.
         """
         if self.exit is None or self.exit.status is not None:
             self.exit = replace(self.exit or Exit(None), status=None, reason=bug(error))

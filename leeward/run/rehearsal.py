@@ -1,10 +1,10 @@
 """
-Execute the code of an answer once, while a job runs and the daemon would sleep.
+Executes the code of an answer once, while a job runs and the daemon would sleep.
 
 Runs in:   the daemon.
 
-After some idle milliseconds that code, with the kernel's part of it, has left the processor's caches, and the client
-would wait until it is loaded again.
+After some idle milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and
+the client would wait until it is loaded again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANY = Result(b"\n", b"", 0, Outcome.FINISHED, duration=0.001, cpu_time=0.001, m
 
 def rehearse(runner: Runner) -> None:
     """
-    Take the steps that the answer of *runner*'s job takes, without any effect.
+    Take the steps of the answer to *runner*'s job, without any effect.
     """
     runner.leaf.usage()
     runner.denied()

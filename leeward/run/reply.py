@@ -1,5 +1,5 @@
 """
-The one frame that a job sends on its reply pipe, as far as it has been read, and the files that follow it.
+Reads the one frame that a job sends on its reply pipe, and the files that follow the frame.
 
 Runs in:   the daemon.
 Trust:     none in its bytes: they are the job's.
@@ -17,20 +17,20 @@ from leeward.spec.job import Job
 from leeward.wire import bundles
 from leeward.wire import job as wire
 
-#: Bytes that are read of a reply before others have their turn.
+#: Bytes of a reply that are read in one turn of the loop.
 REPLY_CHUNK = 1 << 20
 
-#: What the job's file system is rounded up to.
+#: The size of the job's file system is rounded up to a multiple of this.
 _PAGE = 4096
 
 
 class ReplyReader:
     """
     Attributes:
-        most: bytes that the frame of the reply to this job may have.
-        most_behind: bytes that the files behind it may have together.
-        closed: the job has closed its end.
-        complete: all of it is here.
+        most: bytes that the frame of this job's reply may have.
+        most_behind: bytes that the files behind the frame may have together.
+        closed: the job has closed its end of the pipe.
+        complete: the frame and the files behind it have been read.
     """
 
     __slots__ = ("_behind", "_data", "_job", "_parsed", "_size", "closed", "complete", "most", "most_behind")
@@ -38,7 +38,7 @@ class ReplyReader:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._data = bytearray()
-        self._size = 0  # with its header, once that is here
+        self._size = 0  # of the frame with its header, once the header has been read
         self._parsed: wire.JobReply | None = None
         self._behind: FilesBehind | None = None
         self.most = wire.MAX_BARE_REPLY
@@ -61,7 +61,7 @@ class ReplyReader:
         Read about *most* more bytes. Returns whether the frame and the files behind it are complete.
 
         Raises:
-            PeerError: it announces more than a reply may have.
+            PeerError: the frame announces more bytes than a reply may have.
             OSError: no descriptor or no memory is left for the files.
         """
         if self._behind is None:
@@ -123,7 +123,7 @@ class ReplyReader:
         The decoded reply of a complete frame.
 
         Raises:
-            PeerError: it isn't a reply.
+            PeerError: the frame isn't a reply.
         """
         if self._parsed is None:
             reply = wire.read_reply(self.body, self._job.most_files, display=self._job.display)
@@ -135,7 +135,7 @@ class ReplyReader:
 
     def give_files(self) -> FileArena | None:
         """
-        The memory file with the files that followed, the caller's from now on; None if there is none.
+        Give the memory file with the files that followed to the caller; None if there is none.
         """
         return None if self._behind is None else self._behind.give()
 

@@ -1,5 +1,5 @@
 """
-The report of a job that is over, and where its bytes are.
+The report of a job that is over, and the memory files with its large contents.
 
 Runs in:   the daemon, and `leeward run`; pure but for `Arena.close`.
 """
@@ -22,12 +22,12 @@ class Arena:
     """
     A sealed memfd that holds the large parts of a result.
 
-    SHRINK, GROW, WRITE and SEAL are set before anybody sees it, and no job ever held it.
+    The seals SHRINK, GROW, WRITE and SEAL are set before the memfd is given to anybody; no job ever held it.
 
     Attributes:
         fd: owned by this object.
         size: of the file, in bytes.
-        stdout, stderr: where they lie, or None where they are inline in the result.
+        stdout, stderr: where the stream is in the file, or None if it is inline in the result.
     """
 
     fd: int
@@ -37,7 +37,7 @@ class Arena:
 
     def close(self) -> None:
         """
-        Close the descriptor; what is mapped or sent stays.
+        Close the descriptor. Mappings and descriptors that were sent stay valid.
         """
         if self.fd >= 0:
             os.close(self.fd)
@@ -47,10 +47,10 @@ class Arena:
 @dataclass(slots=True)
 class FileArena:
     """
-    One that holds the files that a job brings back, one after the other.
+    An arena that holds the files that a job brings back, one after the other.
 
     Attributes:
-        places: by name.
+        places: where each file is in the arena, by name.
     """
 
     arena: Arena
@@ -58,7 +58,7 @@ class FileArena:
 
     def contents(self) -> dict[str, bytes]:
         """
-        The files, read.
+        Read all files. Returns their contents by name.
         """
         return {name: os.pread(self.arena.fd, size, at) for name, (at, size) in self.places.items()}
 
@@ -69,8 +69,8 @@ class Report:
     The one answer to a request: a refusal, or a result with arenas where it is large.
 
     Attributes:
-        answered: the client has its answer already, output and all; here are its figures.
-        files: those that the result doesn't have, because they are large.
+        answered: the client has the whole answer already; the report has only its figures.
+        files: the files that aren't in the result, because they are large.
     """
 
     result: Result | None = None
@@ -94,9 +94,9 @@ def internal(name: str, message: str, duration: float = 0.0, degraded: tuple[str
     The answer to a job without a result, for a reason that isn't the job's.
 
     Args:
-        name: of the error, as it were an exception's.
-        duration: of its run, in seconds.
-        degraded: the layers that it had not.
+        name: the name of the error, in place of an exception's.
+        duration: the seconds for which the job ran.
+        degraded: the layers that are missing.
     """
     return Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL, duration=duration, degraded=degraded,
                                 error=JobError(name, message, "")))

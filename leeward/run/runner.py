@@ -31,7 +31,7 @@ from leeward.spec.limits import Limits
 
 class Denials(Protocol):
     """
-    The supervisor, as far as a runner needs it.
+    The supervisor, as far as a runner uses it.
     """
 
     def add(self, listener: int, job: int, *, checking: bool = False) -> None: ...
@@ -61,19 +61,19 @@ class Runner:
     One armed or running process of a worker.
 
     Attributes:
-        number: unique in this daemon's life; the supervisor and the log know it by this.
-        pid: of its init, in the daemon's pid namespace; for logs and watching only.
-        denied_before: counts of the session's jobs before this one.
-        cpu_before: seconds that arming took.
-        sockets: tells how many there are in its network namespace.
-        show: tells its job how much it may use.
-        cut: descriptors that it sent were lost, for want of room for them here.
-        proves: tells its keeper that one of its runners has passed its whole check of itself.
-        variables: that its processes have beside those of all jobs.
-        entrances: its namespaces and ruleset, with which more processes are put beside the first: control.Start.
-        ended_by_watchdog: why the watchdog's thread has ended it, while the loop stood still.
-        more_tasks: how many the kernel counts against this job's RLIMIT_NPROC for spares that the
-            leaf doesn't know of.
+        number: unique in this daemon's life; the supervisor and the log use it.
+        pid: the init's, in the daemon's pid namespace; for logs and watching only.
+        denied_before: refused calls of the session's jobs before this one, by name.
+        cpu_before: processor seconds that arming took.
+        sockets: returns the number of sockets in the runner's network namespace.
+        show: shows the job its limits.
+        cut: descriptors that the runner sent were lost, because the daemon had no room for them.
+        proves: tells the keeper that one of its runners has passed the whole self-check.
+        variables: the environment of the runner's processes, beside the variables of all jobs.
+        entrances: the runner's namespaces and ruleset, by which more processes join the first: control.Start.
+        ended_by_watchdog: why the watchdog's thread has ended the runner, while the loop stood still.
+        more_tasks: the number of tasks that the kernel counts against this job's RLIMIT_NPROC for spares
+            of which the leaf doesn't know.
     """
 
     def __init__(self, number: int, leaf: Leaf, birth: Channel | None, denials: Denials,
@@ -109,10 +109,10 @@ class Runner:
 
     def lend(self, lent: LentToRunner, trust: Callable[[bytes], None]) -> None:
         """
-        It is leased, and has this for itself.
+        Note that the runner is leased, and what it was lent.
 
         Args:
-            trust: has it trust a certificate; called by `limit`.
+            trust: makes the runner trust a certificate; called by `limit`.
         """
         self.variables = lent.variables
         if lent.certificate:
@@ -126,7 +126,7 @@ class Runner:
 
     def take(self, pid: int, fds: list[int]) -> None:
         """
-        Own what the keeper sent: the init's pidfd and the daemon's ends, which don't block.
+        Take over the keeper's descriptors: the init's pidfd, and the daemon's ends of the pipes, which don't block.
         """
         self.pid = pid
         self.pidfd, self.job, self.reply, self.out, self.err = fds
@@ -136,7 +136,7 @@ class Runner:
         Hand the seccomp listener to the supervisor; keep the other descriptors.
 
         Args:
-            scratch: of the job's tmpfs, or -1.
+            scratch: a descriptor of the job's tmpfs, or -1.
         """
         self._scratch = scratch
         self.entrances = entrances
@@ -146,13 +146,13 @@ class Runner:
 
     def ready(self) -> bool:
         """
-        Whether it is ready: both channels have reported.
+        Whether the runner is ready: both channels have reported.
         """
         return self.checked and self.pidfd >= 0
 
     def record_baseline(self) -> None:
         """
-        Note what arming cost, so that a job isn't charged for it.
+        Record the usage of arming, so that a job isn't charged for it.
         """
         self.leaf.armed()
         self._denials.end_check(self.number)
@@ -161,14 +161,14 @@ class Runner:
         self.cpu_before = self.leaf.cpu_time()
         if self.leaf.rlimits():
             self._job_pid = job_of(self.pid)
-            self._check_there()  # otherwise the pid, and so its child, may have been another process's
+            self._check_there()  # otherwise the pid may have been another process's, and so its child
 
     def limit(self, limits: Limits) -> None:
         """
         Set *limits* and the certificates of the next job, before it has any code.
 
         Raises:
-            LeewardError: it is gone, or a limit can't be set.
+            LeewardError: the runner is gone, or a limit can't be set.
         """
         try:
             self.leaf.apply(limits)
@@ -186,15 +186,15 @@ class Runner:
 
     def held(self) -> Mapping[int, int]:
         """
-        The rlimits of each of its processes, by RLIMIT_*, where no controller limits the resource.
+        The rlimits that each process of the runner has where no controller limits the resource, by RLIMIT_*.
         """
         return {number: value + (self._more_tasks if resource.RLIMIT_NPROC == number else 0)
                 for number, value in self.leaf.rlimits().items()}
 
     def offer(self, out: int, err: int) -> Offer | None:
         """
-        The description of the runner for the fast path, without the read ends of its output; None if it can't take the
-        fast path.
+        Describe the runner for the fast path; None if the fast path can't be taken. *out* and *err* are the read ends
+        of the runner's output, which the execution may own.
         """
         gauges = self.leaf.gauges()
         if gauges is None or self.leaf.needs_ticks or not self.listening:
@@ -208,12 +208,12 @@ class Runner:
 
     def _check_there(self) -> None:
         """
-        The init lives, so the process number is the job's, dead or alive: only the init reaps it.
+        Check that the init lives. Then the pid is still the job's, dead or alive, since only the init reaps the job.
 
-        prlimit(2) takes a number; no kernel takes a pidfd for it. For the number to be another process's at the call,
-        the job would have to die, be reaped, and all other free numbers be used, within these microseconds: the kernel
-        gives numbers in turn (32,768 at least; pid_max), at some 50 us each, and only root in the daemon's namespace
-        may choose a number (ns_last_pid, set_tid).
+        prlimit(2) takes a pid; no kernel takes a pidfd for it. For the pid to be another process's at the call, the job
+        would have to die, be reaped, and all other free pids be used, within these microseconds: the kernel gives pids
+        in turn (32,768 at least; pid_max), at some 50 us each, and only root in the daemon's namespace may choose a pid
+        (ns_last_pid, set_tid).
 
         Raises:
             LeewardError: the init has ended.
@@ -225,7 +225,7 @@ class Runner:
 
     def denied(self) -> dict[str, int]:
         """
-        Calls refused since it was armed, or since the last `mark`, by name.
+        The number of calls refused since the runner was armed, or since the last `mark`, by name.
         """
         if self._denials.total(self.number) == self._denied_total:
             return {}
@@ -244,7 +244,7 @@ class Runner:
 
     def tick(self) -> Limit | None:
         """
-        Check the limits that the kernel doesn't enforce. Returns the one for which the job must end, or None.
+        Check the limits that the kernel doesn't enforce. Returns the limit that the job has exceeded, or None.
         """
         with self._ticking:
             self._charged = self._denials.charged(self.number) if self._scratch >= 0 else 0
@@ -253,14 +253,14 @@ class Runner:
     @property
     def scratch(self) -> int:
         """
-        A descriptor of the job's file system, or -1.
+        The descriptor of the job's file system, or -1.
         """
         return self._scratch
 
     def tick_beside(self, scratch: int) -> Limit | None:
         """
-        The same for the watchdog's thread, with its own descriptor instead of `scratch`; does nothing while the loop
-        does it. Sockets aren't counted, because their descriptor belongs to the loop, and charges aren't updated.
+        As `tick`, for the watchdog's thread, with the thread's own descriptor *scratch*; does nothing while the loop is
+        in `tick`. Sockets aren't counted, because their descriptor belongs to the loop, and charges aren't updated.
         """
         if not self._ticking.acquire(blocking=False):
             return None
@@ -271,7 +271,7 @@ class Runner:
 
     def signal(self, number: int) -> bool:
         """
-        Send a signal to the job's process. Returns whether there was one.
+        Send a signal to the job's process. Returns False if it was gone.
         """
         try:
             pidfd = os.pidfd_open(job_of(self.pid))
@@ -288,21 +288,21 @@ class Runner:
 
     def lower_priority(self) -> None:
         """
-        Its end isn't urgent: give it only idle processor time.
+        Give the runner only idle processor time, because its end isn't urgent.
         """
-        with contextlib.suppress(LeewardError):  # then it is as before
+        with contextlib.suppress(LeewardError):  # its priority is then as before
             self.leaf.lower_priority()
 
     def restore_priority(self) -> None:
         """
-        Give it a full share of processor time again.
+        Give the runner a full share of processor time again.
         """
-        with contextlib.suppress(LeewardError):  # it is going
+        with contextlib.suppress(LeewardError):  # the runner is ending
             self.leaf.armed()
 
     def kill(self) -> None:
         """
-        End every process of it: SIGKILL to the init takes the pid namespace along.
+        Kill every process of the runner: with its init the kernel kills the whole pid namespace.
         """
         self._close_entrances()
         if self.pidfd >= 0:
@@ -311,18 +311,18 @@ class Runner:
 
     def job_pidfd(self) -> int:
         """
-        A new descriptor of the job's process, which the caller owns.
+        A new pidfd of the job's process, which the caller owns.
 
         Raises:
-            LeewardError, OSError: it is gone, or no descriptor is left.
+            LeewardError, OSError: the process is gone, or no descriptor is left.
         """
-        # So far its init has no other child. While the init lives no other process reaps it, so the number is its own.
+        # So far the init has no other child. Only the init reaps it, so while the init lives the pid is the child's.
         return os.pidfd_open(job_of(self.pid))
 
     def rest(self) -> None:
         """
-        For a live sandbox: close the pipes of its first process, which gets no job, and the leaf's files until they are
-        needed.
+        For a live sandbox: close the pipes of the first process, which gets no job, and close the leaf's files until
+        they are needed.
         """
         ends = [fd for fd in (self.reply, self.out, self.err) if fd >= 0]
         self.reply = self.out = self.err = -1
@@ -335,7 +335,7 @@ class Runner:
 
     def give_output(self) -> tuple[int, int]:
         """
-        The read ends of stdout and stderr; the caller owns them from now on.
+        Give the read ends of stdout and stderr to the caller.
         """
         ends = self.out, self.err
         self.out = self.err = -1
@@ -343,19 +343,19 @@ class Runner:
 
     def dispose(self) -> None:
         """
-        Close every descriptor; the leaf stays for its owner to remove.
+        Close every descriptor. The leaf's owner has to remove the leaf.
         """
         fds = self.pidfd, self.job, self.reply, self.out, self.err, self._scratch
         self.pidfd = self.job = self.reply = self.out = self.err = self._scratch = -1
         listening, self.listening = self.listening, False
-        # The supervisor first: it opens files by the descriptor of the tmpfs.
+        # The supervisor first, because it opens files by the descriptor of the tmpfs.
         in_any_case(*([partial(self._denials.remove, self.number)] if listening else []),
                     self.close_birth, self._close_entrances, *(partial(os.close, fd) for fd in fds if fd >= 0))
 
     def _close_entrances(self) -> None:
         """
-        Called while its processes live: closing the last descriptor of a mount namespace unmounts it, which takes half
-        a millisecond and should happen at the processes' end, not in the daemon.
+        Close the entrances. Call while the processes live: the last reference to a mount namespace unmounts everything
+        in it, for half a millisecond, and the processes should have that last reference, not the daemon.
         """
         entrances, self.entrances = self.entrances, ()
         for fd in entrances:
@@ -371,7 +371,7 @@ def job_of(init: int) -> int:
     The pid of the job's process, the only child that an armed runner's init has.
 
     Raises:
-        LeewardError: it has none.
+        LeewardError: the init has no child.
     """
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{init}/task/{init}/children") as file:
         return int(file.read().split()[0])

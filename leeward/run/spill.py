@@ -1,5 +1,5 @@
 """
-The output pipe, or the terminal, of one process of a live runner, read as it comes.
+Reads the output pipe, or the terminal, of one process of a live runner while the process writes.
 
 Runs in:   the daemon.
 Trust:     none in the writer: a turn of the loop reads at most one chunk, and the writer of a pipe that isn't read
@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from leeward.loop.reactor import READ, Reactor, Timer
 
-#: Bytes that are read at once: a pipe's.
+#: Bytes that are read at once: as many as a pipe holds.
 CHUNK = 64 << 10
 
-#: A terminal holds some 64 KiB as well, and a read of it gives 4 KiB at most.
+#: Reads that `take` makes at most: a terminal holds some 64 KiB, and a read returns at most 4 KiB of them.
 _READS = 32
 
 #: Output of a background process after its command's end is read and discarded, a chunk in this many seconds, so that
@@ -28,12 +28,12 @@ _IDLY_S = 0.01
 class Spill:
     """
     Args:
-        fd: its read end, which doesn't block; the spill owns it.
-        wrote: is given each chunk, as long as the process's end isn't told.
-        ended: is called when its writers are gone.
+        fd: the read end, which doesn't block; the spill owns it.
+        wrote: called with each chunk, until the process's end is reported.
+        ended: called when no writer is left.
 
     Attributes:
-        over: its writers are gone, or it was closed.
+        over: no writer is left, or the spill was closed.
         paused: nothing is read.
     """
 
@@ -69,13 +69,13 @@ class Spill:
         except OSError as error:
             if errno.EIO != error.errno:
                 raise
-            return b""  # a terminal's last slave was closed
+            return b""  # the last slave of a terminal was closed
 
     def take(self) -> None:
         """
-        Read once more all that a pipe or a terminal holds, because its process has ended. `ended` isn't called.
+        Read the whole present content, because the process has ended. `ended` isn't called.
         """
-        for _ in range(_READS):  # a terminal gives what it holds in pieces of 4 KiB
+        for _ in range(_READS):
             data = None if self.over or self.paused or self._idly else self._read()
             if data and self._wrote is not None:
                 self._wrote(data)
@@ -86,7 +86,7 @@ class Spill:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: tell the process.
+        For the barrier: pass *error* to the process.
         """
         self._broken(error)
 
@@ -102,7 +102,7 @@ class Spill:
 
     def idle(self) -> None:
         """
-        The reader has stopped.
+        Read slowly from now on and discard the bytes, because the process's end was reported.
         """
         if self.over or self._idly:
             return

@@ -2,7 +2,7 @@
 The states of a runner, as a table, and the function that looks up a transition in any such table.
 
 Runs in:   the daemon; pure.
-A pair that is missing is a bug, in us or in the peer, and the exception names it.
+A pair of state and event that isn't in the table is a bug, in leeward or in the peer, and the exception names the pair.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class RunnerState(enum.Enum):
     The life of a runner.
     """
 
-    ARMING = "arming"    # asked for; not yet cloned, or on its way to the last lock
+    ARMING = "arming"    # ordered; not yet cloned, or on its way to the last lock
     ARMED = "armed"      # locked, checked, parked on its job pipe
     RUNNING = "running"  # has the code of a job
-    ENDING = "ending"    # killed, or its keeper is; processes may be left
-    GONE = "gone"        # none is left
+    ENDING = "ending"    # the runner or its keeper was killed; processes may be left
+    GONE = "gone"        # no process is left
 
-    __hash__ = object.__hash__  # Enum's own is a call of Python's for each look into a table
+    __hash__ = object.__hash__  # Enum's own hash would be a Python call for each look into a table
 
 
 class RunnerEvent(enum.Enum):
     READY = "ready"    # the self-check passed
     LEASED = "leased"  # a job's code was written
-    ENDED = "ended"    # it was told to end, by us or by its keeper's death
-    EMPTY = "empty"    # its init is gone
+    ENDED = "ended"    # the daemon has killed the runner, or its keeper has died
+    EMPTY = "empty"    # the init is gone
 
     __hash__ = object.__hash__
 
@@ -59,19 +59,19 @@ class ProcessState(enum.Enum):
     The life of one process of a live runner.
     """
 
-    STARTING = "starting"  # its keeper was asked for it
-    RUNNING = "running"    # it is its program
-    DRAINING = "draining"  # it has ended; its output is taken to the end
-    LEFT = "left"          # that is told; descendants of it may live on
-    GONE = "gone"          # none does, or nobody knows of any
+    STARTING = "starting"  # the keeper has the order
+    RUNNING = "running"    # the process runs its program
+    DRAINING = "draining"  # the process has ended; the rest of its output is read
+    LEFT = "left"          # the end was reported; descendants may live on
+    GONE = "gone"          # no descendant is left, or none is known
 
 
 class ProcessEvent(enum.Enum):
     STARTED = "started"
-    EXITED = "exited"    # or never was: its keeper said so
-    DRAINED = "drained"  # its output is at its end, or the time for it is
-    EMPTY = "empty"      # no descendant of it is left
-    LOST = "lost"        # its runner is
+    EXITED = "exited"    # the keeper has reported its end, or that it could not be made
+    DRAINED = "drained"  # its output was read to the end, or the time for that is over
+    EMPTY = "empty"      # no descendant is left
+    LOST = "lost"        # its runner has ended
 
 
 PROCESS: Mapping[tuple[ProcessState, ProcessEvent], ProcessState] = {
@@ -89,7 +89,7 @@ PROCESS: Mapping[tuple[ProcessState, ProcessEvent], ProcessState] = {
 
 def after(whose: str, table: Mapping[tuple[State, Event], State], state: State, event: Event) -> State:
     """
-    The next state.
+    The state after *event* in *state*; *whose* names the machine in the exception.
 
     Raises:
         Bug: the table has no such pair.

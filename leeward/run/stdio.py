@@ -2,7 +2,7 @@
 The ends of a new process's standard streams, and of its birth channel.
 
 Runs in:   the daemon.
-Owns:      nothing: what it opens is closed by the caller's two stacks.
+Owns:      nothing: the caller's two stacks close the descriptors that are opened here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from leeward.run.launch import Stdio
 
 class Streams:
     """
-    The ends of a process's standard streams. The process's own are closed when the order is out.
+    Opens the ends of a process's standard streams. The process's own ends are closed when the order was sent.
 
     Args:
-        owner: the uid and gid that own the pipes: a process may open /dev/stdout anew.
+        owner: the uid and gid that own the pipes, so that the process may open /dev/stdout again.
         given: closes the process's ends.
-        kept: closes the daemon's, unless there is a process to keep them.
+        kept: closes the daemon's ends, unless a LiveProcess takes them over.
     """
 
     def __init__(self, owner: tuple[int, int], given: contextlib.ExitStack, kept: contextlib.ExitStack) -> None:
@@ -39,13 +39,13 @@ class Streams:
 
     def terminal(self, devpts: int, rows: int, columns: int) -> tuple[int, int, int]:
         """
-        A new pseudo-terminal, which is all three of the process's streams.
+        Open a pseudo-terminal, which is all three streams of the process.
 
         Returns:
-            As `open`: one end to write to it, and one to read from it.
+            As `open`: a descriptor to write to the terminal, one to read from it, and -1.
 
         Raises:
-            OSError: as `pseudo_terminal`; ENODEV where *devpts* is none.
+            OSError: as `pseudo_terminal`; ENODEV if *devpts* is -1.
         """
         if devpts < 0:
             raise OSError(errno.ENODEV, "this daemon's sandboxes have no terminals")
@@ -53,7 +53,7 @@ class Streams:
         self._given.callback(os.close, slave)
         self._kept.callback(os.close, master)
         self.theirs += [slave] * 3
-        # One open file is behind both: the loop watches each of them for something else.
+        # Two descriptors of one open file, because the loop watches each of them for other events.
         write_end = os.dup(master)
         self._kept.callback(os.close, write_end)
         return write_end, master, -1
@@ -74,7 +74,7 @@ class Streams:
 
     def pipe(self, *, write: bool) -> int:
         """
-        A new pipe, into which the process writes or out of which it reads; the daemon's end.
+        Open a pipe to which the process writes (*write*) or from which it reads. Returns the daemon's end.
         """
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         ours, theirs = (read_end, write_end) if write else (write_end, read_end)
@@ -89,7 +89,7 @@ class Streams:
 
 def birth_channel(given: contextlib.ExitStack, kept: contextlib.ExitStack) -> tuple[Channel, int]:
     """
-    A birth channel, and the process's end of it.
+    Make a birth channel. Returns the daemon's end, and the descriptor of the process's end.
     """
     here, there = Channel.pair()
     given.callback(there.close)

@@ -1,5 +1,5 @@
 """
-Checks at intervals while a job runs, for limits that the kernel doesn't hold.
+Checks a job at intervals for limits that the kernel doesn't enforce.
 
 Runs in:   the daemon.
 """
@@ -15,7 +15,7 @@ from leeward.run.verdict import Stop
 
 class TickedJob(Protocol):
     """
-    The execution.
+    The execution of the checked job.
     """
 
     @property
@@ -26,7 +26,7 @@ class TickedJob(Protocol):
 
 class JobTicks:
     """
-    Of a job on *runner* that began at *started*, as the reactor tells the time.
+    Checks a job on *runner* that began at *started*, by the reactor's clock.
     """
 
     costs = "job"
@@ -46,12 +46,12 @@ class JobTicks:
 
     def close(self) -> None:
         """
-        The job is over.
+        Stop the checks, because the job is over.
         """
         self._next.cancel()
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the execution hears of it.
+        For the barrier: pass *error* to the execution.
         """
         self._execution.broken(error)

@@ -2,7 +2,7 @@
 How a job ended, decided from what the daemon has observed.
 
 Runs in:   the daemon; pure.
-Trust:     none in a reply's bytes, which are the job's; the daemon has observed the rest itself.
+Trust:     none in a reply's bytes, which come from the job; the daemon itself has observed everything else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Stop(enum.Enum):
     MEMORY = "memory"
     REPLY = "reply"  # its reply broke the protocol
     STORE = "store"  # the daemon ran out of descriptors or memory for its output
-    BUG = "bug"      # of ours
+    BUG = "bug"      # a bug in leeward
     CANCELLED = "cancelled"
     KILLED = "killed"  # by its client, which gets the output so far
     SHUTDOWN = "shutdown"
@@ -115,10 +115,10 @@ def stopped(why: Stop, fault: str = "") -> Verdict:
 
 def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
     """
-    The verdict by a job's own reply.
+    The verdict according to a job's own reply.
 
     Args:
-        parsed: gives its reply, or raises PeerError.
+        parsed: returns the reply, or raises PeerError.
     """
     try:
         reply = parsed()
@@ -131,7 +131,7 @@ def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
 
 def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
     """
-    *verdict* on a job that was ended, with the files of a reply that it had sent before.
+    *verdict* on a job that the daemon has ended, with the files of the reply that the job had sent before, if any.
     """
     reply = None if parsed is None else replied(parsed)
     if reply is None or Outcome.INTERNAL is reply.outcome:
@@ -142,8 +142,8 @@ def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: J
 
 def with_network(denied: Mapping[str, int]) -> Mapping[str, int]:
     """
-    *denied* with a count under `network`: the only sockets that there are in a sandbox are Unix's, so each refused one
-    was to lead elsewhere.
+    *denied* with a count under `network`: a sandbox has no sockets but Unix sockets, so each refused socket was one for
+    a network.
     """
     sockets = denied.get("socket", 0)
     return {**denied, "network": sockets} if sockets else denied
@@ -151,8 +151,8 @@ def with_network(denied: Mapping[str, int]) -> Mapping[str, int]:
 
 def overdue(verdict: Verdict) -> Verdict:
     """
-    The end of a job that was interrupted at its time limit, and then ended by itself: it may have told an error, and
-    brought files.
+    The verdict on a job that was interrupted at its time limit and then ended by itself. It keeps the error and the
+    files of the job's reply.
     """
     if verdict.outcome not in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED):
         return verdict
@@ -161,21 +161,21 @@ def overdue(verdict: Verdict) -> Verdict:
 
 def may_be_fault(status: int | None) -> bool:
     """
-    Whether it may have ended by a signal that faulthandler reports. The daemon doesn't know the status of a kernel's
-    branch.
+    Whether a job with this wait status may have ended by a signal that faulthandler reports. True if the status is
+    None: the daemon doesn't know the status of a kernel's branch.
     """
     return status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _FAULTS)
 
 
 def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = None) -> Verdict:
     """
-    The verdict by a wait status.
+    The verdict according to a wait status.
 
     Args:
-        status: None where it isn't known.
-        reason: why it isn't.
-        oom: the kernel ended a process of it for want of memory.
-        fault: what faulthandler told, of one that `may_be_fault`.
+        status: the wait status; None if it isn't known.
+        reason: why the status isn't known.
+        oom: whether the OOM killer has ended a process of the job.
+        fault: faulthandler's text, if `may_be_fault`.
     """
     if oom and (status is None or (os.WIFSIGNALED(status) and signal.SIGKILL == os.WTERMSIG(status))):
         return Verdict(Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY)
