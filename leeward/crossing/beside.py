@@ -1,7 +1,7 @@
 """
 The steps of a further process in a live sandbox: the same locks as those of a runner, in the same order.
 
-Runs in:   laid out in the zygote, once; C takes them in each such process, before its execve or any bytecode.
+Runs in:   the zygote lays the steps out, once; C takes them in each such process, before its execve or any bytecode.
 
 The user, network, pid, mount, ipc and uts namespaces, the mounts and the names are the runner's. The process sets the
 other locks itself, as the runner's first process did: `LAYERS` says for each layer of `birth.ORDER` which steps remain.
@@ -27,7 +27,7 @@ from leeward.wire.control import Kind
 IN, RULESET = Cell("in"), Cell("ruleset")
 _JOB, _REPLY, _OUT, _ERR, _BIRTH = birth.ENDS
 
-#: A program has 0 to 2; the birth channel, and behind it the ruleset, until its execve.
+#: The birth channel of a program, which has it and behind it the ruleset until its execve, and then only 0 to 2.
 _PROGRAMS_BIRTH = 3
 
 _AT_FDCWD = -100
@@ -72,7 +72,7 @@ def _landlock(plan: WorkerPlan, kind: Kind) -> list[Step]:
 
 def _seccomp(plan: WorkerPlan, kind: Kind) -> list[Step]:
     """
-    The job's filter; on a terminal it has the rows that a terminal needs, whatever jobs have.
+    Install the job's filter. For a process on a terminal the filter also has the rows that a terminal needs.
     """
     program = plan.terminal_seccomp if Kind.TERMINAL is kind else plan.seccomp
     return birth.listener_steps(plan, _birth_of(kind), program=program)
@@ -85,7 +85,7 @@ def _proof(plan: WorkerPlan, kind: Kind) -> list[Step]:
         fails(Call.MKDIRAT, _AT_FDCWD, "/here", 0o777, errnos=(errno.EROFS, errno.EACCES)),
         *mounts.proof(plan.view),
         *(landlock.proof() if plan.landlock.abi else []),
-        returns(Call.GETPPID),  # its parent, the keeper, is in no pid namespace that it can see
+        returns(Call.GETPPID),  # the parent, the keeper, is in no pid namespace that the process can see
         returns(Call.GETUID, value=plan.uid),
     ]
 
@@ -98,12 +98,12 @@ def _nothing(plan: WorkerPlan, kind: Kind) -> list[Step]:
     return []
 
 
-#: By the layers of `birth.ORDER`, which is the order here, too.
+#: The steps by layer, in the order of `birth.ORDER`.
 LAYERS: dict[str, Layer] = {
     "descriptors": _descriptors,
     "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=Kind.TERMINAL is kind),
-    "mounts": _folder,      # they are there
-    "entrances": _nothing,  # the first process has sent them
+    "mounts": _folder,      # the mounts are there
+    "entrances": _nothing,  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
     "signals": lambda plan, kind: handlers.steps() if Kind.INTERPRETER is kind else [],  # an execve resets them
     "privileges": _privileges,

@@ -1,7 +1,7 @@
 """
 The steps of a new runner: every lock, in order, and the proof that each holds.
 
-Runs in:   laid out in the zygote, once; executed by C in each runner, before any bytecode.
+Runs in:   the zygote lays the steps out, once; C takes them in each runner, before any bytecode.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from leeward.isolation.plan import WorkerPlan
 from leeward.points import point
 from leeward.wire import control
 
-#: A runner's descriptors in the end. 0 to 2 are the job's own; the rest are close-on-exec.
+#: A runner's descriptors after the last step. 0 to 2 are the job's own; the rest are close-on-exec.
 JOB, REPLY, BIRTH = 3, 4, 5
 
-#: Their sources: its ends of four pipes and of a channel, by the numbers that they have in the keeper.
+#: The sources of these descriptors: the runner's ends of four pipes and of a channel, by their numbers in the keeper.
 ENDS = _JOB, _REPLY, _OUT, _ERR, _BIRTH = tuple(map(Cell, ("job", "reply", "out", "err", "birth")))
 
-#: 0 reads nothing, 1 and 2 are the job's pipes. Only these outlive an exec.
+#: Descriptors that outlive an exec: 0 is /dev/null, 1 and 2 are the job's pipes.
 INHERITED = 3
 
 #: Whether only a keeper's first runner tests the supervisor, which has to refuse a call. All others test only the
@@ -34,7 +34,7 @@ PROVE_ONCE = True
 
 _AT_FDCWD = -100
 
-#: What `entrances` names.
+#: The namespaces among the `entrances`.
 _DOORS = tuple(Cell(f"{name} namespace") for name in namespaces.ENTERED)
 _RULESET = Cell("ruleset")
 
@@ -72,7 +72,8 @@ def of(plan: WorkerPlan) -> Birth:
 
 def entrances(plan: WorkerPlan) -> list[Cell]:
     """
-    What a runner sends so that more processes can be put beside it: its namespaces, and its ruleset if it has one.
+    The descriptors that a runner sends so that more processes can be put beside it: its namespaces, and its ruleset if
+    it has one.
     """
     return [*_DOORS, *([_RULESET] if plan.landlock.abi else [])] if plan.enterable else []
 
@@ -82,7 +83,7 @@ def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), prog
     Install the filter, and send its listener to the daemon, with *more*, by the descriptor *birth*.
 
     Args:
-        program: the filter, where it isn't *plan*'s.
+        program: the filter, if it isn't *plan*'s.
     """
     listener, scratch = Cell("listener"), Cell("scratch")
     # O_PATH: the daemon can call fstatfs(2) on it, and nothing else.
@@ -99,7 +100,7 @@ def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), prog
 
 def _proof(plan: WorkerPlan) -> list[Step]:
     """
-    Try forbidden things, and ask the kernel. `runner` checks the capabilities after the last step.
+    Make calls that must be refused, and read locks from the kernel. `runner` checks capabilities after the last step.
     """
     return [
         *privileges.proof(),
@@ -115,17 +116,17 @@ def _proof(plan: WorkerPlan) -> list[Step]:
 
 #: cgroup (by clone3), user, net, pid, mount, ipc and uts namespaces came before the first of these.
 ORDER: tuple[Layer, ...] = (
-    # also the daemon's and the keeper's: closed before anything can go wrong
+    # the daemon's and the keeper's descriptors are closed before anything can go wrong
     ("descriptors", lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), INHERITED)),
     ("namespaces", lambda plan: namespaces.steps(plan.hostname)),  # needs CAP_SYS_ADMIN
     # needs CAP_SYS_ADMIN; Landlock would forbid it
     ("mounts", lambda plan: mounts.steps(plan.view, plan.scratch_bytes)),
-    # by the /proc of the namespaces, as they are now
+    # opened through the /proc of these namespaces
     ("entrances", lambda plan: namespaces.entrance_steps(_DOORS) if plan.enterable else []),
-    ("rlimits", lambda plan: rlimits.steps(plan.rlimits)),         # while they may still be set
-    ("signals", lambda plan: handlers.steps()),  # no lock: what a job finds
+    ("rlimits", lambda plan: rlimits.steps(plan.rlimits)),         # while the process may still set them
+    ("signals", lambda plan: handlers.steps()),  # no lock: the handlers that every job begins with
     ("privileges", lambda plan: privileges.steps()),  # no capability survives; no_new_privs, which the next two need
-    # after mounts: it forbids them
+    # after the mounts, which Landlock forbids
     ("landlock", lambda plan: landlock.steps(plan.landlock, _RULESET if plan.enterable else None)),
     ("seccomp", lambda plan: listener_steps(plan, BIRTH, entrances(plan))),  # the last lock
     ("self-check", _proof),

@@ -18,22 +18,22 @@ from collections.abc import Sequence
 from leeward._native.steps import Block, Call, Step, Table, returns
 from leeward.inside import main as inside
 
-#: What faulthandler handles, and SIGURG, which follows an interrupt.
+#: The signals that faulthandler handles, and SIGURG, which follows an interrupt.
 HANDLED = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGURG)
 
-#: sizeof(sigset_t) of the kernel's; a struct sigaction and a stack_t of its own need less than these.
+#: The size of the kernel's sigset_t; and room for its struct sigaction and its stack_t, which are smaller.
 _SET, _ACTION, _STACK = 8, 64, 64
 
-#: What `take` has found.
+#: The steps that `take` has made.
 _steps: Sequence[Step] = ()
 
 
 def take() -> None:
     """
-    Install the handlers, keep what the kernel knows of them, and reset it to the defaults.
+    Install the handlers, read the kernel's structures for them, and reset the kernel's signals to the defaults.
 
     Raises:
-        KernelRefusal: the kernel doesn't report them.
+        KernelRefusal: the kernel doesn't report the handlers.
     """
     global _steps
     inside.install_handlers()
@@ -51,6 +51,6 @@ def take() -> None:
 
 def steps() -> list[Step]:
     """
-    The steps that install what `take` has found in a job; none before `take`.
+    The steps that install these handlers in a job; none before `take`.
     """
     return list(_steps)

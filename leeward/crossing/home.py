@@ -20,8 +20,8 @@ from leeward._native.mounts import MountAttr
 
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Names on the scratch file system, whose root no process of the sandbox sees: the home, a file that nobody may read, a
-#: folder with nothing in it.
+#: Names on the scratch file system, whose root no process of the sandbox sees: the home, a file that nobody may read,
+#: an empty folder.
 _HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
 
 
@@ -33,7 +33,8 @@ class AgentHome:
         scratch: a detached copy of the root of the scratch file system.
 
     Attributes:
-        scratch: as given, mounted where no process of the sandbox's reaches it; the caller's, for `hide_all`.
+        scratch: the same descriptor, mounted where no process of the sandbox reaches it. The caller owns it, and may
+            pass it to `hide_all`.
     """
 
     def __init__(self, scratch: int, path: str) -> None:
@@ -58,7 +59,7 @@ class AgentHome:
 
     def put(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """
-        Show *texts* in place of what the view has at their paths.
+        Mount files with these contents on their paths, in place of the view's files.
         """
         for number, (path, content) in enumerate(texts):
             name = f"text.{number}"
@@ -69,11 +70,11 @@ class AgentHome:
 
     def cover(self, hide: Iterable[str], protect: Sequence[str], targets: Iterable[str]) -> None:
         """
-        Hide names, and keep others from being written. What isn't there, or is a link, is left as it is.
+        Hide the names *hide*, and make the names *protect* read-only. Names that don't exist or are links are left out.
 
         Args:
-            targets: of the mounts in which these lie. A folder between one of them and a protected name is mounted on
-                itself, to be written: else it could be renamed, and another one with such a name be made in its place.
+            targets: the mount points in which the names lie. A folder between a mount point and a protected name is
+                mounted on itself, writable: otherwise a process could rename it, and make another one in its place.
         """
         for path in between(protect, targets):
             self._onto_itself(path, MountAttr(0))
@@ -94,14 +95,14 @@ class AgentHome:
 
 def hide_all(scratch: int, paths: Iterable[str]) -> int:
     """
-    Cover *paths*: a file by one that nobody may read, a folder by an empty one. What isn't there, is a link or is
-    covered already is left as it is.
+    Cover *paths*: a file by one that nobody may read, a folder by an empty one. A path that doesn't exist, is a link or
+    is covered already is left as it is.
 
     Args:
-        scratch: of the root of the scratch file system, as an `AgentHome` has mounted it.
+        scratch: a descriptor of the root of the scratch file system, as an `AgentHome` has mounted it.
 
     Returns:
-        How many were covered now.
+        The number of paths that this call has covered.
     """
     made = 0
     covers = [os.stat(name, dir_fd=scratch) for name in (_FILE, _FOLDER)]

@@ -1,14 +1,14 @@
 """
-The keeper of one worker: owns its user and network namespaces and its mount template, and makes its runners.
+The keeper of one worker: owns the worker's user and network namespaces and mount template, and makes its runners.
 
 Runs in:   its own process, cloned by the zygote; one thread; never sees a job's code.
 Ends:      when the daemon's end of its control channel closes. Its runners die with it
            (PR_SET_PDEATHSIG of their inits).
 
-Once the template is built it runs no bytecode any more: `_native.keeper` serves, in C.
+Once the template is built the keeper runs no bytecode any more: `_native.keeper` serves, in C.
 
-It isn't pid 1 of a pid namespace: OpenSSL detects a fork by getpid(), so two processes that
-are both pid 1 would draw the same random bytes.
+A keeper isn't pid 1 of a pid namespace: OpenSSL detects a fork by getpid(), so two processes
+that are both pid 1 would draw the same random bytes.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ def _runner_namespaces() -> Clone:
 @point("runner.begins-in-c")
 def _begins_in_c() -> bool:
     """
-    Whether a runner for which a request waits begins in C. It must not if a test has taken a lock out of Python's
-    steps.
+    Whether a runner for which a request waits begins in C. Not if a test has removed a lock from the steps in Python.
     """
     return True
 
@@ -63,16 +62,16 @@ def _begins_in_c() -> bool:
 @dataclass(frozen=True, slots=True)
 class Ways:
     """
-    Everything that the zygote lays out for its keepers; objects made in a keeper would cost it pages of its own.
+    Everything that the zygote lays out for its keepers. Objects made in a keeper would cost it pages of its own.
 
     Attributes:
         settling: the steps of the keeper's own setup.
         birth: the steps of each of its runners.
-        beside: the steps of an interpreter beside a runner's first process; None where nothing comes beside one.
+        beside: the steps of an interpreter beside a runner's first process; None if there are no such interpreters.
         kept: the data with which C makes runners.
         landlocked: whether the setup creates a Landlock ruleset for the inits.
         rehearse: whether runners rehearse.
-        carried: what a porter has to know of the view.
+        carried: what a porter needs to know about the view.
     """
 
     settling: Template
@@ -102,7 +101,7 @@ def ways(plan: WorkerPlan) -> Ways:
 
 def begin_early(ways: Ways) -> None:
     """
-    Lay out what a runner needs to begin in C, if that is possible. Called in the zygote, when `inside` is ready.
+    Lay out what a runner needs to begin in C, if runners can. Called in the zygote, when `inside` is ready.
     """
     renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() else None
     if renew is not None:
@@ -111,8 +110,8 @@ def begin_early(ways: Ways) -> None:
 
 def look_ahead(ways: Ways) -> None:
     """
-    Find the pages that such a runner writes, so that the clone copies them. Called in the zygote, when everything that
-    jobs inherit is there.
+    Find the pages that a runner which begins in C writes, so that the clone copies them. Called in the zygote, when
+    everything that jobs inherit exists.
     """
     if COPY_BY_CLONE and _begins_in_c():
         ways.kept.copy_by_clone(scout.hurried(ways.kept, JOB, REPLY))
@@ -130,7 +129,7 @@ def main(channel: int, ways: Ways) -> None:
         template.open()
         template.build()
     except (LeewardError, OSError) as error:
-        with contextlib.suppress(BrokenPipeError):  # that was why
+        with contextlib.suppress(BrokenPipeError):  # the daemon is gone
             Channel.adopt(channel).send(control.Failed(-1, "mounts", str(error)))
         return
     try:
@@ -154,8 +153,8 @@ def main(channel: int, ways: Ways) -> None:
 
 def settling(plan: WorkerPlan) -> Template:
     """
-    Lay out the steps of a keeper's setup: ids, template, loopback, privileges. They begin when the daemon has mapped
-    the ids, and end by telling the daemon.
+    Lay out the steps of a keeper's setup: ids, template, loopback, privileges. A keeper takes them when the daemon has
+    mapped the ids; the last step reports to the daemon.
 
     Raises:
         Unsupported: the host lacks a file or folder that *plan* binds.
@@ -163,7 +162,7 @@ def settling(plan: WorkerPlan) -> Template:
     mapped = control.encode(control.Mapped())
     outside, back = backstage.host_steps()  # the sources are the host's, as they are now
     ways_out, listeners = egress.steps(plan.egress) if plan.egress is not None else ([], [])
-    written = tuple(map(Cell, written_by_daemon(plan.view)))  # the daemon alone keeps them
+    written = tuple(map(Cell, written_by_daemon(plan.view)))  # the daemon alone keeps these descriptors
     sent = [*([_DEVPTS] if plan.enterable else []), *written]
     return _template(
         plan.view,
@@ -173,7 +172,7 @@ def settling(plan: WorkerPlan) -> Template:
         before=[*back,
                 returns(Call.SETRESGID, plan.uid, plan.uid, plan.uid),
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
-                # With an id that is nobody's on the host: in root's network namespace the files would belong to root.
+                # With an id that nobody has on the host: in root's network namespace the files would belong to root.
                 *(namespaces.small_queues_steps() if plan.watched and plan.loopback else [])],
         after=[*namespaces.loopback_steps(),
                *ways_out,  # before any job, and never closed here: no job gets one of their ports
@@ -187,9 +186,11 @@ def settling(plan: WorkerPlan) -> Template:
 
 def _ready_steps(fds: Sequence[Cell], kept: Sequence[Cell]) -> list[Step]:
     """
+    Tell the daemon that the keeper is ready, with descriptors.
+
     Args:
-        fds: descriptors that are the daemon's from then on.
-        kept: those that stay open here as well; they come last.
+        fds: descriptors that only the daemon keeps.
+        kept: descriptors that stay open here as well; they are sent last.
     """
     if fds or kept:
         return [send_step(CHANNEL, control.Ready({}), [*fds, *kept]), *(returns(Call.CLOSE, fd) for fd in fds)]

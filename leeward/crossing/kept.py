@@ -25,7 +25,7 @@ from leeward.errors import LeewardError
 #: Entries of one copy.
 MOST_ENTRIES = walk.MOST_ROWS
 
-#: On the scratch file system: copies of an overlay, one that is being made, and those that are being removed.
+#: Names on the scratch file system: a copy of an overlay, a copy that is being made, and what is being removed.
 _KEPT, _NEXT, _TRASH = "kept.{}", "next.{}", "trash.{}"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK = 1 << 18
@@ -39,7 +39,7 @@ class Lost(Exception):
 
 class _Room:
     """
-    The number of bytes that may still be written.
+    Counts the bytes that may still be written.
     """
 
     def __init__(self, scratch: int, most: int) -> None:
@@ -54,7 +54,7 @@ class _Room:
 
     def entry(self) -> None:
         self._entries += 1
-        self.take(1024)  # about what an inode costs, so that no number of empty files is free
+        self.take(1024)  # about the cost of an inode, so that empty files count, too
         if self._entries > MOST_ENTRIES:
             raise LeewardError(f"more has changed than {MOST_ENTRIES} entries")
 
@@ -102,7 +102,7 @@ def _copied(scratch: int, source: int, number: int, most: int) -> str:
             copy(source, into, _Room(scratch, most))
     except BaseException as error:
         _empty(scratch, number, following)
-        if isinstance(error, OSError) and errno.ENOSPC == error.errno:  # a file system of that size has so many inodes
+        if isinstance(error, OSError) and errno.ENOSPC == error.errno:  # for instance, no inode is left
             raise _no_room() from None
         raise
     return following
@@ -139,7 +139,7 @@ def copy(source: int, into: int, room: _Room) -> None:
                         linked.update({about.st_ino: inner} if about.st_nlink > 1 else {})
                 except FileNotFoundError:
                     continue
-    for path, about, attributes in reversed(folders):  # the innermost first, since each entry moves the time
+    for path, about, attributes in reversed(folders):  # the innermost first: a new entry changes its folder's mtime
         with _opened(os.open(path, _FOLDER | os.O_CLOEXEC, dir_fd=into)) as fd:
             _dress(fd, about, attributes)
 
@@ -155,7 +155,7 @@ def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat
                 _dress(out, os.fstat(fd), _attributes(fd))
     elif stat.S_ISLNK(mode):
         os.symlink(os.readlink(name, dir_fd=folder), path, dir_fd=into)
-    else:  # a whiteout is the one device that may be made; a FIFO or a socket is a name
+    else:  # of devices only a whiteout may be made; a FIFO or a socket has no content
         os.mknod(path, mode, about.st_rdev if stat.S_ISCHR(mode) else 0, dir_fd=into)
         if not stat.S_ISCHR(mode):
             os.chmod(path, stat.S_IMODE(mode), dir_fd=into)
@@ -210,7 +210,8 @@ def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
 
 def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
     """
-    Remove *paths* and what `_throw_away` has moved, nested to any depth: an inner folder is moved up first.
+    Remove *paths* and everything that `_throw_away` has moved. An inner folder is moved up first, so that folders may
+    be nested to any depth.
     """
     for path in paths:
         _throw_away(scratch, number, path)
@@ -275,7 +276,7 @@ def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> N
         try:
             with _opened(open_beneath(upper, b".", _FOLDER)) as fd:
                 for path in paths or map(os.fsencode, os.listdir(fd)):
-                    # No process can change the path's folders now, and they were checked.
+                    # The path's folders were checked, and no process can change them now.
                     _throw_away(scratch, number, os.fsencode(layers.UPPER.format(number)) + b"/" + path)
             _cover(scratch, number, target)
         except Exception as error:

@@ -1,5 +1,5 @@
 """
-Overlays: a folder of the host as the lower layer, and the sandbox's changes as the upper one, on its own scratch.
+Overlays: a folder of the host as the lower layer, and the sandbox's changes, on its scratch file system, as the upper.
 
 Runs in:   the porter.
 Leaves:    the layers' own mounts, below the overlay on its target, where no process reaches them.
@@ -27,8 +27,8 @@ _BUSY_S = 1.0
 
 def scratch_trees(first: str, count: int) -> list[int]:
     """
-    Detached copies of the root of the scratch file system, on which the folder *first* lies. Writes there count as
-    those of the sandbox.
+    Make *count* detached copies of the root of the scratch file system, on which the folder *first* lies. Files that
+    are written there count as the sandbox's.
     """
     if not count:
         return []
@@ -42,8 +42,8 @@ def scratch_trees(first: str, count: int) -> list[int]:
 
 def _check(upper: str) -> None:
     """
-    Check that the upper folder has user attributes. Without them the overlay can be mounted, but folders that replace
-    others aren't marked.
+    Check that the upper folder can have user attributes. Without them the overlay can be mounted, but folders that
+    replace others aren't marked.
     """
     try:
         os.setxattr(upper, "user.leeward", b"y")
@@ -96,7 +96,7 @@ def uncover(target: str) -> bool:
     Unmount the overlay on *target*, so that its layers may be changed: the kernel then caches nothing of them.
 
     Returns:
-        False if a process uses it; nothing is changed then.
+        False if a process uses the overlay, which then stays mounted.
     """
     until = time.monotonic() + _BUSY_S
     while True:

@@ -4,7 +4,7 @@ The opener: clones the folders of the host that clients give to their sandboxes.
 Runs in:   a separate process, exec'd by the daemon once the daemon is ready; and, for each order, a child
            of it with a deadline, because a client's file system may be slow, or never answer. The child is made
            before its order comes: a fork takes a millisecond, and copying the pages that a child writes another one.
-Holds:     run by root CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID alone; run by another user nothing: each child makes a
+Holds:     if root runs it, only CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID; otherwise no capability: each child makes a
            user and a mount namespace, in which it may clone mounts.
 Trust:     the daemon's orders. None in a client: it sends descriptors, which the daemon never receives. The child here
            receives them from the client's socket, and clones only the folder that the descriptor itself refers to.
@@ -41,11 +41,11 @@ from leeward.spec.folders import Folder
 #: Seconds that an order may take, whatever a client's file system does.
 DEADLINE_S = 5
 
-#: Seconds without an order before the next child is made: its birth takes 3 ms of a processor, which the sandbox that
-#: is being opened needs until then. An order that comes earlier has a child made for it.
+#: Seconds without an order before the next child is made: making one takes 3 ms of a processor, which the sandbox that
+#: is being opened needs first. For an order that comes earlier a child is made at once.
 CALM_S = 0.006
 
-#: User namespaces that are kept for the next sandbox of the same user in the same worker: to make one takes 13 ms.
+#: User namespaces that are kept for the next sandbox of the same user in the same worker: making one takes 13 ms.
 MOST_MAPS = 64
 _maps: dict[tuple[int, ...], int] = {}
 
@@ -78,7 +78,7 @@ def main(control: int) -> None:
             return
         order = msgpack.unpackb(data)
         if "map" == order["order"]:
-            # This only changes mounts, and never waits for a client's file system.
+            # `_map` only changes mounts, and never waits for a client's file system.
             _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
         else:
             _hand_over(child or _child(channel, root), data, fds, partial(_child, channel, root))
@@ -88,7 +88,7 @@ def main(control: int) -> None:
 
 def _child(channel: socket.socket, root: bool) -> socket.socket:
     """
-    A child that waits for an order. It ends when the socket does.
+    Make a child that waits for an order. Returns the socket for its order; the child ends when the socket is closed.
     """
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
@@ -120,7 +120,7 @@ def _close(fds: list[int]) -> None:
 
 def _rehearse() -> None:
     """
-    Take the steps of an order once, so that this process has its own copies of the pages that they write.
+    Take the steps of an order once, so that this process has its own copies of the pages that the steps write.
     """
     root = os.open("/", _LOOK)
     with contextlib.suppress(BadRequest):
@@ -131,7 +131,7 @@ def _rehearse() -> None:
 
 def _serve(channel: socket.socket, root: bool) -> NoReturn:
     """
-    Open folders as one order on *channel* says, in a child. Never returns.
+    In a child: carry out the one order on *channel*, which opens folders. Never returns.
     """
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -161,7 +161,7 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
         try:
             socket.send_fds(reply, [msgpack.packb(answer)], trees)
         except OSError:
-            pass  # the answer isn't awaited any more
+            pass  # nobody waits for the answer any more
 
 
 # --- folders ----------------------------------------------------------------------
@@ -170,8 +170,8 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
 def _clone(dock: int, wanted: list[Folder], own: list[str],
            root: bool) -> tuple[dict[str, Any], list[int]]:
     """
-    A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*. The
-    descriptors themselves are closed by then, so that the owner may unmount the file systems after the answer.
+    A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*. These
+    descriptors are closed before the answer, so that the owner may unmount the file systems after it.
 
     Raises:
         BadRequest: the client has sent other descriptors.
@@ -201,10 +201,10 @@ def _clone(dock: int, wanted: list[Folder], own: list[str],
 
 def _tree(at: int, folder: Folder, what: str) -> int:
     """
-    A detached mount of *at*, with the attributes that *folder* is to have.
+    Make a detached mount of *at*, with the attributes of *folder*.
 
     Raises:
-        BadRequest: it can't be mounted, or not with these attributes.
+        BadRequest: the folder can't be mounted, or not with these attributes.
     """
     try:
         tree = native.copy(at)
@@ -223,7 +223,7 @@ def _tree(at: int, folder: Folder, what: str) -> int:
 
 def _given(dock: int, count: int) -> list[int]:
     """
-    The descriptors that the client has sent. Closes *dock*.
+    Receive the descriptors that the client has sent. Closes *dock*.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=dock) as sock:
         sock.setblocking(False)
@@ -254,8 +254,10 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
 
 def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
     """
+    Check the folder *at*.
+
     Raises:
-        BadRequest: it isn't at the given path, or must not be mounted.
+        BadRequest: the folder isn't at the given path, or must not be mounted.
     """
     path = os.readlink(f"/proc/self/fd/{at}")
     if path != folder.path:
@@ -270,8 +272,10 @@ def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
 
 def _check_mounts(at: int, path: str, what: str) -> None:
     """
+    Check the mounts of the folder *at*.
+
     Raises:
-        BadRequest: it is of a file system of the kernel's, or has a mount below.
+        BadRequest: the folder is on a file system such as proc, or has a mount below.
     """
     number = native.mount_id(at)
     with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
@@ -291,11 +295,11 @@ def _check_mounts(at: int, path: str, what: str) -> None:
 
 def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
     """
-    Map the owner of the files in *trees*, uid and gid, to the sandbox's processes, whose host ids are the last two of
-    *ids*. So they have that user's rights there, and the files that they create belong to that user.
+    Map the owner of the files in *trees* (uid and gid, the first two of *ids*) to the sandbox's processes, whose host
+    ids are the last two. The processes then have that user's rights there, and files that they create are that user's.
     """
     found = _maps.pop(ids, -1)
-    _maps[ids] = found = _new_map(*ids) if found < 0 else found  # the one that was used last is the last
+    _maps[ids] = found = _new_map(*ids) if found < 0 else found  # the last is the one that was used last
     while len(_maps) > MOST_MAPS:
         os.close(_maps.pop(next(iter(_maps))))
     for tree in trees:
@@ -308,7 +312,7 @@ def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
 
 def _new_map(uid: int, gid: int, host_uid: int, host_gid: int) -> int:
     """
-    A user namespace that nobody is in, with these as its only ids.
+    Make a user namespace without processes that maps only these ids.
     """
     ready, begin = os.pipe()
     go_on, end = os.pipe()
@@ -318,7 +322,7 @@ def _new_map(uid: int, gid: int, host_uid: int, host_gid: int) -> int:
             os.close(end)
             Table([returns(Call.UNSHARE, int(Clone.NEWUSER))]).run()
             os.write(begin, b"1")
-            os.read(go_on, 1)  # the end of it
+            os.read(go_on, 1)  # returns at end of file
         finally:
             os._exit(0)
     os.close(begin)

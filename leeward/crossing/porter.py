@@ -32,16 +32,16 @@ from leeward.errors import LeewardError
 from leeward.isolation import descriptors, landlock
 from leeward.isolation.plan import WorkerPlan
 
-#: Where its channel and the sandbox's ruleset are: behind null, stdout, stderr, job and reply, as an interpreter's.
+#: The porter's channel and the sandbox's ruleset: behind null, stdout, stderr, job and reply, as in an interpreter.
 CHANNEL, RULESET = birth.BIRTH, birth.BIRTH + 1
 
 _MOST = 1 << 16
 _FDS = 24
 _RULES = Cell("ruleset")
-#: Where the new root is built; the mounts that are there are moved before.
+#: The folder in which the new root is built; mounts on it are moved before.
 _STAGE = "/tmp"
-#: CAP_DAC_READ_SEARCH; and with it CAP_DAC_OVERRIDE and CAP_FOWNER, to copy and remove what nobody may read or write;
-#: and CAP_SYS_ADMIN, to mount.
+#: CAP_DAC_READ_SEARCH; with it CAP_DAC_OVERRIDE and CAP_FOWNER, to copy and remove files whatever their mode is; and
+#: with these CAP_SYS_ADMIN, to mount.
 _READ_SEARCH, _FILES, _MOUNTS = 1 << 2, 0b1110, 0b1110 | 1 << 21
 
 
@@ -78,7 +78,7 @@ def main(carried: Carried, born: Born) -> NoReturn:
     Carry out the order. Never returns.
     """
     if born.join_error or born.affinity_error or born.done < carried.steps:
-        os._exit(1)  # its descriptors aren't as they should be; the daemon sees the end of the channel
+        os._exit(1)  # the descriptors aren't as they should be; the daemon sees the end of the channel
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=CHANNEL)
     os.chdir("/")
     try:
@@ -101,7 +101,7 @@ def main(carried: Carried, born: Born) -> NoReturn:
 
 def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     """
-    Put the trees *fds* on their targets, and allow them in the ruleset.
+    Mount the trees *fds* on their targets, and allow them in the ruleset.
     """
     rows: list[dict[str, Any]] = order["mounts"]
     own: dict[str, Any] | None = order["home"]
@@ -143,8 +143,8 @@ def _allow(path: str, access: int) -> None:
 
 def _make(path: str, *, file: bool) -> None:
     """
-    Make the mount point *path* below the current folder, which is the root, where it isn't there. No client's process
-    has been here yet, so the links on the way are the view's.
+    Make the mount point *path* below the current folder, which is the root, if it doesn't exist. No client's process
+    has run here yet, so links on the way are the view's.
     """
     folder = path if not file else os.path.dirname(path)
     if folder and not os.path.isdir(folder):
@@ -155,10 +155,10 @@ def _make(path: str, *, file: bool) -> None:
 
 def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
     """
-    Give the sandbox a root of its own with the targets of *rows*, because its root is shared by all runners of its
-    keeper. Everything else is at the same place.
+    Give the sandbox a root of its own with the targets of *rows*, because all runners of a keeper share one root.
+    Everything else is at the same paths as before.
     """
-    taken: list[tuple[str, int, str]] = []  # where, and a mount to put there or a link's text; neither: a folder
+    taken: list[tuple[str, int, str]] = []  # a path, and a mount for it or a link's text; with neither, a folder
     _take_along("", [row["target"] for row in rows], taken)
     fd = native.filesystem("tmpfs", {"size": "1m", "nr_inodes": "512", "mode": "0755"},
                            MountAttr.NOSUID | MountAttr.NODEV)
@@ -199,8 +199,8 @@ def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]
 
 def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     """
-    Hide names in a sandbox in which a client's processes run, which may have replaced files by links: each file is
-    opened without following links, and covered by its descriptor.
+    Hide names in a sandbox in which a client's processes run. They may have replaced files by links, so each file is
+    opened without following links, and covered through its descriptor.
     """
     _bare(_MOUNTS)
     return {"ok": True, "made": home.hide_all(fds[0], order["hide"])}
@@ -211,7 +211,7 @@ def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
 
 def _bare(held: int = _READ_SEARCH) -> None:
     """
-    Keep no capability but *held*, because the content of the upper folder is the sandbox's.
+    Drop all capabilities except *held*, because the content of the upper folder comes from the sandbox.
     """
     header = Block(struct.pack("Ii", 0x20080522, 0))  # _LINUX_CAPABILITY_VERSION_3, this thread
     data = Block(struct.pack("IIIIII", held, held, 0, 0, 0, 0))
@@ -251,7 +251,7 @@ def _discard(carried: Carried, order: dict[str, Any], fds: list[int], given: lis
 
 def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
     """
-    Mount the overlay again, and allow its new root in the ruleset, which doesn't have it.
+    Mount the overlay again, and allow its root in the ruleset, because the new mount has a new root.
     """
     try:
         _allow(order["target"], int(landlock.SCRATCH) & carried.handled)

@@ -1,10 +1,10 @@
 """
-A new runner after its steps: it checks them, rehearses, reports that it is ready, and waits for its job.
+A new runner after its steps: checks the steps, rehearses, reports that the runner is ready, and waits for its job.
 
 Runs in:   the job's process, pid 2 of its namespace, before any code of a job.
 Ends:      by calling `inside`, or by reporting a failure and exiting.
 
-If any step failed the daemon gets the reason, and no job is sent here.
+If any step failed the daemon gets the reason, and sends no job.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
         os.write(BIRTH, birth.ready)
         if not born.beside:
             os.close(BIRTH)
-        # A kernel keeps it: the daemon sends the descriptors of branches on it, and reads nothing from it any more.
+        # A kernel keeps the birth channel: the daemon sends the descriptors of branches on it, and only sends.
         inside.serve(_pipes, JOB, REPLY, BIRTH if born.beside else -1)
-    except BaseException as error:  # the last frame of this process: whatever it is, no job may come
+    except BaseException as error:  # the last frame of this process: after any error no job may come
         try:
             Channel.adopt(channel).send(control.Failed(-1, layer, f"{type(error).__name__}: {error}"))
         finally:

@@ -36,7 +36,7 @@ _LARGEST = 1 << 32  # bytes; a range beyond it is only reserved, such as a sanit
 #: A small job that defines, calls, formats and prints.
 _SMALL = b'def f(x):\n    return [x]\n\n\nprint(f"{f(1)}")\n'
 
-#: Above all descriptors that a job begins with.
+#: A number above all descriptors that a job begins with.
 _ABOVE = 64
 
 Range = tuple[int, int]
@@ -69,8 +69,8 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
     The pages that a small job writes in a runner that begins in C, with the descriptors *job* and *reply*; empty if
     they can't be found.
 
-    `written` has those of a rehearsal, and others that its looking writes, and the zygote meanwhile: too many to copy
-    for each job.
+    `written` has more pages: those of a rehearsal, those that the search itself writes, and those that the zygote
+    writes meanwhile. They are too many to copy for each job.
     """
     with open("/proc/self/maps") as maps:
         looked = list(_writable(maps.read()))
@@ -109,7 +109,7 @@ def _ends(stack: contextlib.ExitStack) -> list[int]:
 
 def _above(stack: contextlib.ExitStack, fd: int) -> int:
     """
-    The same as *fd*, above all descriptors that such a job begins with.
+    A duplicate of *fd* with a number above all descriptors that such a job begins with.
     """
     above = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
     os.close(fd)
@@ -138,7 +138,7 @@ def _own() -> Iterable[Range]:
 
 def _is_own(entry: int) -> bool:
     """
-    Does this entry of the page map say that no other process maps the anonymous page?
+    Whether this entry of the page map is of an anonymous page that no other process maps.
     """
     return bool(entry & _PRESENT and entry & _EXCLUSIVE and not entry & _FILE)
 

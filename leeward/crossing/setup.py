@@ -17,17 +17,17 @@ from collections.abc import Iterator
 from leeward.isolation.plan import ZygotePlan
 from leeward.points import point
 
-#: Top-level modules of leeward's; a job must not find these in place of its own versions.
+#: Top-level modules that leeward brings along; a job must not get these in place of its own versions.
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
 
 _CACHES = "/tmp/.cache"
 
-#: The interpreter itself ignores these; subprocess gives them back to what it starts.
+#: The interpreter itself ignores these signals; subprocess restores their defaults in its children.
 _LEFT = {signal.SIGPIPE, signal.SIGXFSZ}
 
 #: Names that `room_for_names` adds at most; the table of a bare interpreter has room for 20,000.
 _MOST_NAMES = 1 << 18
-#: A table of that size takes a hundred pages and more; a name of its own, one.
+#: A new table takes a hundred pages and more; a new name takes one.
 _MOVED_PAGES = 32
 
 #: leeward's modules, kept alive after they were removed from sys.modules.
@@ -41,18 +41,18 @@ def interpreter(plan: ZygotePlan) -> None:
     """
     for path in plan.import_path:
         sys.path.remove(path)
-    # '' stands for the folder at the time of import; that of the job, /workspace, is put there later.
+    # '' stands for the current folder at the time of import; a job's folder, /workspace, is added later.
     sys.path[:] = [path for path in sys.path if path]
     sys.executable = plan.executable
     if plan.bare:
-        import site  # not run under -S: only its names
+        import site  # under -S the import only defines the names, and doesn't run it
 
         site.setquit()
         site.setcopyright()
         site.sethelper()
         for name in ("exit", "quit", "help"):
             assert hasattr(builtins, name)
-    # Line-buffered, as on a terminal: what is in this buffer is lost if a job is killed.
+    # Line-buffered, as on a terminal, because the content of the buffer is lost if a job is killed.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper: the interpreter made it
     sys.argv[:] = [""]
     os.environ.clear()
@@ -62,7 +62,7 @@ def interpreter(plan: ZygotePlan) -> None:
 @contextlib.contextmanager
 def own_caches() -> Iterator[None]:
     """
-    In this context programs and libraries write their caches in the zygote's own /tmp, since it has no home.
+    In this context programs and libraries write their caches to the zygote's own /tmp, since the zygote has no home.
     A path that a library keeps is valid in a job as well.
     """
     os.environ["XDG_CACHE_HOME"] = _CACHES

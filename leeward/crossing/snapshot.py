@@ -4,10 +4,9 @@ Chooses the zygote's memory that becomes mappings of a memory file, so that clon
 Runs in:   the zygote, when it has imported everything.
 Source:    proc_pid_maps(5); pagemap(5): Documentation/admin-guide/mm/pagemap.rst
 
-Only memory of which it is known what is done with it: data of libraries, the heap (brk), and the interpreter's arenas.
-Of what a library has mapped for itself, or malloc for a large block, a part may be given back by MADV_DONTNEED, which
-would bring the file's content back in place of zeros, or made longer by mremap, which would reach beyond it.
-docs/decisions/0145
+Only memory whose use is known is chosen: data of libraries, the heap (brk), and the interpreter's arenas. Memory that a
+library, or malloc for a large block, has mapped isn't safe: its owner may use MADV_DONTNEED, after which it would have
+the file's content in place of zeros, or mremap, which would make it longer than the file. docs/decisions/0145
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from leeward._native import snapshot as native
 from leeward.dataclass import dataclass
 
-#: Switches for tests: whether there is one, and whether it is in huge pages.
+#: Switches for tests: whether a snapshot is taken, and whether it is in huge pages.
 TAKE = True
 HUGE = True
 
@@ -28,15 +27,15 @@ _PAGE = resource.getpagesize()
 _PRESENT, _SWAPPED, _FILE = 1 << 63, 1 << 62, 1 << 61
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
 
-#: A gap of at most so many untouched pages is taken as well: another mapping would cost more.
+#: A gap of at most so many untouched pages is included, because another mapping would cost more.
 _HOLE = 64
-#: At most so many pages of a library's constants are taken with the data behind them: one mapping in place of two.
+#: At most so many pages of a library's constants are included with the data behind them: one mapping in place of two.
 _CONSTANTS = 32
 
 #: Bytes of a snapshot, at most. Copying 10 MiB takes some 3 ms, and needs twice the memory for that time.
 _MOST = 256 << 20
 
-#: What the daemon's status has of it: TAKEN, OFF, or NONE and the reason.
+#: The state of the snapshot in the daemon's status: TAKEN, OFF, or NONE and the reason.
 TAKEN, OFF, NONE = "taken", "off", "none: "
 
 #: Address, bytes, PROT_*
@@ -62,8 +61,8 @@ class Mapping:
 
 def lay_out(wanted: bool) -> native.Snapshot | str:
     """
-    OFF if none is *wanted*, or NONE and the reason where the kernel doesn't tell, there is nothing, or too much. Arenas
-    aren't gathered any more in either case.
+    Choose the memory. Returns a snapshot for `take`; OFF if none is *wanted*; or NONE and the reason if the kernel
+    doesn't report the memory, or there is none, or too much. In every case arenas aren't gathered any more.
     """
     arenas = native.gathered_arenas()
     if not (wanted and TAKE):
@@ -92,7 +91,7 @@ def lay_out(wanted: bool) -> native.Snapshot | str:
 
 def take(memory: native.Snapshot) -> str:
     """
-    TAKEN, or NONE and the reason.
+    Take the snapshot. Returns TAKEN, or NONE and the reason.
 
     Raises:
         KernelRefusal: as `Snapshot.take`.
@@ -106,7 +105,7 @@ def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterato
 
     Args:
         maps: lines of /proc/PID/maps.
-        arenas: where the interpreter's arenas are, address and bytes.
+        arenas: the address and the bytes of the interpreter's arenas.
         storage: an address in the thread's storage: the mapping with it is left out.
     """
     mappings = list(map(_mapping, maps))
@@ -130,10 +129,11 @@ def _within(mapping: Mapping, arenas: tuple[int, int]) -> bool:
 
 def parts(mapping: Mapping, before: Mapping | None, own: Sequence[int]) -> list[Part]:
     """
-    The parts of *mapping* to take. *own*: the addresses of its pages that this process has written.
+    The parts of *mapping* to take.
 
     Args:
-        before: the mapping before it; constants of the same library there are taken as well.
+        before: the mapping before it; its constants are taken as well if they are of the same library.
+        own: the addresses of the pages of *mapping* that this process has written.
     """
     if not own:
         return []

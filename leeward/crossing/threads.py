@@ -16,8 +16,8 @@ from leeward._native import threads
 #: Seconds that a thread may take to come to rest, and to end. Some threads scan a folder when they start.
 PATIENCE_S = 2.0
 _TICK_S = 0.001
-#: It waits for work, and not just for a lock, if it was in futex(2) for so long, seconds, without
-#: a turn.
+#: A thread rests if it was in futex(2) for so many seconds without being scheduled: it waits for work,
+#: and not just for a lock.
 _REST_S = 0.02
 
 
@@ -41,10 +41,10 @@ def leave_one(idle: Collection[str]) -> list[str]:
     End the threads named in *idle*, each when it rests in futex(2).
 
     Returns:
-        The names of those that are left, without the caller's: any that isn't named, or doesn't come to rest.
+        The names of the other threads that are left: those that aren't in *idle*, or don't come to rest.
     """
     asked: set[int] = set()
-    resting: dict[int, tuple[float, str]] = {}  # since when, and how often it was scheduled by then
+    resting: dict[int, tuple[float, str]] = {}  # the time since which a thread rests, and its turns by then
     until = time.monotonic() + PATIENCE_S
     while True:
         here = others()
@@ -68,7 +68,7 @@ def leave_one(idle: Collection[str]) -> list[str]:
 
 def _turns_until_it_waits(tid: int) -> str:
     """
-    How often thread *tid* was scheduled, if it is in futex(2); "" if it isn't.
+    How often thread *tid* was scheduled, if the thread is in futex(2); otherwise "".
     """
     try:
         with open(f"/proc/self/task/{tid}/syscall") as call, open(f"/proc/self/task/{tid}/status") as status:

@@ -1,5 +1,5 @@
 """
-The veil hides secrets of the host's view, by their names.
+The veil: hides secrets in the view of the host, by their names.
 
 Runs in:   the porter, before any process of a client is in the sandbox.
 Leaves:    mounts that no process of the sandbox can remove.
@@ -80,7 +80,7 @@ def _fill(source: str, entries: list[str], target: str, names: list[list[str]]) 
         try:
             _show(f"{source}/{entry}", f"{target}/{entry}", inner)
         except FileNotFoundError:
-            continue  # the host has just removed it
+            continue  # the host has just removed the entry
         except LeewardError as error:
             if getattr(error, "errno", 0) != errno.ENOENT:
                 raise

@@ -1,5 +1,5 @@
 """
-What a sandbox has changed in an overlay: a walk of its upper folder, and the content of one file there.
+Finds what a sandbox has changed in an overlay, by a walk of the upper folder, and reads a file there.
 
 Runs in:   the porter, while the sandbox's processes run.
 Trust:     none in the content. No link is followed, only regular files are opened, names are bytes. The size of the
@@ -19,7 +19,7 @@ import msgpack
 from leeward._native.beneath import open_beneath
 from leeward.errors import LeewardError
 
-#: Larger files are told by size and time, without a hash.
+#: Larger files are reported with size and time, without a hash.
 LARGE = 50 << 20
 #: Rows, and bytes of them, at most.
 MOST_ROWS, MOST_BYTES = 100_000, 48 << 20
@@ -63,7 +63,7 @@ def rows(upper: int, into: int) -> int:
                     file.write(packed)
             finally:
                 os.close(fd)
-        file.write(msgpack.packb(None))  # the end: rows that are cut would be fewer
+        file.write(msgpack.packb(None))  # marks the end, so that the reader notices lost rows
     return count
 
 
@@ -131,7 +131,7 @@ def _digest(upper: int, path: bytes) -> bytes:
 
 def piece(upper: int, path: bytes, offset: int, into: int) -> int:
     """
-    Write at most PIECE bytes of the file *path*, from *offset* on, to the file *into*. Returns how many were written.
+    Write at most PIECE bytes of the file *path*, from *offset* on, to the file *into*. Returns the number of bytes.
     """
     fd = regular(upper, path)
     try:

@@ -6,8 +6,8 @@ Runs in:   its own process, exec'd by the daemon; one thread; backstage: in a mo
 Holds:     its plan. No request, no result, no secret ever reaches it.
 Ends:      when the daemon's end of the control channel closes.
 
-It has no capability when it starts. Run by root it keeps uid 0, because the interpreter may be in root's home; each
-keeper changes to an unprivileged uid before it makes a runner.
+The zygote has no capability when it starts. If root runs the daemon, the zygote keeps uid 0, because the interpreter
+may be in root's home; each keeper changes to an unprivileged uid before it makes a runner.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(control_fd: int) -> None:
     channel = Channel.adopt(control_fd)
     os.set_inheritable(channel.fileno(), False)
     plan = records.unpack(ZygotePlan, channel.socket.recv(control.MAX_MESSAGE))
-    records.learn(WorkerPlan)  # before the warm-up takes its module out of sight
+    records.learn(WorkerPlan)  # before the warm-up removes its module from sys.modules
     try:
         if privileges.capabilities_left():
             raise LeewardError("it has capabilities; a zygote is started without any")
@@ -64,11 +64,11 @@ def main(control_fd: int) -> None:
         channel.send(control.Failed(-1, "mounts", str(error)))
         return
     gc.freeze()
-    inside.prepare()  # after that: it is the job's
+    inside.prepare()  # last, because the interpreter is the job's from here on
     keeper.begin_early(ways)
-    memory = snapshot.lay_out(plan.rehearse)  # not for one job alone: it costs as much as some dozens gain
+    memory = snapshot.lay_out(plan.rehearse)  # not for one job alone: a snapshot costs as much as dozens of jobs gain
     if plan.rehearse:
-        ways.kept.copy_at_once(scout.written())  # the last of all: what is made after it moves what jobs write
+        ways.kept.copy_at_once(scout.written())  # last, since new objects would change which pages jobs write
         keeper.look_ahead(ways)
     taken = memory if isinstance(memory, str) else snapshot.take(memory)
     if snapshot.TAKEN == taken and not isinstance(memory, str):
@@ -98,7 +98,7 @@ def warm_up(plan: ZygotePlan) -> None:
     if plan.warm:
         gc.collect()
         setup.room_for_names()
-    # What is here stays: no collection in a job touches, and so copies, its pages.
+    # The present objects stay: no collection in a job touches their pages, which would be copied.
     gc.freeze()
 
 
@@ -110,8 +110,8 @@ def preload(name: str, idle: Sequence[str]) -> None:
         idle: threads that may be ended.
 
     Raises:
-        ImportError: it can't be imported, or it started a thread. A clone would lack that thread, and code that waits
-            for it would hang.
+        ImportError: the module can't be imported, or has started a thread. A clone would lack that thread, and code
+            that waits for the thread would hang.
     """
     try:
         with hooks.recorded():
@@ -130,7 +130,7 @@ def preload(name: str, idle: Sequence[str]) -> None:
 
 def _hint(error: BaseException | None) -> str:
     """
-    What an operator may not know, where the cause is a file or the network.
+    A hint for the operator, if the error's cause is a file or the network; otherwise "".
     """
     while error is not None:
         if isinstance(error, OSError):
@@ -163,7 +163,7 @@ class KeeperSpawner:
 
     def _reap_dead(self) -> None:
         """
-        Reap for the last time; dead children that aren't reaped here become zombies of the daemon.
+        Reap dead keepers for the last time. Those that aren't reaped here become zombies of the daemon.
         """
         for pidfd in list(self._keepers):
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
@@ -197,7 +197,7 @@ class KeeperSpawner:
 
     def _become_keeper(self, message: control.MakeKeeper, end: int, attach: list[int]) -> None:
         """
-        Be the keeper. Never returns: however the keeper's code ends, its process exits.
+        In the child: run the keeper. Never returns: however the keeper's code ends, its process exits.
         """
         try:
             for fd in attach:
