@@ -1,5 +1,5 @@
 """
-The files in a live sandbox, blocking and for asyncio: `box.files`.
+The clients of the files in a live sandbox, `box.files`: a blocking one, and one for asyncio.
 
 Runs in:   anybody's program.
 """
@@ -32,10 +32,10 @@ from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply
 
-#: What `list` gives; there it would be the method's own name.
+#: The type that `list` returns. In the classes `list` is the method, so `list[FileInfo]` can't be written there.
 Infos = list[FileInfo]
 
-#: Seconds between two looks of `watch`.
+#: Seconds between two scans of a folder by `watch`.
 _LOOKS_S = 0.5
 
 
@@ -49,12 +49,12 @@ class _AsyncAsks(Protocol):
 
 class Files:
     """
-    The files in a sandbox. A process inside does each call, under the locks of any job there: so a path means what it
-    means to a program in the sandbox, and leads nowhere else. A relative one begins at `/workspace`.
+    The files in a sandbox. A process inside the sandbox carries out each call, under the same locks as a job. So a path
+    means what it means to a program in the sandbox, and leads nowhere else. A relative path begins at `/workspace`.
 
-    What goes wrong with a file is raised as Python's own functions do: FileNotFoundError, IsADirectoryError,
-    NotADirectoryError, PermissionError, FileExistsError, else OSError with its errno. TimeoutError says that a call
-    took too long. Names that aren't UTF-8 are text as `os.fsdecode` has it.
+    Errors of files are those of Python's own functions: FileNotFoundError, IsADirectoryError, NotADirectoryError,
+    PermissionError, FileExistsError, else OSError with its errno. A call that takes too long raises TimeoutError. A
+    name that isn't UTF-8 is text as `os.fsdecode` returns it.
     """
 
     def __init__(self, sandbox: _Asks) -> None:
@@ -77,43 +77,43 @@ class Files:
     def read(self, path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
              limit: int = MOST_READ) -> bytes:
         """
-        What is in a regular file.
+        Read a regular file, and return its content.
 
         Args:
             path: of the file.
             offset: bytes to skip.
             size: bytes to read; all by default.
-            lines: the first and the last line to read, from 1 on. Lines that aren't there are left out.
-            limit: bytes; more than that is OSError with EFBIG.
+            lines: the first and the last line to read, counted from 1; a range beyond the file's end is cut.
+            limit: bytes to read at most; OSError with EFBIG if there are more.
         """
         return self._do(file_calls.read(path, offset=offset, size=size, lines=lines, most=limit))
 
     def write(self, path: Path, data: Content, *, mode: int | None = None, exclusive: bool = False) -> int:
         """
-        Write a file, with the folders that lead to it. It takes its place when it is whole: who reads meanwhile sees
-        what was there before.
+        Write a file, and make the folders that lead to it. The new content replaces the old one only when it is
+        complete: until then readers see the old file.
 
         Args:
             path: of the file. A link is followed.
-            data: bytes, text (as UTF-8), a file open for reading bytes, or an iterable of bytes.
-            mode: permission bits; those of the file before it, or the usual ones, by default.
-            exclusive: FileExistsError if something is there.
+            data: bytes, text (written as UTF-8), a file open for reading bytes, or an iterable of bytes.
+            mode: permission bits; by default those of the file that is replaced, or the usual ones for a new file.
+            exclusive: raise FileExistsError if *path* exists.
 
         Returns:
-            How many bytes.
+            The bytes written.
         """
         return self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive))
 
     def append(self, path: Path, data: Content) -> int:
         """
-        Write at the end of a file, which is made if it isn't there.
+        Write at the end of a file, which is made if it doesn't exist.
 
         Args:
             path: of the file.
             data: as for `write`.
 
         Returns:
-            The file's size then.
+            The file's size afterwards, in bytes.
         """
         return self._do(file_calls.append(path, data))
 
@@ -123,33 +123,34 @@ class Files:
 
         Args:
             path: of the file, at most 32 MiB.
-            old: what is replaced, at most 1 MiB.
-            new: what is there then.
+            old: the text to replace, at most 1 MiB.
+            new: the text that replaces *old*.
 
         Raises:
-            EditError: it isn't there, or more than once: `found` says how many times. Nothing is changed.
+            EditError: the file doesn't have *old*, or has it more than once; `found` is how many times. The file is
+                unchanged.
         """
         self._do(file_calls.edit(path, old, new))
 
     def list(self, path: Path = ".") -> Infos:
         """
-        What is in a folder, by name; at most 100,000 entries.
+        The entries of a folder, sorted by name; at most 100,000.
         """
         return self._do(file_calls.list_folder(path))
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """
-        What is by this name.
+        The kind, size, mode and time of a path.
 
         Args:
-            path: of anything.
-            follow: a link stands for what it leads to.
+            path: of a file, folder, link or anything else.
+            follow: for a link, describe what the link leads to.
         """
         return self._do(file_calls.stat(path, follow=follow))
 
     def exists(self, path: Path) -> bool:
         """
-        Is there something by this name? Of a link: where it leads.
+        Whether the path exists. For a link: whether what the link leads to exists.
         """
         return self._do(file_calls.exists(path))
 
@@ -159,18 +160,18 @@ class Files:
 
         Args:
             path: of the folder.
-            parents: and those that lead to it.
-            exist_ok: it may be there already.
+            parents: make the folders that lead to it, too.
+            exist_ok: don't raise FileExistsError if the folder exists.
         """
         self._do(file_calls.mkdir(path, parents=parents, exist_ok=exist_ok))
 
     def move(self, path: Path, to: Path) -> None:
         """
-        Rename a file or folder, as `os.rename` does, or move it where that can't.
+        Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it.
 
         Args:
-            path: what is moved.
-            to: its new name; folders that lead there are made.
+            path: of the file or folder.
+            to: its new path; the folders that lead there are made.
         """
         self._do(file_calls.move(path, to))
 
@@ -179,8 +180,8 @@ class Files:
         Copy a file, or a folder with all that is in it, with modes and times.
 
         Args:
-            path: what is copied.
-            to: the copy's name; folders that lead there are made.
+            path: of the file or folder.
+            to: the copy's path; the folders that lead there are made.
             timeout: seconds, at most 300.
         """
         self._do(file_calls.copy(path, to, timeout=timeout))
@@ -190,9 +191,9 @@ class Files:
         Remove a file, a link, or an empty folder.
 
         Args:
-            path: what is removed.
-            recursive: a folder with all that is in it.
-            missing_ok: it may be gone already.
+            path: of the file, link or folder.
+            recursive: remove a folder with all that is in it.
+            missing_ok: don't raise FileNotFoundError if nothing is there.
             timeout: seconds, at most 300.
         """
         self._do(file_calls.remove(path, recursive=recursive, missing_ok=missing_ok, timeout=timeout))
@@ -204,31 +205,31 @@ class Files:
 
         Args:
             pattern: with `*`, `?`, `[...]`, and `**` for any number of folders.
-            path: the folder where a relative pattern begins, and which is in front of the paths.
-            limit: how many, at most 4,000.
+            path: the folder where a relative pattern begins; the paths returned begin with it.
+            limit: paths to return at most; no more than 4,000.
             timeout: seconds, at most 300.
 
         Returns:
-            A list, whose `more` says whether there are others.
+            A list, whose `more` says whether other paths match as well.
         """
         return self._do(file_calls.glob(pattern, path=path, limit=limit, timeout=timeout))
 
     def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
              ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
         """
-        Lines in which a pattern is, of a file or of all files below a folder that are text.
+        Search for a pattern in the lines of a file, or of all text files below a folder.
 
         Args:
-            pattern: a regular expression of Python's; it sees bytes.
+            pattern: a Python regular expression, which is matched against bytes.
             path: the file or folder.
-            include: a pattern such as `*.py` for names of files.
-            literal: *pattern* is text to be found as it is.
-            ignore_case: of ASCII letters.
-            limit: lines, at most 4,000.
+            include: a pattern such as `*.py`; files of other names are skipped.
+            literal: search for *pattern* as plain text.
+            ignore_case: ignore the case of ASCII letters.
+            limit: lines to return at most; no more than 4,000.
             timeout: seconds, at most 300; then TimeoutError.
 
         Returns:
-            A list, whose `more` says whether there are others.
+            A list of the lines that match, whose `more` says whether there are others.
         """
         return self._do(file_calls.grep(pattern, path=path, include=include, literal=literal, ignore_case=ignore_case,
                                         limit=limit, timeout=timeout))
@@ -236,12 +237,12 @@ class Files:
     def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
               timeout: float | None = None) -> Iterator[FileChange]:
         """
-        Changes below a folder, as they are seen: it is looked at again and again, which counts as use of the sandbox.
+        Iterate over changes below a folder. The folder is scanned again and again, so the sandbox isn't idle meanwhile.
 
         Args:
             path: the folder; OSError with E2BIG if more than 4,000 names are below it.
-            interval: seconds between two looks.
-            timeout: seconds after which there are no more; None is never.
+            interval: seconds between two scans.
+            timeout: seconds after which the iteration ends; None for no end.
         """
         until = None if timeout is None else time.monotonic() + timeout
         seen = FileWatch(path)
@@ -258,8 +259,11 @@ class Files:
         Copy a file, or a folder with all that is in it, from this host, with modes and times.
 
         Args:
-            host: the file or folder here. Links in a folder are copied as links.
-            inside: the name in the sandbox; a folder that is there is filled.
+            host: the path on this host. Links in a folder are copied as links.
+            inside: the path in the sandbox. If it is a folder already, the entries are added to those it has.
+
+        Returns:
+            What was copied, and what was left out.
         """
         return self._do(file_trees.upload(host, inside))
 
@@ -269,9 +273,12 @@ class Files:
         *host*, whatever is in the sandbox; links that could lead out of it, FIFOs and devices are left out.
 
         Args:
-            inside: the file or folder in the sandbox.
-            host: the name here; a folder that is there is filled.
-            limit: bytes of all files together; more than that is OSError with EFBIG.
+            inside: the path in the sandbox.
+            host: the path on this host. If it is a folder already, the entries are added to those it has.
+            limit: bytes of all files together; OSError with EFBIG if there are more.
+
+        Returns:
+            What was copied, and what was left out.
         """
         return self._do(file_trees.download(inside, host, limit=limit))
 
@@ -280,30 +287,37 @@ class Files:
         Unpack a tar archive into a folder of the sandbox.
 
         Args:
-            source: a path here, or a file open for reading bytes; compressed or not.
-            inside: the folder, which is made.
+            source: a path on this host, or a file open for reading bytes; compressed or not.
+            inside: the folder, which is made if it doesn't exist.
+
+        Returns:
+            What was unpacked, and what was left out.
 
         Raises:
-            ValueError: it is no archive.
+            ValueError: *source* isn't a tar archive.
         """
         return self._do(file_tars.import_tar(source, inside))
 
     def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
-        Write a tar archive of a file or folder of the sandbox. Names in it are below the folder, and links that could
-        lead out are left out.
+        Write a tar archive of a file or folder of the sandbox. Names in the archive are relative to the folder; links
+        that could lead out of the folder are left out.
 
         Args:
-            inside: the file or folder.
-            target: a path here, compressed if it ends in .gz, .tgz, .xz or .txz; or a file open for writing bytes.
+            inside: the path in the sandbox.
+            target: a path on this host, compressed if it ends in .gz, .tgz, .xz or .txz; or a file open for writing
+                bytes.
             limit: as for `download`.
+
+        Returns:
+            What was written, and what was left out.
         """
         return self._do(file_tars.export_tar(inside, target, limit=limit))
 
 
 def _pause(interval: float, until: float | None) -> float | None:
     """
-    Seconds to the next look; None if there is none.
+    Seconds until the next scan; None if *until*, in time.monotonic() seconds, has passed.
     """
     if until is None:
         return interval
@@ -313,7 +327,7 @@ def _pause(interval: float, until: float | None) -> float | None:
 
 class AsyncFiles:
     """
-    The files in a sandbox, for asyncio: the calls of `Files` with `await`, which describes them.
+    The files in a sandbox, for asyncio. The calls are those of `Files`, which describes them, with `await`.
     """
 
     def __init__(self, sandbox: _AsyncAsks) -> None:
@@ -321,14 +335,16 @@ class AsyncFiles:
 
     async def _do(self, call: Call[T], *, waits: bool = False) -> T:
         """
+        Carry out *call* over the sandbox's connection, and return its result.
+
         Args:
-            waits: its steps read or write files of this host, so they are taken in a thread.
+            waits: run its steps in a thread, since they read or write files of this host.
         """
         told: dict[str, Any] | None = None
         error: Exception | None = None
         while True:
             step: Callable[[], Any] = _step(call, told, error)
-            import asyncio  # a blocking client doesn't pay for it: half of its imports
+            import asyncio  # here, since it would double the import time of blocking programs
 
             done, value = await asyncio.to_thread(step) if waits else step()
             if done:
@@ -389,7 +405,7 @@ class AsyncFiles:
     async def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
                     timeout: float | None = None) -> AsyncIterator[FileChange]:
         """
-        `async for change in box.files.watch()`; the first look is taken when it is asked for its first change.
+        Use it as `async for change in box.files.watch()`. The first scan takes place when the iteration begins.
         """
         until = None if timeout is None else time.monotonic() + timeout
         seen = FileWatch(path)
@@ -416,7 +432,8 @@ class AsyncFiles:
 
 def _step(call: Call[Any], told: dict[str, Any] | None, error: Exception | None) -> Callable[[], tuple[bool, Any]]:
     """
-    The next step of *call*: is it done, and its next request or its result.
+    A function that runs the next step of *call*: it returns whether the call is done, with its result if so, and its
+    next request otherwise.
     """
     def step() -> tuple[bool, Any]:
         try:

@@ -1,5 +1,5 @@
 """
-A process and a kernel of a live sandbox, blocking.
+The blocking client of a process, and of a kernel, in a live sandbox.
 
 Runs in:   anybody's program.
 """
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 
 class Process:
     """
-    A process of a sandbox. Made by `Sandbox.start`; `Sandbox.process` finds it again, from another program as well.
+    A process of a sandbox, as `Sandbox.start` returns it. `Sandbox.process` returns one by its number, also in another
+    program.
 
-    It lives until it ends by itself, is killed, or the sandbox is over. While nobody reads its output it can write
-    some 128 KiB, and then waits.
+    The process runs until it ends by itself, is killed, or the sandbox ends. Its output is buffered up to some 128 KiB;
+    then its writes block until a client reads.
 
     Attributes:
-        number: under which the sandbox knows it.
+        number: of the process in its sandbox.
     """
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
@@ -58,7 +59,10 @@ class Process:
     @property
     def pid(self) -> int:
         """
-        Its number inside the sandbox; 0 for one that couldn't be started. Waits until it is started.
+        Its pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
+
+        Raises:
+            ProcessOver: the sandbox doesn't list it any more.
         """
         pause = SOON_S
         while True:
@@ -77,13 +81,13 @@ class Process:
 
     def read(self, timeout: float | None = None) -> list[Chunk]:
         """
-        The next output, as soon as there is any.
+        Wait for the next output, and return it.
 
         Args:
-            timeout: seconds to wait for it. None is until there is some; 0 takes what is there.
+            timeout: seconds to wait; None to wait without end, 0 to return at once.
 
         Returns:
-            Chunks in order; none where the time has passed, or when the process has ended and all was read.
+            Chunks in order; [] after *timeout*, or when the process has ended and all output was read.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with self._reading:
@@ -107,8 +111,8 @@ class Process:
 
     def write(self, data: bytes | str) -> int:
         """
-        Write to its standard input, which was opened by `start(..., stdin=None)`; waits until the process's pipe has
-        taken all.
+        Write to its standard input, which `start(..., stdin=None)` has left open; waits until the process's pipe has
+        taken all of *data*.
 
         Returns:
             How many bytes were taken.
@@ -126,50 +130,50 @@ class Process:
 
     def close_stdin(self) -> None:
         """
-        End its standard input.
+        Close its standard input: the process reads the end of the file.
         """
         self._ask("process_write", end=True)
 
     def signal(self, number: int = signal.SIGTERM) -> bool:
         """
-        Send it a signal; it alone, not its children.
+        Send a signal to the process, not to its children.
 
         Returns:
-            Whether it was there to get it.
+            False if the process had ended.
         """
         return checked(flag, self._ask("process_signal", signal=int(number)), "sent")
 
     def resize(self, rows: int, columns: int) -> bool:
         """
-        Give its terminal another size; what is in the foreground gets SIGWINCH.
+        Change the size of its terminal; the foreground process group gets SIGWINCH.
 
         Args:
             rows: from 1 to 65,535.
-            columns: the same.
+            columns: from 1 to 65,535.
 
         Returns:
-            Whether it was there to get it.
+            False if the process had ended.
 
         Raises:
-            RequestRejected: it is on no terminal.
+            RequestRejected: the process has no terminal.
         """
         return checked(flag, self._ask("process_resize", rows=rows, columns=columns), "resized")
 
     def kill(self) -> None:
         """
-        End it and all that descends from it. Its last output and its end can be asked for afterwards.
+        Kill the process and all its descendants. `read`, `wait` and `result` still return its last output and its end.
         """
         self._ask("process_kill")
 
     def wait(self, timeout: float | None = None) -> Result | None:
         """
-        Wait for its end. It can only end if somebody reads what it writes.
+        Wait for the end of the process. One with much output doesn't end unless a client reads that output.
 
         Args:
-            timeout: seconds to wait. None is as long as it runs.
+            timeout: seconds to wait; None to wait without end.
 
         Returns:
-            How it ended, without its output, which `read` gives; None where the time has passed.
+            How the process ended, without its output, which `read` returns; None after *timeout*.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -180,11 +184,14 @@ class Process:
 
     def result(self, on_stdout: OnData | None = None, on_stderr: OnData | None = None) -> Result:
         """
-        Read all of its output that nobody has read yet, and wait for its end.
+        Read all output that wasn't read yet, and wait for the end of the process.
 
         Args:
-            on_stdout: called with each piece of standard output as it comes.
-            on_stderr: the same, of standard error.
+            on_stdout: called with each piece of standard output as it arrives.
+            on_stderr: the same for standard error.
+
+        Returns:
+            How the process ended, with that output.
         """
         collected = Collected(on_stdout, on_stderr)
         for chunk in self:
@@ -200,12 +207,12 @@ class Process:
 
 class Kernel:
     """
-    A Python in a sandbox that keeps its state: variables, imports, threads. Made by `Sandbox.kernel`.
+    A Python process in a sandbox that keeps its state: variables, imports, threads. `Sandbox.kernel` starts one.
 
-    Requests from several threads run one after the other, in the order in which they came.
+    Requests from several threads run one after the other, in the order in which they arrive.
 
     Attributes:
-        number: under which the sandbox knows it.
+        number: of the kernel in its sandbox.
     """
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
@@ -213,39 +220,39 @@ class Kernel:
 
     def execute(self, code: str | bytes, **options: Unpack[TurnOptions]) -> Result:
         """
-        Run code, and wait for its result. It sees what earlier code left.
+        Run code, and wait for its result. The code sees the state that earlier code left.
 
-        Takes the options of Session.execute, except `deadline`; `display` is on unless it is False. When a limit on
-        time or output ends it, the state is lost.
+        Takes the options of Session.execute, except `deadline`; `display` is True by default. When a limit on time or
+        output ends the code, the state is lost.
 
         Raises:
             SessionOver: the kernel's process has ended, and the state is lost; `reset` starts a fresh one.
             SandboxOver: the sandbox has ended.
-            Busy: 64 requests wait for it already.
-            DaemonError: as for Client.execute. When the connection is lost while the code runs, so is the state.
+            Busy: 64 requests wait for the kernel already.
+            DaemonError: as for Client.execute. If the connection is lost while the code runs, the state is lost, too.
         """
         return self._sandbox._execute(self.number, code, {"display": True, **options})
 
     def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in what runs; call it from another thread.
+        Raise KeyboardInterrupt in the code that runs; call it from another thread.
 
         Returns:
-            Whether something was running.
+            Whether code was running.
         """
         return checked(flag, self._sandbox.ask("kernel_interrupt", {"kernel": self.number}), "interrupted")
 
     def reset(self) -> None:
         """
-        Replace the process by a fresh one; the state is lost. Who waits for a result gets SessionOver.
+        Replace the kernel's process by a fresh one; the state is lost. Calls that wait for a result raise SessionOver.
         """
         self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
     def fork(self) -> Kernel:
         """
-        A second kernel with the state that this one has once it has done what was asked of it before: a branch. From
-        then on each has its own. Threads aren't in it. They aren't guarded from each other, and share files, limits,
-        and the offsets of files that are open.
+        A second kernel, a branch: it begins with a copy of this one's state, after the requests that were made before,
+        but without its threads. The two kernels aren't protected from each other, and share files, limits, and the
+        offsets of open files.
 
         Raises:
             SessionOver: the kernel's process has ended.
@@ -256,12 +263,12 @@ class Kernel:
 
     def close(self) -> None:
         """
-        End it.
+        End the kernel's process.
         """
         try:
             self._sandbox.ask("kernel_close", {"kernel": self.number}, time.monotonic() + CLOSE_S)
         except DaemonError:
-            pass  # it is over, or goes with its sandbox
+            pass  # it has ended, or ends with its sandbox
 
     def __enter__(self) -> Kernel:
         return self

@@ -1,11 +1,11 @@
 """
-A live sandbox, blocking: commands, processes and their output, by one object.
+The blocking client of a live sandbox: one object for its commands, its processes and their output.
 
 Runs in:   anybody's program.
 
-Theory of operation. A sandbox is the user's, not a connection's: every request names it by its id. So each call takes a
-connection that no other call uses, and makes one if there is none; threads don't wait for each other. The first call
-opens the sandbox, once, however many threads come at the same time.
+Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Each
+call takes a connection that no other call uses, or makes a new one, so threads don't wait for each other. The first
+call opens the sandbox; if several threads make a first call at the same time, one of them opens it for all.
 """
 
 from __future__ import annotations
@@ -60,44 +60,44 @@ Answer = tuple[Reply, list[int]]  # and the descriptors of its arenas
 
 class Sandbox(OverlayCalls):
     """
-    A sandbox that stays: files, processes and their output, until it is closed.
+    A sandbox that keeps its files and processes between calls, until it is closed.
 
         with leeward.Sandbox() as box:
             box.shell("echo 40 2 > numbers")
             print(box.run(["awk", "{ print $1 + $2 }", "numbers"]).stdout_text)
 
-    Nothing is opened before the first call. Threads may share a sandbox, and their calls run side by side. Without
-    `with` or `close` it stays until it was idle for too long, and any program of the same user can `attach` to it.
+    The first call opens the sandbox. Threads may share this object, and their calls run at the same time. Without
+    `with` or `close` the sandbox lives until its idle time has passed; any program of the user can `attach` to it.
 
     Args:
         socket: path of the daemon's socket; as for Client.
-        mounts: folders of the host that it shows; at most 16.
-        workdir: the folder of the host that is its /workspace, where it may write.
-        overlay: the folder *workdir* stays as it is, and `diff` says what the sandbox would have changed there.
-        compare: *workdir* is read in full at the opening, so that `diff` can say what was written there since.
+        mounts: folders of the host that the sandbox shows; at most 16.
+        workdir: the folder of the host that is its /workspace, which it can write to.
+        overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
+        compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
 
     Keyword Args:
-        profile (str): what it sees and may do; "python" by default.
+        profile (str): the profile's name, which says what the sandbox sees and may do; "python" by default.
         environment (str): the interpreter and its packages, as for Client.execute.
-        packages (Sequence[str]): requirements of pip's, such as "pandas==2.2", in place of an environment: one of these
-            packages is made where the daemon has none, with the first call.
-        egress (str): what it may reach, as for Client.execute.
-        allow_network (bool): it may reach all public names and addresses, where the operator lets it.
-        policy (Mapping[str, Any]): a policy as docs/egress.md has it, in full or in its short form, which takes
-            less of what `egress` allows.
+        packages (Sequence[str]): requirements for pip, such as "pandas==2.2", in place of an environment. The first
+            call installs them, unless the daemon has an environment of these packages.
+        egress (str): the name of an egress policy, as for Client.execute.
+        allow_network (bool): reach all public names and addresses, as for Client.execute.
+        policy (Mapping[str, Any]): a policy as docs/egress.md describes it, in full or in its short form, which
+            narrows that of `egress`.
         fetch_policy (Mapping[str, Any]): the same for `fetch` alone, in its short form.
-        env (Mapping[str, str]): environment variables of every process in it.
+        env (Mapping[str, str]): environment variables of every process in the sandbox.
         memory (int | str): bytes, or a size such as "512M", for all its processes and files together.
         processes (int): processes and threads at once.
         timeout (float): seconds for each `run` and `shell` that sets none.
         output (int | str): bytes of stdout and stderr together, of each `run` and `shell` that sets none.
-        idle (float): seconds without a call after which the daemon ends it.
-        lifetime (float): seconds after which the daemon ends it in any case.
-        show_secrets (bool): of the profile "shell": hide nothing.
-        own_home (bool): of "approved", and of profiles based on it or on "agent": a home as "agent" always has.
-        hide (Sequence[str]): with such a home: paths in its mounts that are an unreadable file, or an empty folder.
+        idle (float): seconds without a call after which the daemon ends the sandbox.
+        lifetime (float): seconds after which the daemon ends the sandbox in any case.
+        show_secrets (bool): for the profile "shell": hide nothing.
+        own_home (bool): for "approved", and profiles based on it or on "agent": give it a home as "agent" has.
+        hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
         protect (Sequence[str]): with such a home: paths in its mounts that can't be written.
-        metadata (Mapping[str, str]): anything that `info` and `list` are to show; at most 64 entries, 16 KiB.
+        metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
@@ -120,7 +120,7 @@ class Sandbox(OverlayCalls):
 
         Raises:
             SandboxOver: this user has no such sandbox.
-            RequestRejected: that is no id.
+            RequestRejected: *sandbox* isn't an id.
         """
         box = cls(socket=socket)
         box._id = id_of(sandbox)
@@ -134,7 +134,7 @@ class Sandbox(OverlayCalls):
     @staticmethod
     def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """
-        What `info` says of each sandbox of this user, the oldest first.
+        The `info` of each sandbox of this user, the oldest first.
         """
         with contextlib.closing(FreeLinks(client_socket(socket))) as links:
             return listed(lambda after: links.call("sandbox_list", after)[0])
@@ -142,7 +142,7 @@ class Sandbox(OverlayCalls):
     @property
     def id(self) -> str:
         """
-        26 characters. The first use opens the sandbox.
+        The sandbox's id, 26 characters. The first use opens the sandbox.
         """
         if not self._id:
             with self._opening:
@@ -155,9 +155,9 @@ class Sandbox(OverlayCalls):
     @property
     def files(self) -> Files:
         """
-        The files in it.
+        The sandbox's files.
         """
-        from leeward.client.files import Files  # archives of folders, of which most sandboxes have none
+        from leeward.client.files import Files  # imports tarfile, which most programs don't need
         return Files(self)
 
     def _open(self) -> Reply:
@@ -177,7 +177,7 @@ class Sandbox(OverlayCalls):
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
         """
-        One request about this sandbox.
+        Send one request about this sandbox; returns the reply, without its descriptors.
         """
         reply, descriptors = self._links.call(op, {"sandbox": self.id, **fields}, deadline)
         for fd in descriptors:
@@ -189,32 +189,32 @@ class Sandbox(OverlayCalls):
     def run(self, argv: Iterable[str], *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
             **options: Unpack[StartOptions]) -> Result:
         """
-        Run a program to its end.
+        Run a program and wait for its end.
 
         Args:
-            argv: the program and its arguments. It is looked for in PATH.
-            on_stdout: called with each piece of standard output as it comes. The result has all of it still.
-            on_stderr: the same, of standard error.
+            argv: the program, which is looked up in PATH, and its arguments.
+            on_stdout: called with each piece of standard output as it arrives. The result has the whole output as well.
+            on_stderr: the same for standard error.
 
         Keyword Args:
             cwd (str): the folder to start in; /workspace by default.
-            env (Mapping[str, str]): environment variables, beside the sandbox's.
+            env (Mapping[str, str]): environment variables, added to the sandbox's.
             stdin (bytes | str): its standard input, at most 64 MiB. Empty by default.
-            timeout (float): seconds after which it is killed, and all that descends from it.
-            output (int | str): bytes of stdout and stderr together, after which it is killed.
-            title (str): what `processes` shows; argv's first by default.
-            cpu_time (float): processor seconds of it and all that descends from it; a `timed_out` whose limit is `cpu`.
-            clean (bool): it has PATH alone of the sandbox's own environment, beside what *env* says.
-            warm (bool): it reads all of its stdin first, so one may wait for the next call. Not for `start`.
+            timeout (float): seconds after which the program and all its descendants are killed.
+            output (int | str): bytes of stdout and stderr together, after which the program is killed.
+            title (str): the name that `processes` shows; the first word of *argv* by default.
+            cpu_time (float): processor seconds of the program and its descendants; then `timed_out`, with limit `cpu`.
+            clean (bool): of the sandbox's environment, pass on PATH alone; *env* is added.
+            warm (bool): the program reads all of stdin first: one may be started ahead for the next call. Not `start`.
 
         Returns:
-            How it ended: exit code 127 for a missing program and 126 for one that can't be run, with a line on stderr
-            as a shell has it. What was written before a time limit or a kill is there. It ends with the program itself:
-            output of children that live on is waited for 50 ms more.
+            How the program ended: exit code 127 for a missing program and 126 for one that can't be run, with a line on
+            stderr as a shell prints it. Output from before a time limit or a kill is included. After the program's own
+            end, output of children that live on is awaited for another 50 ms.
 
         Raises:
             SandboxOver: the sandbox has ended.
-            Busy: as many processes run in it as may.
+            Busy: the sandbox runs as many processes as it may.
             DaemonError: as for Client.execute.
         """
         return self._run(argv_of(argv), options, on_stdout, on_stderr)
@@ -222,7 +222,7 @@ class Sandbox(OverlayCalls):
     def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
               **options: Unpack[StartOptions]) -> Result:
         """
-        Run a line by `/bin/sh -c`. Takes the options of `run`, and gives what it gives.
+        Run a line by `/bin/sh -c`. The options, the result and the errors are those of `run`.
         """
         return self._run(line, options, on_stdout, on_stderr)
 
@@ -235,31 +235,31 @@ class Sandbox(OverlayCalls):
         try:
             return process.result(on_stdout, on_stderr)
         except BaseException:
-            with contextlib.suppress(DaemonError):  # the error that comes is the one that counts
+            with contextlib.suppress(DaemonError):  # the caller gets the first error
                 process.kill()
             raise
 
     def run_fields(self, fields: Mapping[str, Any]) -> Answer:
         """
-        `run` by the fields of its request, for a program that shows the answer itself; with the descriptors of its
-        arenas.
+        As `run`, for a process_run request of these fields: returns the reply and the descriptors of its arenas, which
+        the caller owns.
         """
         return self._links.call("process_run", {"sandbox": self.id, **fields})
 
     def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> Process:
         """
-        Start a program and come back at once; it runs until it ends, is killed, or the sandbox is over.
+        Start a program and return at once; it runs until it ends, is killed, or the sandbox ends.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
 
         Keyword Args:
-            stdin (bytes | str | None): None leaves it open for `Process.write`.
-            cwd (str): as for `run`, and so are the others.
-            env (Mapping[str, str]): environment variables.
+            stdin (bytes | str | None): as for `run`; None leaves it open for `Process.write`.
+            cwd (str): as for `run`, as are the options that aren't listed here.
+            env (Mapping[str, str]): environment variables, added to the sandbox's.
             timeout (float): seconds; without it there is no limit on time.
             output (int | str): bytes; without it there is no limit on output.
-            title (str): what `processes` shows.
+            title (str): the name that `processes` shows.
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
         opened = "stdin" in options and options["stdin"] is None
@@ -270,8 +270,8 @@ class Sandbox(OverlayCalls):
     def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                  **options: Unpack[TerminalOptions]) -> Process:
         """
-        Start a program on a terminal: with job control, line editing and Ctrl-C, as `write` types them. `read` gives
-        what it shows, all of it as stdout; `Process.resize` changes its size.
+        Start a program on a terminal, with job control, line editing and Ctrl-C. `Process.write` types; `Process.read`
+        returns what the terminal shows, all of it as stdout; `Process.resize` changes the terminal's size.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
@@ -279,9 +279,9 @@ class Sandbox(OverlayCalls):
 
         Keyword Args:
             cwd (str): the folder to start in; /workspace by default.
-            env (Mapping[str, str]): environment variables, beside the sandbox's. TERM is xterm-256color by default.
+            env (Mapping[str, str]): environment variables, added to the sandbox's. TERM is xterm-256color by default.
             timeout (float): seconds; without it there is no limit on time.
-            title (str): what `processes` shows.
+            title (str): the name that `processes` shows.
 
         Raises:
             Busy: 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
@@ -295,21 +295,21 @@ class Sandbox(OverlayCalls):
     def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
               body: bytes | str = b"") -> Fetched:
         """
-        Send a request by http or https as this sandbox's policy of egress allows it, and return the response. The
-        daemon's broker sends it: nothing runs in the sandbox. Redirects are followed, each decided anew.
+        Send an HTTP or HTTPS request, if this sandbox's egress policy allows it, and return the response. The daemon's
+        broker sends the request: nothing runs in the sandbox. It follows redirects, and checks each by the policy.
 
         Args:
             url: http or https, at most 8,192 characters.
             method: such as "POST".
-            headers: fields of the request, at most 64; those of the connection can't be set.
-            body: at most 16 MiB, and as many as the policy's limit `request`.
+            headers: header fields of the request, at most 64; those of the connection can't be set.
+            body: at most 16 MiB, and no more than the policy's limit `request`.
 
         Raises:
-            FetchFailed: there is no response; its text begins as docs/egress.md has it, and `cause` is a word for it.
-            Busy: 16 fetches of yours are under way.
+            FetchFailed: there is no response; docs/egress.md lists how its text begins, and the words of `cause`.
+            Busy: 16 fetches of this user are under way.
             SandboxOver, DaemonError: as for `run`.
         """
-        from leeward.client.fetching import fetch_fields, fetched_of  # most sandboxes have nothing fetched
+        from leeward.client.fetching import fetch_fields, fetched_of  # most programs don't need it
 
         return fetched_of(*self._links.call("sandbox_fetch", {
             "sandbox": self.id, **fetch_fields(url, method, headers, body)}))
@@ -325,12 +325,12 @@ class Sandbox(OverlayCalls):
 
         Keyword Args:
             args (Iterable[str]): `sys.argv[1:]`.
-            env (Mapping[str, str]): environment variables, beside the sandbox's.
-            files (Mapping[str, bytes]): files to write to /workspace before, by relative name.
-            stdin (bytes | str): its standard input, at most 64 MiB.
+            env (Mapping[str, str]): environment variables, added to the sandbox's.
+            files (Mapping[str, bytes]): files to write to /workspace before the code runs, by relative name.
+            stdin (bytes | str): the code's standard input, at most 64 MiB.
             collect (Iterable[str]): glob patterns of files below /workspace to return in `Result.files`.
             display (bool): as for Client.execute.
-            timeout (float): seconds that it may run.
+            timeout (float): seconds that the code may run.
             output (int | str): bytes of stdout and stderr together.
             name (str): the file name that tracebacks show; `<string>` by default.
             functions (Mapping[str, Callable]): as for Client.execute.
@@ -338,7 +338,7 @@ class Sandbox(OverlayCalls):
             stop_clock (bool): as for Client.execute.
 
         Returns:
-            As Client.execute.
+            How the code ended, as for Client.execute.
 
         Raises:
             SandboxOver, Busy, DaemonError: as for `run`.
@@ -354,7 +354,7 @@ class Sandbox(OverlayCalls):
 
     def kernel(self) -> Kernel:
         """
-        Start a Python that keeps its state between requests. Several of them share the sandbox's files and limits.
+        Start a Python that keeps its state between requests. All kernels share the sandbox's files and limits.
 
         Raises:
             SandboxOver, Busy, DaemonError: as for `run`.
@@ -363,14 +363,14 @@ class Sandbox(OverlayCalls):
 
     def processes(self) -> Rows:
         """
-        The processes that clients have started, and the newest of those that have ended: a map each, with `process`,
-        `pid`, `title`, `argv`, `age` in seconds, `over`, and `exit_code` once that is known.
+        The processes that clients have started, with the newest of those that have ended. Each is a dict with
+        `process` (its number), `pid`, `title`, `argv`, `age` in seconds, `over`, and `exit_code` once it is known.
         """
         return checked(rows, self.ask("process_list", {}), "processes")
 
     def process(self, number: int) -> Process:
         """
-        The process with this number, of `processes`.
+        The process with this number in `processes`. Raises ProcessOver if the sandbox doesn't list it.
         """
         process = Process(self, number)
         process._row()
@@ -385,55 +385,55 @@ class Sandbox(OverlayCalls):
 
     def info(self) -> dict[str, Any]:
         """
-        What it is and has: `sandbox`, `profile`, `age`, `idle`, `unused` and `left` in seconds, `processes`,
-        `memory`, `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `oom_kills` (processes that were
-        ended for want of memory), `forks_refused`, `denied` (refused calls by name), `metadata`.
+        The sandbox's state: `sandbox`, `profile`, `age`, `idle`, `unused` and `left` in seconds, `processes`,
+        `memory`, `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `oom_kills` (processes that the
+        kernel killed for lack of memory), `forks_refused`, `denied` (refused calls by name), `metadata`.
         """
         return checked(answer, self.ask("sandbox_info", {}))
 
     def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
         """
-        Change when the daemon ends it.
+        Change when the daemon ends the sandbox.
 
         Args:
             idle: seconds without a call.
-            lifetime: seconds from now on.
+            lifetime: seconds from now.
 
         Returns:
-            As `info`.
+            The sandbox's state, as `info`.
         """
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
         return checked(answer, self.ask("sandbox_extend", asked))
 
     def set_timeout(self, seconds: float) -> None:
         """
-        Have the daemon end it after so many seconds from now on: `extend` with a lifetime.
+        Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime.
         """
         self.extend(lifetime=seconds)
 
     def kill(self) -> None:
         """
-        End it with everything in it, and return when no process of it is left. Calls that wait get SandboxOver.
+        End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver.
         """
         self.ask("sandbox_kill", {})
 
     def close(self) -> None:
         """
-        `kill`, if it was ever used and isn't over yet, and close the connections.
+        `kill` the sandbox, if it was opened, and close the connections.
         """
         with self._opening:
             self._closed = True
-        # Whatever is refused, it is over, or will be when it was idle for long enough.
+        # If the daemon refuses, the sandbox has ended, or ends after its idle time.
         with contextlib.closing(self._links), contextlib.suppress(DaemonError):
             if self._id:
                 self._links.call("sandbox_kill", {"sandbox": self._id}, time.monotonic() + CLOSE_S)
 
     def detach(self) -> str:
         """
-        Close the connections, and leave the sandbox as it is.
+        Close the connections, and let the sandbox run on.
 
         Returns:
-            Its id, for `attach`.
+            The sandbox's id, for `attach`.
         """
         found = self.id
         self._links.close()

@@ -1,11 +1,11 @@
 """
-A session of the blocking client: one sandboxed process that keeps its state between jobs.
+The blocking client of a session: one sandboxed process that keeps its state between jobs.
 
 Runs in:   anybody's program.
 
-Theory of operation. A session has a connection of its own, and ends with it: when the connection breaks the state is
-lost, and the session doesn't reconnect. One thread at a time is in a call and reads. `interrupt` comes from another
-thread while that one waits: it only writes, and the thread that reads skips the reply to it.
+Theory of operation. A session has a connection of its own, and ends with that connection: when it breaks, the state is
+lost, and the session doesn't reconnect. One thread at a time makes a call and reads from the connection. Another thread
+may call `interrupt` meanwhile, which only writes: the thread that reads skips the reply.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _CLOSE_S = 5.0
 
 def session_number(reply: Reply) -> int:
     """
-    The number of the session that was opened.
+    The number of the session in the reply to session_open.
 
     Raises:
-        BadReply: the answer has none.
+        BadReply: *reply* has no such number.
     """
     number = None if reply.ok is None else reply.ok.get("session")
     if type(number) is not int or number < 1:
@@ -54,7 +54,7 @@ class _SessionLink(Link):
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
               functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
         """
-        As `call`, for all calls but the first.
+        As `Link.call`, for all requests after session_open: none is sent a second time.
         """
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
@@ -89,9 +89,9 @@ class _SessionLink(Link):
 
 class Session:
     """
-    A process in the sandbox that keeps its state between jobs: variables, imports, files, threads.
+    A process in a sandbox that keeps its state between jobs: variables, imports, files, threads.
 
-    Made by Client.session. It occupies one of the daemon's workers: use it in a `with` statement, or `close` it.
+    Client.session opens one. It occupies one of the daemon's workers: use it in a `with` statement, or `close` it.
     Threads may share a session; their jobs run one after the other. `interrupt` may be called at any time.
     """
 
@@ -111,8 +111,8 @@ class Session:
         Run code in the session's process, and wait for its result.
 
         Args:
-            code: Python source, at most 16 MiB. It sees what earlier jobs of the session left.
-            deadline: seconds that this call may take in all. When it passes the session is lost.
+            code: Python source, at most 16 MiB. It sees the state that earlier jobs of the session left.
+            deadline: seconds that this call may take in all. After that the session is lost.
 
         Keyword Args:
             args (Iterable[str]): `sys.argv[1:]`, also for later jobs.
@@ -120,13 +120,13 @@ class Session:
             files (Mapping[str, bytes | str]): as for Client.execute.
             collect (Iterable[str]): as for Client.execute.
             display (bool): as for Client.execute.
-            timeout (float): seconds that the job may run. When the daemon ends a job for it, the session's state is
+            timeout (float): seconds that the job may run. A job that runs longer is ended, and the session's state is
                 lost.
-            output (int | str): bytes of stdout and stderr together. When the daemon ends a job for it, the session's
+            output (int | str): bytes of stdout and stderr together. A job that writes more is ended, and the session's
                 state is lost.
             name (str): the file name that tracebacks show; `<string>` by default.
-            label (str): your own name for the job, for the daemon's log and the result.
-            functions (Mapping[str, Callable]): as for Client.execute; their names go when the job is over.
+            label (str): your own name for the job, as for Client.execute.
+            functions (Mapping[str, Callable]): as for Client.execute; their names are removed when the job has ended.
             call_timeout (float): as for Client.execute.
             stop_clock (bool): as for Client.execute.
 
@@ -134,7 +134,7 @@ class Session:
             How the job ended. A failure of the job is a Result, never an exception.
 
         Raises:
-            SessionOver: the process has ended, and the state is lost; `reset` starts a fresh one.
+            SessionOver: the process has ended, and the state is lost; `reset` starts a fresh process.
             DaemonAway: the connection is closed, and the session is lost.
             NoAnswer: as for Client.execute, and the session is lost.
             Refused: as for Client.execute. No request is sent a second time, since the state belongs to the connection.
@@ -151,21 +151,21 @@ class Session:
         """
         Raise KeyboardInterrupt in the running job, if there is one.
 
-        Call it from another thread than the one that waits for the job. It doesn't wait for the job to end.
+        Call this from another thread than the one that waits for the job. It doesn't wait for the job to end.
         """
         if self._lock.locked():
             self._link.try_to_post("interrupt", {"session": self._number})
 
     def reset(self, deadline: float | None = None) -> None:
         """
-        Replace the process by a fresh one; the state is lost.
+        Replace the session's process by a fresh one; the state is lost.
 
         Args:
-            deadline: seconds that this call may take in all. When it passes the session is lost.
+            deadline: seconds that this call may take in all. After that the session is lost.
 
         Raises:
-            Refused: no worker came free; `reset` can be called again.
-            DaemonError: any other one: the session is lost.
+            Refused: no worker became free; `reset` can be called again.
+            DaemonError: any other error means that the session is lost.
         """
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
@@ -173,7 +173,7 @@ class Session:
 
     def close(self) -> None:
         """
-        End the session. A thread that waits for a job of it gets Cancelled.
+        End the session. A call that waits for one of its jobs raises Cancelled.
         """
         fields = {"session": self._number}
         if not self._lock.acquire(blocking=False):
