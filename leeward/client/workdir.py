@@ -1,14 +1,14 @@
 """
-A folder with tools: commands, JavaScript and files, by one object.
+WorkdirSandbox: a folder of the host with commands, JavaScript and file calls.
 
 Runs in:   anybody's program.
 
-Theory of operation. It is a live sandbox of the profile `workdir`, whose /workspace is the folder. The first command
-opens it, and the first one after its end (it was idle for too long, or out of memory) opens another one. Commands run
-in it, each a fresh process with an environment of its own. Files of a folder that the sandbox writes directly are read
-and written by this program itself, beneath the folder's descriptor (workdir_files.py), which needs no sandbox. With a
-copy of the folder (`overlay`) the files are in the sandbox, and a process there reads and writes them; the copy ends
-with that sandbox.
+Theory of operation. A WorkdirSandbox uses a live sandbox of the profile `workdir`, whose /workspace is the folder. The
+first command opens that sandbox; if it has ended (after its idle time, or out of memory), the next command opens
+another one. Each command is a fresh process in the sandbox, with an environment of its own. Without `overlay` this
+program reads and writes the folder's files itself, beneath the folder's descriptor (workdir_files.py), which needs no
+sandbox. With `overlay` the sandbox has a copy of the folder, a process there reads and writes the files, and the copy
+is lost when that sandbox ends.
 """
 
 from __future__ import annotations
@@ -49,35 +49,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Prints those tools that are programs in PATH, a line each.
+#: A shell script that prints those of TOOLS that are programs in PATH, one on each line.
 _LOOK = (f"set -- {' '.join(TOOLS)}; IFS=:; "
          'for tool; do for folder in $PATH; do [ -x "$folder/$tool" ] && echo "$tool" && break; done; done; :')
 
 
 class WorkdirSandbox:
     """
-    A folder of the host with tools that work in it, and reach nothing else.
+    A folder of the host, and commands that work in this folder and reach nothing else of the host.
 
         with leeward.WorkdirSandbox("project") as work:
             work.write_file("numbers", "40\\n2\\n")
             print(work.exec("awk", ["{ sum += $1 } END { print sum }", "numbers"]).text)
             print(work.exec_js("console.log(6 * 7)").text)
 
-    Nothing is opened before the first command. Threads may share it.
+    The first command opens the sandbox. Threads may share this object.
 
     Args:
         work_dir: the folder. Commands start in it, and may write there.
         mounts: further folders of the host, as for Sandbox.
-        env_vars: the environment of commands, beside PATH. They have no other.
+        env_vars: environment variables of commands; besides these they have PATH alone.
         timeout: seconds for each command.
-        memory: bytes, or a size such as "512M", of all that runs at the same time, with their files in /tmp.
+        memory: bytes, or a size such as "512M", for all commands that run at the same time and their files in /tmp.
         cpu: processor seconds for each command, with all that it starts.
-        fetch_policy: what `fetch`, curl and all other programs may reach: a policy in the short form of docs/egress.md.
-            It takes less of the operator's policy `egress`. None is no network.
-        egress: the operator's policy. Without fetch_policy it holds as it is; with one it is "network" where none is
-            named, which is there if the operator has allowed it.
-        overlay: the folder stays as it is; commands work on a copy, and `diff` says what they have changed.
-        compare: the folder is read in full before the first call, so that `diff` can say what has changed since.
+        fetch_policy: what `fetch`, curl and all other programs may reach: a policy in the short form of docs/egress.md,
+            which narrows the operator's policy `egress`. Without both there is no network.
+        egress: the name of a policy of the operator's. With fetch_policy its default is "network", a policy that exists
+            if the operator has set `allow_network`.
+        overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
+        compare: read all of the folder before the first call, so that `diff` can list what has changed since.
         socket: path of the daemon's socket; as for Client.
 
     Raises:
@@ -115,18 +115,18 @@ class WorkdirSandbox:
 
     def exec(self, command: str, args: Iterable[str] = ()) -> Result:
         """
-        Run a tool to its end, in a process of its own, without a shell and with empty standard input.
+        Run a command and wait for its end, in a process of its own, without a shell and with empty standard input.
 
         Args:
-            command: one of `available_tools`. For a line, `exec("sh", ["-c", line])`.
+            command: one of `available_tools`. For a line of shell use `exec("sh", ["-c", line])`.
             args: its arguments.
 
         Raises:
-            CommandNotFound: it is no tool, or the host lacks it.
-            Timeout: it took longer, or more processor time, than it may.
-            NetworkingDisabled: *command* is curl, and there is no policy.
+            CommandNotFound: *command* isn't one of the tools, or this host doesn't have it.
+            Timeout: the command ran longer than `timeout`, or used more processor time than `cpu`.
+            NetworkingDisabled: *command* is curl, and the sandbox has no network.
             Destroyed: `destroy` was called.
-            WorkdirRuntimeError: the daemon can't be reached, or can't take it.
+            WorkdirRuntimeError: the daemon can't be reached, or refused the call.
         """
         if isinstance(args, (str, bytes)):
             raise RequestRejected(f"args takes several strings, not one: [{args!r:.40}]")
@@ -140,15 +140,15 @@ class WorkdirSandbox:
 
     def exec_js(self, code: str) -> Result:
         """
-        Run JavaScript as `node -e` does, in a fresh Node, which may have been started before.
+        Run JavaScript as `node -e` does, in a Node that runs no other code; it may have been started in advance.
 
-        Beside `fetch` there is `fetchSync`, which waits: its answer has `status`, `ok`, `headers`, `body`, `text()` and
-        `json()`.
+        The code has `fetch`, and also `fetchSync`, which waits for the response and returns it as an object with
+        `status`, `ok`, `headers`, `body`, `text()` and `json()`.
 
         Raises:
             ToolboxNotAvailable: the host has no Node.
             Timeout, Destroyed, WorkdirRuntimeError: as for `exec`.
-            RequestRejected: *code* is no text, or has more than 128 KiB.
+            RequestRejected: *code* isn't text, or has 128 KiB or more.
         """
         self._check()
         check_code(code)
@@ -164,7 +164,8 @@ class WorkdirSandbox:
 
     def _warm(self, code: str) -> Result | None:
         """
-        What *code* gives in a Node that was started before, if there is one; None where it needs one of its own.
+        The result of *code* in a Node that was started in advance, or in a fresh one that reads code from stdin; None
+        if the code has to run as `node -e CODE`.
         """
         if len(code) > MOST_WARM or NEEDS_NODE.search(code):
             return None
@@ -186,7 +187,7 @@ class WorkdirSandbox:
 
     def available_tools(self) -> tuple[str, ...]:
         """
-        The commands that `exec` takes and this host has, in the order of the documentation.
+        The commands that `exec` accepts and this host has, in the order of the documentation.
         """
         self._check()
         if self._tools is None:
@@ -199,19 +200,19 @@ class WorkdirSandbox:
 
     def fetch(self, url: str, method: str = "GET", headers: Headers | None = None, body: bytes | str = b"") -> Fetched:
         """
-        Send a request by http or https as the policy allows it, and return the response. Nothing runs in the sandbox.
+        Send an HTTP or HTTPS request, if the policy allows it, and return the response. Nothing runs in the sandbox.
 
         Args:
             url: as for `Sandbox.fetch`.
-            method: as there.
-            headers: as there.
-            body: as there.
+            method: as for `Sandbox.fetch`.
+            headers: as for `Sandbox.fetch`.
+            body: as for `Sandbox.fetch`.
 
         Raises:
-            NetworkingDisabled: there is no policy.
-            FetchError: there is no response; its text begins as docs/egress.md has it, and `cause` is a word for it.
+            NetworkingDisabled: the sandbox has no network.
+            FetchError: there is no response; docs/egress.md lists how its text begins, and the words of `cause`.
             Destroyed: `destroy` was called.
-            WorkdirRuntimeError: the daemon can't be reached, or can't take it.
+            WorkdirRuntimeError: the daemon can't be reached, or refused the call.
         """
         self._check()
         if not self._network:
@@ -227,12 +228,14 @@ class WorkdirSandbox:
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """
+        Read a file of the work folder, and return its content.
+
         Args:
-            path: relative to the work folder; so it is for the calls below.
+            path: relative to the work folder, as in all file calls.
 
         Raises:
-            PathTraversal: it leads out of the work folder.
-            WorkdirIoError: it isn't there, is no regular file, or has more than 1 GiB.
+            PathTraversal: *path* leads out of the work folder.
+            WorkdirIoError: the file doesn't exist, isn't a regular file, or has more than 1 GiB.
             Destroyed: `destroy` was called.
         """
         if self._overlay:
@@ -241,7 +244,8 @@ class WorkdirSandbox:
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """
-        Put *data* in the place of what the file has. Folders that lead there are made.
+        Write a file: *data*, of which text is written as UTF-8, replaces its content. The folders that lead there are
+        made.
 
         Raises:
             PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
@@ -253,7 +257,7 @@ class WorkdirSandbox:
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
         """
-        What a folder has, sorted by name.
+        The entries of a folder, sorted by name.
 
         Raises:
             PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
@@ -266,12 +270,12 @@ class WorkdirSandbox:
 
     def diff(self) -> Changes:
         """
-        What has changed, sorted by path: what commands have changed in their copy of the folder (`overlay`), or what
-        anybody has changed in the folder since the first call (`compare`).
+        The changes, sorted by path: with `overlay`, what commands have changed in their copy of the folder; with
+        `compare`, what anybody has changed in the folder since the first call.
 
         Raises:
-            WorkdirRuntimeError: neither was asked for, there is too much to be listed, or another folder is at that
-                path by now.
+            WorkdirRuntimeError: the sandbox has neither `overlay` nor `compare`, there is too much to list, or another
+                folder has replaced this one.
             Destroyed: `destroy` was called.
         """
         self._check()
@@ -286,7 +290,8 @@ class WorkdirSandbox:
 
     def _compared(self) -> FolderState | None:
         """
-        What the folder had before our first call; this is one.
+        The folder's state before the first call, with `compare`; else None. If this is the first call, it reads the
+        folder.
         """
         try:
             return self._before.of(self._dup) if self._before else None
@@ -296,7 +301,7 @@ class WorkdirSandbox:
     def _dup(self) -> int:
         with self._lock:
             self._check()
-            return os.dup(self._folder)  # `destroy` may close ours meanwhile
+            return os.dup(self._folder)  # `destroy` may close self._folder during the call
 
     def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
         self._compared()
@@ -308,8 +313,8 @@ class WorkdirSandbox:
 
     def _inside(self, path: str | os.PathLike[str], call: Callable[[str], T]) -> T:
         """
-        A file call in the sandbox, where a link to somewhere else would lead to the sandbox's own files: there is no
-        link in *path*, unless it is put there between this look and the call.
+        Make a file call in the sandbox. A link there could lead to the sandbox's own files, so a *path* with a link is
+        refused; a link that is made between this check and the call isn't noticed.
         """
         self._check()
         name = inside(path)
@@ -320,7 +325,7 @@ class WorkdirSandbox:
                 if "link" == self._ask(lambda there=there: self._box.files.stat(there, follow=False)).kind:  # type: ignore[misc]
                     raise PathTraversal(name)
         except FileNotFoundError:
-            pass  # the call itself reports that, or makes it
+            pass  # the call itself raises this error, or makes the path
         except OSError as error:
             raise io_error(error, name) from None
         try:
@@ -332,7 +337,7 @@ class WorkdirSandbox:
 
     def destroy(self) -> None:
         """
-        End all its processes. The folder and its files stay. May be called repeatedly.
+        End the sandbox and its processes. The folder and its files stay. Further calls do nothing.
         """
         with self._lock:
             folder, self._folder = self._folder, -1
@@ -346,7 +351,7 @@ class WorkdirSandbox:
 
     def _ask(self, call: Callable[[], T]) -> T:
         """
-        What *call* gives, which uses our sandbox.
+        The result of *call*, which uses the sandbox. If that has ended before the call, open another one and repeat it.
         """
         self._compared()
         box = self._box
@@ -364,7 +369,8 @@ class WorkdirSandbox:
 
     def _renew(self, box: Sandbox, over: SandboxOver) -> None:
         """
-        Another sandbox in the place of one that had ended before it was asked: the folder has all that counts.
+        Replace *box*, a sandbox that has ended, by a new one. The folder has all files, so nothing is lost; with
+        `overlay` the copy is lost, and this raises Destroyed.
         """
         with self._lock:
             self._check()
@@ -391,14 +397,14 @@ class WorkdirSandbox:
 
 
 def _before() -> BeforeFirstCall:
-    from leeward.client.folder_state import BeforeFirstCall  # few ask for it
+    from leeward.client.folder_state import BeforeFirstCall  # few programs need it
 
     return BeforeFirstCall()
 
 
 def _short_form(given: object) -> dict[str, Any]:
     """
-    A copy of a policy's short form; the daemon reads it, and says what is wrong.
+    A copy of a policy's short form, whose content the daemon checks. Raises RequestRejected if it isn't a map.
     """
     if not isinstance(given, Mapping):
         raise RequestRejected("fetch_policy takes a map such as {'allowed_domains': ['example.org']},"

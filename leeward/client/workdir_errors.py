@@ -1,5 +1,5 @@
 """
-What the calls of a `WorkdirSandbox` raise: one class for each kind.
+The exceptions of a `WorkdirSandbox`: one class for each kind of error.
 
 Runs in:   anybody's program.
 """
@@ -15,7 +15,7 @@ from leeward.spec.stand_ins import DISABLED
 
 class WorkdirError(LeewardError):
     """
-    The base class. It is raised itself for what is of no other kind.
+    The base class of these exceptions, which is also raised itself for errors of no other kind.
 
     Attributes:
         kind: one word for each class, the same in all languages.
@@ -26,7 +26,7 @@ class WorkdirError(LeewardError):
 
 class WorkdirRuntimeError(WorkdirError):
     """
-    The sandbox couldn't be opened, or couldn't take the call; the daemon's error is its cause.
+    The sandbox couldn't be opened, or refused the call; `__cause__` is the daemon's error, if there was one.
     """
 
     kind = "runtime"
@@ -34,7 +34,8 @@ class WorkdirRuntimeError(WorkdirError):
 
 class WorkdirIoError(WorkdirError, OSError):
     """
-    A file or folder isn't there, or can't be read or written; `errno`, `strerror` and `filename` say what and why.
+    A file or folder doesn't exist, or can't be read or written. `filename` is its path; `errno` and `strerror` are the
+    reason.
     """
 
     kind = "io"
@@ -57,7 +58,7 @@ class PathTraversal(WorkdirError):
 
 class CommandNotFound(WorkdirError):
     """
-    The command is no tool of `workdir`, or the host lacks it.
+    The command isn't one of the tools of the profile `workdir`, or this host doesn't have it.
     """
 
     kind = "command_not_found"
@@ -69,11 +70,11 @@ class CommandNotFound(WorkdirError):
 
 class Timeout(WorkdirError):
     """
-    A command took longer than it may, or more of the processor's time.
+    A command ran longer than `timeout`, or used more processor time than `cpu`.
 
     Attributes:
         limit: `Limit.TIME` or `Limit.CPU`.
-        result: what it wrote before, and what it used.
+        result: the command's Result: its output until then, and the time and memory that it used.
     """
 
     kind = "timeout"
@@ -87,7 +88,7 @@ class Timeout(WorkdirError):
 
 class Destroyed(WorkdirError):
     """
-    `destroy` was called, or a sandbox that worked on a copy has ended by itself.
+    `destroy` was called, or a sandbox with `overlay` has ended, and with it the copy of the folder.
     """
 
     kind = "destroyed"
@@ -95,7 +96,7 @@ class Destroyed(WorkdirError):
 
 class ToolboxNotAvailable(WorkdirError):
     """
-    There is no Node for `exec_js`.
+    This host has no Node for `exec_js`.
     """
 
     kind = "toolbox_not_available"
@@ -103,7 +104,7 @@ class ToolboxNotAvailable(WorkdirError):
 
 class NetworkingDisabled(WorkdirError):
     """
-    The sandbox has no policy of egress, and so no network.
+    The sandbox has no egress policy, and so no network.
     """
 
     kind = "networking_disabled"
@@ -114,11 +115,11 @@ class NetworkingDisabled(WorkdirError):
 
 class FetchError(WorkdirError):
     """
-    A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached.
+    A fetch got no response: the policy refused it, a limit was reached, or the host can't be reached.
 
     Attributes:
-        cause: a word for it, as `FetchFailed.cause`.
-        url: of the hop that failed.
+        cause: one word for the reason, as `FetchFailed.cause`.
+        url: of the request that failed: the first one, or that of a redirect.
     """
 
     kind = "fetch"

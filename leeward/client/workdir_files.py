@@ -1,9 +1,9 @@
 """
-The files of a work folder, for the program that gave it to a sandbox.
+Reads and writes the files of a work folder, for the program that gave the folder to a sandbox.
 
 Runs in:   anybody's program, with that program's own rights.
 Trust:     none in the folder: a sandbox writes there meanwhile. The kernel resolves each path beneath the folder's
-           descriptor, so no link and no race leads out of it; a FIFO or device is no file.
+           descriptor, so no link and no race leads out of the folder. A FIFO or device isn't read or written.
 Source:    openat2(2) RESOLVE_BENEATH, Linux 5.6
 """
 
@@ -19,21 +19,24 @@ from leeward._native.beneath import open_beneath
 from leeward.client.file_calls import MOST_LISTED, MOST_READ
 from leeward.client.workdir_errors import PathTraversal, WorkdirIoError
 
-#: openat2(2) gives up with EAGAIN where somebody renames meanwhile; so often it is asked again.
+#: Attempts to open a path: openat2(2) fails with EAGAIN if a folder is renamed at the same time.
 _TRIES = 64
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-#: A FIFO is opened at once, whoever is at its other end.
+#: With O_NONBLOCK, so that opening a FIFO doesn't wait for a process at its other end.
 _READ, _WRITE = os.O_RDONLY | os.O_NONBLOCK, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
 
 
 @dataclass(frozen=True, slots=True)
 class WorkdirEntry:
     """
-    What is in a folder by one name. A link is neither a folder nor a file.
+    An entry of a folder. A link is neither a folder nor a file.
 
     Attributes:
-        size: bytes, of a file; else 0.
+        name: of the entry, in its folder.
+        is_dir: whether it is a folder.
+        is_file: whether it is a regular file.
+        size: bytes of a file; else 0.
     """
 
     name: str
@@ -44,11 +47,11 @@ class WorkdirEntry:
 
 def inside(path: str | os.PathLike[str]) -> str:
     """
-    *path* without `.`, `..` and empty names.
+    *path* as text, without `.`, `..` and empty names.
 
     Raises:
-        PathTraversal: it is absolute, or `..` leads out.
-        WorkdirIoError: it is no path.
+        PathTraversal: *path* is absolute, or leads out of the folder by `..`.
+        WorkdirIoError: *path* is empty, or has a NUL.
     """
     text = os.fsdecode(path)
     if not text or "\0" in text:
@@ -61,8 +64,10 @@ def inside(path: str | os.PathLike[str]) -> str:
 
 class WorkdirFiles:
     """
+    The files beneath a work folder.
+
     Args:
-        folder: a descriptor of the work folder, which stays the caller's.
+        folder: a descriptor of the work folder, which the caller closes.
     """
 
     def __init__(self, folder: int) -> None:
@@ -70,9 +75,11 @@ class WorkdirFiles:
 
     def read(self, path: str | os.PathLike[str], limit: int = MOST_READ) -> bytes:
         """
+        Read a regular file, and return its content.
+
         Raises:
-            WorkdirIoError: EFBIG where the file has more than *limit* bytes.
-            PathTraversal: it leads out of the folder.
+            WorkdirIoError: with EFBIG if the file has more than *limit* bytes.
+            PathTraversal: *path* leads out of the folder.
         """
         name = inside(path)
         fd = self._open(name, _READ)
@@ -92,7 +99,7 @@ class WorkdirFiles:
 
     def write(self, path: str | os.PathLike[str], data: bytes | str) -> int:
         """
-        Put *data* in the place of what the file has; folders that lead there are made. Returns the bytes.
+        Write a file: *data* replaces its content. The folders that lead there are made. Returns the bytes written.
         """
         raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
         name = inside(path)
@@ -112,11 +119,11 @@ class WorkdirFiles:
 
     def list(self, path: str | os.PathLike[str] = ".", limit: int = MOST_LISTED) -> list[WorkdirEntry]:
         """
-        What a folder has, sorted by name.
+        The entries of a folder, sorted by name.
 
         Raises:
-            WorkdirIoError: EFBIG where that is more than *limit*.
-            PathTraversal: it leads out of the folder.
+            WorkdirIoError: with EFBIG if there are more than *limit*.
+            PathTraversal: *path* leads out of the folder.
         """
         name = inside(path)
         fd = self._open(name, _FOLDER)
@@ -149,7 +156,7 @@ class WorkdirFiles:
             try:
                 os.mkdir(name, 0o777, dir_fd=above)
             except FileExistsError:
-                pass  # or it leads out: the next look finds that
+                pass  # if it is a link that leads out, opening it fails
             except OSError as error:
                 raise io_error(error, there) from None
             finally:
@@ -169,7 +176,7 @@ class WorkdirFiles:
     @staticmethod
     def _check(fd: int, name: str) -> int:
         """
-        How many bytes the file has.
+        The file's size in bytes. Raises WorkdirIoError if *fd* isn't a regular file.
         """
         about = os.fstat(fd)
         mode = about.st_mode
@@ -182,7 +189,7 @@ class WorkdirFiles:
 
 def io_error(error: OSError, name: str) -> WorkdirIoError:
     """
-    *error* as a work folder's, about *name*.
+    The WorkdirIoError for *error*, which came from a call on the path *name*.
     """
     if isinstance(error, WorkdirIoError):
         return error

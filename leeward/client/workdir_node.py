@@ -1,5 +1,5 @@
 """
-The Node of a `WorkdirSandbox`: what it may have of the memory, what code it takes, and how its end is told.
+The Node of a `WorkdirSandbox`: the size of its heap, the code that it accepts, and the result when its heap is full.
 
 Runs in:   anybody's program; pure.
 """
@@ -11,22 +11,23 @@ from leeward.errors import RequestRejected
 from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
 from leeward.spec.sizes import parse_size
 
-#: What Node does without arguments and without a terminal is to read a program from stdin, which is empty here.
+#: The shell line that runs for `node` without arguments. Node would read a program from stdin, which is empty here.
 USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments]' >&2; exit 2"
 
-#: What V8 writes before it aborts because its heap is full, and the status of that.
+#: The text that V8 writes before it aborts because its heap is full, and the exit code of that abort.
 _HEAP_FULL, _ABORTED = b"JavaScript heap out of memory", 134
 
-#: Bytes of code that `node -e` takes: MAX_ARG_STRLEN of the kernel, with a NUL behind.
+#: Bytes of code that `node -e` accepts: MAX_ARG_STRLEN of the kernel, minus the NUL at the end.
 MOST_CODE = (128 << 10) - 1
-#: Characters of code that goes by standard input: no more than an argument has.
+#: Characters of code that is sent by standard input: a quarter of 128 KiB, as each may have 4 bytes of UTF-8.
 MOST_WARM = (128 << 10) // 4
 
 
 def heap_of(memory: int | str) -> int:
     """
-    MiB of V8's heap in a sandbox with so many bytes of memory: V8 is to give up before the kernel has no page left,
-    which takes longer, and once took until the time limit.
+    The limit on V8's heap, in MiB, in a sandbox with *memory* bytes or a size such as "512M". It is lower than the
+    sandbox's limit, so that V8 aborts before the kernel runs out of pages: that takes longer, at worst until the time
+    limit.
 
     Raises:
         RequestRejected: *memory* is neither a whole number nor a size.
@@ -40,8 +41,10 @@ def heap_of(memory: int | str) -> int:
 
 def check_code(code: object) -> None:
     """
+    Check that `node -e` accepts *code*.
+
     Raises:
-        RequestRejected: *code* is no text, or more than `node -e` takes.
+        RequestRejected: *code* isn't text, or is longer than MOST_CODE bytes.
     """
     if not isinstance(code, str):
         raise RequestRejected(f"code is JavaScript as text, not {type(code).__name__}")
@@ -56,7 +59,7 @@ def check_code(code: object) -> None:
 
 def told(got: Result) -> Result:
     """
-    A heap that is full isn't an abort.
+    *got* as it is to be reported: an abort of V8 because its heap is full becomes the outcome OUT_OF_MEMORY.
     """
     if _ABORTED == got.exit_code and _HEAP_FULL in got.stderr:
         return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
