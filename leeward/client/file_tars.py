@@ -1,12 +1,12 @@
 """
-Tar archives out of a live sandbox, and into one.
+Writes tar archives of files in a live sandbox, and unpacks archives into one.
 
-Runs in:   the clients. As file_trees.py.
+Runs in:   the clients; see file_trees.py.
 
-An archive is written and read as a stream, member by member, so its size doesn't matter. It is made here and not
-inside the sandbox: it has only names that `wire/file_answers.py` has checked, so unpacking it writes nothing outside
-the target folder. When one is read, names that lead out of the folder are left out; links are kept, and are followed
-only inside the sandbox.
+An archive is written and read as a stream, member by member, so it needn't fit into memory. It is made by the client
+and not inside the sandbox: it has only names that `wire/file_answers.py` has checked, so unpacking it writes nothing
+outside the target folder. When an archive is read, names that lead out of the folder are left out; links are kept, and
+are followed only inside the sandbox.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leeward.wire.file_answers import MAX_PATH, MAX_TIME
 
 _BLOCK = tarfile.BLOCKSIZE
 _NS = 1_000_000_000
-#: The last second that fits into nanoseconds of 63 bits.
+#: The last second whose nanoseconds since the epoch fit into 63 bits.
 _MOST_S = MAX_TIME // _NS - 1
 
 
@@ -48,7 +48,7 @@ class TarFile(Sink):
 
     def finish(self, got: int) -> None:
         """
-        Fill up what was cut, and the block.
+        Pad the member with NULs to its size, if only *got* bytes came, and to a whole block.
         """
         missing = self.size - got + -self.size % _BLOCK
         while missing > 0:
@@ -65,12 +65,12 @@ def _header(name: bytes, kind: bytes, mode: int, time: int, *, size: int = 0, ta
 
 def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
     """
-    A folder with all that is in it, or a file, as an archive; compressed where the name says so.
+    Write a tar archive of a file, or a folder with all that is in it; compressed if *target* is a path that says so.
     """
     if hasattr(target, "write"):
         return (yield from _export(raw(inside), target, limit))
     name = raw(target)
-    # A name that nobody guesses: the folder may be one that the sandbox writes to, and a link there leads anywhere.
+    # A random name: if the sandbox writes to this folder, it could put a link there that leads anywhere.
     beside = os.path.join(os.path.dirname(name), b".leeward-%s.tmp" % secrets.token_hex(8).encode())
     made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -86,7 +86,7 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
 
 def _packed(file: IO[bytes], name: bytes) -> Any:
     """
-    *file*, compressed where the *name* says so.
+    *file*, or a file that compresses into *file* if *name* ends in .gz, .tgz, .xz or .txz; a context.
     """
     if name.endswith((b".gz", b".tgz")):
         import gzip
@@ -113,7 +113,7 @@ def _export(path: bytes, out: Any, limit: int) -> Call[Transfer]:
 
 def _members(path: bytes, prefix: bytes, out: Any, done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
     """
-    What is in the folder *path*, by names behind *prefix*.
+    Write all that is in the folder *path* to the archive; *prefix* precedes the names.
     """
     if depth > MOST_DEEP:
         raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
@@ -159,7 +159,7 @@ def _member(path: bytes, row: list[Any], out: Any, done: Transfer, bounds: Bound
 
 def import_tar(source: BinaryIO | Path, inside: Path = ".") -> Call[Transfer]:
     """
-    Unpack an archive, compressed or not, into the folder *inside*, which is made.
+    Unpack an archive, compressed or not, into the folder *inside*, which is made if it doesn't exist.
     """
     top, done = raw(inside), Transfer()
     try:
@@ -191,7 +191,7 @@ def _unpack_all(opened: Any, top: bytes, done: Transfer) -> Call[None]:
 
 def _time(member: tarfile.TarInfo) -> int:
     """
-    In nanoseconds; 0 for what is none.
+    The member's mtime in nanoseconds since the epoch; 0 if it isn't a valid time.
     """
     try:
         told = Decimal(member.pax_headers.get("mtime", member.mtime))

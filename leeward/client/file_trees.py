@@ -1,12 +1,12 @@
 """
-Files and folders between a live sandbox and the client's host.
+Copies files and folders from the client's host into a live sandbox, and out of one.
 
-Runs in:   the clients. As file_calls.py, but for the files of the host, which are opened here.
-Trust:     none in names, kinds and contents from inside. On the host each name is one component, which `wire/
-           file_answers.py` has checked, opened in its folder's descriptor without following a link: so nothing is
-           written outside the folder that the caller named, whatever is put there meanwhile. A file comes by another
-           name and is renamed when it is whole. A symbolic link is made only if it can lead nowhere but below, and
-           set-id bits are left out.
+Runs in:   the clients. Requests and answers are as in file_calls.py; the files of the host are opened here.
+Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which `wire/
+           file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So nothing
+           is written outside the folder that the caller named, even if another program changes the folder meanwhile. A
+           file is written under another name, and renamed when it is complete. A symbolic link is made only if it
+           can't lead out of the folder; set-id bits are left out.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown,
 from leeward.dataclass import dataclass, field
 from leeward.wire.file_answers import CHUNK
 
-#: Bytes that a download or an export brings at most, and entries, unless the caller says otherwise.
+#: Bounds of a download or an export: bytes, unless the caller sets another limit, and entries.
 MOST_BYTES, MOST_NAMES = 16 << 30, 1_000_000
-#: Folders inside each other.
+#: The greatest depth of nested folders.
 MOST_DEEP = 100
 
-#: What an errno means of something that was in its folder a moment ago.
+#: The reason in `Transfer.left_out` for each errno of an entry that its folder has just listed.
 VANISHED = {errno.ENOENT: "gone", errno.ENOTDIR: "changed", errno.EISDIR: "changed", errno.EINVAL: "changed",
             errno.ELOOP: "changed", errno.ENXIO: "changed"}
 
@@ -39,16 +39,17 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 @dataclass(slots=True)
 class Transfer:
     """
-    What was copied between a sandbox and the host.
+    The counts of a copy between a sandbox and the host.
 
     Attributes:
-        files: how many.
-        folders: how many.
-        links: how many symbolic links.
-        size: bytes of the files.
-        left_out: what wasn't copied: a path and a reason each. "special" is a FIFO, socket or device; "link" a link
-            that could lead out; "gone" what vanished meanwhile, "changed" what became something else, or a file that
-            was cut while it was read; "name" a name that leads out.
+        files: number of regular files.
+        folders: number of folders.
+        links: number of symbolic links.
+        size: bytes of all files together.
+        left_out: path and reason of each entry that wasn't copied. The reason is "special" for a FIFO, socket or
+            device; "link" for a link that could lead out of the folder; "gone" for an entry that was removed meanwhile;
+            "changed" for one that became something else, or a file that was cut while it was read; "name" for a name
+            that leads out of the folder.
     """
 
     files: int = 0
@@ -60,7 +61,7 @@ class Transfer:
 
 class Bounds:
     """
-    How much more may come.
+    The bytes and entries that may still be copied; counts down.
     """
 
     def __init__(self, limit: int) -> None:
@@ -74,9 +75,10 @@ class Bounds:
 
 def stays_below(target: bytes, depth: int) -> bool:
     """
-    Can a link *depth* folders below the top of a tree, in which all links are so, lead nowhere but below that?
+    Whether a link to *target* stays in a tree. The link is *depth* folders below the tree's top, and all other links in
+    the tree have passed this check.
 
-    Steps up have to come first, where they are counted from a folder that is no link.
+    Only at the beginning of *target* may `..` stand: there each one leads up from a folder that isn't a link.
     """
     parts = target.split(b"/")
     ups = 0
@@ -91,7 +93,7 @@ def stays_below(target: bytes, depth: int) -> bool:
 
 class HostFile(Sink):
     """
-    A file in the folder of a descriptor, beside its place until `finish`.
+    A file that is written in the folder *folder*, a descriptor. It has a temporary name until `finish` renames it.
     """
 
     def __init__(self, folder: int, name: bytes) -> None:
@@ -126,7 +128,7 @@ class HostFile(Sink):
 
 def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
     """
-    Copy a file, or a folder with all that is in it, to *host*, by exactly that name.
+    Copy a file, or a folder with all that is in it, from the path *inside* of the sandbox to the path *host*.
     """
     path, target = raw(inside), raw(host).rstrip(b"/") or b"/"
     row = (yield "file_stat", {"path": path, "follow": True})["row"]
@@ -156,7 +158,7 @@ def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Trans
 
 def _folder(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
     """
-    All that is in the folder *path* into the one of *fd*.
+    Copy all that is in the sandbox's folder *path* into the host's folder *fd*, a descriptor.
     """
     if depth > MOST_DEEP:
         raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
@@ -175,13 +177,13 @@ def _folder(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds
                     raise
                 done.left_out.append((shown(below), why))
     done.folders += 1
-    os.fchmod(fd, (row[2] & 0o777) | 0o700)  # a folder that its owner can't enter would be in his way
+    os.fchmod(fd, (row[2] & 0o777) | 0o700)  # so that the caller can enter and remove it
     os.utime(fd, ns=(row[4], row[4]))
 
 
 def _entry(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
     """
-    One of them.
+    Copy one entry of a folder, *row*, at the sandbox's path *path*, into the host's folder *fd*.
     """
     name, kind, target = row[0], row[1], row[5]
     if kind == "link" and stays_below(target, depth):
@@ -199,7 +201,7 @@ def _entry(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds,
 @contextlib.contextmanager
 def _made(folder: int, name: bytes) -> Iterator[int]:
     """
-    A descriptor of the folder *name* in that of *folder*, which is made if it isn't there.
+    A descriptor of the subfolder *name* of *folder*; the subfolder is made if it doesn't exist.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=folder)
@@ -212,7 +214,7 @@ def _made(folder: int, name: bytes) -> Iterator[int]:
 
 def _link(folder: int, name: bytes, target: bytes) -> None:
     """
-    In the place of a file or a link, and of nothing else.
+    Make a symbolic link *name* in *folder*. It replaces a file or a link; a folder of that name is an OSError.
     """
     beside = b".leeward-%s.tmp" % secrets.token_hex(8).encode()
     os.symlink(target, beside, dir_fd=folder)
@@ -240,7 +242,7 @@ def _file(path: bytes, folder: int, name: bytes, done: Transfer, bounds: Bounds)
 
 def upload(host: Path, inside: Path) -> Call[Transfer]:
     """
-    Copy a file, or a folder with all that is in it, from *host*, to exactly the name *inside*.
+    Copy a file, or a folder with all that is in it, from the path *host* to the path *inside* of the sandbox.
     """
     source, target = raw(host), raw(inside)
     done = Transfer()
@@ -256,8 +258,10 @@ def upload(host: Path, inside: Path) -> Call[Transfer]:
 
 def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int) -> Call[None]:
     """
+    Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*.
+
     Args:
-        fd: of the folder, which is closed in any case.
+        fd: a descriptor of the folder, which this closes in any case.
     """
     try:
         if depth > MOST_DEEP:
@@ -278,7 +282,7 @@ def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int
                 else:
                     done.left_out.append((shown(below), "special"))
             except FileNotFoundError as error:
-                if error.filename != name:  # not of the host
+                if error.filename != name:  # an error of the sandbox's file
                     raise
                 done.left_out.append((shown(below), "gone"))
         yield "file_set", {"path": target, "mode": kinds.S_IMODE(there.st_mode) & 0o777,
@@ -290,8 +294,10 @@ def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int
 
 def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
     """
+    Copy a file of the host to the sandbox's path *target*, and count it in *done*.
+
     Args:
-        fd: of the file, which is closed in any case.
+        fd: a descriptor of the file, which this closes in any case.
     """
     with open(fd, "rb", buffering=0) as file:
         there = os.fstat(fd)
@@ -304,7 +310,7 @@ def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
 
 class Upto:
     """
-    Reads a file to the size that it had at first: one that grows meanwhile comes to an end.
+    Reads *size* bytes of *file* at most, the size that it had when it was opened: a file that grows is cut.
     """
 
     def __init__(self, file: Any, size: int) -> None:

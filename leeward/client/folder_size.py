@@ -3,8 +3,8 @@ A bound on the size of a folder of the host, while a sandbox writes there.
 
 Runs in:   anybody's program.
 Trust:     none in the writer. A folder that can't be read, or is deeper than a path can be, counts as too large.
-Leaves:    bytes that are written between two checks, which are a fifth of a second apart, or five times as long as a
-           check takes.
+Leaves:    bytes that are written between two checks. Checks are 0.2 s apart, or five times as long as a check takes,
+           whichever is longer.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Seconds between two looks, at least; and how many times longer than a look.
+#: The pause between two checks: seconds at least, and at least so many times the duration of a check.
 _PAUSE_S, _SHARE = 0.2, 5
-#: Files and folders, at most: each has its price in the file system, and in each look.
+#: The bound on files and folders, since each costs space in the file system and time in each check.
 MOST_ENTRIES = 1_000_000
 
 
 def size_of(path: str, most: int) -> int:
     """
-    Bytes of the files below *path*; any number above *most* where it is more, or can't be looked at.
+    Bytes of the files below *path*; a number above *most* if there are more, or the folder can't be read.
     """
     total, names, waiting = 0, 0, [path]
     while waiting and total <= most:
@@ -38,7 +38,7 @@ def size_of(path: str, most: int) -> int:
                     else:
                         total += max(about.st_size, about.st_blocks * 512)
         except (FileNotFoundError, NotADirectoryError):
-            continue  # it has just gone
+            continue  # the folder was removed or replaced meanwhile
         except OSError:
             return most + 1
         if names > MOST_ENTRIES:
@@ -48,10 +48,10 @@ def size_of(path: str, most: int) -> int:
 
 class SizeWatch:
     """
-    Calls *stop* once when the folder *path* has more than *most* bytes, in a thread of its own. A context.
+    A context in which a thread calls *stop*, once, when the folder *path* has more than *most* bytes.
 
     Attributes:
-        over: it was called.
+        over: whether *stop* was called.
     """
 
     def __init__(self, path: str, most: int, stop: Callable[[], object]) -> None:

@@ -1,12 +1,12 @@
 """
-A folder of the host as it was before a sandbox wrote to it, and what has changed since.
+Records the state of a folder of the host before a sandbox writes to it, and lists what has changed since.
 
 Runs in:   anybody's program, with that program's own rights.
-Trust:     none in what the folder has: a sandbox that runs may change it at any moment. Everything is opened beneath
-           the folder; no link is followed, no other mount entered, and no file is read that isn't a regular one.
+Trust:     none in the folder: a sandbox that runs may change it at any moment. Everything is opened beneath the
+           folder; no link is followed, no other mount is entered, and only regular files are read.
 Source:    openat2(2)
 
-An overlay needs none of this, because its upper layer has what was written: overlay.py.
+This isn't used for overlays (overlay.py), because the upper layer of an overlay has all that was written.
 """
 
 from __future__ import annotations
@@ -23,24 +23,28 @@ from leeward._native.beneath import open_beneath
 from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, type_of
 from leeward.errors import RequestRejected, Stale
 
-#: Files and folders that are compared, at most: as many as an overlay's list has.
+#: The greatest number of files and folders that are compared; the list of an overlay's changes has the same bound.
 MOST = 100_000
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-#: What went, or was replaced by something else, while it was looked at.
+#: Errors of an entry that was removed or replaced after it was listed.
 _WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
-#: What can't be entered: it is compared as a folder without content.
+#: Errors of a folder that can't be entered, which is compared as a folder without content.
 _CLOSED = (errno.EACCES, errno.EXDEV)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
     """
-    One path of the folder.
+    The state of one path in the folder.
 
     Attributes:
-        digest: SHA-256 of a file's content; None for a large file, one that can't be read, and for all that is none.
-        mtime: nanoseconds.
-        link: the text of a link.
+        type: the kind of file, such as "file", "folder" or "link".
+        mode: permission bits.
+        size: bytes.
+        mtime: nanoseconds since the epoch.
+        allocated: bytes that the file occupies in the file system.
+        digest: SHA-256 of a file's content; None for a large or unreadable file, and for all that isn't a file.
+        link: the text of a link; b"" for all other kinds.
     """
 
     type: str
@@ -54,10 +58,10 @@ class FolderEntry:
 
 class FolderState:
     """
-    What the folder *fd* has now, with a hash of each file. It reads all of it.
+    The present state of the folder *fd*, with a hash of each file. All files are read when this object is made.
 
     Args:
-        fd: a descriptor of the folder; it stays the caller's. Its path counts when `diff` is called.
+        fd: a descriptor of the folder, which the caller closes. `diff` opens the folder by its path.
 
     Raises:
         RequestRejected: the folder has more than 100,000 entries, or one that can't be compared.
@@ -70,11 +74,11 @@ class FolderState:
 
     def diff(self) -> Changes:
         """
-        What has changed since, sorted by path.
+        The changes since this object was made, sorted by path.
 
         Raises:
             RequestRejected: as for FolderState.
-            Stale: another folder is at that path by now, or none.
+            Stale: the folder's path has another folder now, or none.
         """
         try:
             fd = os.open(self.path, FOLDER | os.O_CLOEXEC)
@@ -92,8 +96,8 @@ class FolderState:
 
 class BeforeFirstCall:
     """
-    The state that a folder has before the first of several calls, which may come side by side: whichever thread comes
-    first reads the folder, and the others wait for that.
+    The state of a folder before the first of several calls. Threads may call at the same time: one of them reads the
+    folder, and the others wait for it.
     """
 
     def __init__(self) -> None:
@@ -102,8 +106,10 @@ class BeforeFirstCall:
 
     def of(self, folder: Callable[[], int]) -> FolderState:
         """
+        The state; the first call reads the folder.
+
         Args:
-            folder: gives a descriptor of the folder, which is closed here.
+            folder: returns a descriptor of the folder, which this closes.
 
         Raises:
             RequestRejected: as for FolderState.
@@ -121,10 +127,10 @@ class BeforeFirstCall:
 
 def look(root: int) -> dict[bytes, FolderEntry]:
     """
-    Everything in the folder *root*, at any depth.
+    All entries of the folder *root*, a descriptor, at any depth, by their paths.
 
     Raises:
-        RequestRejected: there is too much of it, or a folder that can't be read for another reason than its mode.
+        RequestRejected: there are more than MOST, or a folder can't be read for another reason than its mode.
     """
     found: dict[bytes, FolderEntry] = {}
     todo = [b""]
@@ -172,7 +178,8 @@ def _entry(folder: int, name: bytes) -> FolderEntry:
 
 def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_result, bytes | None]:
     """
-    What the file is that was opened, which may be another one by now, and the hash of its content.
+    The status of the file that was opened, which may have replaced that of *about*, and the hash of its content. The
+    hash is None for a file that is large, unreadable, or no longer a regular file.
     """
     if about.st_size > LARGE:
         return about, None
@@ -187,7 +194,7 @@ def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_r
         while data := os.read(fd, CHUNK):
             content.update(data)
             size += len(data)
-            if size > LARGE:  # it grows while it is read
+            if size > LARGE:  # the file has grown while it was read
                 return about, None
         return about, content.digest()
     finally:
@@ -196,7 +203,7 @@ def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_r
 
 def compared(before: Mapping[bytes, FolderEntry], after: Mapping[bytes, FolderEntry]) -> Changes:
     """
-    How *after* differs from *before*, sorted by path.
+    The changes from *before* to *after*, sorted by path.
     """
     found = []
     for path in sorted(before.keys() | after.keys()):
@@ -215,7 +222,7 @@ def compared(before: Mapping[bytes, FolderEntry], after: Mapping[bytes, FolderEn
 
 def _kind(was: FolderEntry | None, now: FolderEntry | None) -> str:
     """
-    "" where nothing differs.
+    The kind of the change from *was* to *now*; "" if nothing differs.
     """
     if was is None:
         return "created"

@@ -1,5 +1,5 @@
 """
-Folders of the host for a sandbox: a program's request for them, and how the daemon gets them.
+Mounts of a sandbox: the folders of the host that a program asks for, and how the daemon gets their descriptors.
 
 Runs in:   anybody's program. The program opens the folders itself, so its own rights apply: the daemon gets
            descriptors, and a path is only their name.
@@ -26,23 +26,25 @@ from leeward.wire.sandbox_replies import whole
 if TYPE_CHECKING:
     from leeward.client.folder_state import FolderState
 
-#: Where a program's folder is, of `workdir=`.
+#: The target of the folder of `workdir=`.
 WORKDIR = "/workspace"
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
     """
-    A folder of the host that a sandbox shows, or a single file to read.
+    A folder of the host that a sandbox shows, or a single file, which is read-only.
 
         leeward.Sandbox(mounts=[leeward.Mount("data/", "/data")])
 
     Attributes:
-        source: a path of the host's.
-        target: where the sandbox has it; an absolute path, in which nothing of the sandbox's own is.
-        writable: what the sandbox writes there is written on the host.
-        overlay: the sandbox may write there, and the host's folder stays as it is: `Sandbox.diff` and `apply`.
-        compare: of a writable folder: it is read in full when the sandbox is opened, for `Sandbox.diff`.
+        source: the path on the host.
+        target: the path in the sandbox: absolute, and without files of the sandbox's own in it.
+        writable: the sandbox can write to the folder; its writes change the host's folder.
+        overlay: the sandbox can write to a copy of the folder, and the host's folder is unchanged; `Sandbox.diff` lists
+            the changes, and `Sandbox.apply` makes them on the host.
+        compare: of a writable folder: read all of it when the sandbox is opened, so that `Sandbox.diff` can list what
+            has changed since.
     """
 
     source: str | os.PathLike[str]
@@ -55,11 +57,11 @@ class Mount:
 def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool,
               compare: bool = False) -> tuple[Mount, ...]:
     """
-    All mounts of a sandbox.
+    All mounts of a sandbox: *mounts*, and before them one for *workdir*, if it is given.
 
     Raises:
-        RequestRejected: something else than a Mount is among *mounts*, an overlay of nothing is asked for, or a
-            comparison of what has an overlay or can't be written.
+        RequestRejected: *mounts* has something else than a Mount, *overlay* or *compare* is True without a *workdir*,
+            or a mount with `compare` has an overlay or isn't writable.
     """
     found = tuple(mounts)
     for mount in found:
@@ -78,10 +80,10 @@ def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, o
 
 class OpenFolders:
     """
-    The folders of *mounts*, opened; a context that closes them.
+    Opens the folders of *mounts*; a context that closes them.
 
     Raises:
-        RequestRejected: one isn't there, or may not be opened.
+        RequestRejected: a folder doesn't exist, or can't be opened.
     """
 
     def __init__(self, mounts: Iterable[Mount]) -> None:
@@ -122,10 +124,16 @@ class OpenFolders:
 
     def send(self, reply: Reply, descriptors: list[int]) -> int:
         """
-        Put the descriptors on the socket that came with *reply*, which is closed; the dock's number.
+        Send the descriptors over the dock, the socket that came with the reply to sandbox_dock.
+
+        Args:
+            descriptors: those of *reply*, which this closes.
+
+        Returns:
+            The dock's number.
 
         Raises:
-            BadReply: there is none.
+            BadReply: *reply* has no dock, or the dock accepts no descriptors.
         """
         try:
             number = checked(whole, reply, "dock", 1)
@@ -164,10 +172,10 @@ def _plain(target: str) -> str:
 def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
               states: dict[str, FolderState] | None = None) -> Reply:
     """
-    Open a sandbox that is to have *mounts*. Each attempt leaves the descriptors anew.
+    Open a sandbox with *mounts*, and return the daemon's reply. Each attempt sends the descriptors again.
 
     Args:
-        states: gets what those that are to be compared had before, by target.
+        states: to be filled with the state of each folder with `compare`, by target.
     """
     attempts: Retry | None = None
     with OpenFolders(mounts) as folders:
@@ -190,10 +198,11 @@ async def open_with_await(ask: Callable[[str, Mapping[str, Any]], Awaitable[tupl
                           fields: Mapping[str, Any], mounts: Sequence[Mount],
                           states: dict[str, FolderState]) -> Reply:
     """
-    As `open_with`, over a connection of asyncio's. A refusal isn't tried again. A thread reads what is to be compared.
+    As `open_with`, over a connection of asyncio, without further attempts after a refusal. A thread reads the folders
+    with `compare`.
     """
     if any(mount.compare for mount in mounts):
-        import asyncio  # blocking programs go without
+        import asyncio  # here, since blocking programs don't need it
 
         opened = await asyncio.to_thread(OpenFolders, mounts)
     else:

@@ -1,5 +1,5 @@
 """
-The overlays of a live sandbox, seen from its client: what has changed, and applying it to the host.
+The client's side of a live sandbox's overlays: lists the changes, and applies them to the host.
 
 Runs in:   anybody's program.
 """
@@ -23,19 +23,19 @@ from leeward.wire.sandbox_replies import answer
 if TYPE_CHECKING:
     from leeward.client.sandbox import Sandbox
 
-#: Bytes of a file that one request brings: crossing/walk.py.
+#: Bytes of a file that one request returns at most; see crossing/walk.py.
 _PIECE = 16 << 20
-#: Seconds in which the clock of file systems has moved, unless somebody has set it back meanwhile.
+#: Seconds to wait at most for the clock of file systems to advance; it takes longer only if the clock was set back.
 _TICKS_S = 0.05
 _NUMBERS = ("device", "inode", "since")
 
 
 def next_tick() -> None:
     """
-    Wait until the clock of file systems, which moves by ticks, has passed the time that it is now: what was written
-    until now is older than what comes. Some milliseconds.
+    Wait until the clock of file systems, which advances in ticks, has passed the present time, so that all that was
+    written before this call has an older ctime than all that is written after it. Takes some milliseconds.
 
-    A ctime may be finer than that clock (multigrain timestamps, Linux 6.13), so it isn't enough that the clock moves.
+    It isn't enough to wait for the next tick: a ctime may be finer than that clock (multigrain timestamps, Linux 6.13).
     """
     before, end = time.time_ns(), time.monotonic() + _TICKS_S
     while time.clock_gettime_ns(FILE_CLOCK) <= before and time.monotonic() < end:
@@ -44,13 +44,13 @@ def next_tick() -> None:
 
 class Overlay:
     """
-    One overlay of *box*.
+    One overlay of the sandbox *box*.
 
     Args:
-        target: where it is; "" where the sandbox has one alone.
+        target: of the mount; "" if the sandbox has only one overlay.
 
     Raises:
-        RequestRejected: there is none, or several.
+        RequestRejected: there is no such overlay, or *target* is "" and there are several.
     """
 
     def __init__(self, box: Sandbox, target: str) -> None:
@@ -95,13 +95,13 @@ class Overlay:
 
     def rows(self) -> list[UpperRow]:
         """
-        What the sandbox has of its own, compared with nothing.
+        The entries of the overlay's upper layer, without a comparison with the host.
         """
         return entries(self._fetch("overlay_diff", {}))
 
     def is_over(self, folder: int) -> bool:
         """
-        Whether the descriptor *folder* is of the host's folder that this overlay is over.
+        Whether the descriptor *folder* is that of the host's folder below this overlay.
         """
         about = os.fstat(folder)
         return (about.st_dev, about.st_ino) == (self._row["device"], self._row["inode"])
@@ -109,20 +109,20 @@ class Overlay:
     @property
     def since(self) -> int:
         """
-        When the sandbox was opened, in nanoseconds by the clock of file systems.
+        The time when the sandbox was opened, in nanoseconds by the clock of file systems.
         """
         return int(self._row["since"])
 
     def content(self, path: str, most: int) -> bytes:
         """
-        A file as the sandbox has it now.
+        The present content of a file in the sandbox.
 
         Args:
             path: relative to the folder.
             most: bytes at most.
 
         Raises:
-            RequestRejected: it has more.
+            RequestRejected: the file has more bytes.
         """
         held, size = list[bytes](), 0
         while True:
@@ -161,8 +161,8 @@ class Overlay:
 
     def _read(self, path: bytes, into: int, most: int) -> None:
         """
-        Write *most* bytes of the file to *into*, and one more where there are more: processes of the sandbox may make
-        it larger all the time.
+        Write at most *most* bytes of the file to the descriptor *into*, and one more if the file has more. This needs a
+        bound, since processes of the sandbox can make the file larger all the time.
         """
         offset = 0
         while offset <= most:

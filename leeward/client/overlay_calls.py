@@ -1,5 +1,5 @@
 """
-Calls of a live sandbox about its copies of folders, blocking.
+The blocking calls of a live sandbox about the changes of its folders: diff, apply, discard, checkpoint, restore.
 
 Runs in:   anybody's program.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 class OverlayCalls:
     """
-    The part of `Sandbox` that is about overlays.
+    The base class of `Sandbox` with the calls about overlays and compared folders.
     """
 
     _mounts: tuple[Mount, ...]
-    #: What folders had that are compared, by target.
+    #: The state at the opening of each folder with `compare`, by target.
     _states: dict[str, FolderState]
 
     @property
@@ -36,14 +36,14 @@ class OverlayCalls:
 
     def _compared(self, target: str) -> FolderState | None:
         """
-        What *target* had at the opening, if that is to be compared.
+        The state of *target* at the opening, if it is a folder with `compare`; else None.
 
         Raises:
-            RequestRejected: there are several, and none is named.
+            RequestRejected: *target* is "", and there are several folders to choose from.
         """
         if not any(mount.compare for mount in self._mounts):
             return None
-        assert self.id  # it is open, so what is to be compared was read
+        assert self.id  # opens the sandbox, which reads the folders with `compare`
         several = [mount.target for mount in self._mounts if mount.compare or mount.overlay]
         if not target and len(several) > 1:
             raise RequestRejected(f"diff of which target? There are {', '.join(several)}")
@@ -51,15 +51,15 @@ class OverlayCalls:
 
     def diff(self, target: str = "") -> Changes:
         """
-        What has changed in a folder of the host, sorted by path: by the sandbox in its copy of it; or by anybody since
-        the opening, where the sandbox was opened with `compare`. Of the latter every file is read, by this program.
+        The changes of a folder of the host, sorted by path. With `overlay`: what the sandbox has changed in its copy.
+        With `compare`: what anybody has changed since the opening; for this, this program reads every file.
 
         Args:
-            target: which mount, where there is more than one overlay, or than one that is compared.
+            target: the mount's target; needed if several mounts have `overlay` or `compare`.
 
         Raises:
-            RequestRejected: there is neither, or too much to be listed: 100,000 entries.
-            Stale: the host's folder was replaced by another one.
+            RequestRejected: no mount has `overlay` or `compare`, or there are more than 100,000 entries.
+            Stale: another folder has replaced the host's folder.
             SandboxOver, DaemonError: as for `run`.
         """
         state = self._compared(target)
@@ -69,74 +69,75 @@ class OverlayCalls:
 
     def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
-        Put what `diff` shows onto the host, with this program's own rights. Each file is replaced at once, not written
-        over. Set-id bits are left out.
+        Apply the changes that `diff` lists to the host's folder, with this program's own rights. Each file is replaced
+        by a rename, so readers see the old or the new one. Set-id bits aren't copied.
 
         Args:
-            paths: files, and folders with all in them; None for everything.
+            paths: files, and folders with all in them; None for all changes.
             target: as for `diff`.
 
         Returns:
-            What was applied.
+            The changes that were applied.
 
         Raises:
-            Stale: the host's file has changed since the sandbox was opened. Nothing was applied, unless it was changed
-                in the middle of this call.
-            RequestRejected: one of *paths* hasn't changed; or it is a special file, a link that leads out, or a file
-                with large holes. Nothing was applied.
+            Stale: the host's file was changed since the sandbox was opened. Nothing was applied, unless that happened
+                during this call.
+            RequestRejected: one of *paths* hasn't changed; or it is a special file, a link that leads out of the
+                folder, or a file with large holes. Nothing was applied.
             SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).apply(paths)
 
     def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
-        Undo what `diff` shows: the folder is there as the host has it. Nothing may run in the sandbox meanwhile, no
-        kernel either.
+        Undo the changes that `diff` lists: the sandbox then has the folder as it is on the host. Meanwhile no process
+        and no kernel may run in the sandbox.
 
         Args:
-            paths: files, and folders with all in them; None for everything.
+            paths: files, and folders with all in them; None for all changes.
             target: as for `diff`.
 
         Returns:
-            What was undone.
+            The changes that were undone.
 
         Raises:
-            RequestRejected: one of *paths* hasn't changed, or has gone with a folder that has to be discarded; or
-                processes run. Nothing was undone.
+            RequestRejected: one of *paths* hasn't changed, or was removed with a folder, which then has to be discarded
+                itself; or processes run. Nothing was undone.
             SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).discard(paths)
 
     def checkpoint(self, name: str = "", target: str = "") -> str:
         """
-        Keep a copy of what the sandbox has changed, in its own memory, for `restore`. What processes write meanwhile
-        may be in it or not.
+        Keep a copy of the sandbox's changes, in the sandbox's memory, for `restore`. If processes write during this
+        call, the copy may have these writes or not.
 
         Args:
             name: letters, digits, "_", "-" and "."; a checkpoint of that name is replaced. By default a number.
             target: as for `diff`.
 
         Returns:
-            Its name. `info` lists them, with the mount.
+            The checkpoint's name. `info` lists the names of all checkpoints, with their mounts.
 
         Raises:
-            RequestRejected: there are eight; or it doesn't fit: all files of the sandbox and all copies may have half
-                of its memory.
+            RequestRejected: there are eight checkpoints; or the copy doesn't fit: the sandbox's files and all copies
+                together may take half of its memory.
             SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).checkpoint(name)
 
     def restore(self, name: str, target: str = "") -> None:
         """
-        Make the sandbox's copy of the folder what it was at `checkpoint`. Nothing may run in the sandbox meanwhile, no
-        kernel either. The checkpoint stays.
+        Return the sandbox's copy of the folder to its state at a checkpoint, which is kept. Meanwhile no process and no
+        kernel may run in the sandbox.
 
         Args:
-            name: of a checkpoint.
+            name: of the checkpoint.
             target: as for `diff`.
 
         Raises:
-            RequestRejected: there is none, it doesn't fit beside what is there, or processes run. Nothing was changed.
+            RequestRejected: there is no such checkpoint, its files don't fit into the memory beside the present ones,
+                or processes run. Nothing was changed.
             SandboxOver, DaemonError: as for `run`.
         """
         self._overlay(target).restore(name)
