@@ -1,5 +1,5 @@
 """
-Connections that no call uses at the moment, for calls that run side by side.
+A pool of connections to the daemon, so that several calls can run at the same time.
 
 Runs in:   anybody's program.
 """
@@ -17,13 +17,13 @@ from leeward.wire.replies import Reply
 if TYPE_CHECKING:
     from leeward.client.functions import ServedFunctions
 
-#: Connections that are kept for later calls.
+#: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
 
 
 class FreeLinks:
     """
-    Connections that no call uses at the moment.
+    A pool of connections to the daemon on *path*. Each call takes an idle one, or makes a new one.
     """
 
     def __init__(self, path: str) -> None:
@@ -54,6 +54,6 @@ class FreeLinks:
     def close(self) -> None:
         with self._lock:
             links, self._free = self._free, []
-            self._closed = True  # a call that runs closes its own
+            self._closed = True  # calls that run close their connections at their end
         for link in links:
             link.close()

@@ -1,5 +1,5 @@
 """
-Code for a kernel under a number of the connection, as for a session: the daemon handles it on its fast path.
+Sends code to a kernel by a number of the connection, as for a session, so that the daemon handles it on its fast path.
 
 Runs in:   anybody's program.
 
@@ -17,18 +17,18 @@ from leeward.errors import DaemonAway, PeerError, Refused, ShuttingDown
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 
-#: A kernel that was named once, and one that can't be bound.
+#: Entries of `Link.seats` in place of a number: a kernel that one request has named, and one that can't be bound.
 SEEN, NAMED = 0, -1
-#: Kernels that are remembered for a connection.
+#: The greatest number of kernels that are remembered for a connection.
 MOST = 256
 
 
 def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
     """
-    Have a kernel run code.
+    Have a kernel run code. Returns the reply and its descriptors, which the caller owns.
 
     Args:
-        by_name: the fields of a sandbox_execute request for it, with code alone.
+        by_name: the fields of a sandbox_execute request for the kernel, with `code` and no option.
 
     Raises:
         DaemonError: as `Link.call`.
@@ -45,7 +45,7 @@ def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
         return answer
     try:
         return link.call("execute", {"session": seat, "code": by_name["code"]}, anew=False)
-    except (DaemonAway, ShuttingDown) as error:  # the number has gone with the connection
+    except (DaemonAway, ShuttingDown) as error:  # the number ended with the connection
         if error.may_have_run:
             raise
     return link.call("sandbox_execute", by_name)
@@ -53,7 +53,7 @@ def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
 
 def _bound(link: Link, sandbox: str, kernel: int) -> int:
     """
-    The number under which the connection has the kernel from now on; NAMED if it has none.
+    Bind a kernel to the connection. Returns the kernel's number there, or NAMED if it can't be bound.
     """
     try:
         reply, _ = link.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False,
@@ -61,7 +61,7 @@ def _bound(link: Link, sandbox: str, kernel: int) -> int:
         seat = whole(reply, "session", 1)
     except DaemonAway:
         return NAMED
-    except (Refused, PeerError):  # if the kernel is over, the request itself is refused for that
+    except (Refused, PeerError):  # if the kernel has ended, the execute request is refused with that reason
         seat = NAMED
     link.seats[sandbox, kernel] = seat
     return seat

@@ -5,11 +5,11 @@ Runs in:   the blocking client and the CLI's fast path.
 Waits:     always with a bound. A call may have a deadline; without one it waits as long
            as the daemon is responsive: after PATIENCE_S of silence the link sends a ping,
            and after as much silence again it gives up. The daemon bounds the job's time.
-Not here:  locks. Threads that share a link need one; for `hurry` alone, which writes while another call reads, it
-           has its own.
+Not here:  a lock for calls. Threads that share a link need one of their own. The link's only lock is for what is
+           written while another call reads, such as `hurry`.
 
-Uses `_socket`: importing `socket` builds enumerations of every constant, 10 ms that would
-show in each `leeward exec`. The class underneath is the same.
+Uses `_socket`: importing `socket` builds enumerations of every constant, which takes 10 ms of
+each `leeward exec`. Its class is the base class of `socket.socket`.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 #: Bytes of one read: a small result fits, and malloc still serves it without mmap(2).
 READ = 1 << 16
-#: Bytes of ancillary data that one read takes.
+#: Bytes of ancillary data that one read accepts.
 ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
 
 def receive(sock: Socket) -> tuple[bytes, list[int]]:
     """
-    Read once: bytes, empty at the end of the stream, and descriptors, which the caller owns.
+    Read once from *sock*. Returns bytes, b"" at the end of the stream, and descriptors, which the caller owns.
 
     Raises:
         OSError: BlockingIOError if there is nothing to read.
@@ -75,7 +75,7 @@ def receive(sock: Socket) -> tuple[bytes, list[int]]:
 if TYPE_CHECKING:
     class BesideJob(Protocol):
         """
-        What talks to the daemon about a job while its answer is waited for.
+        Sends other requests about a job while a call waits for the job's answer.
         """
 
         def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any: ...
@@ -95,9 +95,9 @@ class Link:
         self._slots: Slots | None = None
         self._asked_for_slots = False  # of this connection
         self.sending = RLock()
-        self._halfway = False  # whoever has that writes
-        self._hurried = ""  # what a signal's handler has asked for meanwhile
-        self._awaited = 0  # the job that is waited for, when all of its request was sent
+        self._halfway = False  # whether the holder of `sending` is writing a request
+        self._hurried = ""  # "interrupt" or "kill", if a signal's handler asked for it during that write
+        self._awaited = 0  # the request number of the job that a call waits for; 0 if there is none
         self.seats: dict[tuple[str, int], int] = {}  # kernel_seats.py; they end with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
@@ -108,16 +108,16 @@ class Link:
 
         Args:
             deadline: a time.monotonic() value, or None.
-            retry, idempotent, retry_busy: as `Retry` has them.
-            anew: send it over another connection where this one has ended. Not what this one alone knows.
-            functions: that the job may call, or what else goes on beside it.
+            retry, idempotent, retry_busy: as the arguments of `Retry`.
+            anew: send the request over a new connection if this one has ended. False for a request that is valid on
+                this connection alone.
+            functions: serves the job until its answer arrives, such as the functions that it may call.
 
         Returns:
             The reply, which is no refusal, and its descriptors, which the caller owns.
 
         Raises:
-            DaemonError: any but Refused: the connection is closed, so its job ends; the
-                next call opens a new one.
+            DaemonError: after any but Refused the connection is closed, so its job ends; the next call opens a new one.
             Refused: the class that errors.BY_KIND names; the connection stays open.
         """
         if self._owner != os.getpid():
@@ -134,15 +134,16 @@ class Link:
                 if pause is None or not (anew or isinstance(error, Busy)):
                     raise
                 if not isinstance(error, Busy):
-                    self.close()  # the daemon that refused is not the one to ask again
+                    self.close()  # the next attempt may reach another daemon than the one that is stopping
             time.sleep(pause)
 
     def _connect(self, attempts: Retry | None, op: str = "ping") -> None:
         """
-        Make the connection. Where nobody is on the user's own socket a daemon is started, unless *op* only asks.
+        Connect. If no daemon listens on the user's own socket, start one, unless *op* is a request that only asks for
+        information.
 
         Raises:
-            DaemonError: nobody is there; or why *attempts* before this one have failed.
+            DaemonError: no daemon listens; after earlier *attempts*, the error of the last one.
         """
         try:
             try:
@@ -158,7 +159,7 @@ class Link:
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         """
-        As `call`, once, over the connection that is there.
+        As `call`, with one attempt over the present connection.
         """
         try:
             if bulk(op, fields) >= LARGE and not self._asked_for_slots:
@@ -201,7 +202,7 @@ class Link:
 
     def _ask_for_slots(self, deadline: float | None) -> None:
         """
-        Ask for an arena. If the daemon gives none, the request goes by the socket.
+        Ask for an arena. If the daemon gives none, large requests go over the socket.
         """
         number, data = self._conversation.request("arena", {})
         self._send(data)
@@ -216,7 +217,7 @@ class Link:
 
         Raises:
             DaemonAway: the connection is closed. `may_have_run` says whether some bytes were sent.
-            NoAnswer: the daemon takes no bytes; likewise.
+            NoAnswer: the daemon reads no bytes. `may_have_run` is as for DaemonAway.
         """
         sock, sent = self._socket, 0
         assert sock is not None
@@ -245,7 +246,7 @@ class Link:
 
     def _receive(self) -> list[tuple[Reply, list[int]]]:
         """
-        Read once, and return the replies in it. BlockingIOError when the receive timeout has passed.
+        Read once, and return the replies in the bytes. Raises BlockingIOError after the receive timeout.
         """
         assert self._socket is not None
         data, descriptors = receive(self._socket)
@@ -257,7 +258,7 @@ class Link:
     def _served(self, number: int, deadline: float | None,
                 functions: BesideJob | None) -> tuple[Reply, list[int]]:
         """
-        The answer to request *number*; until it comes its job is served by *functions*.
+        The answer to request *number*. Until it arrives, *functions* serves the job.
         """
         if functions is None:
             return self._answer(number, deadline)
@@ -266,14 +267,15 @@ class Link:
 
     def post(self, op: str, fields: Mapping[str, Any]) -> int:
         """
-        Send a request whose reply is somebody else's to read. Returns its number. Call with `sending` held.
+        Send a request whose reply is read by another thread or a later call. Returns its number. The caller holds
+        `sending`.
 
         Raises:
-            OSError: the connection is closed, or takes nothing.
+            OSError, DaemonAway: the connection is closed, or the daemon reads nothing.
         """
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the connection is closed")
-        self._halfway = True  # from here: a handler's request would take the same number
+        self._halfway = True  # before the number is taken: a handler's request would take the same one
         try:
             number, data = self._conversation.request(op, fields)
             self._socket.sendall(data)
@@ -284,11 +286,11 @@ class Link:
 
     def _hurry_late(self) -> None:
         """
-        Send what a handler asked for while another request was being written.
+        Send the interrupt or kill that a signal's handler asked for while another request was being written.
         """
         how, self._hurried = self._hurried, ""
         if how and self._awaited:
-            with suppress(OSError, DaemonAway):  # reading tells
+            with suppress(OSError, DaemonAway):  # the next read raises the error
                 self.post("cancel", {"target": self._awaited, how: True})
 
     def _answer(self, number: int, deadline: float | None,
@@ -318,7 +320,7 @@ class Link:
             for reply, descriptors in answers:
                 if reply.id == number:
                     return reply, descriptors
-                for fd in descriptors:  # a reply to a ping or an interrupt: nobody waits for it
+                for fd in descriptors:  # of a reply to a ping or an interrupt, which has no caller
                     os.close(fd)
                 if heard is not None:
                     heard(reply)
@@ -328,17 +330,20 @@ class Link:
             with self.sending:
                 self.post("ping", {})
         except (OSError, DaemonAway):
-            pass  # reading tells, and what it finds may be the answer
+            pass  # the next read raises the error, or finds the answer
 
     def hurry(self, how: str, wait: bool = True) -> bool:
         """
-        Have the job that a call waits for interrupted or killed; is there one? That call gets its result. From another
-        thread, or a signal's handler.
+        Have the daemon interrupt or kill the job that a call waits for; that call then returns the job's result. To be
+        called from another thread, or from a signal's handler.
 
         Args:
             how: "interrupt" or "kill".
-            wait: for a call that is writing. A handler can't: that call goes on behind it, and sends this when it has
-                written.
+            wait: wait for a call that is writing. A signal's handler passes False, since the call that it interrupts
+                can't go on: that call sends the request after its own.
+
+        Returns:
+            Whether a call waits for a job.
         """
         if self._halfway and not wait:
             self._hurried = how if self._awaited else ""
@@ -350,7 +355,7 @@ class Link:
                 return False
             self.post("cancel", {"target": self._awaited, how: True})
         except (OSError, DaemonAway):
-            pass  # reading tells
+            pass  # the next read raises the error
         finally:
             self.sending.release()
         return True
@@ -364,7 +369,7 @@ class Link:
     @property
     def stands(self) -> bool:
         """
-        Whether there is a connection, as far as this process knows.
+        Whether this process has a connection. The daemon may have closed it meanwhile.
         """
         return self._socket is not None and self._owner == os.getpid()
 

@@ -1,5 +1,5 @@
 """
-Makes a Result of a reply; large output stays in the memory file that the daemon sealed.
+Makes a Result from a reply; large output stays in the memory file that the daemon has sealed.
 
 Runs in:   the clients.
 """
@@ -17,10 +17,10 @@ from leeward.wire.replies import Reply, parse_result
 
 class MappedResult(Result):
     """
-    A Result whose stdout, stderr or files are mapped.
+    A Result whose stdout, stderr or files are in a mapped memory file.
 
     The mapping is read-only and lives as long as the result or a view of it. The first access to
-    `stdout` or `stderr` copies it; `stdout_view` and `stderr_view` are the mapping itself.
+    `stdout` or `stderr` copies the bytes; `stdout_view` and `stderr_view` are views of the mapping itself.
     """
 
     # Not dataclass fields. `stdout` and `stderr` aren't set at first: __getattr__ sets them.
@@ -55,7 +55,7 @@ class MappedResult(Result):
 
 class MappedFiles(Mapping[str, bytes]):
     """
-    Collected files. Each access to a mapped file copies it; `view` doesn't.
+    Collected files: content by name. Each access to a mapped file copies its content; `view` doesn't.
     """
 
     def __init__(self, pieces: Mapping[str, bytes | memoryview]) -> None:
@@ -72,7 +72,7 @@ class MappedFiles(Mapping[str, bytes]):
 
     def view(self, name: str) -> memoryview:
         """
-        The file without a copy.
+        A view of the file's content, without a copy. Raises KeyError if there is no such file.
         """
         return memoryview(self._pieces[name])
 

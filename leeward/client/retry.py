@@ -1,13 +1,13 @@
 """
-Which failed calls are sent again, and when.
+Decides which failed calls are sent again, and when.
 
 Runs in:   the clients and the CLI's fast path. Pure but for the random part of a pause.
 
 A job must not run twice unless its caller allows that. So a call is sent again only after an error which says that
-nothing of the job has run (`may_have_run`), and only after three kinds of these: the connection ended before the daemon
-took a byte of the request; the daemon is stopping and refused it as shutting_down, and then another daemon may take it,
-over a new connection; or the daemon has no room for it now and refused it as busy, and then it is sent again after a
-while, over the same connection. All other refusals go to the caller.
+nothing of the job has run (`may_have_run`), and only in three cases. First, the connection ended before the daemon took
+a byte of the request. Second, the daemon is stopping and refused the request as shutting_down: it is sent over a new
+connection, where another daemon may take it. Third, the daemon has no room now and refused the request as busy: it is
+sent again after a pause, over the same connection. All other refusals go to the caller.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from leeward.errors import DaemonError, Refused
 
-#: Seconds for which a call without a deadline is repeated after its first refusal; a drain takes 5, a start below 1.
+#: Seconds for which a call without a deadline is repeated after its first refusal. A daemon stops within 5 s, and
+#: starts within 1 s.
 RETRY_S = 10.0
-#: Seconds for which a call without a deadline is repeated after it was refused as busy; and after the last job of the
-#: same client that was done, since then there is room now and then.
+#: Seconds for which a call without a deadline is repeated after it was first refused as busy. They begin again whenever
+#: a job of the same client ends, since that shows that the daemon makes progress.
 BUSY_S = 30.0
-#: Connections of one call that may end; if there are more, the listener accepts connections and serves nobody.
+#: Connections of one call that may end. If more do, the listener accepts connections and closes them all.
 _MOST_LOST = 3
-#: Seconds before the second attempt after a refusal, doubled each time up to the second figure. A random part is
+#: Seconds before the second attempt after a refusal, doubled each time, up to the second figure. A random part is
 #: subtracted, so that many clients don't return at the same moment.
 _FIRST_S, _MOST_S = 0.02, 0.5
 
@@ -37,11 +38,11 @@ class Retry:
     The attempts of one call.
 
     Args:
-        wanted: without it a request is sent again only if no daemon has taken a byte of it, and once: the connection
-            was idle before, and the daemon had closed it.
-        idempotent: the job may run twice, so the call is repeated also if the connection was lost with the answer.
-        deadline: CLOCK_MONOTONIC seconds, or None.
-        busy: send it again also after it was refused as busy.
+        wanted: repeat the call. If this is False, it is repeated only once, and only if no daemon has taken a byte of
+            the request: the daemon may have closed a connection that was idle.
+        idempotent: the job may run twice, so repeat the call also if the connection was lost before the answer.
+        deadline: a time.monotonic() value, or None.
+        busy: repeat the call also after it was refused as busy.
     """
 
     def __init__(self, wanted: bool, idempotent: bool, deadline: float | None, busy: bool = True) -> None:
@@ -58,12 +59,13 @@ class Retry:
 
     def pause(self, error: DaemonError, now: float, progress: float = float("-inf")) -> float | None:
         """
-        Seconds until the next attempt after *error*; None if there is none, and the caller gets *error*.
+        Seconds until the next attempt after *error*; None if there is none, and *error* is to be raised.
 
-        Its `may_have_run` then covers all attempts.
+        `may_have_run` of *error* is set if the job may have run in any of the attempts.
 
         Args:
-            progress: when a job of the same client was done last.
+            now: time.monotonic().
+            progress: when the last job of the same client ended, by time.monotonic().
         """
         self._may_have_run = error.may_have_run = self._may_have_run or error.may_have_run
         self._error = error
@@ -80,7 +82,7 @@ class Retry:
             return None
         if self._until is None:
             self._until = now + RETRY_S
-        # As much time for the answer as the attempt waits: one that begins at the deadline could only end without.
+        # Leave as much time for the answer as the pause takes: an attempt at the deadline would get no answer.
         return pause if now + 2 * pause < self._until else None
 
     def _pause_for_room(self, error: Refused, now: float, progress: float) -> float | None:
@@ -89,7 +91,7 @@ class Retry:
         if self._refused is None:
             self._refused = now
         until = self._deadline if self._deadline is not None else max(self._refused, progress) + BUSY_S
-        # Not all at the same moment, and nobody before the time that the daemon names.
+        # At a random moment, so that clients don't return all at once, but not before the time that the daemon named.
         pause = (error.retry_after or 0.0) * (1 + os.urandom(1)[0] / 512) + self._next()
         return pause if now + pause < until else None
 
@@ -100,6 +102,7 @@ class Retry:
 
     def nobody(self, error: DaemonError) -> DaemonError:
         """
-        The error for the caller if no connection could be made for another attempt: the earlier one, which says more.
+        The error to raise if another attempt fails to connect with *error*: that of the attempt before, which says
+        more.
         """
         return error if self._error is None else self._error

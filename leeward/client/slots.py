@@ -3,9 +3,9 @@ Large requests by shared memory: the arena that the daemon gives to a connection
 
 Runs in:   the clients and the CLI's fast path.
 
-A request is written into a free slot by write(2), and a small frame says where it is. The slot is free again
-when the request was answered; the daemon may read it until then. Without an arena or a free slot,
-and where the request is larger than a slot, it goes by the socket as any other.
+The client writes a request into a free slot of the arena by pwrite(2), and sends a small frame with the slot's number.
+The slot is free again when the request was answered; the daemon may read it until then. If there is no arena or no free
+slot, or the request is larger than a slot, it is sent over the socket as any other request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-#: Bytes; a request of this size or more goes by the arena. Measured by bench/requests.py.
+#: Requests of this many bytes or more are sent through the arena. Measured by bench/requests.py.
 LARGE = 1 << 20
 #: Upper bounds on the slots and the bytes of each that a client accepts.
 MOST_SLOTS, MOST_SIZE = 64, 1 << 30
@@ -28,7 +28,7 @@ MOST_SLOTS, MOST_SIZE = 64, 1 << 30
 
 def bulk(op: str, fields: Mapping[str, Any]) -> int:
     """
-    About how many bytes a request has: the fields that may be large.
+    The approximate size of a request in bytes: the sum of its fields that may be large.
     """
     if "execute" != op:
         return 0
@@ -52,7 +52,7 @@ class Slots:
 
     def put(self, payload: bytes) -> int | None:
         """
-        Write *payload* into a slot and return its number; None if there is no room.
+        Write *payload* into a free slot, and return the slot's number; None if no slot is free or large enough.
         """
         if not self._free or len(payload) > self._size:
             return None
@@ -61,14 +61,14 @@ class Slots:
         try:
             while done < len(view):
                 done += os.pwrite(self._fd, view[done:], slot * self._size + done)
-        except OSError:  # no memory for the pages; the socket needs less at a time
+        except OSError:  # no memory for the slot's pages; sending over the socket needs less memory at a time
             self._free.append(slot)
             return None
         return slot
 
     def free(self, slot: int) -> None:
         """
-        Give a slot back, once its request was answered.
+        Mark a slot as free, after its request was answered.
         """
         self._free.append(slot)
 
@@ -81,7 +81,7 @@ class Slots:
 
 def slots_of(ok: Mapping[str, Any], sizes: Sequence[int], descriptors: Sequence[int]) -> Slots:
     """
-    The arena in a reply, checked. Takes ownership of *descriptors*, also on failure.
+    Check the arena in a reply, and return its slots. Takes ownership of *descriptors*, also on failure.
 
     Raises:
         BadReply: the numbers or the file aren't those of an arena.

@@ -1,15 +1,15 @@
 """
-How many requests of one connection are in flight: no more than the daemon takes.
+Bounds the requests of one connection that are in flight by what the daemon accepts.
 
 Runs in:   the asyncio client; pure but for its futures. All calls are of one event loop.
 
 Theory of operation. The daemon has two bounds. The first is on requests of one connection. The client asks for it
-(`learn`) when it has more calls than every daemon takes. The second is on the jobs that may
-wait for its workers. It depends on all clients and on how long jobs take, so it isn't known: a job beyond it is
-refused as busy. So the gate begins with two jobs for each worker, and admits one more for each that was served, until
-one is refused. Then it admits as many as were in flight beside the refused one, but at least as many as there are
-workers, and one more after that many were served. Further calls wait here, first come, first served. A job that was
-refused is sent before those that were never sent.
+(`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for the daemon's
+workers. The client can't know the second bound, which depends on all clients and on how long jobs take: a job beyond it
+is refused as busy. So the gate begins with two jobs for each worker, and admits one more for each job that was served,
+until a job is refused. Then it admits as many as were in flight beside the refused job, but at least as many as there
+are workers, and one more each time that as many jobs were served. Further calls wait in the gate, first come, first
+served. A job that was refused is sent before those that were never sent.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-#: Requests of one connection that every daemon takes; docs/wire.md.
+#: Requests of one connection that every daemon accepts; docs/wire.md.
 LEAST = 16
-#: Requests that are never held back: the end of a session, an interrupt.
+#: The number of requests kept free for those that never wait: the end of a session, an interrupt.
 _KEPT = 4
 
 
@@ -32,8 +32,8 @@ class Gate:
         adapts: hold jobs back after one was refused as busy. Without it only the bound on requests is kept.
 
     Attributes:
-        jobs: those that are on their way and aren't of a session.
-        progress: when the last of them was answered by a result, by time.monotonic; minus infinity before.
+        jobs: how many jobs outside of sessions are in flight.
+        progress: when the last job was answered by a result, by time.monotonic(); minus infinity before the first.
     """
 
     def __init__(self, adapts: bool = True) -> None:
@@ -50,13 +50,17 @@ class Gate:
     @property
     def curious(self) -> bool:
         """
-        Whether the daemon has to be asked for its bound.
+        Whether the daemon should be asked for its bounds.
         """
         return not self._known and self._held >= self._most
 
     def learn(self, most: int, workers: int) -> None:
         """
-        The daemon takes *most* requests of this connection at once, and has so many workers.
+        Set the daemon's bounds.
+
+        Args:
+            most: requests of this connection that the daemon accepts at once.
+            workers: the number of its workers.
         """
         self._known = True
         self._most = max(most, LEAST) - _KEPT
@@ -66,11 +70,11 @@ class Gate:
 
     async def acquire(self, *, job: bool, first: bool = False) -> None:
         """
-        Wait until one more request may be sent. `release` has to follow.
+        Wait until one more request may be sent. The caller has to call `release` afterwards.
 
         Args:
-            job: it is a job outside of a session.
-            first: it was refused before.
+            job: the request is a job outside of a session.
+            first: admit it before others, since it was refused before.
         """
         if not self._waiting and self._room(job):
             self._take(job)
@@ -86,15 +90,16 @@ class Gate:
             if future.cancelled():
                 self._waiting.remove((future, job))
             elif future.exception() is None:
-                self.release(job=job)  # it was let in, in the same turn of the loop
+                self.release(job=job)  # it was admitted in the same iteration of the loop as the cancellation
             raise
 
     def release(self, *, job: bool, refused: bool = False) -> None:
         """
-        A request was answered, or isn't waited for any more.
+        Count out a request that was answered, or whose caller doesn't wait any more; then admit others.
 
         Args:
-            refused: it found no room. No other job is let in before one that is on its way has left.
+            job: as for `acquire`.
+            refused: the daemon had no room for it. No other job is admitted before one that is in flight has ended.
         """
         self._held -= 1
         self.jobs -= job
@@ -108,7 +113,7 @@ class Gate:
 
     def served(self, now: float) -> None:
         """
-        A job was answered by a result.
+        Raise the bound on jobs, after a job was answered by a result at the time *now*, by time.monotonic().
         """
         self.progress = now
         more = 1 / self._window if self._was_refused else 1.0
@@ -116,7 +121,7 @@ class Gate:
 
     def close(self, error: Callable[[], BaseException]) -> None:
         """
-        The connection is over: each call that waits gets a new *error*.
+        Fail each call that waits with a new *error*, since the connection has ended.
         """
         while self._waiting:
             future, _ = self._waiting.popleft()
@@ -132,12 +137,12 @@ class Gate:
 
     def _let_in(self) -> None:
         """
-        Let in whoever has room, in order; a session's job may pass jobs that have none.
+        Admit waiting requests in order, while there is room. A session's job may pass jobs that have to wait.
         """
         passed: list[tuple[asyncio.Future[None], bool]] = []
         while self._waiting and self._held < self._most:
             future, job = self._waiting.popleft()
-            if future.done():  # cancelled; its caller takes note
+            if future.done():  # cancelled; `acquire` removes it
                 passed.append((future, job))
             elif self._room(job):
                 self._take(job)
