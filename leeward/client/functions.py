@@ -1,14 +1,14 @@
 """
-Functions of the caller's that a job may call: the client's end, and the blocking client.
+The caller's functions that a job may call: what both clients share, and the threads of the blocking client.
 
 Runs in:   anybody's program.
-Trust:     none in a call. Its arguments are chosen by the job, and decode to plain values only; a name that wasn't
-           given calls no function.
+Trust:     none in a call. The job chooses its arguments, which decode to plain values only; it can name only functions
+           that the caller has given.
 
 Theory of operation. Besides the request for the job, a request for its calls waits on the same connection. Each call is
 answered in a thread of its own, while the thread that waits for the result reads; both write, under the link's lock.
-When the result has come no call is answered any more: a function that still runs goes on, and its return value is
-dropped. `aio_functions` does the same in tasks. Only programs that give functions import this.
+After the result no call is answered any more: a function that still runs goes on, and its return value is dropped.
+`aio_functions` does the same with tasks. Only programs that pass functions import this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leeward.client.link import Link
     from leeward.wire.replies import Reply
 
-#: A call as it came: its number, the function's name, the bytes of its arguments.
+#: A call as the daemon sends it: its number, the function's name, the encoded arguments.
 Came = tuple[int, str, bytes]
 
 
@@ -35,7 +35,7 @@ def calls_of(reply: Reply) -> tuple[list[Came], bool]:
     The calls in an answer to function_take, and whether no more come.
 
     Raises:
-        BadReply: it is no such answer.
+        BadReply: *reply* isn't such an answer.
     """
     ok = reply.ok or {}
     rows, over = ok.get("calls"), ok.get("over")
@@ -62,19 +62,19 @@ def returned(call: int, value: object) -> dict[str, Any]:
 
 def raised(call: int, error: BaseException) -> dict[str, Any]:
     try:
-        quoted = isinstance(error, KeyError) and 1 == len(error.args)  # its str is the repr of that
+        quoted = isinstance(error, KeyError) and 1 == len(error.args)  # str(error) would be the repr of the argument
         text = str(error.args[0] if quoted else error)
-    except Exception:  # of its own __str__
+    except Exception:  # raised by the exception's own __str__
         text = ""
     return answered(call, "raised", wire.pack_error(type(error).__name__, text))
 
 
 class ServedFunctions:
     """
-    Functions, for one call of a blocking client at a time.
+    The functions *given*, for one call of a blocking client at a time.
 
     Raises:
-        RequestRejected: one is a coroutine function.
+        RequestRejected: one of them is a coroutine function.
     """
 
     def __init__(self, given: Given) -> None:
@@ -85,10 +85,10 @@ class ServedFunctions:
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         """
-        Serve the job of request *number* until its answer comes.
+        Serve the job of request *number* until its answer arrives, and return that answer.
 
         Args:
-            answer: waits for that, and passes on the replies to others.
+            answer: waits for the answer and returns it; meanwhile it passes replies to other requests to its argument.
         """
         serving = _Serving(link, number, self._given)
         try:
@@ -100,7 +100,7 @@ class ServedFunctions:
 
 class _Serving:
     """
-    Of one job.
+    Serves the calls of one job, that of request *target*.
     """
 
     def __init__(self, link: Link, target: int, given: Given) -> None:
@@ -113,11 +113,11 @@ class _Serving:
             try:
                 self._taking = self._link.post("function_take", {"target": self._target})
             except OSError:
-                pass  # reading tells why, and what it finds may be the answer
+                pass  # the next read raises the error, or finds the answer
 
     def heard(self, reply: Reply) -> None:
         """
-        A reply that isn't the job's has come.
+        Take a reply to another request than the job's. If it is for function_take, start a thread for each call.
         """
         if reply.id != self._taking or reply.ok is None:
             return
@@ -144,7 +144,7 @@ class _Serving:
             return answered(call, "broken")
         try:
             return returned(call, self._given[name](*args, **named))
-        except BaseException as error:  # it goes to the job, whatever it is
+        except BaseException as error:  # any exception goes to the job
             return raised(call, error)
 
     def end(self) -> None:

@@ -1,6 +1,6 @@
 """
-What a client sends about itself: for a sandbox of the profile `shell` its current folder, its home and its variables;
-for a sandbox with a home folder of its own, its home and its user's name.
+What a client tells the daemon about itself when it opens a sandbox. For the profile `shell`: its current folder, its
+home folder and its environment variables. For a sandbox with a home of its own: its home folder and its user's name.
 
 Runs in:   anybody's program.
 """
@@ -18,10 +18,14 @@ from leeward.spec.profile_names import AGENT, SHELL
 
 def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
     """
-    The fields of a sandbox_open request, and the mounts, with what the profile that *fields* name needs.
+    Add to *fields*, those of a sandbox_open request, and to *mounts* what the profile in *fields* needs.
+
+    Returns:
+        The new fields and the new mounts.
 
     Raises:
-        RequestRejected: mounts for that profile; or there is no current folder, or none that has a name in UTF-8.
+        RequestRejected: mounts were given for the profile `shell`; or there the current folder doesn't exist, or its
+            path isn't UTF-8.
     """
     fields = dict(fields)
     if fields.pop("own_home", False) or fields.get("profile") == AGENT:
@@ -32,7 +36,7 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
         return fields, mounts
     if mounts:
         raise RequestRejected(f"the profile {SHELL!r} shows the host's folders already: no workdir, no mounts")
-    from leeward.spec.profiles.shell import needs_mount, passed  # and with it all profiles
+    from leeward.spec.profiles.shell import needs_mount, passed  # here, since it imports all profiles
 
     try:
         cwd = os.getcwd()
@@ -48,7 +52,7 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
 
 def _who() -> dict[str, Any]:
     """
-    Our home folder, and our name, which are those inside.
+    The fields `home` and `user` of this process's user, which the sandbox is to have as well.
     """
     import pwd
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
     from leeward.client.functions import ServedFunctions
 
-#: A name inside, and what is called for it.
+#: Functions that a job may call, by their names in the job.
 Given = Mapping[str, Callable[..., Any]]
 
 
 class CallOptions(TypedDict, total=False):
     """
-    The options by which a job gets functions; Client.execute describes them.
+    The options about functions that a job may call; Client.execute describes them.
     """
 
     functions: Given | None
@@ -104,7 +104,7 @@ class TurnOptions(CallOptions, total=False):
     label: str | None
 
 
-#: What other programs call our options.
+#: Names that other programs use, and the option of ours that each stands for.
 _ALSO = {
     "time": "timeout", "time_limit": "timeout", "memory_limit": "memory", "mem": "memory", "argv": "args",
     "arguments": "args", "input": "stdin", "python_env": "environment", "venv": "environment", "environ": "env",
@@ -114,18 +114,20 @@ _ALSO = {
 
 def check_names(call: str, options: Mapping[str, object], kind: type, more: Iterable[str] = ()) -> None:
     """
-    Refuse an option that there isn't, as Python itself does, with the one that was meant.
+    Refuse an unknown option with a TypeError, as Python does, and suggest the option that was probably meant.
 
     Args:
-        more: what the call takes beside the options of *kind*.
+        call: the name of the call, for the message.
+        kind: the TypedDict of the call's options.
+        more: names of the call's other parameters.
 
     Raises:
-        TypeError: *kind* doesn't name it.
+        TypeError: *options* has a name that isn't in *kind*.
     """
     for name in options:
         if name not in kind.__annotations__:
             names = [*kind.__annotations__, *more]
-            import difflib  # who makes no mistake doesn't pay for it
+            import difflib  # here, since it is needed only for the error
 
             meant = _ALSO.get(name) or next(iter(difflib.get_close_matches(name, names, 1)), None)
             hint = f"did you mean {meant!r}?" if meant in names else f"there are {', '.join(sorted(names))}"
@@ -134,10 +136,10 @@ def check_names(call: str, options: Mapping[str, object], kind: type, more: Iter
 
 def egress_of(egress: str | None, allow_network: bool) -> str | None:
     """
-    The policy that a request names.
+    The name of the egress policy for a request; None for no network.
 
     Raises:
-        RequestRejected: both name one.
+        RequestRejected: both *egress* and *allow_network* are given.
     """
     if allow_network and egress:
         raise RequestRejected(f"egress={egress!r:.60} or allow_network, which is a policy of its own")
@@ -146,10 +148,10 @@ def egress_of(egress: str | None, allow_network: bool) -> str | None:
 
 def packages_of(packages: Iterable[str]) -> tuple[str, ...]:
     """
-    Requirements of pip's, as they were given.
+    The requirements for pip in *packages*, unchanged, as a tuple.
 
     Raises:
-        RequestRejected: one string in place of several, or no text.
+        RequestRejected: *packages* is one string in place of several, or has something that isn't text.
     """
     if isinstance(packages, (str, bytes)):
         raise RequestRejected(f"packages takes several strings, not one: [{packages!r:.40}]")
@@ -161,10 +163,10 @@ def packages_of(packages: Iterable[str]) -> tuple[str, ...]:
 
 def requirements_of(options: Options | SessionOptions) -> tuple[str, ...]:
     """
-    The packages that a job, or a session, is to have.
+    The packages of a job or session, as its options name them.
 
     Raises:
-        RequestRejected: as `packages_of`, or there is an environment as well.
+        RequestRejected: as `packages_of`, or the options name an environment as well.
     """
     found = packages_of(options.get("packages", ()))
     if found and options.get("environment"):
@@ -174,7 +176,8 @@ def requirements_of(options: Options | SessionOptions) -> tuple[str, ...]:
 
 def allowing(policy: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """
-    The field `policy` of a request. An empty policy allows nothing, and an empty map in a request is none.
+    The field `policy` of a request. An empty policy, which allows nothing, becomes {"allow": []}, since an empty map in
+    a request means that there is no policy.
     """
     return None if policy is None else dict(policy) or {"allow": []}
 
@@ -214,7 +217,11 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
 
 def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
     """
-    As `execute_fields`, with a short cut for code alone, the common case.
+    The fields of an execute request with these options, with a short cut for the common case of code alone.
+
+    Raises:
+        RequestRejected: as `execute_fields`.
+        TypeError: an unknown option.
     """
     if not options and isinstance(code, (str, bytes)):
         return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
@@ -225,10 +232,10 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
 
 def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
     """
-    The field of a request that says which functions there are.
+    The field `functions` of a request; None if there are none.
 
     Raises:
-        RequestRejected: one that isn't callable, or no mapping.
+        RequestRejected: *functions* isn't a mapping, or one of them can't be called.
     """
     if not functions:
         if call_timeout is not None or stop_clock:
@@ -247,27 +254,27 @@ def _functions_field(functions: Given | None, call_timeout: float | None, stop_c
 
 def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
     """
-    The functions among *options*, for a blocking client.
+    The functions among *options*, for a blocking client; None if there are none.
 
     Raises:
-        RequestRejected: one is a coroutine function.
+        RequestRejected: one of them is a coroutine function.
     """
     given = options.get("functions")
     if not given:
         return None
-    from leeward.client.functions import ServedFunctions  # who gives none doesn't pay for it
+    from leeward.client.functions import ServedFunctions  # here, since few programs need it
 
     return ServedFunctions(given)
 
 
 def awaited_by(options: Mapping[str, Any]) -> AwaitedFunctions | None:
     """
-    The functions among *options*, for the asyncio client.
+    The functions among *options*, for the asyncio client; None if there are none.
     """
     given = options.get("functions")
     if not given:
         return None
-    from leeward.client.aio_functions import AwaitedFunctions  # the same
+    from leeward.client.aio_functions import AwaitedFunctions  # here, since few programs need it
 
     return AwaitedFunctions(given)
 

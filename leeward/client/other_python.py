@@ -1,7 +1,7 @@
 """
-What an environment of another Python is made of.
+The recipe of an environment for another Python than the daemon's.
 
-Runs in:   anybody's program: `leeward env create --python`. It starts that interpreter, with its user's rights.
+Runs in:   the program of `leeward env create --python`, which starts that interpreter with its own user's rights.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from leeward.dataclass import replace
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec.stored import Recipe
 
-#: The eldest Python that leeward runs on.
+#: The oldest Python that leeward runs on.
 _ELDEST = (3, 11)
-#: What leeward needs of one, as pip calls it: it brings what is compiled for the daemon's own version alone.
+#: Packages with compiled code that leeward needs in a job's interpreter: the daemon's are compiled for its own version.
 _NEEDED = ("cffi", "msgpack")
 _SAYS = """
 import json, os, sys
@@ -29,10 +29,11 @@ _SAYS_S = 30.0
 
 def of_another(recipe: Recipe, python: str) -> Recipe:
     """
-    *recipe* for *python*, a path or a name in PATH, in place of the interpreter that it is for.
+    *recipe* with another interpreter: *python*, a path or a name in PATH.
 
     Raises:
-        BadRequest, Unsupported: it isn't there; or it is none that leeward runs on.
+        BadRequest: there is no such program, or it doesn't report its version.
+        Unsupported: leeward doesn't run on this interpreter.
     """
     base, version, prefix = _ask(python)
     if base == recipe.python:
@@ -43,7 +44,7 @@ def of_another(recipe: Recipe, python: str) -> Recipe:
 
 def _ask(python: str) -> tuple[str, tuple[int, int], str]:
     """
-    The base interpreter of *python*, its version, and where it has its library.
+    The base interpreter of *python*, its version, and its prefix.
 
     Raises:
         BadRequest, Unsupported: as `of_another`.

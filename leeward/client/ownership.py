@@ -1,5 +1,5 @@
 """
-A text that says who may connect to a socket that has refused this process.
+Text for an error: who may connect to a socket that this process may not connect to.
 
 Runs in:   the clients, after a connect(2) that was refused with EACCES; names come from this host's databases.
 """
@@ -14,7 +14,8 @@ import stat
 
 def who_may(path: str) -> str:
     """
-    Whose the socket on *path* is, and the cure: to be in its group, or its group.
+    Text with the owner of the socket on *path* and the cure: to join the socket's group, or to let a group in by the
+    daemon's key `group`.
     """
     try:
         about = os.stat(path)
@@ -29,7 +30,7 @@ def who_may(path: str) -> str:
 
 def _of_folder(folder: str) -> str:
     """
-    The first folder on the way that lets us no further.
+    As `who_may`, for the first folder of the path *folder* that this process may not enter.
     """
     while True:
         above = os.path.dirname(folder)

@@ -1,10 +1,10 @@
 """
-`packages=[...]` of a sandbox, a job or a session: an environment whose name is made of the requirements, and which is
-made where there is none.
+`packages=[...]` of a sandbox, a job or a session: finds the environment of these packages, or makes it. The
+environment's name is derived from the requirements.
 
 Runs in:   anybody's program. `environments.py` installs packages in a sandbox of the daemon, for the daemon's own
            user alone; other users can use environments that exist.
-Trust:     what the daemon reports of its folder and its interpreter is used only where the daemon is this user's own.
+Trust:     the folder and the interpreter that the daemon reports are used only if the daemon is this user's own.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from leeward.spec.stored import Named, Recipe, packages_name, plain_host
 
 T = TypeVar("T")
 
-#: `prune` in another program may take an environment away before it is used; so often it is made again.
+#: Attempts to make an environment: `prune` in another program may remove it before it is used.
 TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class WantedPackages:
     """
-    Packages that a sandbox is to have.
+    The packages of a sandbox, job or session.
 
     Attributes:
-        recipe: what they are made of.
-        folder: the daemon's.
-        source: by which pip gets them.
+        recipe: of the environment.
+        folder: the daemon's folder of environments.
+        source: from which pip gets the packages.
     """
 
     recipe: Recipe
@@ -46,7 +46,7 @@ class WantedPackages:
     @property
     def name(self) -> str:
         """
-        The same for all who ask for the same.
+        The environment's name, the same for all requests with the same recipe.
         """
         return packages_name(self.recipe.hash)
 
@@ -58,12 +58,12 @@ class WantedPackages:
 
     def make(self) -> None:
         """
-        Install them, unless somebody does so at the same time; then wait for that.
+        Install the packages. If another process is doing so at the same time, wait for its end.
 
         Raises:
             BuildFailed: pip failed; the message is pip's.
-            BadRequest: there is no more room.
-            Forbidden: the daemon is somebody else's, or its operator has named no index.
+            BadRequest: the folder of environments is full.
+            Forbidden: the daemon belongs to another user, or its operator has configured no index.
         """
         owner = _owner(str(self.source.socket))
         if owner != geteuid():
@@ -77,10 +77,10 @@ class WantedPackages:
 
 def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:
     """
-    What *packages* are made of, by what the daemon says in its *status*.
+    The environment for *packages*, by the interpreter, the folder and the index in the daemon's *status*.
 
     Raises:
-        BadReply: it says nothing, or nonsense.
+        BadReply: *status* doesn't have them, or not in that form.
     """
     try:
         told = status["environments"]
@@ -96,7 +96,7 @@ def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> 
 
 def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
     """
-    What *attempt* gives for *fields* with the environment of *wanted*, which is made where the daemon has none.
+    The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon doesn't have it.
     """
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):
@@ -112,7 +112,7 @@ def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[
 async def opened_with_await(fields: Mapping[str, Any], wanted: WantedPackages,
                             attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
     """
-    As `opened`; packages are installed in a thread, which goes on where the task is cancelled.
+    As `opened`; a thread installs the packages, and goes on if the task is cancelled.
     """
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):

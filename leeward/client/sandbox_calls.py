@@ -1,5 +1,5 @@
 """
-What both clients of live sandboxes share: the fields of requests, and what answers become.
+Shared by both clients of live sandboxes: makes the fields of requests, and reads answers.
 
 Runs in:   the clients; no socket and no clock.
 Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
@@ -30,21 +30,21 @@ from leeward.wire.sandbox_replies import chunks, flag, page
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: What the daemon lists: a map for each sandbox, or process.
+#: The rows of a list from the daemon: a dict for each sandbox or process.
 Rows = list[dict[str, Any]]
 
 #: Seconds that the daemon may take to end a sandbox, or a kernel.
 CLOSE_S = 5.0
-#: A process is started within so many seconds, most of the time.
+#: Seconds in which most processes are started; the first pause between two looks for a process's pid.
 SOON_S = 0.001
-#: Seconds that one request for output waits; then the next one is sent.
+#: Seconds that one request for output waits; after that the next request is sent.
 READ_S = 30.0
-#: What a terminal says that it is, unless the caller says otherwise: what most emulators of terminals understand.
+#: The default of TERM for a process on a terminal; most terminal emulators are compatible with it.
 TERM = "xterm-256color"
 #: Bytes of one write.
 WRITE = 1 << 20
 
-#: What `Sandbox` takes beside OpenOptions.
+#: The parameters of `Sandbox` that aren't in OpenOptions.
 FOLDERS = ("socket", "mounts", "workdir", "overlay", "compare")
 
 OnData = Callable[[bytes], object]
@@ -113,9 +113,9 @@ class Chunk:
     A piece of a process's output.
 
     Attributes:
-        number: from 1 on; a chunk that is missing was taken by another reader.
+        number: counts from 1. If a number is missing, another reader has got that chunk.
         stream: "stdout" or "stderr".
-        time: when the daemon read it, in seconds of the host's CLOCK_MONOTONIC.
+        time: when the daemon read the data, in seconds of the host's CLOCK_MONOTONIC.
         data: at most 64 KiB, not cut at lines or characters.
     """
 
@@ -154,7 +154,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
                               "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets,
                               "own_home": own_home}
     try:
-        # An empty policy allows nothing, and an empty map in a request is none.
+        # An empty policy allows nothing, but an empty map in a request means no policy.
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),
                    "policy": allowing(policy),
                    "fetch_policy": None if fetch_policy is None else dict(fetch_policy) or {"allowed_domains": []},
@@ -174,7 +174,7 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
 
     Args:
         what: an argv, or a line for the shell.
-        stdin: None is empty, too; another argument leaves it open.
+        stdin: None is sent as empty, too; `start` adds the field that leaves stdin open.
 
     Raises:
         RequestRejected, TypeError: as `open_fields`.
@@ -189,7 +189,8 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
 
 def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
-    The fields of a process_start that is to be what a process_run of *fields* is; none waits for that.
+    The fields of a process_start for the same program as a process_run of *fields*. `warm` is removed, since no process
+    is started in advance for process_start.
     """
     return {**{name: value for name, value in fields.items() if "warm" != name}, "bounded": True}
 
@@ -213,10 +214,10 @@ def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: T
 
 def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
     """
-    All sandboxes of the user, page by page.
+    The rows of all sandboxes of the user. Asks for one page after the other.
 
     Args:
-        ask: sends a `sandbox_list` with these fields.
+        ask: sends a sandbox_list request with the given fields, and returns the reply.
     """
     found, last = checked(page, ask({}))
     while last:
@@ -238,10 +239,11 @@ def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[s
 
 def id_of(sandbox: object) -> str:
     """
-    An id, of whatever sandbox. What is empty would be a sandbox that isn't open yet.
+    Check that *sandbox* has the form of an id, and return it. An empty id is refused: a Sandbox object with it would
+    open a new sandbox.
 
     Raises:
-        RequestRejected: it is none.
+        RequestRejected: *sandbox* isn't an id.
     """
     if not isinstance(sandbox, str) or len(sandbox) != ID_LENGTH:
         raise RequestRejected(f"sandbox must be an id of {ID_LENGTH} characters, not {sandbox!r:.40}; "
@@ -251,8 +253,10 @@ def id_of(sandbox: object) -> str:
 
 def argv_of(argv: Iterable[str]) -> list[str]:
     """
+    *argv* as a list.
+
     Raises:
-        RequestRejected: it is one string.
+        RequestRejected: *argv* is one string.
     """
     if isinstance(argv, (str, bytes)):
         raise RequestRejected(f"run takes a program and its arguments: [{argv!r:.40}]; shell takes a line")
@@ -261,10 +265,10 @@ def argv_of(argv: Iterable[str]) -> list[str]:
 
 def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
     """
-    The chunks in an answer to process_read, and whether no more come.
+    The chunks in an answer to process_read, and whether they are the last ones.
 
     Raises:
-        BadReply: it is no such answer.
+        BadReply: *reply* isn't such an answer.
     """
     try:
         rows, over = chunks(reply)
@@ -279,10 +283,10 @@ def broken(error: PeerError) -> BadReply:
 
 def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     """
-    What *read* makes of an answer.
+    The result of *read*, a decoder of an answer, with these arguments.
 
     Raises:
-        BadReply: the answer is wrong.
+        BadReply: the decoder raised PeerError.
     """
     try:
         return read(*args, **more)
@@ -292,10 +296,11 @@ def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
 
 def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
     """
-    The result in an answer to process_wait, with output that was read before; None if the process runs on.
+    The result in an answer to process_wait, with the output *out* and *err*, which was read before; None if the process
+    hasn't ended.
 
     Raises:
-        BadReply: it is no such answer.
+        BadReply: *reply* isn't such an answer.
     """
     try:
         if not flag(reply, "over"):
@@ -315,7 +320,7 @@ def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
 
 class Collected:
     """
-    Output as it comes in, passed on to callbacks.
+    Collects the chunks of a process's output, and passes each to a callback, if there is one.
     """
 
     def __init__(self, on_stdout: OnData | None, on_stderr: OnData | None) -> None:
@@ -335,7 +340,7 @@ class Collected:
 
 def pieces(data: bytes | str) -> list[bytes]:
     """
-    *data* in parts that one request can have.
+    *data* in pieces of WRITE bytes at most, one for each request; text as UTF-8.
     """
     raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
     return [raw[at:at + WRITE] for at in range(0, len(raw), WRITE)]

@@ -1,8 +1,8 @@
 """
-`TypedDict` as `typing` has it, without what it does for each annotation.
+A `TypedDict` that is faster to import than that of `typing`, since it doesn't compile annotations.
 
-Runs in:   anybody's program. To a type checker this is the one of `typing`, whose class compiles every annotation that
-           is text: 80 of them are a tenth of what importing leeward.client.sandbox takes.
+Runs in:   anybody's program. A type checker sees the TypedDict of `typing`, which compiles every annotation that is
+           text: for the 80 of the clients this takes a tenth of the time to import leeward.client.sandbox.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     class _OptionsType(type):
         """
-        The class of such classes: `__annotations__` has the names of the bases as well, and a call makes a dict.
+        The metaclass of TypedDict: it adds the bases' names to `__annotations__`, and calling a class makes a dict.
         """
 
         def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], total: bool = True) -> type:
