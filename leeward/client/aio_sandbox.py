@@ -195,14 +195,14 @@ class AsyncSandbox:
     async def run(self, argv: Iterable[str], *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                   **options: Unpack[StartOptions]) -> Result:
         """
-        Run a program to its end.
+        Run a program and wait for its end, as `Sandbox.run`.
         """
         return await self._run(argv_of(argv), options, on_stdout, on_stderr)
 
     async def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                     **options: Unpack[StartOptions]) -> Result:
         """
-        Run a line by `/bin/sh -c`.
+        Run a line by `/bin/sh -c`, as `Sandbox.shell`.
         """
         return await self._run(line, options, on_stdout, on_stderr)
 
@@ -235,11 +235,11 @@ class AsyncSandbox:
     async def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                        **options: Unpack[TerminalOptions]) -> AsyncProcess:
         """
-        Start a program on a terminal.
+        Start a program on a terminal, as `Sandbox.terminal`.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
-            size: rows and columns.
+            size: rows and columns, each from 1 to 65,535.
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
         return await self._start(terminal_fields(what, size, options))
@@ -270,19 +270,19 @@ class AsyncSandbox:
 
     async def kernel(self) -> AsyncKernel:
         """
-        Start a Python that keeps its state between requests.
+        Start a Python that keeps its state between requests, as `Sandbox.kernel`.
         """
         return AsyncKernel(self, checked(whole, await self.ask("kernel_open", {}), "kernel", 1))
 
     async def processes(self) -> Rows:
         """
-        The processes that clients have started, with the newest of those that have ended.
+        The processes that clients have started, with the newest of those that have ended, as `Sandbox.processes`.
         """
         return checked(rows, await self.ask("process_list", {}), "processes")
 
     async def process(self, number: int) -> AsyncProcess:
         """
-        The process with this number, of `processes`.
+        The process with this number in `processes`. Raises ProcessOver if the sandbox doesn't list it.
         """
         process = AsyncProcess(self, number)
         await process.row()
@@ -296,7 +296,7 @@ class AsyncSandbox:
 
     async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
         """
-        Change when the daemon ends it.
+        Change when the daemon ends the sandbox.
 
         Args:
             idle: seconds without a call.

@@ -33,7 +33,7 @@ MOST_AT_ONCE = 16
 
 class AsyncWorkdirSandbox:
     """
-    A folder of the host with tools that work in it, and reach nothing else.
+    A folder of the host, and commands that work in this folder and reach nothing else of the host.
 
         async with leeward.AsyncWorkdirSandbox("project") as work:
             await work.write_file("numbers", "40\\n2\\n")
@@ -45,12 +45,12 @@ class AsyncWorkdirSandbox:
     Args:
         work_dir: the folder. Commands start in it, and may write there.
         mounts: further folders of the host, as for Sandbox.
-        env_vars: the environment of commands, beside PATH. They have no other.
+        env_vars: environment variables of commands; besides these they have PATH alone.
         timeout: seconds for each command.
-        memory: bytes, or a size such as "512M", of all that runs at the same time, with their files in /tmp.
+        memory: bytes, or a size such as "512M", for all commands that run at the same time and their files in /tmp.
         cpu: processor seconds for each command, with all that it starts.
         fetch_policy: as for WorkdirSandbox.
-        egress: as there.
+        egress: as for WorkdirSandbox.
         overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
         compare: as for WorkdirSandbox.
         socket: path of the daemon's socket; as for Client.
@@ -75,7 +75,7 @@ class AsyncWorkdirSandbox:
 
     async def exec(self, command: str, args: Iterable[str] = ()) -> Result:
         """
-        Run a tool to its end, as `WorkdirSandbox.exec`.
+        Run a command and wait for its end, as `WorkdirSandbox.exec`.
         """
         return await self._do(self._work.exec, command, args)
 
@@ -87,7 +87,7 @@ class AsyncWorkdirSandbox:
 
     async def available_tools(self) -> tuple[str, ...]:
         """
-        The commands that `exec` takes and this host has.
+        The commands that `exec` accepts and this host has.
         """
         return await self._do(self._work.available_tools)
 

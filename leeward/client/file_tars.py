@@ -59,7 +59,7 @@ def _header(name: bytes, kind: bytes, mode: int, time: int, *, size: int = 0, ta
     info = tarfile.TarInfo(shown(name))
     info.type, info.mode, info.mtime, info.size, info.linkname = kind, mode & 0o777, time // _NS, size, shown(target)
     if time % _NS:
-        info.pax_headers = {"mtime": f"{time // _NS}.{time % _NS:09}"}  # a float has too few digits
+        info.pax_headers = {"mtime": f"{time // _NS}.{time % _NS:09}"}  # as text, since a float has too few digits
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 

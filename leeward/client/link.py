@@ -93,12 +93,12 @@ class Link:
         self._owner = 0
         self._wait = PATIENCE_S
         self._slots: Slots | None = None
-        self._asked_for_slots = False  # of this connection
+        self._asked_for_slots = False  # whether this connection has asked for an arena
         self.sending = RLock()
         self._halfway = False  # whether the holder of `sending` is writing a request
         self._hurried = ""  # "interrupt" or "kill", if a signal's handler asked for it during that write
         self._awaited = 0  # the request number of the job that a call waits for; 0 if there is none
-        self.seats: dict[tuple[str, int], int] = {}  # kernel_seats.py; they end with the connection
+        self.seats: dict[tuple[str, int], int] = {}  # by kernel_seats.py; cleared with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
              idempotent: bool = False, retry_busy: bool = True, anew: bool = True,
@@ -121,7 +121,7 @@ class Link:
             Refused: the class that errors.BY_KIND names; the connection stays open.
         """
         if self._owner != os.getpid():
-            self.close()  # after a fork the connection is the parent's; this closes our copy of it
+            self.close()  # after a fork the connection is the parent's; this closes the child's copy
         attempts: Retry | None = None
         while True:
             if self._socket is None:

@@ -209,7 +209,7 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
     Raises:
         RequestRejected: as `execute_fields`.
     """
-    if not options and isinstance(code, (str, bytes)):  # the common case; after an idle pause each line costs
+    if not options and isinstance(code, (str, bytes)):  # the common case, for which each line counts
         return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, TurnOptions, ("deadline",))
     return {"session": session, **execute_fields(code, **options)}

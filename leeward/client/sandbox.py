@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from leeward.client.files import Files
     from leeward.client.overlay import Overlay
 
-Answer = tuple[Reply, list[int]]  # and the descriptors of its arenas
+Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
 
 class Sandbox(OverlayCalls):
@@ -165,7 +165,7 @@ class Sandbox(OverlayCalls):
             return self._opened(self._fields)
         from leeward.client import packages
 
-        self._links.call("sandbox_list", {})  # starts a daemon where there is none, as `status` doesn't
+        self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         wanted = packages.asked(self._packages, self._links.path, checked(answer, self._links.call("status", {})[0]))
         return packages.opened(self._fields, wanted, self._opened)
 
@@ -347,7 +347,7 @@ class Sandbox(OverlayCalls):
 
     def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
         fields = {"sandbox": self.id, **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
-        if kernel and {"display": True} == options:  # code alone
+        if kernel and {"display": True} == options:  # code without options
             with self._links.one() as link:
                 return result_of(*kernel_seats.execute(link, fields))
         return result_of(*self._links.call("sandbox_execute", fields, functions=served_by(options)))

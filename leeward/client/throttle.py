@@ -38,8 +38,8 @@ class Gate:
 
     def __init__(self, adapts: bool = True) -> None:
         self._adapts = adapts
-        self._most = LEAST - _KEPT  # of all requests
-        self._window = float(self._most)  # of jobs
+        self._most = LEAST - _KEPT  # the bound on all requests
+        self._window = float(self._most)  # the bound on jobs outside of sessions
         self._least = 1
         self._was_refused = self._shut = False
         self._held = self.jobs = 0

@@ -301,7 +301,7 @@ class WorkdirSandbox:
     def _dup(self) -> int:
         with self._lock:
             self._check()
-            return os.dup(self._folder)  # `destroy` may close self._folder during the call
+            return os.dup(self._folder)  # since `destroy` may close self._folder during the call
 
     def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
         self._compared()
@@ -376,7 +376,7 @@ class WorkdirSandbox:
             self._check()
             if self._overlay:
                 raise Destroyed(f"the sandbox has ended, and its copy with it: {over.reason}") from over
-            if self._box is not box:  # another thread's call has done it
+            if self._box is not box:  # another thread has replaced it
                 return
             self._box = self._make()
         box.close()
