@@ -1,5 +1,5 @@
 """
-The daemon's configuration: its values with their defaults, and what a running daemon takes of a new one.
+The daemon's configuration: its values with their defaults, and the changes that a running daemon can apply.
 
 Runs in:   the daemon, and `leeward run`. Pure, but for `group_id`, which looks the group up on this host.
 See also:  `config_keys` describes and checks each value, `config_sources` reads the files, `config_print` writes one.
@@ -97,14 +97,14 @@ class Config:
 
 def group_id(config: Config) -> int | None:
     """
-    The gid of the group whose members may use the daemon, or None.
+    Return the gid of the group whose members may use the daemon; None if there is none.
     """
     return group_number(config.group) if config.group else None
 
 
 def caps(config: Config) -> dict[str, int]:
     """
-    The bounds that are sent to clients, which observe them; docs/wire.md describes them.
+    Return the bounds that are sent to clients, which keep to them; docs/wire.md describes them.
     """
     return {"requests": config.connection_requests, "sessions": config.connection_sessions,
             "files": config.max_collected, "workers": config.pool_size}
@@ -112,7 +112,7 @@ def caps(config: Config) -> dict[str, int]:
 
 def quotas(config: Config, uid: int) -> Quotas:
     """
-    The quotas that a daemon of user *uid* applies to its users.
+    Return the quotas that a daemon of user *uid* applies to its users.
     """
     return Quotas(config.quota, {user: replace(config.quota, **own) for user, own in config.users.items()},
                   exempt=(0, uid), reserve=1 if config.group and config.pool_size > 1 else 0)
@@ -124,8 +124,8 @@ MOST_ROOM, MOST_ASKED = 256, 1024
 
 def room(config: Config, memory: int) -> int:
     """
-    Workers that may be made for sessions in addition to the pool's: as many as *memory*, bytes, has room for if each
-    uses its limit; or as many as `max_sessions` asks for.
+    Return how many workers may be made for sessions in addition to the pool's: as many as fit into *memory* bytes if
+    each uses its limit; or as many as `max_sessions` asks for.
     """
     if config.max_sessions < 0:
         return max(0, min(MOST_ROOM, memory // config.limits.memory - config.pool_size))
@@ -134,7 +134,7 @@ def room(config: Config, memory: int) -> int:
 
 def live(old: Config, new: Config) -> tuple[Config, list[str]]:
     """
-    *old* with those changes of *new* that a running daemon can take, and the names of the keys that it can't.
+    Return *old* with those changes of *new* that a running daemon can apply, and the names of the keys that it can't.
     """
     taken, left = old, []
     for name, key in KEYS.items():

@@ -1,5 +1,5 @@
 """
-What a value in the configuration may be: one check for each kind.
+The checks of the configuration's values: one for each kind of value.
 
 Runs in:   the daemon, and `leeward run`. Pure, but for users and groups, which are looked up on this host.
 
@@ -160,7 +160,7 @@ def limits_of(checks: Mapping[str, Check]) -> Check:
 
 
 def metrics_place(value: Any) -> str:
-    from leeward.daemon.telling.exporter import check_place  # which `leeward run` needn't pay for
+    from leeward.daemon.telling.exporter import check_place  # imported only here, so that `leeward run` doesn't need it
 
     return value if value == "" else check_place(value if isinstance(value, str) else "-")
 

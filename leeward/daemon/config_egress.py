@@ -1,7 +1,7 @@
 """
-The tables of the configuration that name policies of egress, [egress.NAME]: read, and written for --print-config.
+Reads the configuration's tables of egress policies, [egress.NAME], and writes them for --print-config.
 
-Runs in:   the daemon, and `leeward run`; pure. `spec.egress` has the grammar; it is imported where such a table is.
+Runs in:   the daemon, and `leeward run`; pure. `spec.egress` has the grammar, and is imported only if there is a table.
 """
 
 from __future__ import annotations
@@ -36,10 +36,15 @@ COMMENTS = {
 
 def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any]:
     """
-    The policies of a file's tables, with those *before*. A table replaces one of the same name as a whole.
+    Return the policies *before* with those of a file's tables added. A table replaces one of the same name as a whole.
+
+    Args:
+        before: the policies of earlier sources, by name.
+        value: the file's table of tables.
+        place: names the file and the table in errors.
 
     Raises:
-        BadRequest: names the key, and says what is wrong.
+        BadRequest: a table is invalid; names the key, and says what is wrong.
     """
     from leeward.spec.egress import parse_policy
 
@@ -60,7 +65,7 @@ def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any
 
 def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
     """
-    *policies*, with the one that `allow_network` stands for.
+    Return *policies* with the policy `network` added, which `allow_network` stands for, unless they have it.
     """
     from leeward.spec.egress import NETWORK
 
@@ -69,7 +74,8 @@ def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _fitting(policy: Any, place: str) -> Any:
     """
-    *policy*, if a sandbox can have listeners for all its ports and a message to the broker has room for its rules.
+    Return *policy*. Raises BadRequest if it has more ports than a sandbox may have listeners for, or if its rules don't
+    fit into a message to the broker.
     """
     from leeward.isolation.egress import MOST_PORTS, ports_beside
     from leeward.spec.egress import policy_map, ports_of
@@ -85,20 +91,20 @@ def _fitting(policy: Any, place: str) -> Any:
 
 def most_listeners(policies: Mapping[str, Any]) -> int:
     """
-    The most listening sockets that a worker with one of *policies* has, on a host with IPv6.
+    Return the largest number of listening sockets that a worker with one of *policies* has, on a host with IPv6.
     """
     if not policies:
         return 0
     from leeward.isolation.egress import ports_beside
     from leeward.spec.egress import ports_of
 
-    # For both families: one a port, DNS and the proxy among them, and one for DNS over UDP.
+    # For IPv4 and IPv6 each: one for each port, with those of DNS and the proxy, and one for DNS over UDP.
     return max(2 * (len(ports_beside(ports_of(policy))) + 3) for policy in policies.values())
 
 
 def lines(policies: Mapping[str, Any]) -> list[str]:
     """
-    The tables of *policies*, each key with a comment.
+    Return the lines of the tables of *policies*, each key with a comment.
     """
     from leeward.spec.egress import policy_map
 
@@ -117,6 +123,6 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    import json  # only what prints a policy needs it
+    import json  # only needed to print policies
 
     return json.dumps(value) if isinstance(value, str | bool) else repr(value)

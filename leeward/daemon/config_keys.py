@@ -1,5 +1,5 @@
 """
-Every key of the configuration: its check, its unit and what --print-config says about it, in one table.
+Every key of the configuration in one table, with its check, its unit and its comment for --print-config.
 
 Runs in:   the daemon, and `leeward run`; pure data.
 """
@@ -37,10 +37,12 @@ TRANSPORTS = ("auto", "uring", "socket")
 @dataclass(frozen=True, slots=True)
 class Key:
     """
-    A key of the file: its check, and what --print-config says about it.
+    A key of the configuration.
 
     Attributes:
-        live: a running daemon takes a new value on SIGHUP; else it takes it with its next start.
+        check: checks and converts a value.
+        comment: the text about the key in --print-config.
+        live: whether a running daemon applies a new value on SIGHUP; otherwise it does at its next start.
     """
 
     check: Check
@@ -148,7 +150,7 @@ KEYS: dict[str, Key] = {
                                     " faster of both, by size"),
 }
 
-#: New names of renamed keys. The daemon refuses the old name and prints the new one. So does its command line.
+#: New names of renamed keys. The daemon and its command line refuse an old name with a message that has the new one.
 RENAMED = {"express": "fast_path"}
 
 LIMIT_KEYS: dict[str, Key] = {
@@ -193,7 +195,7 @@ PROFILE_KEYS: dict[str, Key] = {
                               " sandboxes"),
 }
 
-#: The tables of the file, and the keys that each may have.
+#: The tables of the file, and the keys that each table may have.
 TABLES: dict[str, dict[str, Key]] = {
     "limits": LIMIT_KEYS,
     "ceilings": {name: LIMIT_KEYS[name] for name in ADJUSTABLE},

@@ -1,5 +1,5 @@
 """
-The configuration as a file, every key with its unit and default: `leeward daemon run --print-config`.
+Writes the configuration as a file, with the unit and default of every key: `leeward daemon run --print-config`.
 
 Runs in:   the CLI; pure.
 """
@@ -31,9 +31,9 @@ from leeward.spec.profiles import Profile
 
 def print_config(config: Config) -> str:
     """
-    *config* as a file that loads back, with every key, its unit and its default.
+    Return *config* as the text of a file that can be loaded again, with every key, its unit and its default.
     """
-    # "" stands for a default that depends on the user; the rest are the same everywhere.
+    # A default of "" stands for one that depends on the user.
     defaults = Config()
     lines = [
         "# leeward's configuration. Read from /etc/leeward/leeward.toml, ~/.config/leeward/config.toml and",
@@ -78,7 +78,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # A basic string; its escapes are those of JSON, and these are the ones that can occur.
+        # A basic string of TOML. Every character that needs an escape gets one by its number.
         return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value) + '"'
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"

@@ -51,21 +51,21 @@ def load(
     system_file: str = SYSTEM_FILE,
 ) -> Config:
     """
-    The configuration from all its sources.
+    Load the configuration from all its sources.
 
     Args:
         explicit: the file that --config names; it must exist.
         overrides: the command line's values, by key.
 
     Raises:
-        BadRequest: names file and key, and says what is wrong.
+        BadRequest: a source is invalid; names file and key, and says what is wrong.
     """
     environ = os.environ if environ is None else environ
     uid = os.geteuid() if uid is None else uid
     config = Config()
     home = environ.get("HOME", "")
     files = [(system_file, False)]
-    if _is_own(home, uid):  # sudo and setpriv may leave somebody else's HOME
+    if _is_own(home, uid):  # sudo and setpriv may leave HOME as another user's
         files.append((os.path.join(home, USER_FILE), False))
     if explicit is not None:
         files.append((explicit, True))
@@ -111,7 +111,7 @@ def _check_profile(name: str, profile: Profile, config: Config) -> None:
 
 def _profile(name: str) -> Profile:
     """
-    The profile *name* before the configuration changes it: the built-in one, or that of its base.
+    Return the profile *name* before the configuration changes it: the built-in one, or a new one of the default base.
     """
     return OURS.get(name) or Profile(base=DEFAULT_PROFILE)
 
@@ -125,10 +125,10 @@ def _is_own(folder: str, uid: int) -> bool:
 
 def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
     """
-    The values in one file; None if it doesn't exist and isn't required.
+    Return the values in one file; None if it doesn't exist and isn't *needed*.
     """
     try:
-        # Not blocking: somebody may have put a FIFO there.
+        # O_NONBLOCK, because the open of a FIFO would wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError) as error:
         if needed:
@@ -153,7 +153,7 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
         os.close(fd)
     if len(content) > MAX_FILE:
         raise _refuse(path, f"is larger than {MAX_FILE} bytes")
-    import tomllib  # 18 ms, which `leeward run` without a file needn't pay
+    import tomllib  # takes 18 ms, which `leeward run` without a file saves
 
     try:
         text = content.decode()
@@ -166,7 +166,7 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
 
 def _line_of(error: ValueError, text: str) -> str:
     """
-    The line that *error* is about, since the error for a repeated key doesn't name the key.
+    Return the text of the line that *error* is about: the error for a repeated key doesn't name the key.
     """
     lines = text.rstrip().splitlines()
     words = str(error).rpartition("(at line ")[2].partition(",")[0]
@@ -179,7 +179,7 @@ def _line_of(error: ValueError, text: str) -> str:
 
 def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
     """
-    *config* with *values* applied; *place* names their file in errors.
+    Return *config* with *values* applied; *place* names their file in errors.
     """
     changes: dict[str, Any] = {}
     for name, value in values.items():
@@ -234,7 +234,14 @@ def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> d
 def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, Key],
            new: Callable[[str], Any], place: str) -> dict[str, Any]:
     """
-    The tables below [*kind*], with those of *before*; *new* makes the one of a name with its defaults.
+    Return the objects *before* with those of the tables below [*kind*] added.
+
+    Args:
+        before: the objects of earlier sources, by name.
+        value: the tables, by name.
+        keys: the keys that each table may have.
+        new: makes the object of a name with its defaults.
+        place: names the file and the table in errors.
     """
     if not isinstance(value, Mapping):
         raise _refuse(place, f"must hold tables, [{kind}.NAME]")

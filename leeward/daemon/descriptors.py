@@ -19,11 +19,11 @@ from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.protocols import Protocol
 from leeward.spec.machine import SIZED
 
-#: The daemon's own: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log, service
-#: manager (20 where all of it is there), and some that its starter may have left open.
+#: The daemon's own descriptors: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log
+#: and service manager (20 at most); and some that the program which started it may have left open.
 OWN = 28
-#: Used for a moment: the start of a zygote (10), making a cgroup (4), reading /proc (2), accepted clients that are
-#: refused (4).
+#: Descriptors that are used for a moment: the start of a zygote (10), making a cgroup (4), reading /proc (2), accepted
+#: clients that are refused (4).
 PASSING = 20
 #: The metrics' socket, its folder, and its clients.
 METRICS = 2 + 16
@@ -49,27 +49,29 @@ RESULTS, ARENAS = 128, 32
 #: Connections that are reserved for the owner and root, so that they can always send requests and stop the daemon: this
 #: number, or a quarter.
 OWNERS = 8
-#: More descriptors aren't asked for.
+#: The most descriptors that a daemon uses, however high the hard limit is.
 MOST = 65536
-#: Descriptors without a share that stay free.
+#: Descriptors that stay free beside all shares.
 _KEPT = 1024
-#: A daemon that could have fewer connections doesn't start.
+#: Connections, at least: a daemon with descriptors for fewer doesn't start.
 LEAST = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
     """
+    The shares into which a daemon's descriptors are divided.
+
     Attributes:
         limit: descriptors in all.
-        pool: of these, the workers'.
-        connections: at most, or as many as were asked for.
+        pool: descriptors for workers.
+        connections: at once, at most; no more than the configuration allows.
         results: memory files that may wait for their clients.
         arenas: request arenas.
-        leaves: that each worker may have, 0 for no bound.
+        leaves: cgroups of runners that each worker may have, 0 for no bound.
         surplus: workers that may be made in advance, when others are renewed.
         room: workers that may be made for sessions.
-        sandboxes: runners can be kept open.
+        sandboxes: whether runners can be kept open as sandboxes.
         further: workers that other pools may have.
         bounds: how many sessions and sandboxes, and how many of these awake, so that all of *room* has descriptors.
     """
@@ -119,11 +121,11 @@ def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, 
     Args:
         asked: connections that the configuration allows.
         room: workers that may be made for sessions, if there are descriptors left for them when all others have theirs.
-        further: workers that other pools may have; the same, after those.
-        listeners: that each of these may have, for egress.
+        further: workers that other pools may have, if there are descriptors left for them after those.
+        listeners: of each worker of another pool, for egress.
 
     Raises:
-        Unsupported: they are too few for that many workers.
+        Unsupported: *limit* is too low for that many workers.
     """
     try:
         roomy = _shares(limit, driver, True, workers, spares, asked, metrics, room, further, listeners)
@@ -136,13 +138,13 @@ def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, 
 
 def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: int, asked: int, metrics: bool,
             room: int, further: int, listeners: int) -> Shares:
-    runners = spares + 2  # one runs or is going, one is next
+    runners = spares + 2  # one has a job or is ending, one is for the next job
     most = runners + driver.kept_leaves
     runner = RUNNER + (ENTRANCES if sandboxes else 0) + (not driver.memory_counted)
     plain = WORKER + (DEVPTS if sandboxes else 0) + driver.worker_descriptors + runners * runner
     ours = OWN + PASSING + (METRICS if metrics else 0) + workers  # a job may end when no more results may wait
 
-    # What is kept to save time is given up first: groups, then the worker that is made before another one goes.
+    # If descriptors are short, those that only save time go first: kept groups, then workers made in advance.
     for leaves, surplus in ((most, SURPLUS), (runners, SURPLUS), (runners, 0)):
         each = plain + leaves * driver.leaf_descriptors
         pool = (workers + surplus) * each
@@ -168,12 +170,13 @@ def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: in
 
 def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBounds, int]:
     """
-    Workers for sessions and sandboxes, at most *room*, that *left* descriptors suffice for. If there are *each*
-    descriptors for every one, no other bound holds. If not, most sandboxes have to be *resting*, and a session takes
-    the room of several; some sandboxes may be awake, and as many workers of ended sandboxes may be left.
+    Compute how many workers for sessions and sandboxes, at most *room*, can be had with *left* descriptors. If there
+    are *each* descriptors for every worker, no other bound holds. If not, most sandboxes have to rest, with *resting*
+    descriptors each, and a session takes the room of several; some sandboxes may be awake, and as many workers of ended
+    sandboxes may be left.
 
     Returns:
-        How many, their bounds, and the descriptors that are theirs.
+        The number of workers, their bounds, and the descriptors for them.
     """
     plain = left // each
     seats = (left - 2 * LEAST_AWAKE * each) // resting
@@ -188,14 +191,14 @@ def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBoun
 
 def owners(connections: int) -> int:
     """
-    How many of *connections* are reserved for the owner and root.
+    Return how many of *connections* are reserved for the owner and root.
     """
     return min(OWNERS, connections // 4)
 
 
 def limit() -> int:
     """
-    Descriptors that this daemon may have: the limit to which it can raise its own.
+    Return the number of descriptors that this daemon may have: its hard limit, but no more than MOST.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
@@ -210,14 +213,14 @@ def raise_limit() -> bool:
         return False
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (MOST, MOST))
-    except (OSError, ValueError):  # so Python tells EPERM
+    except (OSError, ValueError):  # Python raises ValueError for EPERM
         return False
     return True
 
 
 def in_force(most: int, *, workers: int, spares: int, asked: int, metrics: bool) -> str:
     """
-    The number of connections that a limit of *most* descriptors allows, as text, for either cgroup driver.
+    Return a text about the number of connections that a limit of *most* descriptors allows with either cgroup driver.
     """
     try:
         got = shares(most, V1Driver, workers=workers, spares=spares, asked=asked, metrics=metrics)

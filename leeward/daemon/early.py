@@ -1,7 +1,7 @@
 """
-What a daemon does before it imports the rest of itself: it starts its zygote, which warms up meanwhile.
+The first steps of a daemon: it starts its zygote, which warms up while the daemon imports its other modules.
 
-Runs in:   the daemon, and `leeward run`, first of all.
+Runs in:   the daemon, and `leeward run`, before all other modules.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def start(settings: Settings) -> Bootstrap:
     """
-    Start the zygote that *settings* describe. ENDING is blocked from now on until `signals.Signals` handles it, because
-    a signal would leave cgroups behind. The garbage collector is disabled until the caller enables it.
+    Start the zygote that *settings* describe. The signals in ENDING are blocked until `signals.Signals` handles them,
+    because a signal would leave cgroups behind. The garbage collector is disabled until the caller enables it.
 
     Raises: as `begin`.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    gc.disable()  # what is imported stays, so looking through it again and again finds nothing
+    gc.disable()  # imported modules stay, so the collector would find nothing to free among them
     try:
         room_for_descriptors()
         return begin(settings)
@@ -39,7 +39,7 @@ def start(settings: Settings) -> Bootstrap:
 
 def room_for_descriptors() -> None:
     """
-    As many as the hard limit allows: descriptors.py says whose they are.
+    Raise the soft limit on descriptors to the hard limit, up to `descriptors.MOST`.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit(), hard))
@@ -48,7 +48,7 @@ def room_for_descriptors() -> None:
 @point("daemon.settings")
 def settings(config: Config) -> Settings:
     """
-    What the engine needs of *config*.
+    Return the engine's settings in *config*.
     """
     return Settings(
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,

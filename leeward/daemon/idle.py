@@ -1,5 +1,5 @@
 """
-A daemon without clients ends by itself: `idle_exit`.
+Ends a daemon that nobody uses, after the configuration's `idle_exit`.
 
 Runs in:   the daemon, on the reactor's thread.
 
@@ -16,15 +16,17 @@ from collections.abc import Callable
 from leeward.daemon.telling.log import log
 from leeward.loop.reactor import Reactor, Timer
 
-#: Looks in the time after which the daemon ends.
+#: Checks within the time after which the daemon ends.
 LOOKS = 10
 
 
 class Idle:
     """
+    The timer that ends an idle daemon.
+
     Args:
-        seconds: what the configuration says now; 0 is never.
-        activity: requests so far, and whether anything runs or waits.
+        seconds: returns the configuration's present `idle_exit`; 0 is never.
+        activity: returns the number of requests so far, and whether anything runs or waits.
         end: ends the daemon.
     """
 
@@ -36,7 +38,7 @@ class Idle:
 
     def watch(self) -> None:
         """
-        Start to check, as often as the configuration says; called again when the configuration has changed.
+        Start to check, or start anew after a change of the configuration.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -59,6 +61,6 @@ class Idle:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a check has failed. The next one follows as usual.
+        For the barrier: a check has failed. The next check follows as usual.
         """
         self.watch()

@@ -100,7 +100,7 @@ class Daemon:
 
     def run(self, ready: Callable[[], None]) -> None:
         """
-        Serve until told to end; *ready* is called when the first job can be taken.
+        Serve until the daemon is told to end; *ready* is called when the first job can be taken.
 
         Raises:
             LeewardError: the socket's place can't be used, or a layer can't be set.
@@ -119,7 +119,7 @@ class Daemon:
 
     def _place(self, path: str, group: int | None) -> Listener:
         """
-        A socket at *path*, with a word to the log if others see its folder.
+        Make the socket at *path*, and log a warning if other users see its folder.
         """
         listener = Listener(path, own_folder=path == default_socket(os.environ, os.geteuid()), group=group)
         if listener.folder_mode & (0o077 if group is None else 0o027):
@@ -263,7 +263,7 @@ class Daemon:
 
     def _ailing(self) -> str:
         """
-        Why the daemon takes no jobs now, or "": for /healthz.
+        Return the reason why the daemon takes no jobs now, or "", for /healthz.
         """
         if self._ending:
             return "the daemon is stopping"
@@ -304,7 +304,7 @@ class Daemon:
         try:
             config, left = live(self._config, self._load())
             self._observer.open(config.security_log)
-        except (LeewardError, OSError) as error:  # of a folder that has gone, say
+        except (LeewardError, OSError) as error:  # for example, of a folder that has gone
             log.error("configuration not reloaded: what was in force stays", error=str(error))
         else:
             self._config = self._server.config = config

@@ -14,8 +14,8 @@ from functools import cache
 @cache
 def home() -> str:
     """
-    The user's home folder, or "" if the host has no entry. Called before the loop runs, because a name service may be
-    slow.
+    Return the user's home folder, or "" if the host has no entry of that user. The first call comes before the loop
+    runs, because a name service may be slow; the result is kept.
     """
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir

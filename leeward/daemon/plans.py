@@ -3,8 +3,8 @@ The settings of each pool of a daemon, made from the configuration and the pool'
 
 Runs in:   the daemon, on the reactor's thread.
 
-This is the one place that knows what a key means. A further kind of pool is a field of PoolKey, the fields of the wire
-that fill it in, and a step here that makes it into Settings; `pool/begin.py` makes the view of these, and
+Only this module interprets a pool's key. A further kind of pool needs a field of PoolKey, the fields of the wire that
+fill it in, and a step here that turns it into Settings. `pool/begin.py` makes the view from these settings, and
 `pool/confinement.py` the locks.
 """
 
@@ -35,8 +35,10 @@ NETWORK_NAME = "network"
 
 class Plans:
     """
+    Makes the settings of pools.
+
     Args:
-        config: the one in force.
+        config: returns the configuration in force.
         settings: of the daemon's first pool.
     """
 
@@ -47,7 +49,7 @@ class Plans:
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))
         if config().egress:  # likewise: importing pyroute2 takes most of a second on a busy host
-            with contextlib.suppress(Unsupported):  # whoever asks for a policy is told
+            with contextlib.suppress(Unsupported):  # requests with a policy are refused with the reason
                 is_routed()
                 self._warm_up_tls(config())
 
@@ -61,9 +63,11 @@ class Plans:
 
     def __call__(self, key: PoolKey) -> Settings:
         """
+        Return the settings of the pool of *key*.
+
         Raises:
-            BadRequest: there is nothing of that name.
-            PoolFailed: it can't be had on this host.
+            BadRequest: there is no profile, environment or policy of a name in the key.
+            PoolFailed: the environment can't be used on this host.
         """
         config = self._config()
         settings = replace(self._settings, limits=config.limits, quotas=quotas(config, os.geteuid()),
@@ -149,7 +153,8 @@ def _default_folder() -> str:
 
 def environments(config: Config) -> dict[str, object]:
     """
-    For clients that ask for packages: the folder of environments, the interpreter, and pip's policy and index.
+    Return the fields for clients that ask for packages: the folder of environments, the interpreter, and pip's policy
+    and index.
     """
     return {"folder": _folder(config), "size": config.environments_size, "egress": config.environments_egress,
             "index": config.environments_index, "python": interpreter.base_executable(),

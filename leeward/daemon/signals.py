@@ -22,7 +22,7 @@ from leeward.loop.reactor import READ, Reactor
 
 class Signals:
     """
-    Calls *arrived* with the name of each of ENDING; before and after, they are as they were.
+    Calls *arrived* with the name of each signal of ENDING that comes, until `close` restores the handlers from before.
     """
 
     def __init__(self, reactor: Reactor, arrived: Callable[[str], None]) -> None:
@@ -33,7 +33,7 @@ class Signals:
         self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
         self._old = {number: signal.signal(number, _nothing) for number in ENDING}
         reactor.watch(self._read.fileno(), READ, self._ready)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # `early.start` may have had them wait
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # `early.start` may have blocked them
 
     def _ready(self, _: int) -> None:
         with contextlib.suppress(BlockingIOError):

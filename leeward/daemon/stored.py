@@ -1,5 +1,5 @@
 """
-Environments that `leeward env` has made, as the daemon finds them: by name, when a pool begins.
+Finds the environments that `leeward env` has made, by name, when a pool begins.
 
 Runs in:   the daemon, on the reactor's thread. It reads two small files and checks some folders. It starts no
            interpreter, because the manifest has what the interpreter would report.
@@ -27,16 +27,18 @@ from leeward.spec.stored import (
     read_named,
 )
 
-#: Environments that are held against removal, at most: as many as there are branches.
+#: Environments that are locked against removal, at most: as many as there may be branches.
 _MOST_HELD = 16
-#: Names in a message.
+#: Names in a message, at most.
 _MOST_NAMED = 32
 
 
 class Stored:
     """
+    The environments in a folder.
+
     Args:
-        folder: where they are; "" is nowhere.
+        folder: path of the folder; "" for none.
     """
 
     def __init__(self, folder: str) -> None:
@@ -45,10 +47,10 @@ class Stored:
 
     def find(self, name: str) -> tuple[Named, HostPython] | None:
         """
-        The environment *name*, and its interpreter; None if there is no such name.
+        Return the environment *name*, and its interpreter; None if there is no environment of that name.
 
         Raises:
-            PoolFailed: it can't be used.
+            PoolFailed: the environment can't be used.
         """
         try:
             data = self._read(name_path(self._folder, name)) if self._folder else None
@@ -64,7 +66,7 @@ class Stored:
 
     def names(self) -> list[str]:
         """
-        The first of them by name, for a message.
+        Return the names of the first environments, sorted, for a message.
         """
         try:
             found = os.listdir(os.path.join(self._folder, "names")) if self._folder else []

@@ -2,8 +2,7 @@
 Messages of a service to systemd, and the sockets that systemd passes: our own sd_notify(3) and sd_listen_fds(3).
 
 Runs in:   the daemon. Without systemd nothing here does anything.
-Trust:     the environment is the service manager's. The variables are removed from it, so that no child takes them
-           for its own.
+Trust:     the service manager has set the environment. The variables are removed, so that no child process uses them.
 
     NOTIFY_SOCKET       a datagram socket, a path or "@" and an abstract name, for lines such as READY=1
     WATCHDOG_USEC       microseconds within which WATCHDOG=1 has to come again, for WATCHDOG_PID
@@ -29,7 +28,7 @@ class Manager:
     The service manager that started us, if one did.
 
     Attributes:
-        watchdog: seconds within which it wants a sign of life; 0 for never.
+        watchdog: seconds within which the manager expects the next WATCHDOG=1; 0 if it expects none.
     """
 
     def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
@@ -70,10 +69,11 @@ class Manager:
 
     def listener(self) -> socket.socket | None:
         """
-        The socket that the manager has passed, close-on-exec and non-blocking; only the first call returns it.
+        Return the socket that the manager has passed, close-on-exec and non-blocking; None if it has passed none. Only
+        the first call returns the socket.
 
         Raises:
-            BadRequest: there is more than one, or it isn't what the daemon can serve on.
+            BadRequest: there is more than one socket, or the daemon can't serve on it.
         """
         count, self._given = self._given, 0
         if not count:

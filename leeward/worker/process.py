@@ -46,7 +46,7 @@ class BackstageProcess:
         argv: the program and its arguments.
         environment: all of its environment variables.
         control: a descriptor that the process gets under the number CONTROL.
-        view: the files of the host that jobs see.
+        view: the files that jobs see.
         modules: files and folders that the process needs beside these.
 
     Attributes:

@@ -233,7 +233,7 @@ class Connection:
 
     def refused(self, count: int) -> None:
         """
-        For the stream: the fast path has refused this number of requests, for which there was no runner.
+        For the stream: count *count* requests that the fast path has refused because no runner was free.
         """
         home, share = self._home, self._share
         home.metrics.requests += count

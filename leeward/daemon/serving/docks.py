@@ -13,13 +13,13 @@ import socket
 
 from leeward.errors import BadRequest, Busy
 
-#: Of one connection at once.
+#: Docks of one connection at once, at most.
 MOST = 2
 
 
 class Docks:
     """
-    Of one connection.
+    The docks of one connection.
     """
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class Docks:
 
     def make(self) -> tuple[int, int]:
         """
-        A new dock's number, and the client's end, which the caller owns.
+        Make a dock. Returns its number and the client's end, which the caller owns.
 
         Raises:
-            Busy: there are too many, or no descriptor is left.
+            Busy: the connection has too many docks, or no descriptor is left.
         """
         if len(self._docks) >= MOST:
             raise Busy(f"this connection has {MOST} docks already")
@@ -45,10 +45,10 @@ class Docks:
 
     def take(self, number: int) -> int:
         """
-        The daemon's end of a dock, which the caller owns from now on.
+        Remove a dock and return the daemon's end, which the caller owns from now on.
 
         Raises:
-            BadRequest: there is none.
+            BadRequest: there is no dock of that number.
         """
         dock = self._docks.pop(number, None)
         if dock is None:

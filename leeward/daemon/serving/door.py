@@ -19,9 +19,9 @@ from leeward.loop.reactor import Reactor, Timer
 
 #: Clients that wait at once; descriptors.PASSING has room for them.
 SEATS = 4
-#: Seconds that one waits at most: longer than a connection that says nothing may keep its place, and the next look.
+#: Seconds that a client waits, at most: more than a silent connection may keep its place, plus one interval of checks.
 WAIT_S = 0.5
-#: Seconds between looks for a place.
+#: Seconds between checks for a place.
 _LOOK_S = 0.05
 
 
@@ -41,8 +41,8 @@ class WaitingClient:
 class Door:
     """
     Args:
-        admit: serves a client if there is a place now; says whether.
-        refuse: turns a client away.
+        admit: serves a client if there is a place now, and returns whether there was one.
+        refuse: refuses a client.
     """
 
     def __init__(self, reactor: Reactor, admit: Callable[[WaitingClient], bool],
@@ -103,7 +103,7 @@ class Door:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a check has failed. The next one follows as usual.
+        For the barrier: a check has failed. The next check follows as usual.
         """
         self._later()
 

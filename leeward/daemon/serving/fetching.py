@@ -32,7 +32,7 @@ class FetchCall:
     A fetch, as a ticket; while it runs the sandbox isn't idle.
 
     Raises:
-        Busy: the user has as many as may be, or there is no broker or no memory for it.
+        Busy: the user has as many fetches as are allowed, or there is no broker or no memory.
         Refused: the sandbox is over.
     """
 
@@ -83,7 +83,7 @@ class FetchCall:
 
     def _parcel(self, answer: Mapping[str, Any]) -> Parcel:
         """
-        The answer; a large body goes beside it in a memory file, which is sealed against changes.
+        Return the answer. A large body is sent beside it in a memory file, which is sealed against changes.
         """
         fd, self._fd = self._fd, -1
         if fd < 0:
@@ -126,7 +126,7 @@ class FetchCall:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: the answer has failed, and the connection with it.
+        For the barrier: the answer couldn't be sent, so the connection is closed.
         """
         self.cancel()
 

@@ -37,7 +37,7 @@ def serve_file_call(request: FileRequest, sandbox: LiveSandbox, waits: Waits,
                     answer: Callable[[Mapping[str, Any]], None],
                     over: Callable[[], None]) -> Mapping[str, Any] | None:
     """
-    The answer to *request*, or None if it comes later.
+    Return the answer to *request*, or None if it comes later.
 
     Args:
         answer: is called with it then; or

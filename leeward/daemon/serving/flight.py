@@ -34,17 +34,17 @@ from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
 
 class FlightConnection(Protocol):
     """
-    The connection.
+    The connection, as far as its flight uses it.
     """
 
     def send(self, parcel: Parcel) -> None:
         """
-        Send *parcel* behind all that waits, or close it if nobody is there.
+        Send *parcel* after all answers that wait, or close it if the client is gone.
         """
 
     def answered(self) -> None:
         """
-        The client has an answer that went by the fast path.
+        Note that the fast path has answered the client.
         """
 
     def refuse(self, kind: str, message: str) -> None:
@@ -64,12 +64,12 @@ class FlightConnection(Protocol):
 class Flight:
     """
     Attributes:
-        tickets: by the client's number of the request; None where nothing is to be cancelled.
+        tickets: by the client's number of the request; None if the request has nothing to cancel.
         sessions: of this connection.
-        sandboxes: what it asks of its user's.
-        exchanges: of its jobs that may call functions.
+        sandboxes: the connection's requests about its user's sandboxes.
+        exchanges: the function calls of its jobs.
         live: output of its jobs that is shown while they run.
-        kept: memory files of answers, where the client takes no descriptors.
+        kept: memory files of answers, if the client can't receive descriptors.
         weights: bytes of those requests of a guest's that are large.
         fd: the connection's descriptor.
         user: its user's uid.
@@ -184,7 +184,7 @@ class Flight:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: it costs the connection.
+        For the barrier: a callback has raised an exception, so the connection is closed.
         """
         self._link.broken(error)
 
@@ -210,7 +210,7 @@ class Flight:
 
     def ran(self, ran: Ran) -> None:
         """
-        The same, and it is answered.
+        As `job_started`, for a job that the fast path has answered already.
         """
         (self.sandboxes.seats if ran.session >= FIRST_SEAT else self.sessions).ran(ran)
 

@@ -22,7 +22,7 @@ from leeward.spec.sandbox import View
 
 class FolderOpening:
     """
-    Opens the folders, then the sandbox; a ticket.
+    A request whose folders are being opened before its sandbox, as a ticket.
 
     Args:
         dock: where the client has left its descriptors; closed here.
@@ -76,7 +76,7 @@ class FolderOpening:
     def _kept(self, trees: list[int], found: list[tuple[int, int]]) -> tuple[
             tuple[Folder, ...], list[int], tuple[int, int], list[tuple[int, int]]]:
         """
-        The folders, trees, user, devices and inodes of the mounts that are needed. The other trees are closed.
+        Return folders, trees, user, devices and inodes of the mounts that are needed. The other trees are closed.
         """
         rows = []
         for row in zip(self._folders, trees, found, self._needless, strict=True):
@@ -95,7 +95,7 @@ class FolderOpening:
 
 def refusal(error: Exception) -> Refused:
     """
-    *error* as an answer.
+    Return *error* as an answer.
     """
     if isinstance(error, Refused):
         return error

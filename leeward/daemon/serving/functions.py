@@ -30,7 +30,7 @@ _OVER: Mapping[str, Any] = {"calls": [], "over": True}
 
 class ExchangeOwner(Protocol):
     """
-    The connection.
+    The connection, as far as its exchanges use it.
     """
 
     def wait(self, request: int, ticket: Cancellable) -> None: ...
@@ -39,7 +39,7 @@ class ExchangeOwner(Protocol):
 
 class JobExchange:
     """
-    Of one job.
+    The calls of one job, and their answers.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class JobExchange:
 
     def take_back(self) -> None:
         """
-        The waiting request was cancelled.
+        Forget the waiting request, which was cancelled.
         """
         self._taker = None
 
@@ -114,7 +114,7 @@ class JobExchange:
 
     def close(self) -> None:
         """
-        The job's request is answered.
+        End the exchange: the job's request is about to be answered.
         """
         self._over = True
         self._calls.clear()
@@ -141,7 +141,7 @@ class _Taking:
 
 class Exchanges:
     """
-    Of one connection, by the number of the request that asks for the job.
+    The exchanges of one connection, by the number of the request that asks for the job.
     """
 
     def __init__(self, owner: ExchangeOwner) -> None:
@@ -164,7 +164,7 @@ class Exchanges:
 
     def open(self, request: int, asked: Mapping[str, Any] | None, standing: float) -> Functions | None:
         """
-        The functions of the job of *request*, or None. The caller has to call `close` later.
+        Return the functions of the job of *request*, or None. The caller has to call `close` later.
 
         Args:
             standing: seconds for which the job's clock may be stopped, if the client asks for that.
@@ -176,7 +176,7 @@ class Exchanges:
 
     def close(self, request: int) -> None:
         """
-        *request* is about to be answered, or isn't one.
+        Close the exchange of *request*, which is about to be answered, if it has one.
         """
         exchange = self._held.pop(request, None)
         if exchange is not None:

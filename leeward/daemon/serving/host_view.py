@@ -1,5 +1,5 @@
 """
-Who may have a sandbox of the profile `shell`, and what is hidden from it.
+Checks who may have a sandbox of the profile `shell`, and adds the names of files that are hidden from it.
 
 Runs in:   the daemon; pure but for the daemon's own user.
 Trust:     none in a client. What it says of its folders only makes more names hidden.
@@ -51,7 +51,7 @@ def check(request: SandboxOpen, user: int, config: Config) -> bool:
 
 def key_of(request: Execute | SessionOpen) -> PoolKey:
     """
-    The pool of a job, or of a session.
+    Return the key of the pool for a job or a session.
 
     Raises:
         BadRequest: the profile `shell`, which needs a live sandbox, because secrets are hidden when one is opened.
@@ -64,7 +64,7 @@ def key_of(request: Execute | SessionOpen) -> PoolKey:
 
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:
     """
-    *mounts*, or none, together with the names that a sandbox of the profile `shell` hides.
+    Return *mounts*, if there are any, with the names added that a sandbox of the profile `shell` hides.
     """
     made = mounts or Mounts((), [], user, [], 0, [])
     made.hides = () if request.show_secrets else hidden((owner.home(), request.home), request.cwd)

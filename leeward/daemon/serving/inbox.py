@@ -55,13 +55,13 @@ class Inbox:
     @property
     def more(self) -> bool:
         """
-        Whether there are requests that weren't served, or bytes that weren't looked at.
+        Whether there are requests that weren't served, or bytes that weren't searched for requests.
         """
         return bool(self.pending or self._rest)
 
     def next(self, now: float) -> bytes | None:
         """
-        The oldest complete request, or None.
+        Remove and return the oldest complete request; None if there is none.
 
         Raises:
             PeerError, Busy: as `look`.
@@ -76,7 +76,7 @@ class Inbox:
         be 4,000 requests, and to find them all takes as long as to serve many.
 
         Raises:
-            PeerError: they are no frame, and there is no knowing where the next one starts.
+            PeerError: the bytes aren't a frame, so the start of the next frame is unknown.
             Busy: too many bytes of unfinished frames are held already.
         """
         data = self._rest[:max(_LOOK, self._reader.lacks)]

@@ -1,5 +1,5 @@
 """
-From a checked request to a job.
+Makes a job from a checked request.
 
 Runs in:   the daemon, and `leeward run`; pure.
 """
@@ -16,18 +16,18 @@ from leeward.spec.limits import Limits, adjusted
 from leeward.wire.job import MAX_FILES
 from leeward.wire.requests import Execute
 
-#: What tracebacks call code that came without a name.
+#: The file name in tracebacks for code that came without a name.
 NAME = "<string>"
 
 
 def job_of(request: Execute, config: Config, limits: Limits, functions: Functions | None = None,
            egress: Mapping[str, Any] | None = None) -> Job:
     """
-    The job that *request* asks for, within the ceilings of *config*.
+    Make the job that *request* asks for, within the ceilings of *config*.
 
     Args:
         limits: the defaults for limits that the request doesn't set.
-        functions: what it may call.
+        functions: the client's functions that the job may call.
         egress: as for `Job`.
 
     Raises:

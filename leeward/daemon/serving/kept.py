@@ -35,7 +35,7 @@ class KeptResults:
         now: the reactor's clock.
 
     Attributes:
-        wanted: the client takes no descriptors.
+        wanted: whether the client has said that it can't receive descriptors.
     """
 
     __slots__ = ("_files", "_now", "_own", "_since", "wanted")
@@ -65,7 +65,7 @@ class KeptResults:
 
     def read(self, request: KeptRead) -> bytes:
         """
-        A piece of a file; empty behind its end.
+        Return a piece of a file; an empty one beyond its end.
 
         Raises:
             BadRequest: there is no such file.

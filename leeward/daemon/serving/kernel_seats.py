@@ -64,7 +64,7 @@ class KernelSeat:
 
 class KernelSeats:
     """
-    Of one connection.
+    The bound kernels of one connection.
     """
 
     def __init__(self, desk: Desk, owner: SeatOwner, settle: Settle) -> None:
@@ -74,7 +74,7 @@ class KernelSeats:
 
     def bind(self, request: KernelBind, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         """
-        The answer to *request*.
+        Bind a kernel to a number. Returns the answer to *request*.
 
         Raises:
             SessionOver: the sandbox has no such kernel.
@@ -104,11 +104,11 @@ class KernelSeats:
 
     def by_name(self, request: Execute) -> SandboxExecute:
         """
-        *request* as a `sandbox_execute` that names the kernel.
+        Return *request* as a `sandbox_execute` that names the kernel.
 
         Raises:
             SessionOver: the connection has bound no kernel to that number.
-            BadRequest: it has something beside its code.
+            BadRequest: the request has other fields than its code.
         """
         seat = self._of(request.session)
         if request != Execute(request.id, session=request.session, code=request.code):

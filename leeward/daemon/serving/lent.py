@@ -20,18 +20,18 @@ import os
 
 from leeward.run.report import Arena
 
-#: Bytes of results that one guest may have, and files; of these all guests together may have FILES.
+#: Bytes and files of results that one guest may have; all guests together may have FILES files.
 MOST, EACH, FILES = 1 << 30, 1024, 4096
-#: Files that are checked in one go, and the least seconds between two checks because of a request for a job.
+#: Files of one check, at most; and seconds between two checks that requests for jobs cause, at least.
 _LOOK, _LOOK_S = 256, 0.05
 
 
 class LentFiles:
     """
-    Of one guest.
+    The files that one guest holds.
 
     Attributes:
-        size: bytes of memory that they take, as of the last check.
+        size: bytes of memory that the files take, as of the last check.
     """
 
     __slots__ = ("_files", "_looked", "size")
@@ -92,7 +92,7 @@ class LentFiles:
 
     def close(self) -> None:
         """
-        Forget all.
+        Forget all files.
         """
         for fd in self._files:
             os.close(fd)

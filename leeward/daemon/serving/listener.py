@@ -1,5 +1,5 @@
 """
-The daemon's socket in the file system: made safely, owned by one daemon, removed at the end.
+The daemon's socket in the file system: it is made safely, belongs to one daemon, and is removed at the end.
 
 Runs in:   the daemon.
 Trust:     everybody who can write to the folder can put another socket in its place. So the folder must belong to the
@@ -37,7 +37,7 @@ class Listener:
         group: whose members may connect: the socket is theirs as well, 0660, and leeward's own folder 0710.
 
     Attributes:
-        kept: another process owns the socket, and listens on after we have ended.
+        kept: whether another process owns the socket, and listens on it after this daemon has ended.
         folder_mode: permission bits of the folder. More than 0700 lets other users see the socket, so that only its own
             mode protects it.
 
@@ -112,7 +112,7 @@ class Listener:
 
     def close(self) -> None:
         """
-        Stop listening, and remove the socket if it is still this one; harmless twice.
+        Stop listening, and remove the socket if it is still this one. May be called repeatedly.
         """
         if self._folder < 0:
             return
@@ -144,7 +144,7 @@ class Inherited:
 
     def close(self) -> None:
         """
-        Close our descriptor of it; harmless twice.
+        Close our descriptor of the socket. May be called repeatedly.
         """
         self.socket.close()
 
@@ -169,7 +169,7 @@ def refuse_descriptors(listener: socket.socket) -> bool:
 
 def _open_folder(folder: str, own: bool, group: int | None) -> int:
     """
-    A descriptor of the socket's *folder*, checked; made where it is missing.
+    Open and check the socket's *folder*, which is made if it is missing. Returns its descriptor.
     """
     try:
         os.mkdir(folder, 0o700)

@@ -1,5 +1,5 @@
 """
-What jobs of one connection have written so far, for a client that shows it while they run.
+The output so far of one connection's jobs, for a client that shows it while they run.
 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client; what a job writes is passed on unread.
@@ -24,7 +24,7 @@ from leeward.wire.requests import OutputTake
 
 class LiveOutputOwner(Protocol):
     """
-    The connection.
+    The connection, as far as live output uses it.
     """
 
     @property
@@ -56,7 +56,7 @@ class _WaitingTake:
 
 class LiveOutput:
     """
-    Of one connection, by the number of the request that asks for the job.
+    The live output of one connection's jobs, by the number of the request that asks for the job.
     """
 
     def __init__(self, owner: LiveOutputOwner) -> None:
@@ -89,7 +89,7 @@ class LiveOutput:
 
     def close(self, target: int) -> None:
         """
-        Request *target* is about to be answered.
+        Answer the waiting request for output of *target*, which is about to be answered itself.
         """
         waiting = self._forget(target)
         if waiting is not None:

@@ -16,7 +16,7 @@ from leeward.wire.sandbox_requests import SandboxOpen
 if TYPE_CHECKING:
     from leeward.spec.egress import Policy
 
-#: Bytes of both policies together, as the broker gets them: less than a message of its.
+#: Bytes of both policies together in the form for the broker, at most: less than one of its messages may have.
 _MOST = 160 << 10
 
 
@@ -34,7 +34,7 @@ def of(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[str, An
 
 def of_code(egress: str, policy: Mapping[str, Any], operators: Mapping[str, Any]) -> dict[str, Any] | None:
     """
-    The same of a job or a session, which has no fetches: the policy under which it runs.
+    Return the policy under which a job or a session runs, as `of` does; they have no fetches.
 
     Raises:
         BadRequest: as `of`.
@@ -85,7 +85,7 @@ def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
 
 def _operators(name: str, operators: Mapping[str, Any]) -> Policy:
     """
-    The policy with this *name*.
+    Return the operator's policy *name*.
     """
     from leeward.spec.egress import Policy
 

@@ -68,7 +68,7 @@ from leeward.wire.sandbox_requests import (
     SandboxRequest,
 )
 
-#: Bytes of a request that is looked at before it is decoded; below that the look costs as much as to decode it.
+#: Bytes from which a request is checked before it is decoded; the check of a smaller one costs as much as decoding it.
 _LARGE = 1 << 12
 #: Bytes of a guest's request that are counted while it has no answer.
 _HEAVY = 1 << 16
@@ -76,7 +76,7 @@ _HEAVY = 1 << 16
 
 class Operations:
     """
-    Of one connection.
+    The operations of one connection.
 
     Attributes:
         copied: bytes that were copied out of the arena.
@@ -94,7 +94,7 @@ class Operations:
 
     def serve(self, payload: bytes) -> None:
         """
-        Answer one request, or have it answered later.
+        Answer one request, or arrange that it is answered later.
         """
         home, flight = self._home, self._flight
         home.metrics.requests += 1
@@ -265,7 +265,7 @@ class Operations:
 
     def _grant(self, request: ArenaOpen) -> Parcel:
         """
-        An arena of this connection's own.
+        Give the connection a request arena of its own.
         """
         home, share, size = self._home, self._share, RequestArena.size
         if self._flight.kept.wanted:
@@ -369,7 +369,7 @@ class Operations:
 
     def close(self) -> None:
         """
-        Give the arena up, and listen no more.
+        Release the arena, and answer asks no longer.
         """
         listens, self._listens = self._listens, False
         if listens:
@@ -382,7 +382,7 @@ class Operations:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: it costs the connection.
+        For the barrier: a callback has raised an exception, so the connection is closed.
         """
         self._link.broken(error)
 

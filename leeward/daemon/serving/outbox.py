@@ -12,13 +12,13 @@ from collections.abc import Callable
 from leeward.daemon.serving.parcel import Parcel
 from leeward.loop.stream import Stream
 
-#: Bytes of answers that are sent as one.
+#: Bytes of small answers that are sent together, at most.
 _TOGETHER = 1 << 16
 
 
 class Outbox:
     """
-    Parcels, in the order in which they go.
+    The parcels that wait for the client, in the order in which they are sent.
 
     Args:
         own: adds a number, perhaps negative, to the count of large results that wait here.
@@ -51,7 +51,7 @@ class Outbox:
 
     def flush(self, stream: Stream) -> None:
         """
-        Send what *stream* takes.
+        Send as many bytes as *stream* takes.
 
         Raises:
             OSError: the client is gone.
@@ -112,7 +112,7 @@ class Outbox:
 
     def _took(self, parcel: Parcel, sent: int) -> None:
         """
-        The kernel has *sent* bytes of the first parcel, and its descriptors.
+        Note that the kernel has taken *sent* bytes of the first parcel, and its descriptors.
         """
         if parcel.arenas:
             self._own(-len(parcel.arenas))

@@ -39,7 +39,7 @@ DIFF_S, READ_S = 60.0, 20.0
 
 class OverlayOwner(Protocol):
     """
-    The connection.
+    The connection, as far as calls about overlays use it.
     """
 
     def wait(self, request: int, ticket: OverlayCall) -> None: ...
@@ -49,7 +49,7 @@ class OverlayOwner(Protocol):
 
 class OverlayCall:
     """
-    A look at one, as a ticket; it counts as use of the sandbox.
+    A request that reads an overlay, as a ticket. It counts as use of the sandbox.
     """
 
     def __init__(self, desk: Desk, owner: OverlayOwner, request: OverlayDiff | OverlayRead,

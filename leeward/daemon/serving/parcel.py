@@ -23,7 +23,7 @@ from leeward.wire.frames import MAX_REPLY
 
 #: Bytes of a reply beside output and files: an error's text, names of denied calls.
 _REST = 1 << 20
-#: Bytes that the name of one file takes beside its letters.
+#: Bytes that a file takes in a reply beside its name and content, at most.
 _AROUND = 16
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -52,7 +52,7 @@ class Parcel:
 
 def seal(pieces: Iterable[bytes]) -> Arena:
     """
-    A sealed memory file with *pieces* one after the other.
+    Make a sealed memory file that contains *pieces* one after the other.
 
     Raises:
         OSError: no descriptor or no memory is left.
@@ -74,7 +74,7 @@ def seal(pieces: Iterable[bytes]) -> Arena:
 
 def pack(number: int, report: Report, results: str = "auto") -> Parcel:
     """
-    The answer to request *number*, whose report has a result; the report's arenas go with it.
+    Return the answer to request *number*, whose report has a result. It owns the report's arenas from now on.
 
     Args:
         results: how collected files travel, one of placement.RESULTS.

@@ -48,7 +48,7 @@ def credentials(sock: socket.socket) -> tuple[int, int, int]:
 
 def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[], tuple[int, ...]] = tuple) -> bool:
     """
-    Whether the daemon of user *own* serves user *peer*: itself, root, and members of *group*.
+    Whether the daemon of user *own* serves user *peer*: its own user, root, and members of *group*.
 
     Args:
         groups: returns the peer's groups.
@@ -87,7 +87,7 @@ class RefusalObserver(Protocol):
 
 class Unwatched:
     """
-    Tells the log of peers.
+    Logs refused peers, and counts nothing.
     """
 
     def __init__(self) -> None:

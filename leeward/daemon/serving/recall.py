@@ -51,7 +51,7 @@ class RecallWait:
 
     def cancel(self) -> None:
         """
-        The request was cancelled.
+        Stop waiting: the request was cancelled.
         """
         if self._answer is not None:
             self._answer = None
@@ -60,7 +60,7 @@ class RecallWait:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the answer may or may not have been sent.
+        For the barrier: a callback has failed, and the answer may or may not have been sent.
         """
         self.cancel()
         self._broken(error)

@@ -1,5 +1,5 @@
 """
-Whose requests are served next: users take turns, so do the connections of a user, and each gets a bounded amount.
+Decides whose requests are served next: users take turns, so do a user's connections, and each gets a bounded amount.
 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a guest, who may flood over all connections that a guest may have.
@@ -24,7 +24,7 @@ from leeward.loop.reactor import Reactor, Timer
 
 #: Bytes of a request that cost as much to decode as a small request costs in all.
 UNIT = 1 << 13
-#: Units of one user in a turn of the loop; a guest's.
+#: Units in a turn of the loop: of the owner or root, and of a guest.
 OWNERS_TURN, GUESTS_TURN = 32, 8
 #: Turns for which a large request is paid, at most.
 DEBT = 4
@@ -43,7 +43,7 @@ _IDLE = 256
 @dataclass(slots=True, eq=False)
 class Budget:
     """
-    Of one user.
+    The budget of one user.
 
     Attributes:
         turn: units for each turn of the loop.
@@ -51,7 +51,7 @@ class Budget:
             last to serve this user, and what is left of its allowance. requests, size: what was left of the bound for a
             second at *counted*; negative values are a debt of at most one second.
         waiting: the connections that have requests, by descriptor; the first one is served next.
-        connections: that are open.
+        connections: how many the user has open.
     """
 
     turn: int
@@ -94,7 +94,7 @@ class Rounds:
 
     def budget(self, user: int, guest: bool) -> Budget:
         """
-        Of *user*, from now on or still.
+        Return the budget of *user*, which is made if there is none.
         """
         found = self._budgets.get(user)
         if found is None:
@@ -159,7 +159,7 @@ class Rounds:
 
     def forget(self, budget: Budget, fd: int) -> None:
         """
-        The connection is closed.
+        Forget a connection, which is closed.
         """
         if budget.waiting.pop(fd, None) is not None and not budget.waiting:
             self._ring.pop(budget, None)

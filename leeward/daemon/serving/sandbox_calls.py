@@ -26,14 +26,14 @@ from leeward.spec.pool_key import PoolKey
 ENDING_S = 4.0
 
 
-#: Of a program, the limits that it can ask for.
+#: The limits that a request can set for a program.
 _ADJUSTABLE = ("time", "output")
 
 
 def check_limits(limits: Mapping[str, Any]) -> None:
     """
     Raises:
-        BadRequest: a process can't ask for one of them.
+        BadRequest: one of the limits can't be set for a process.
     """
     for name in limits:
         if name not in _ADJUSTABLE:
@@ -57,7 +57,7 @@ class SandboxOwner(Protocol):
     @property
     def guest(self) -> bool:
         """
-        Is the user one whom the group lets in?
+        Whether the user is a guest, who is served as a member of the group.
         """
 
     @property
@@ -141,6 +141,6 @@ class SandboxEnding:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: the answer has failed, and the connection with it.
+        For the barrier: the answer couldn't be sent, so the connection is closed.
         """
         self.cancel()

@@ -20,7 +20,7 @@ MOST_ROWS, MOST_VALUES, MOST_BYTES = 128, 24_000, 4 << 20
 
 def page(desk: Desk, user: int, after: int) -> Mapping[str, Any]:
     """
-    The answer to a `sandbox_list`: those that were opened behind the *after*th, as many as it holds.
+    Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*.
     """
     rows: list[Mapping[str, Any]] = []
     values = size = 0

@@ -80,7 +80,7 @@ _SHOWN_ARGS, _SHOWN = 16, 200
 
 class Sandboxes:
     """
-    One for each connection.
+    The requests of one connection about live sandboxes.
     """
 
     def __init__(self, desk: Desk, owner: SandboxOwner) -> None:
@@ -90,7 +90,7 @@ class Sandboxes:
 
     def serve(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
         """
-        The answer to *request*, or None if it comes later, or was refused already.
+        Return the answer to *request*; None if it comes later, or if the request was refused already.
 
         Raises:
             Refused, BadRequest: it can't be done.
@@ -177,7 +177,7 @@ class Sandboxes:
 
     def _kill_sandbox(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
         """
-        Answered when no process is left, so that the sandbox can't change a folder of the host after the answer.
+        Kill a sandbox. The answer comes when no process is left, so that none changes a folder of the host after it.
         """
         ending = SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
         self._owner.wait(request.id, ending)

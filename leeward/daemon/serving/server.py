@@ -1,5 +1,5 @@
 """
-The socket server: accepts clients, and has what all of them share.
+The socket server: accepts clients, and holds the state that all of them share.
 
 Runs in:   the daemon, on the reactor's one thread.
 """
@@ -33,11 +33,11 @@ from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.pool_key import PoolKey
 from leeward.wire.answers import encode_refusal
 
-#: Seconds between sweeps, and so the grain of the connections' deadlines.
+#: Seconds between sweeps, and so the precision of the connections' deadlines.
 SWEEP_S = 1.0
 #: Seconds without accept(2) after it ran out of descriptors.
 _PAUSE_S = 0.1
-#: Seconds between two looks at all connections for such.
+#: Seconds between two searches of all connections for idle ones.
 _LOOK_S = 0.1
 
 
@@ -48,7 +48,7 @@ class Server:
     Args:
         jobs: runs the clients' jobs.
         status: what `leeward status` shows.
-        shut_down: called when a client asks the daemon to end, with whether that is to be at once.
+        shut_down: called when a client asks the daemon to end; its argument says whether at once.
         users: the users to serve.
         watcher: records refusals.
         shares: how the descriptors are divided; None if only the configuration bounds connections.
@@ -244,7 +244,7 @@ class Server:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of the server has failed. Do again what it may have left undone.
+        For the barrier: a callback of the server has failed. Repeat the steps that it may have left undone.
         """
         if not self._closed:
             self.reactor.after(_PAUSE_S, self._resume)

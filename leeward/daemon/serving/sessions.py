@@ -29,7 +29,7 @@ from leeward.spec.limits import Limits, adjusted
 from leeward.spec.pool_key import PoolKey
 from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
 
-#: Of a session's job, the limits that it can ask for.
+#: The limits that a request can set for a job of a session.
 _ADJUSTABLE = ("time", "output")
 
 Asked = SessionOpen | SessionReset | SessionClose | Interrupt
@@ -37,7 +37,7 @@ Asked = SessionOpen | SessionReset | SessionClose | Interrupt
 
 class SessionFactory(Protocol):
     """
-    The pool, as far as sessions need it.
+    The pool, as far as sessions use it.
     """
 
     @property
@@ -136,7 +136,7 @@ class Leases:
 
     def serve(self, request: Asked) -> Mapping[str, Any] | None:
         """
-        The answer to *request*, or None if it comes later.
+        Return the answer to *request*, or None if it comes later.
 
         Raises:
             Refused, BadRequest: it can't be done.
@@ -231,7 +231,7 @@ class Leases:
         Run a job in its session; it may be answered before this returns.
 
         Args:
-            functions: what it may call.
+            functions: the client's functions that the job may call.
 
         Raises:
             SessionOver, Busy, ShuttingDown, BadRequest: it can't be run.
@@ -250,7 +250,7 @@ class Leases:
 
     def _job_over(self, number: int, request: int, report: Report) -> None:
         """
-        The job that *request* asked for, of the session *number*, is over.
+        Answer *request*, whose job in the session *number* is over.
         """
         held = self._held.get(number)
         if held is not None:
@@ -322,6 +322,6 @@ class Leases:
 
     def end(self) -> None:
         """
-        The connection has ended.
+        End all sessions: the connection has ended.
         """
         in_any_case(*(partial(self._drop, number) for number in list(self._held)))

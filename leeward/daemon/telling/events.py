@@ -2,9 +2,9 @@
 The last ends of each user's jobs and sandboxes, for `leeward logs` and `leeward explain`.
 
 Runs in:   the daemon; pure: a function that is passed in gives the time.
-Trust:     none in a job, which chooses its title and how often it is denied what; none in a client. The events that are
-           kept are bounded for each user and for all. A user gets only their own events, and each user's are numbered
-           separately.
+Trust:     none in a job, which chooses its title and how often a system call is denied to it; none in a client. The
+           number of events is bounded for each user and for all. A user gets only their own events, and each user's are
+           numbered separately.
 
 An ordinary end replaces an older ordinary one, so that many of them don't displace an unusual one.
 """
@@ -21,9 +21,9 @@ from leeward.dataclass import dataclass, field
 from leeward.loop.barrier import in_any_case
 from leeward.outcome import Outcome, Result
 
-#: Of one user: the most unusual ends that are kept, and the most ordinary ones; and the most users.
+#: Unusual ends and ordinary ends that are kept of one user, and users, at most.
 SPECIAL, ORDINARY, USERS = 192, 64, 64
-#: Denied calls of one end that are named, and characters of a text.
+#: Denied calls of one end that are named, and characters of a text, at most.
 NAMED, TEXT = 32, 200
 
 _ORDINARY = (Outcome.FINISHED, Outcome.RAISED)
@@ -32,7 +32,7 @@ _ORDINARY = (Outcome.FINISHED, Outcome.RAISED)
 @dataclass(frozen=True, slots=True)
 class RememberedEnd:
     """
-    One end.
+    The end of one job, program or sandbox.
 
     Attributes:
         number: of this user's ends, from 1 on.
@@ -62,7 +62,7 @@ class RememberedEnd:
 @dataclass(slots=True)
 class _Book:
     """
-    Of one user.
+    The ends of one user, and the requests that wait for the next.
     """
 
     last: int = 0
@@ -100,11 +100,11 @@ class EventBook:
         Record the end of a sandbox.
 
         Args:
-            user: whose.
-            name: its id.
-            reason: why, in one word.
-            detail: the same in a sentence; "" for none.
-            used: what it has used and was refused, as `sandbox_info` has it.
+            user: the sandbox's owner.
+            name: the sandbox's id.
+            reason: for its end, in one word.
+            detail: the reason in a sentence; "" for none.
+            used: its use of resources and its refused calls, as in `sandbox_info`.
         """
         about = {"kind": "sandbox", "sandbox": name, "reason": reason, **({"detail": detail[:TEXT]} if detail else {}),
                  **used}
@@ -116,7 +116,7 @@ class EventBook:
             denied = dict(sorted(denied.items(), key=lambda row: -row[1])[:NAMED])
         error = result.error.type[:TEXT] if result.error is not None else ""
         if Outcome.INTERNAL is result.outcome and result.error is not None:
-            error = f"{error}: {result.error.message}"[:TEXT]  # the daemon's own words
+            error = f"{error}: {result.error.message}"[:TEXT]  # a text of the daemon's own, not of a job
         self._add(user, about, (result.outcome, result.exit_code, result.limit, result.duration, result.cpu_time,
                                 result.memory_peak, dict(denied), error),
                   bool(denied) or result.limit is not None or result.outcome not in _ORDINARY)
@@ -148,7 +148,7 @@ class EventBook:
 
     def after(self, user: int, number: int) -> dict[str, Any]:
         """
-        The events after *number*, as an answer.
+        Return the answer with *user*'s events after *number*.
         """
         book = self._books.get(user)
         if book is None:
@@ -158,7 +158,7 @@ class EventBook:
 
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *tell* once, at the next event. Returns a function that cancels that.
+        Call *wake* once, at *user*'s next event. Returns a function that cancels this.
         """
         book = self._books.get(user)
         if book is None:

@@ -1,5 +1,5 @@
 """
-The metrics' endpoint: just enough HTTP to be asked by Prometheus, on a Unix socket or a loopback port. /healthz there
+The metrics' endpoint: as much of HTTP as Prometheus needs, on a Unix socket or a loopback port. /healthz there
 says whether the daemon takes jobs.
 
 Runs in:   the daemon, on the reactor's one thread. Off unless it is configured.
@@ -28,7 +28,7 @@ LIFE_S = 5.0
 CLIENTS = 16
 #: Connections that are accepted in a second.
 RATE = 100
-#: Seconds that one text is good for.
+#: Seconds for which a text is reused.
 FRESH_S = 0.1
 
 #: Makes the text and passes it to its argument, now or some turns of the loop later.
@@ -42,7 +42,7 @@ class Exporter:
     Answers GET /metrics and GET /healthz on *listener*, which stays the caller's.
 
     Args:
-        ailing: says why the daemon takes no jobs now, "" if it does.
+        ailing: returns the reason why the daemon takes no jobs now, "" if it does.
     """
 
     def __init__(self, reactor: Reactor, listener: socket.socket, collect: Collect,

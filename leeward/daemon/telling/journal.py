@@ -1,5 +1,5 @@
 """
-Lines of the log with their fields, for systemd's journal, in its own protocol.
+Writes lines of the log with their fields to systemd's journal, in the journal's own protocol.
 
 Runs in:   the daemon, where standard error is the journal's. `packed` is pure.
 Trust:     values are what `log.clean` made of them; names are ours.
@@ -22,7 +22,7 @@ PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 
 def is_ours(stream: str, fd: int) -> bool:
     """
-    Is *fd* the stream that JOURNAL_STREAM names as *stream*? It may have been redirected since.
+    Whether *fd* is the stream that JOURNAL_STREAM names as *stream*. It may have been redirected since.
     """
     try:
         about = os.fstat(fd)
@@ -33,7 +33,7 @@ def is_ours(stream: str, fd: int) -> bool:
 
 def packed(message: str, event: Mapping[str, Any]) -> bytes:
     """
-    One entry: *message*, which a person reads, and the fields of *event*.
+    Return one entry in the journal's format: *message*, which people read, and the fields of *event*.
     """
     priority = PRIORITIES.get(str(event.get("level")), 6)
     fields: dict[str, Any] = {"MESSAGE": message, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "leeward"}

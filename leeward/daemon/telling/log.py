@@ -69,7 +69,7 @@ def clean(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def stamp() -> str:
     """
-    The time of day, in UTC. Nothing else in the daemon goes by it.
+    Add the time of day, in UTC. No decision of the daemon depends on it.
     """
     seconds, rest = divmod(time.time_ns(), 1_000_000_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06}Z"
@@ -165,7 +165,7 @@ class Log:
     @property
     def details(self) -> bool:
         """
-        Are lines of level debug written? Whoever has many asks before they are made.
+        Whether lines of level debug are written. Code with many such lines checks this before it makes them.
         """
         return self._least <= _LEVELS["debug"]
 

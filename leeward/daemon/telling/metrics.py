@@ -22,7 +22,7 @@ from leeward.wire.egress_control import VERDICTS
 DURATIONS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0)
 WAITS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
-#: Why an execution failed: its outcome, or that the client took it back.
+#: Reasons for a failed execution: its outcome, or that the client has cancelled it.
 REASONS = (*(str(outcome) for outcome in Outcome if outcome is not Outcome.FINISHED), "cancelled")
 #: Why a request was refused, as docs/wire.md has it.
 KINDS = ("busy", "queue_timeout", "shutting_down", "cancelled", "bad_request", "version", "session_over",
@@ -168,7 +168,7 @@ class Metrics:
 
     def text(self, now: Now) -> str:
         """
-        All of it, in the text format.
+        Return all metrics, in the text format.
         """
         lines: list[str] = []
 

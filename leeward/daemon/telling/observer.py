@@ -50,8 +50,8 @@ def _sent(ticket: Ticket) -> _Sent:
 class Observer:
     """
     Args:
-        metrics: what is counted goes here.
-        path: of the security log; "" is the daemon's own.
+        metrics: the counters.
+        path: of the security log; "" for the daemon's own log.
 
     Raises:
         BadRequest: the security log can't be written.

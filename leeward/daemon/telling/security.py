@@ -130,7 +130,7 @@ class _Call:
 @dataclass(slots=True)
 class Offender:
     """
-    A job that was denied something.
+    A job that was denied system calls, and its records.
 
     Attributes:
         about: fields of each of its records.

@@ -1,5 +1,5 @@
 """
-What `leeward status` shows.
+The fields of `leeward status`.
 
 Runs in:   the daemon; pure.
 """
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 def status(engine: Mapping[str, object], *, transport: str, connections: int, max_connections: int,
            uptime: float, pid: int, environments: Mapping[str, object]) -> dict[str, object]:
     """
-    The engine's counts, with those of the daemon.
+    Return the engine's counts together with those of the daemon.
 
     Args:
         engine: workers, jobs, runners_made, layers, degraded and what else it counts.
         transport: "socket" or "uring".
-        max_connections: in force: what the configuration says, or what the descriptors leave room for.
+        max_connections: the bound in force: of the configuration, or fewer if descriptors are short.
         uptime: seconds.
         pid: the daemon's, as it sees itself.
         environments: for clients that make some.
