@@ -21,10 +21,11 @@ from leeward.wire import control
 
 _FD_SIZE = array.array("i").itemsize
 _CMSG_HEADER = struct.calcsize("Qii")
-#: As plain numbers: `&` of the socket module's own takes 2 us, twice for each of a runner's four messages.
+#: As plain numbers: `&` on the socket module's own constants takes 2 us, and is done twice for each of a runner's four
+#: messages.
 _TRUNC, _CTRUNC, _CLOEXEC = int(socket.MSG_TRUNC), int(socket.MSG_CTRUNC), int(socket.MSG_CMSG_CLOEXEC)
 _RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
-#: For as many descriptors as any message has.
+#: Bytes of ancillary data for as many descriptors as a message may have.
 _SPACE = socket.CMSG_SPACE(control.MAX_FDS * _FD_SIZE)
 
 #: Bytes of a message, at most; the plan, which is longer, isn't received here. The longest message is a child's report
@@ -34,7 +35,7 @@ _ROOM = 64 << 10
 
 class Channel:
     """
-    One end. It owns its socket.
+    One end of a control channel. It owns its socket.
     """
 
     __slots__ = ("socket",)
@@ -45,8 +46,8 @@ class Channel:
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
         """
-        Two connected ends, both close-on-exec. A runner has such a pair, and sockets in Python's own dress, which has
-        nothing that a channel needs, would be a dozen calls more for each job.
+        Two connected ends, both close-on-exec. They are `_socket` objects: Python's `socket.socket` adds nothing that a
+        channel needs, and would take a dozen function calls more for each runner, which has such a pair.
         """
         here, there = _socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return Channel(here), Channel(there)
@@ -54,7 +55,7 @@ class Channel:
     @staticmethod
     def adopt(fd: int) -> Channel:
         """
-        The channel on *fd*, a descriptor from elsewhere, which the channel owns from now on.
+        A channel on *fd*, a connected SOCK_SEQPACKET socket, which the channel owns from now on.
         """
         return Channel(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fd))
 
@@ -63,7 +64,7 @@ class Channel:
 
     def send(self, message: control.Message, fds: Sequence[int] = ()) -> None:
         """
-        Send one message. The caller still owns the descriptors.
+        Send one message, with copies of the descriptors *fds*, which the caller still owns.
 
         Raises:
             OSError: the peer is gone, or (non-blocking) its queue is full.
@@ -82,9 +83,9 @@ class Channel:
         """
         The next message and its descriptors, which the caller owns; None when the peer is gone.
 
-        A process without room for all of the descriptors (RLIMIT_NOFILE) gets the message without any. The kernel has
-        dropped those without room (MSG_CTRUNC) and they can't be had again, so the others are closed, and the caller
-        decides what follows from their loss.
+        If the process has no room for all of the descriptors (RLIMIT_NOFILE), the message is returned without any: the
+        kernel drops those for which there is no room (MSG_CTRUNC), and this method closes the others. The caller
+        decides what to do without them.
 
         Raises:
             PeerError: a cut or malformed message. Its descriptors are closed.

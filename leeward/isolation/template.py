@@ -1,7 +1,7 @@
 """
-A keeper's mount template: the root that its runners get copies of.
+A keeper's mount template: the root of which each of its runners gets a copy.
 
-Runs in:   laid out in the zygote; `open` and `build` in the keeper.
+Runs in:   the zygote lays it out; `open` and `build` run in the keeper.
 Order:     the sources of binds are opened while the keeper still has its first host uid (the
            interpreter may be in a home of mode 0700), everything else after.
 Stands if: Landlock is wrong. A file that isn't mounted has no path here.
@@ -9,7 +9,7 @@ Leaves:    descriptors that were open before; the runner closes those.
 Source:    mount_namespaces(7), mount_setattr(2), mount(2), pivot_root(2)
 
 The template is a tmpfs with read-only binds. Its setup is a table of system calls, as a runner's is:
-in bytecode it cost each keeper 300 pages of its own, and 3 ms.
+as bytecode, the setup made each keeper write to 300 pages, and took 3 ms.
 
 Whether each bind is a folder, a file, a link, or missing is looked up when the table is laid out, on the host. If a
 keeper finds something else, the kernel refuses a mount that doesn't fit, and the keeper fails; an optional
@@ -85,7 +85,7 @@ class Source:
 
 def sources(view: View) -> Iterator[Source]:
     """
-    Those of *view*'s binds that exist on the host.
+    The binds of *view* whose source exists on the host.
 
     Links are never followed: a required bind can't be a link, and an optional one becomes a link
     with the same text inside.
@@ -119,7 +119,8 @@ class Template:
         first: steps to take before all others.
         before: steps to take when all sources are open.
         after: steps to take after pivot_root(2).
-        written: get the files of `written_by_daemon`, in that order, open for writing until somebody closes them.
+        written: cells that get descriptors, open for writing, of the files of `written_by_daemon`, in that order.
+            Whoever uses them has to close them.
 
     Raises:
         Unsupported: as `sources`.
@@ -170,14 +171,15 @@ class Template:
 
 def open_steps(source: Source, *, recursively: bool) -> list[Step]:
     """
-    Open a detached copy of *source*, with its attributes where the kernel sets them so.
+    Open a detached copy of *source*. If *recursively*, its attributes are set as well, which needs Linux 5.12.
     """
     if source.link:
         return []
     optional = source.bind.optional
     steps = [native.copy_step(source.fd, source.bind.source, optional=optional)]
     if source.bind.file or source.bind.device:
-        # It wasn't a link before. The kernel refuses to mount a link on a folder, but not on a file, so ask.
+        # The source wasn't a link when it was looked up. The kernel refuses to mount a link on a folder, but not on a
+        # file, so this step checks that the source is no link now.
         absent = (errno.EBADF,) if optional else ()
         steps.append(fails(Call.READLINKAT, source.fd, "", Block(bytes(1)), 1,
                            errnos=(errno.EINVAL, errno.ENOENT, *absent)))
@@ -188,7 +190,7 @@ def open_steps(source: Source, *, recursively: bool) -> list[Step]:
 
 def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     """
-    Build all of the root but /proc, below the current folder.
+    Build the root below a new current folder, except for /proc.
     """
     yield from stage_steps(_SIZE + MOST_BUNDLE if has_trust(view) else _SIZE)
     for source in here:
@@ -208,8 +210,8 @@ def has_sizes(view: View) -> bool:
 
 def written_by_daemon(view: View) -> tuple[str, ...]:
     """
-    The files of *view* that the daemon writes for one job after the other: those of `machine.SIZED`, if it has them,
-    and that of certificates, if it has one of its own.
+    The files of *view* that the daemon writes anew for each job: those of `machine.SIZED`, if *view* has them, and the
+    file of certificates, if it has one of its own.
     """
     return (*(SIZED if has_sizes(view) else ()), *((TRUST,) if has_trust(view) else ()))
 
@@ -232,7 +234,7 @@ def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterat
 
 def stage_steps(size: int = _SIZE) -> Iterator[Step]:
     """
-    Mount a new root, which has room for *size* bytes, and change to it.
+    Mount a new root, which has room for *size* bytes, and make it the current folder.
     """
     root = Cell("root")
     yield native.private_step()
@@ -322,7 +324,7 @@ def close_steps(here: Sequence[Source]) -> Iterator[Step]:
 
 def enter_steps() -> Iterator[Step]:
     """
-    Have the current folder, a mount, as root, read-only, and nothing of the old one.
+    Make the current folder, which is a mount, the root, read-only, and detach the old root.
     """
     yield returns(Call.PIVOT_ROOT, ".", ".")
     yield native.unmount_step(".")
@@ -335,7 +337,7 @@ def enter_steps() -> Iterator[Step]:
 
 def _way(target: str) -> tuple[list[Step], Cell | int, str]:
     """
-    The steps that open the folder of *target*, the descriptor that they leave, and target's name in that folder.
+    The steps that open the folder of *target*, the descriptor that they leave open, and the name of *target* in it.
     """
     *folders, name = target.lstrip("/").split("/")
     if name in ("", ".", ".."):
@@ -345,7 +347,8 @@ def _way(target: str) -> tuple[list[Step], Cell | int, str]:
 
 def _walk(target: str, folders: Sequence[str]) -> tuple[list[Step], Cell | int]:
     """
-    The steps from the current folder to the last of *folders*, and the descriptor that they leave.
+    The steps that open each of *folders* in the one before it, from the current folder on, and the descriptor of the
+    last one.
 
     Missing folders are made. Links aren't followed: one in a bind could lead out of the new
     root, and the old root is still reachable then.
@@ -378,11 +381,11 @@ def _link(target: str, to: str) -> Iterator[Step]:
 
 def _set_one_by_one(fd: int, attributes: MountAttr) -> None:
     """
-    Set *attributes* on the attached mount *fd* and on all mounts below it, in addition to those that each has,
-    which a user namespace can't remove.
+    Set *attributes* on the attached mount *fd* and on all mounts below it, in addition to the attributes that each
+    mount has, which a user namespace can't remove.
 
     Raises:
-        KernelRefusal: a mount can't be reached, since another covers it.
+        KernelRefusal: a mount can't be reached, because another one covers it.
     """
     todo = {native.mount_id(fd): f"/proc/self/fd/{fd}"}
     with open("/proc/self/mountinfo") as file:

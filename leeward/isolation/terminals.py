@@ -4,8 +4,9 @@ Terminals for clients: each worker has a devpts, in which the daemon opens pseud
 Runs in:   `devpts_steps` in the keeper, at its setup; `pseudo_terminal` and `resize` in the daemon.
 Trust:     none in the process at the other end. It may change the mode and owner of its file, but the file system is
            mounted nowhere, so nobody can open the file by a path, neither on the host nor in a sandbox.
-Bound:     `max=` is the file system's own: one sandbox at a time has the worker. Of all pseudo-terminals of the host
-           the kernel keeps `kernel.pty.reserve` for file systems made outside of user namespaces.
+Bound:     the mount option `max=` limits the terminals of one devpts, and so of the one sandbox that has the worker.
+           The kernel reserves `kernel.pty.reserve` of the host's pseudo-terminals for file systems that were made
+           outside of user namespaces.
 Source:    pts(4), ioctl_tty(2), Documentation/filesystems/devpts.rst
 """
 
@@ -20,7 +21,7 @@ from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.steps import Cell, Step
 
-#: Terminals of one sandbox at once; one that a process keeps open after its end counts.
+#: Terminals of one sandbox at once. A terminal counts for as long as any process has it open.
 MOST_TERMINALS = 16
 
 #: ioctl requests that `termios` lacks: Linux 4.13, 2.0.
@@ -35,7 +36,7 @@ def devpts_steps(devpts: Cell) -> list[Step]:
     Make a devpts that is mounted nowhere. Needs CAP_SYS_ADMIN. Linux 5.2.
 
     Args:
-        devpts: gets its descriptor, which whoever opens terminals needs.
+        devpts: gets the mount's descriptor, which `pseudo_terminal` needs.
     """
     options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(MOST_TERMINALS)}
     return native.filesystem_steps(devpts, "devpts", options, MountAttr.NOSUID | MountAttr.NOEXEC)
@@ -43,14 +44,14 @@ def devpts_steps(devpts: Cell) -> list[Step]:
 
 def pseudo_terminal(devpts: int, rows: int, columns: int) -> tuple[int, int]:
     """
-    A new pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13.
+    Open a new pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13.
 
     Returns:
-        Its master, which doesn't block, and its slave: close-on-exec, the caller's. Reading the master fails with EIO
-        when the last slave is closed.
+        Its master, which doesn't block, and its slave. Both are close-on-exec, and the caller owns them.
+        Reading the master fails with EIO when the last slave is closed.
 
     Raises:
-        OSError: ENOSPC where MOST_TERMINALS are open, or all that the host has.
+        OSError: ENOSPC if MOST_TERMINALS are open, or as many as the host allows.
     """
     master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=devpts)
     try:
@@ -72,6 +73,6 @@ def pseudo_terminal(devpts: int, rows: int, columns: int) -> tuple[int, int]:
 
 def resize(master: int, rows: int, columns: int) -> None:
     """
-    Tell a terminal its size, in characters; what is in its foreground gets SIGWINCH if it has changed.
+    Set the size of a terminal, in characters. If it changes, the foreground process group gets SIGWINCH.
     """
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

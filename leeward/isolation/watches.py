@@ -1,11 +1,11 @@
 """
-How many descriptors jobs may watch by epoll, where the kernel counts the watches of all jobs together.
+The limit on how many descriptors jobs may watch by epoll, where the kernel counts the watches of all jobs together.
 
 Runs in:   the daemon.
 Holds:     where all workers have one user id, or no cgroup counts memory, the filter passes each new watch to the
            supervisor (supervisor_charges.c). All jobs together get half of what the kernel grants the user, and each
            job as many as it leaves to the others. Where no cgroup counts memory, the job is charged for it as well.
-Leaves:    a watch that was removed counts until its process has ended: the supervisor isn't told of the removal.
+Leaves:    a removed watch counts until its process has ended, because the supervisor doesn't see the removal.
 Source:    epoll(7), /proc/sys/fs/epoll/max_user_watches
 """
 
@@ -16,7 +16,7 @@ _MOST = "/proc/sys/fs/epoll/max_user_watches"
 
 def granted() -> int:
     """
-    The watches that all jobs may have together: the other half is the daemon's, and its user's other programs'.
+    How many watches all jobs may have together. The other half is left to the daemon and its user's other programs.
 
     Raises:
         OSError: /proc can't be read.
@@ -27,6 +27,6 @@ def granted() -> int:
 
 def half(text: str) -> int:
     """
-    Of the number that *text* is; 1 at least.
+    Half of the number in *text*; at least 1.
     """
     return max(1, int(text) // 2)

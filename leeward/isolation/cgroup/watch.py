@@ -1,5 +1,5 @@
 """
-The memory and processor time of a tree of processes, measured from outside where no controller counts them.
+Measures the memory and processor time of a tree of processes from outside, where no cgroup controller counts them.
 
 Runs in:   the daemon. `Account` is pure; `look` reads /proc.
 Needs:     CONFIG_PROC_CHILDREN. Only files that every user may read are used: a job isn't dumpable, so an ordinary
@@ -7,7 +7,7 @@ Needs:     CONFIG_PROC_CHILDREN. Only files that every user may read are used: a
 Source:    proc_pid_stat(5), proc_pid_status(5), proc_pid_task_tid_children(5)
 
 The kernel reports the resident pages of a process, but not which of them it shares with the process that it was forked
-from. Their sum would count 100 MB that a job has loaded again for each process that it forks.
+from. If a job has loaded 100 MB, the sum of the resident pages would count these again for each process that it forks.
 
 The kernel also reports the number of page faults. A page that a child shares with its parent becomes the child's alone
 in two cases: the child writes to it, which is a fault of the child, or the parent writes to it or frees it, after which
@@ -57,7 +57,7 @@ _CPUCLOCK_SCHED = 2
 #: them by starting and ending threads.
 _TRIES = 3
 
-#: A process that isn't confused with a later one of the same number: pid, and start time in clock ticks.
+#: Identifies a process: its pid, and its start time in clock ticks, which tells it from a later process of that pid.
 Key = tuple[int, int]
 
 
@@ -72,11 +72,11 @@ class ProcessSample:
         tables: bytes of its page tables.
         shared: bytes of files in memory that it maps.
         faults: page faults, of all its threads, since it was forked and until after `resident` was read.
-        late: those of `faults` that may have come after `resident` was read.
-        time: seconds of processor of its own, user and system.
+        late: how many of `faults` may have happened after `resident` was read.
+        time: its own processor seconds, user and system.
         waited: processor seconds of children that it has waited for, in whole clock ticks.
         tasks: the number of its threads.
-        beside: it is the keeper's child: one that came beside the sandbox's first process.
+        beside: it is a child of the keeper, which was started beside the sandbox's first process.
     """
 
     key: Key
@@ -98,7 +98,7 @@ class _Record:
     What is remembered of a process from look to look. All in bytes.
 
     Attributes:
-        worn: the parent's wear at the fork or before, None where it isn't known.
+        worn: the parent's wear at the fork or before; None if it isn't known.
         from_job: the most that it can have inherited from the job's other processes at its fork.
         balance: faults less resident pages, as far as the looks so far could tell.
         wear: the rises of `balance` so far.
@@ -114,13 +114,13 @@ class _Record:
 @dataclass(slots=True)
 class Account:
     """
-    What a job uses, from one look to the next.
+    What a job has used, by the looks so far.
 
     Attributes:
         memory: bytes at the last look.
         memory_peak: bytes, the most of all looks.
-        time: processor seconds; it never falls.
-        tasks: the most of all looks.
+        time: processor seconds; the number never falls.
+        tasks: the largest number of threads at any look.
     """
 
     memory: int = 0
@@ -134,7 +134,7 @@ class Account:
     def note(self, processes: Iterable[ProcessSample], *, files: int | None, spent: float = 0.0,
              hidden: int = 0) -> None:
         """
-        Take in the result of one look.
+        Add the result of one look.
 
         Args:
             processes: parents before children, and the job before orphans.
@@ -170,8 +170,8 @@ class Account:
 
     def end(self, spent: float) -> None:
         """
-        Take in that all processes are gone. *spent* is the init's count of those that it has reaped, exact to the
-        microsecond.
+        Note that all processes have ended. *spent* is the processor time, in seconds, of those that the init has
+        reaped, exact to the microsecond.
         """
         self.time = max(self.time, spent)
 
@@ -223,8 +223,11 @@ def is_there(key: Key) -> bool:
 
 def look(init: Key, beside: Iterable[Key] = ()) -> tuple[list[ProcessSample], float]:
     """
-    The processes under the sandbox's init, and those *beside* its first with what is under them, parents before
-    children; and the processor seconds of those that the init has reaped.
+    List the processes of a sandbox: the descendants of its init, and the processes *beside* its first one with their
+    descendants.
+
+    Returns:
+        The processes, parents before children; and the processor seconds of those that the init has reaped.
 
     A process that ends during the look is left out. One that is forked during the look may be left out.
 
@@ -271,8 +274,8 @@ def look(init: Key, beside: Iterable[Key] = ()) -> tuple[list[ProcessSample], fl
 
 
 def _process(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool = False) -> ProcessSample:
-    # This goes by number, so it comes before `status` is read from the folder: if that read works, the process still
-    # had its number here.
+    # The clock is found by the process's number, so this comes before `status` is read from the folder: if that read
+    # works, the process still had its number here.
     spent = _processor_time(pid, stat)
     for _ in range(_TRIES):
         before = _faults(stat)
@@ -290,7 +293,7 @@ def _faults(stat: list[bytes]) -> int:
 
 def _memory(folder: int) -> tuple[int, int, int]:
     """
-    Bytes: anonymous memory with swap, page tables, files in memory.
+    The bytes of a process's anonymous memory with swap, of its page tables, and of the files in memory that it maps.
     """
     resident = tables = shared = 0
     for line in _read(folder, "status").splitlines():
@@ -353,7 +356,7 @@ def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
             try:
                 found.update(int(child) for child in _read(folder, f"task/{thread}/children").split())
             except (FileNotFoundError, ProcessLookupError):
-                complete = False  # the thread has ended, and another one has its children now
+                complete = False  # the thread has ended, and another thread has its children now
         if complete:
             break
     return sorted(found)

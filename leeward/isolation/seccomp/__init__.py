@@ -1,8 +1,8 @@
 """
-seccomp: which system calls a job may make, and with which arguments.
+seccomp: decides which system calls a job may make, and with which arguments.
 
 Runs in:   the daemon, which chooses a program (`filters`), and the crossing, which makes and takes the steps. The
-           programs are made from `table` where leeward is developed (`compiler`).
+           programs are generated from `table` when leeward is developed (`compiler`).
 Stands if: other locks are wrong, as far as an attack needs a call that this one refuses.
 Leaves:    the effects of allowed calls, which the mount view, Landlock and rlimits limit.
 Source:    seccomp(2), seccomp_unotify(2)
@@ -28,10 +28,10 @@ _GET_ACTION_AVAIL, _ALLOW = 2, 0x7FFF0000
 @point("seccomp.steps")
 def steps(program: bytes, listener: Cell) -> list[Step]:
     """
-    Install *program*, a `Program.insns` of `filters`, on the thread that takes these steps.
+    Install *program*, the `insns` of a `filters.Program`, on the thread that takes these steps.
 
     Irreversible; needs no_new_privs. *listener* gets a close-on-exec descriptor, which must be sent to
-    the supervisor; until then a refused call blocks.
+    the supervisor; until then a call that the supervisor has to answer blocks.
     """
     return [native.listen_step(listener, program, killable=native.has_wait_killable())]
 

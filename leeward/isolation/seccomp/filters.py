@@ -31,7 +31,7 @@ class Program:
     @property
     def instructions(self) -> int:
         """
-        How many.
+        The number of instructions.
         """
         return len(self.insns) // 8
 
@@ -39,18 +39,19 @@ class Program:
 def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
             terminal: bool = False, host: bool = False, shared: bool = False) -> Program:
     """
-    The filter of a job; for its arguments see `plan.plan`.
+    The filter of a job; `plan.plan` explains the arguments.
 
     Raises:
-        Unsupported: there is none for *arch*.
-        Bug: TCP is asked for with the host in view.
+        Unsupported: there is no filter for *arch*.
+        Bug: *loopback* and *host* are both true.
     """
     if host and loopback:
         raise Bug("there is no filter for TCP where the host is in view")
     module = _host_programs(terminal) if host else _programs(loopback, terminal)
     of_shared: Mapping[tuple[str, bool], tuple[int, str]] = module.SHARED
     of_own: Mapping[tuple[str, bool, bool], tuple[int, str]] = module.PROGRAMS
-    # Where no cgroup counts memory the supervisor is asked in any case: one program for both.
+    # If no cgroup counts memory, the supervisor decides on watches with or without a shared user id: one program serves
+    # both cases.
     rules, insns = (of_shared[_known(arch), affinity_fixed] if shared and memory_counted
                     else of_own[_known(arch), memory_counted, affinity_fixed])
     return Program(bytes.fromhex(insns), rules)
@@ -58,10 +59,10 @@ def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: 
 
 def init_program(arch: str) -> bytes:
     """
-    The filter of the sandbox's init: wait and exit, or be killed.
+    The filter of the sandbox's init, which may wait, exit and wake the keeper. Any other call kills it.
 
     Raises:
-        Unsupported: there is none for *arch*.
+        Unsupported: there is no filter for *arch*.
     """
     return bytes.fromhex(INIT[_known(arch)])
 
@@ -71,7 +72,7 @@ def broker_program(arch: str) -> bytes:
     The filter of the egress broker.
 
     Raises:
-        Unsupported: there is none for *arch*.
+        Unsupported: there is no filter for *arch*.
     """
     from leeward.isolation.seccomp._generated_broker import BROKER
 
@@ -80,7 +81,7 @@ def broker_program(arch: str) -> bytes:
 
 def _programs(loopback: bool, terminal: bool) -> ModuleType:
     """
-    Those of the table, or of what the operator adds to it: a module that is imported only then.
+    The module with the filters for these settings. Each but the usual one is imported only when it is needed.
     """
     if loopback and terminal:
         from leeward.isolation.seccomp import _generated_loopback_terminal

@@ -1,7 +1,7 @@
 """
 The parts of a row of the seccomp table.
 
-Runs in:   where the programs are made, and the tests; pure.
+Runs in:   a developer's shell, where the programs are made, and the tests; pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORD = 0xFFFF_FFFF
 @dataclass(frozen=True, slots=True)
 class Action:
     """
-    What happens to a call.
+    What the filter does with a call.
 
     Attributes:
         text: for people, e.g. "allow" or "ENOSYS".
@@ -38,7 +38,7 @@ KILL = Action("kill the process", value("SECCOMP_RET_KILL_PROCESS"))
 
 def errno(code: int) -> Action:
     """
-    The filter answers with this errno; 0 reports success and does nothing.
+    The action by which a call fails with the errno *code*, or, for 0, returns success. The call isn't executed.
     """
     return Action(_errno.errorcode[code] if code else "0, not done", value("SECCOMP_RET_ERRNO") | code)
 
@@ -46,7 +46,7 @@ def errno(code: int) -> Action:
 @dataclass(frozen=True, slots=True)
 class Match:
     """
-    Holds if (argument number *arg* & *mask*) == *value*.
+    A test of an argument: it holds if (argument number *arg* & *mask*) == *value*. *text* is for people.
     """
 
     arg: int
@@ -60,63 +60,63 @@ class Match:
     @property
     def is_init(self) -> bool:
         """
-        Whether it asks for the init's number.
+        Whether the test is for the init's process number.
         """
         return init(self.arg) == self
 
     @property
     def is_wide(self) -> bool:
         """
-        Whether it tests all 64 bits, as a test of an address has to.
+        Whether the test compares all 64 bits, as a test of an address has to.
         """
         return self.mask > WORD
 
 
 def is_(arg: int, name: str) -> Match:
     """
-    The argument, a 32-bit number, is the constant *name*.
+    Test that the argument, a 32-bit number, is the constant *name*.
     """
     return Match(arg, WORD, value(name), name)
 
 
 def number(arg: int, wanted: int) -> Match:
     """
-    The argument, a 32-bit number, is *wanted*.
+    Test that the argument, a 32-bit number, is *wanted*.
     """
     return Match(arg, WORD, wanted, f"{wanted:#x}")
 
 
 def init(arg: int) -> Match:
     """
-    The argument, a process number, is that of the sandbox's init.
+    Test that the argument, a process number, is that of the sandbox's init.
     """
     return Match(arg, WORD, 1, "pid 1")
 
 
 def below(arg: int, power: int) -> Match:
     """
-    The argument, a 32-bit number, is less than *power*, a power of two.
+    Test that the argument, a 32-bit number, is less than *power*, a power of two.
     """
     return Match(arg, WORD & ~(power - 1), 0, f"less than {power:#x}")
 
 
 def null(arg: int) -> Match:
     """
-    The argument, an address, is null: in all of its 64 bits.
+    Test that the argument, an address, is null in all of its 64 bits.
     """
     return Match(arg, 0xFFFF_FFFF_FFFF_FFFF, 0, "null")
 
 
 def under(arg: int, mask: str, name: str) -> Match:
     """
-    The bits *mask* of the argument, names with spaces between, are those of *name*.
+    Test that the bits *mask* of the argument have the value *name*. *mask* is names with spaces between.
     """
     return Match(arg, _bits(mask), value(name), f"{mask} {name}")
 
 
 def flags(arg: int, *, have: str = "", lack: str = "") -> Match:
     """
-    All the flags in *have* are set and none in *lack*; names with spaces between.
+    Test that all flags in *have* are set and none in *lack*. Both are names with spaces between.
     """
     wanted, unwanted = _bits(have), _bits(lack)
     return Match(arg, wanted | unwanted, wanted, " ".join([*have.split(), *(f"!{name}" for name in lack.split())]))
@@ -149,7 +149,7 @@ class Needs(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Rule:
     """
-    One row: this call gets this action, if its arguments pass all tests.
+    One row of the table: the call *name* gets *action* if its arguments pass all *tests*.
 
     Rows of one call with different actions don't overlap, with two exceptions: a row that tests an address, or for
     the init's number, comes first and takes precedence; and a row without tests decides where no other row of its

@@ -5,7 +5,7 @@ Runs in:   the daemon; pure data.
 Source:    the kernel's syscall tables (arch/x86/entry/syscalls/syscall_64.tbl,
            scripts/syscall.tbl) up to Linux 6.19. From 424 on all architectures agree.
 
-A number that isn't here is one that no kernel gave out yet, or never will.
+A number that isn't in the table has no system call in these kernels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leeward._native.arguments import value
 
 ARCHES = ("x86_64", "aarch64")
 
-#: How the kernel tells a filter, and the supervisor, which of them a call is of.
+#: The values by which the kernel reports to filters and to the supervisor of which architecture a call is.
 AUDIT_ARCH = {arch: value(f"AUDIT_ARCH_{arch.upper()}") for arch in ARCHES}
 
 #: One call a line: name, number on x86_64, number on aarch64; "-" where the architecture lacks the call.

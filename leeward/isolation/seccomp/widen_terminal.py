@@ -4,8 +4,8 @@ What `terminal = true` adds to the table: pseudo-terminals, of a devpts that is 
 Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
 Who needs it: pty.spawn, pexpect, script, tmux; shells with job control; programs that write colours, progress and
            prompts to a terminal only; tests of such programs.
-Costs:     the kernel's terminal code becomes reachable for jobs. So it is the operator's to allow.
-Stands:    a job sees no terminal but those it makes: its session has none, and none is in its view.
+Costs:     the kernel's terminal code becomes reachable for jobs. So the operator has to allow it.
+Stands:    a job sees no terminals but those that it makes: its session has none, and no other one is in its view.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ RULES: tuple[Rule, ...] = (
           "a session's terminal, and which group of processes reads from it: job control", needs=Needs.TERMINAL),
     *each("ioctl", 1, "TIOCSWINSZ TIOCPKT TIOCGPKT", "a terminal's size, for its programs; packet mode, for telnet and"
           " its kin", needs=Needs.TERMINAL),
-    # Refused as ever, because there is no row: TIOCSTI and TIOCLINUX, which type into a terminal for somebody else;
+    # Refused also with this setting, because there is no row: TIOCSTI and TIOCLINUX, which put input into a terminal;
     # TIOCSETD, which loads a driver; TIOCCONS, which takes the console's output; TIOCVHANGUP.
 )
