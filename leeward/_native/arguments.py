@@ -17,7 +17,7 @@ def value(name: str) -> int:
     The low 32 bits of *name*, e.g. "PR_SET_NAME".
 
     Raises:
-        Bug: `src/arguments.c` doesn't list it.
+        Bug: `src/arguments.c` doesn't list the name.
     """
     found = ffi.new("uint32_t *")
     if lib.lw_argument_value(name.encode(), found):

@@ -1,5 +1,5 @@
 """
-Opening what lies in a folder, and nothing else.
+Opens files below a folder, and none outside of it.
 
 Runs in:   porter and client.
 Source:    openat2(2), Linux 5.6
@@ -25,14 +25,14 @@ def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: 
         folder: a descriptor.
         path: relative.
         flags: of open(2).
-        mode: of a file that is made; 0 where none is.
+        mode: the permissions of a file that is made; 0 if none is.
         links: links are followed as long as they stay in *folder*.
 
     Returns:
         A close-on-exec descriptor of the caller's.
 
     Raises:
-        OSError: with the errno of openat2(2): ELOOP for a link, EXDEV for a way out.
+        OSError: with the errno of openat2(2): ELOOP for a link, EXDEV for a path that leads out of *folder*.
     """
     cell = Cell("found")
     how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, _RESOLVE & ~_NO_SYMLINKS if links else _RESOLVE))

@@ -1,5 +1,5 @@
 """
-When the C library gives memory back to the kernel, and where the interpreter has its small objects.
+Settings of the heap: when the C library returns memory to the kernel, and where the interpreter puts small objects.
 
 Runs in:   the daemon, at its start.
 Source:    mallopt(3); docs/decisions/0152
@@ -15,9 +15,9 @@ from leeward.errors import KernelRefusal
 
 def give_back(threshold: int) -> bool:
     """
-    Have blocks from *threshold* bytes on go back to the kernel when they are freed.
+    Make the C library return blocks of *threshold* bytes and more to the kernel when they are freed.
 
-    By itself glibc keeps blocks of up to 32 MiB once one of that size was freed.
+    Without this, glibc keeps blocks of up to 32 MiB once a block of that size was freed.
 
     Returns:
         False where the allocator has no such setting.
@@ -38,9 +38,9 @@ def huge_arenas(room: int) -> bool:
     Put the arenas that the interpreter takes from now on into huge pages, as far as *room* bytes go. Call it once.
 
     Args:
-        room: of address space; memory is taken by 2 MiB, as arenas are used. An even number of MiB.
+        room: bytes of address space to reserve, a multiple of 2 MiB. Memory is taken by 2 MiB, as arenas are used.
 
     Returns:
-        False where the interpreter has no arenas, or there is no room; nothing is changed then.
+        False if the interpreter has no arenas or the address space can't be reserved; then nothing is changed.
     """
     return bool(lib.lw_arenas_gather_huge(room))

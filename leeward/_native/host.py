@@ -1,5 +1,5 @@
 """
-What the kernel offers, asked by calls that change nothing.
+Questions about what the kernel offers, by calls that change nothing.
 
 Runs in:   `leeward doctor`, and the daemon at its start.
 """

@@ -1,5 +1,5 @@
 """
-A job's two pipes, seen from inside, one call each.
+A job's end of its two pipes: one call reads the frame, one sends the reply.
 
 Runs in:   the job's process.
 Source:    read(2), statvfs(3), pause(2)
@@ -18,13 +18,14 @@ _take, _taken, _leave, _unpack = lib.lw_job_take, lib.lw_job_taken, lib.lw_job_l
 
 class Pipes:
     """
-    The frame that comes, and the reply of a job that has nothing to tell. One pair in a process.
+    Reads the job's frame from one pipe, and sends the reply without details on the other. One object in a process.
 
     Args:
-        lone: the first byte of a frame behind which nothing comes: the job's end is closed then.
-        workspace: full, it is something to tell.
-        nothing: the reply.
-        last: not a rehearsal.
+        job, reply: the descriptors of the pipes.
+        lone: the first byte of a frame that is the last one on its pipe, which is closed after it.
+        workspace: a folder; if its file system is full, the reply needs details.
+        nothing: the reply without details.
+        last: false for a rehearsal.
     """
 
     def __init__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes, last: bool) -> None:
@@ -37,26 +38,27 @@ class Pipes:
 
     def take(self) -> bytes | None:
         """
-        Wait for a frame; its payload, or None where its writer is gone.
+        Wait for a frame. Returns its payload, or None if the writer is gone.
 
         Raises:
-            MemoryError: there is no room for it. The job must not end as if it had run.
+            MemoryError: there is no memory for the payload. The job must not end as if it had run.
         """
         size = _take()
         if size >= 0:
-            return _unpack(_taken(), size)  # type: ignore[no-any-return]  # cffi says nothing of its types
+            return _unpack(_taken(), size)  # type: ignore[no-any-return]  # cffi has no types
         if size == _NO_MEMORY:
             raise MemoryError
         return None
 
     def taken(self) -> bytes:
         """
-        The frame that was taken last, by `take` or in C.
+        The payload of the frame that was read last, by `take` or in C.
         """
         return _unpack(_taken(), lib.lw_job_size())  # type: ignore[no-any-return]  # as above
 
     def finish(self) -> None:
         """
-        Reply, and wait for the end of the process. Returns where that is not all there is to tell; or from a rehearsal.
+        Send the reply without details, and wait until the process is killed. Returns if the reply needs details, or
+        can't be sent; and after a rehearsal.
         """
         _leave()

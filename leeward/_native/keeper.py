@@ -1,7 +1,7 @@
 """
-The loop of a keeper, in C: an interpreter enters it and jobs come out.
+The loop of a keeper, in C. The keeper calls it once; in each job, which is a clone of the keeper, the call returns.
 
-Runs in:   the keeper; what it returns with, in the job.
+Runs in:   the keeper, and its jobs when the loop returns in them.
 Needs:     one thread. Linux 5.9 (close_range).
 """
 
@@ -21,16 +21,16 @@ from leeward.errors import KernelRefusal
 @dataclass(frozen=True, slots=True)
 class Born:
     """
-    How far a newborn job came on its way.
+    How far a new process has come with its steps.
 
     Attributes:
-        join_error: 0, or the errno with which it could not join its cgroups. No step was taken then.
-        affinity_error: the same of the one processor that it may use.
-        done: so many steps returned what they must.
-        result: what the next one returned.
-        hurried: somebody waits for this very runner.
-        beside: 0 for a runner's first process; else the control.Kind of the copy that it is.
-        begun: it has said that it is ready, and taken its job's frame.
+        join_error: 0, or the errno with which it could not join its cgroups. Then no step was taken.
+        affinity_error: 0, or the errno with which its affinity could not be set to the one processor that it may use.
+        done: how many steps had an allowed result.
+        result: the result of the next step.
+        hurried: a request waits for this runner.
+        beside: 0 for a runner's first process; else the control.Kind of the process.
+        begun: it has sent the message that it is ready, and read its job's frame.
     """
 
     join_error: int
@@ -45,12 +45,12 @@ class Born:
 @dataclass(frozen=True, slots=True)
 class Way:
     """
-    How one kind of process comes to its locks.
+    The steps that every process of one kind takes up to its last lock.
 
     Attributes:
-        table: its steps.
-        ends: the cells of *table* for what its order brings, as struct lw_way says.
-        layers: of each step, a number of control.LAYERS.
+        table: the steps.
+        ends: the cells of *table* for the descriptors that come with the order, as keeper.h lists them (LW_ENDS).
+        layers: for each step, the number of its layer in control.LAYERS.
     """
 
     table: Table
@@ -60,16 +60,16 @@ class Way:
 
 class Kept:
     """
-    What a keeper makes its runners of, laid out for C beforehand: what is made in the keeper itself costs it pages.
+    What a keeper needs to make runners, laid out for C in the zygote, since objects that are made in a keeper cost it
+    pages.
 
     Args:
         flags: namespaces of init and job.
         filter: BPF of the inits.
         way: the steps that each job takes before anything else.
-        ends: the cells of *way* for its own ends of job, reply, stdout, stderr and birth.
-        beside: the ways of what comes beside a job, in the order of control.Kind. Empty where
-            nothing does.
-        once: the number of the step that the keeper's first job alone takes; 0 where there is none.
+        ends: the cells of *way* for the job's ends of job, reply, stdout, stderr and birth.
+        beside: the ways of further processes of a sandbox, in the order of control.Kind. Empty if there are none.
+        once: the number of the step that only the keeper's first job takes; 0 if there is none.
     """
 
     def __init__(self, flags: Clone | int, *, filter: bytes, way: Table, ends: Sequence[Cell],
@@ -96,7 +96,10 @@ class Kept:
 
     def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
         """
-        Address and bytes of memory that each job will write: it is copied for it in one go (Linux 5.14).
+        Have *pages* copied for each new job in one go (Linux 5.14).
+
+        Args:
+            pages: address and bytes of memory that each job will write.
         """
         self._pages = ffi.new("struct lw_range[]", list(pages))
         for path in (self.paths[0], self.paths[3]):  # LW_FIRST, LW_COPY
@@ -104,16 +107,19 @@ class Kept:
 
     def copy_by_clone(self, pages: Sequence[tuple[int, int]]) -> None:
         """
-        Address and bytes of memory that each job will write for which somebody waits: from the first such job on a
-        keeper has it copied by the call that makes a runner, if the kernel lets it pin so many pages.
+        Have *pages* copied by the call that makes a runner, from a keeper's first job on for which a request waits,
+        if the kernel lets the keeper pin so many pages.
+
+        Args:
+            pages: address and bytes of memory that each such job will write.
         """
         self._hot = ffi.new("struct lw_range[]", list(pages))
         self.paths[0].hot, self.paths[0].hot_count = self._hot, len(pages)
 
     def taken(self, snapshot: Snapshot) -> None:
         """
-        *snapshot* is what the zygote's memory is from now on. What a keeper has only read of it by then, its first
-        runner for which somebody waits needs no entries of.
+        Record that *snapshot* has replaced the zygote's memory. From a keeper's first runner on for which a request
+        waits, runners get no page table entries for pages that the keeper has only read.
         """
         self.snapshot = snapshot
         self.paths[0].taken = snapshot.taken
@@ -121,21 +127,21 @@ class Kept:
     @property
     def beginning(self) -> Any:
         """
-        A struct lw_beginning *, of jobs that begin in C; None where none does.
+        A struct lw_beginning * for jobs that begin in C; None if none does.
         """
         return self._beginning
 
     def begin_early(self, birth: int, ready: bytes, renew: Callable[[], object]) -> None:
         """
-        Have a runner for which somebody waits do in C what comes between its last lock and its job.
+        Have runners for which a request waits take the steps between the last lock and the job in C.
 
-        The job's pipes are laid by then: see `job.Pipes`.
+        The job's pipes must have been set by then: see `job.Pipes`.
 
         Args:
-            birth: the channel by which it says that it is ready.
-            ready: that message.
-            renew: called before: what no two runners may share. A function of C's, since bytecode costs pages. Where it
-                raises, nothing is begun.
+            birth: the channel by which a runner reports that it is ready.
+            ready: the message that does so.
+            renew: called before the message, to replace what no two runners may share. A function written in C,
+                since bytecode costs pages. If it raises, the runner isn't begun in C.
         """
         self._ready, self._renew = ffi.from_buffer(ready), renew
         self._beginning = ffi.new("struct lw_beginning *", {
@@ -145,21 +151,22 @@ class Kept:
 
 def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     """
-    Serve until the daemon is gone.
+    Make runners for the daemon until it is gone.
 
-    CPython's duties around a fork (PyOS_BeforeFork, PyOS_AfterFork_Child) aren't done: they are about threads that a
-    child lacks and locks that those may hold, and here is one thread alone, which waits outside of the interpreter as
-    in any call of C. The hooks of os.register_at_fork are `inside.hooks`' to run. docs/decisions/0015
+    CPython's functions around a fork (PyOS_BeforeFork, PyOS_AfterFork_Child) aren't called. They handle threads that
+    the child lacks, and the locks that such threads may hold; the keeper has only one thread, which is
+    outside of the interpreter while it is in this call. `inside.hooks` runs the hooks of os.register_at_fork.
+    docs/decisions/0015
 
     Args:
         channel: the keeper's end of its control channel.
-        ruleset: Landlock ruleset that the inits enter, or -1.
+        ruleset: a Landlock ruleset that is enforced on the inits, or -1.
 
     Returns:
-        In a job, how far it came. In the keeper None, when there is nobody to serve any more.
+        In a job: how far it has come. In the keeper: None, once the daemon is gone.
 
     Raises:
-        KernelRefusal: the channel broke, or brought what no daemon of ours says (EPROTO).
+        KernelRefusal: the channel broke, or brought a message that the daemon never sends (EPROTO).
     """
     kept.how.ruleset = ruleset
     ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)

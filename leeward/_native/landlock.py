@@ -57,7 +57,7 @@ class NetAccess(enum.IntFlag):
 
 class Scope(enum.IntFlag):
     """
-    LANDLOCK_SCOPE_*: what ends at the border of the domain.
+    LANDLOCK_SCOPE_*: what may not cross the border of the domain.
     """
 
     ABSTRACT_UNIX_SOCKET = lib.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
@@ -66,7 +66,7 @@ class Scope(enum.IntFlag):
 
 class RestrictSelf(enum.IntFlag):
     """
-    LANDLOCK_RESTRICT_SELF_*: which denials the host's audit log hears of.
+    LANDLOCK_RESTRICT_SELF_*: which denials are written to the host's audit log.
     """
 
     LOG_SAME_EXEC_OFF = lib.LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF
@@ -75,10 +75,10 @@ class RestrictSelf(enum.IntFlag):
 
 def abi() -> int:
     """
-    The Landlock ABI of the running kernel; 0 where there is none.
+    The version of the Landlock ABI of the running kernel; 0 if it has no Landlock.
 
     Raises:
-        KernelRefusal: for a reason other than absence.
+        KernelRefusal: the call failed for another reason.
     """
     ret_abi = ffi.new("int *")
     error = -lib.lw_landlock_abi(ret_abi)
@@ -91,7 +91,7 @@ def abi() -> int:
 
 def absence() -> int:
     """
-    Why there is no Landlock: EOPNOTSUPP where it isn't switched on, ENOSYS where it wasn't built; 0 where it is there.
+    Why the kernel has no Landlock: EOPNOTSUPP if it isn't switched on, ENOSYS if it wasn't built in; 0 if it has it.
     """
     error = -int(lib.lw_landlock_abi(ffi.new("int *")))
     return max(error, 0)
@@ -99,9 +99,9 @@ def absence() -> int:
 
 def ruleset_step(ruleset: Cell, fs: int, net: int, scoped: int) -> Step:
     """
-    *ruleset* gets one that denies *fs*, *net* and *scoped* until rules allow parts of them.
+    Make a ruleset, into *ruleset*, that denies the rights *fs*, *net* and *scoped* until rules allow parts of them.
 
-    Linux 5.13; *net* from 6.7, *scoped* from 6.12; E2BIG or EINVAL where the kernel doesn't know a right.
+    Linux 5.13; *net* from 6.7, *scoped* from 6.12; E2BIG or EINVAL if the kernel doesn't know a right.
     """
     return gives(ruleset, Call.LANDLOCK_CREATE_RULESET, Block(struct.pack("QQQ", fs, net, scoped)), 24, 0)
 
@@ -111,8 +111,8 @@ def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False)
     Allow *access* on *path* and, if it is a folder, beneath it. Links are followed.
 
     Args:
-        optional: nothing is allowed, and nothing stops, if *path* isn't there, or is a file while *access* is
-            about a folder's entries (EINVAL).
+        optional: it is no error if *path* doesn't exist, or if it is a file while *access* has rights on a folder's
+            entries (EINVAL); then no rule is added.
     """
     beneath = Cell(path)
     rule = Block(struct.pack("=Qi", access, -1), cells={8: beneath})  # struct landlock_path_beneath_attr
@@ -134,9 +134,9 @@ def port_step(ruleset: Cell, port: int, access: int) -> Step:
 
 def restrict_step(ruleset: Cell | int, flags: int) -> Step:
     """
-    Enforce the ruleset on the thread that takes this and on all that it starts from then on.
+    Enforce the ruleset on the thread that takes this step and on all threads and processes that it starts afterwards.
 
-    Irreversible; needs no_new_privs: EPERM else. E2BIG past 16 rulesets. Linux 5.13, *flags* from 6.15.
+    Irreversible; EPERM without no_new_privs. E2BIG if 16 rulesets are enforced already. Linux 5.13, *flags* from 6.15.
     """
     hints = {errno.E2BIG: "16 rulesets are already stacked", errno.EPERM: "no_new_privs is not set"}
     return Step(Call.LANDLOCK_RESTRICT_SELF, (ruleset, flags), hints=hints)

@@ -37,8 +37,8 @@ _WITHOUT_END = (1 << 63) - 1
 @dataclass(frozen=True, slots=True)
 class MessageTemplates:
     """
-    The bytes that never change of four messages: in front of each value, and at the end. Of a request and a job
-    also as they are in a session.
+    The constant bytes of four messages, a request, a job, a reply and an answer: those before each value, and those at
+    the end. Requests and jobs of a session (`turn_*`, `job_turn`, `job_shown`) have bytes of their own.
     """
 
     request_id: bytes
@@ -58,15 +58,15 @@ class MessageTemplates:
     answer_err: bytes
 
 
-#: The key of a gauge that is a clock.
+#: The key of a gauge that reads a clock.
 CLOCK = "@clock"
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """
-    A number in an open control file: alone, or behind the word *key* at the start of a line. With CLOCK for *key*:
-    nanoseconds of the clock whose id is *fd*.
+    A number in an open file of a control group: the whole content, or what follows the word *key* at the start of a
+    line. If *key* is CLOCK, the number is the time of the clock whose id is *fd*, in nanoseconds.
     """
 
     fd: int
@@ -76,16 +76,18 @@ class Gauge:
 @dataclass(frozen=True, slots=True)
 class Offer:
     """
-    A runner that may have the next job, with all that its answer needs.
+    A runner to which the fast path may give the next job, and what the fast path needs to make the answer.
 
     Attributes:
-        number: of the runner.
-        job, reply, out, err: the daemon's ends of its pipes.
-        time, peak, oom, forks: where its use of the processor (in *time_unit* seconds), of memory, and the count of
-            limits hit stand, and what stood there before.
-        session, stream: 0, or the number under which *stream* alone may have it.
-        shows: of a session: its jobs are to show things.
-        supervisor, denials: who counts its denied calls, by which slot; and how many there were before.
+        number: the runner's number.
+        job, reply, out, err: the daemon's ends of the runner's pipes.
+        time, peak, oom, forks: where to read its processor time (in units of *time_unit* seconds), its peak of memory,
+            and how often it reached the limits on memory and on processes. *time_before*, *oom_before* and
+            *forks_before* are the values before the job.
+        session, stream: 0 and -1; or the session, and the stream, for which the runner is reserved.
+        shows: jobs of the session may display things.
+        supervisor, denials: the supervisor's handle, and the slot in which it counts the runner's refused calls.
+            *denials_before* is their number before the job.
     """
 
     number: int
@@ -111,13 +113,13 @@ class Offer:
 
 class Loop:
     """
-    One loop. Descriptors stay the caller's; `forget` one before closing it.
+    An event loop. The caller still owns the descriptors that it passes; it must `forget` one before it closes it.
 
     Args:
         io: EPOLL or IO_URING.
 
     Raises:
-        KernelRefusal: ENOSYS, EPERM: no io_uring here.
+        KernelRefusal: ENOSYS or EPERM: io_uring is missing or forbidden.
     """
 
     def __init__(self, io: int) -> None:
@@ -130,7 +132,8 @@ class Loop:
 
     def turn(self, patience_ns: int) -> int:
         """
-        Wait, at most so long (without end if negative), and serve; returns how many of `events` there are.
+        Wait at most *patience_ns* nanoseconds (without end if negative), and serve what is ready. Returns the number of
+        events, which are in `events`.
         """
         count: int = lib.lw_loop_turn(self._handle, patience_ns, self.events)
         if count < 0:
@@ -139,8 +142,8 @@ class Loop:
 
     def pulse(self) -> tuple[int, float]:
         """
-        For any thread, while the loop is open: how many waits are over, and until when the present one lasts, in
-        CLOCK_MONOTONIC seconds; 0.0 while the loop works.
+        How many waits are over; and until when the present wait lasts at most, in seconds of CLOCK_MONOTONIC, 0.0 while
+        the loop works. Any thread may call this while the loop is open.
         """
         turns, until = ffi.new("uint64_t *"), ffi.new("int64_t *")
         lib.lw_loop_pulse(self._handle, turns, until)
@@ -148,10 +151,10 @@ class Loop:
 
     def watch(self, fd: int, events: int) -> None:
         """
-        READY whenever *fd* has one of *events* (EPOLL*), a hang-up or an error.
+        Report READY whenever *fd* has one of *events* (EPOLL*), a hang-up or an error.
 
         Raises:
-            OSError: it is used already, or can't be waited for.
+            OSError: *fd* is in the loop already, or can't be waited for.
         """
         _check(lib.lw_loop_watch(self._handle, fd, events))
 
@@ -160,41 +163,42 @@ class Loop:
 
     def forget(self, fd: int) -> None:
         """
-        Tell nothing of *fd* any more, whatever it was used for; harmless if it wasn't.
+        Stop serving *fd*, whatever it was added for. Does nothing if it isn't in the loop.
         """
         lib.lw_loop_forget(self._handle, fd)
 
     def accept(self, fd: int) -> None:
         """
-        ACCEPTED for each connection, until one tells an error.
+        Report ACCEPTED for each connection to the listener *fd*, until an ACCEPTED reports an error.
         """
         _check(lib.lw_loop_accept(self._handle, fd))
 
     def stream(self, fd: int, number: int, *, guarded: bool = False) -> None:
         """
-        DATA of a connection; *number* comes with each SENT. Of one that is *guarded*, by which descriptors may come,
-        it is -EPERM where there are some with the next bytes, and nothing is taken.
+        Serve the connection *fd*: report DATA for input. Each SENT has *number*. If *guarded*, descriptors may
+        come with the input; if some come with the next bytes, DATA reports -EPERM, and nothing is received.
         """
         _check(lib.lw_loop_stream(self._handle, fd, number, guarded))
 
     def read(self, fd: int, on: bool) -> None:
         """
-        Whether input of a stream is wanted. What was under way may still come.
+        Turn the reading of a stream on or off. Input that was received before may still be reported.
         """
         _check(lib.lw_stream_read(self._handle, fd, on))
 
     def fast_path(self, fd: int, on: bool) -> None:
         """
-        Whether requests of a stream may take the fast path, until its next DATA.
+        Turn the fast path on or off for a stream's requests. Each DATA of the stream turns it off.
         """
         _check(lib.lw_stream_fast_path(self._handle, fd, on))
 
     def send(self, fd: int, data: memoryview, fds: Sequence[int] = ()) -> int | None:
         """
-        Bytes taken, or None: then SENT tells, and *data* must stay as it is until it does.
+        Send *data* and *fds*. Returns the number of bytes sent; or None if SENT will report it: then *data* must not
+        change until SENT.
 
         Raises:
-            BlockingIOError: ROOM follows.
+            BlockingIOError: nothing was sent. ROOM is reported when there is room.
             OSError: the stream is broken.
         """
         sent: int = lib.lw_stream_send(self._handle, fd, ffi.from_buffer(data), len(data), list(fds), len(fds))
@@ -207,7 +211,7 @@ class Loop:
 
     def backlog(self, fd: int) -> int:
         """
-        Bytes of answers on the fast path that the kernel hasn't taken.
+        Bytes of the fast path's answers on a stream that the kernel hasn't taken yet.
         """
         return max(0, int(lib.lw_stream_backlog(self._handle, fd)))
 
@@ -224,31 +228,31 @@ class Loop:
 
     def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
         """
-        Let a turn go on for so many nanoseconds after a job's start, and after its answer, while nothing else happens.
+        Set for how many nanoseconds a turn goes on after a job's start, and after its answer, if nothing else happens.
         """
         lib.lw_fast_path_linger(self._handle, after_start_ns, after_answer_ns)
 
     def offer(self, offer: Offer) -> None:
         """
-        Let the next request on the fast path have this runner.
+        Let the fast path give this runner to the next request that fits.
 
         Raises:
-            OSError: it can't be offered.
+            OSError: the runner can't be offered.
         """
         _check(lib.lw_fast_path_offer(self._handle, _given(offer)))
 
     def adopt(self, offer: Offer, fd: int, identity: int, started: float) -> None:
         """
-        Let the reply of this runner, which has its job since *started*, take the fast path to stream *fd*.
+        Let the fast path answer the request *identity* of stream *fd*, whose job this runner has had since *started*.
 
         Raises:
-            OSError: it can't.
+            OSError: the fast path can't do so.
         """
         _check(lib.lw_fast_path_adopt(self._handle, _given(offer), fd, identity, started))
 
     def withdraw(self, number: int) -> bool:
         """
-        The runner is the caller's alone. Was it offered, or its reply waited for?
+        Take the runner *number* back from the fast path. Returns whether the fast path still had it.
         """
         return bool(lib.lw_fast_path_withdraw(self._handle, number) >= 0)
 
@@ -257,27 +261,28 @@ class Loop:
         Set the refusal that `shed` streams get: its bytes before and behind the request's id.
 
         Raises:
-            OSError: they are too long, or there is no memory.
+            OSError: the bytes are too many, or there is no memory.
         """
         _check(lib.lw_fast_path_refusal(self._handle, ffi.from_buffer(before), len(before), ffi.from_buffer(behind),
                                         len(behind)))
 
     def shed(self, fd: int, on: bool) -> None:
         """
-        Whether requests of a stream that find no runner on offer are refused on the fast path; REFUSED tells how many.
+        Turn on or off that the fast path refuses requests of a stream if no runner is on offer. REFUSED reports how
+        many.
         """
         _check(lib.lw_stream_shed(self._handle, fd, on))
 
     def close(self) -> None:
         """
-        Nothing else may be called after.
+        Free the loop. Nothing else may be called afterwards.
         """
         lib.lw_loop_close(self._handle)
 
 
 def data_of(event: Any, size: int) -> bytes:
     """
-    A copy of what an event points at.
+    A copy of the *size* bytes at `event.data`.
     """
     return bytes(ffi.buffer(event.data, size))
 

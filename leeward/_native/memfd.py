@@ -19,10 +19,10 @@ _NOEXEC_SEAL = 0x8
 
 def memory_file(name: str) -> int:
     """
-    A close-on-exec descriptor of an empty memory file that can be sealed. The caller owns it.
+    Make an empty memory file that can be sealed. Returns a close-on-exec descriptor, which the caller owns.
 
-    Made without execute permission, and sealed against getting it, where the kernel knows how: a host
-    may insist on that (vm.memfd_noexec=2).
+    The file has no execute permission and is sealed against getting it, from Linux 6.3 on. A host may require that
+    (vm.memfd_noexec=2).
 
     Raises:
         OSError: no descriptor or no memory is left, or the host forbids memory files.
@@ -42,6 +42,6 @@ def seal(fd: int, seals: int) -> None:
     Add *seals* (F_SEAL_...) to those of a memory file. Linux 3.17.
 
     Raises:
-        OSError: it is sealed against that, or has a mapping that writes (EBUSY).
+        OSError: the file is sealed against more seals, or has a writable mapping (EBUSY).
     """
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)

@@ -1,5 +1,5 @@
 """
-The descriptor-based mount calls.
+The mount calls that work on descriptors.
 
 Runs in:   keeper and runner; each call needs CAP_SYS_ADMIN over the mount namespace.
 Source:    open_tree(2), move_mount(2), fsopen(2), pivot_root(2), Linux 5.2; mount_setattr(2), Linux 5.12;
@@ -22,7 +22,7 @@ from leeward.errors import KernelRefusal
 AT_FDCWD = -100
 MNT_DETACH = 2
 
-#: What a step says that has no mount, where there may be none.
+#: By whether a mount is optional: the errnos that a step on it may return when there is no mount.
 _NO_MOUNT = {False: (), True: (errno.EBADF,)}
 
 
@@ -52,7 +52,7 @@ def move_mount(mount: int, to: str) -> None:
 
 def move_onto(mount: int, place: int) -> None:
     """
-    Attach the detached *mount* on what the descriptor *place* is, a file or a folder.
+    Attach the detached *mount* on the file or folder of the descriptor *place*.
     """
     flags = lib.MOVE_MOUNT_F_EMPTY_PATH | lib.MOVE_MOUNT_T_EMPTY_PATH
     Table([returns(Call.MOVE_MOUNT, mount, "", place, "", flags)]).run()
@@ -60,8 +60,8 @@ def move_onto(mount: int, place: int) -> None:
 
 def copy(path: str | int, *, recursive: bool = True) -> int:
     """
-    A detached copy of the mount tree at *path*, or at an open descriptor; a close-on-exec descriptor of the caller's. A
-    link as last component isn't followed.
+    Make a detached copy of the mount tree at *path*, a path or an open descriptor. Returns a close-on-exec descriptor,
+    which the caller owns. A link as the last component isn't followed.
     """
     cell = Cell("tree")
     flags = (lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_SYMLINK_NOFOLLOW
@@ -74,10 +74,10 @@ def copy(path: str | int, *, recursive: bool = True) -> int:
 
 def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
     """
-    Set *attributes* on the detached *mount* and all below it, and let no mount travel there. Linux 5.12.
+    Set *attributes* on the detached *mount* and all mounts below it, and make them private. Linux 5.12.
 
     Args:
-        ids: a user namespace, by whose map the owners of files are to be shown.
+        ids: a descriptor of a user namespace, by whose map the owners of files are shown; -1 for none.
     """
     idmap = lib.MOUNT_ATTR_IDMAP if ids >= 0 else 0
     how = Block(struct.pack("QQQQ", attributes | idmap, 0, lib.MS_PRIVATE, max(0, ids)))  # struct mount_attr
@@ -86,23 +86,24 @@ def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
 
 def sets_attributes() -> bool:
     """
-    Does the kernel have mount_setattr(2)?
+    Whether the kernel has mount_setattr(2).
     """
     return Table([Step(Call.MOUNT_SETATTR, (-1, "", 0, 0, 0), (-errno.ENOSYS,))]).take()[0] == 0
 
 
 def remount(path: str, attributes: MountAttr | int) -> None:
     """
-    Give the mount at *path*, which is attached, these of RDONLY, NOSUID, NODEV and NOEXEC, and no other of them.
+    Set the attributes RDONLY, NOSUID, NODEV and NOEXEC of the attached mount at *path*: those in *attributes* on, the
+    others off.
 
-    By mount(2). In a user namespace one that the mount came with can't be left out (EPERM).
+    By mount(2). In a user namespace, an attribute that the mount came with can't be removed (EPERM).
     """
     _checked(lib.lw_mount_remount(os.fsencode(path), attributes), "mount", f"{path!r}, MS_REMOUNT, {attributes!r}")
 
 
 def mount_id(fd: int) -> int:
     """
-    The number of the mount that *fd* is in, as /proc/self/mountinfo has it. Linux 5.8.
+    The id, as in /proc/self/mountinfo, of the mount that *fd* is in. Linux 5.8.
     """
     found = ffi.new("uint64_t *")
     _checked(lib.lw_mount_id(fd, found), "statx", f"{fd}, STATX_MNT_ID")
@@ -111,14 +112,14 @@ def mount_id(fd: int) -> int:
 
 def unescaped(point: str) -> str:
     """
-    A mount point as /proc/self/mountinfo has it, without its escapes.
+    The path of a mount point that /proc/self/mountinfo shows as *point*, with escapes.
     """
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 
 def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int) -> int:
     """
-    A detached mount of a new filesystem; a close-on-exec descriptor of the caller's.
+    Make a new filesystem and a detached mount of it. Returns a close-on-exec descriptor, which the caller owns.
     """
     fs = _checked(lib.lw_fsopen(type.encode()), "fsopen", repr(type))
     try:
@@ -133,7 +134,7 @@ def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | in
 
 def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attributes: MountAttr | int) -> list[Step]:
     """
-    As `filesystem`, to be taken later; *mount* gets the descriptor.
+    `filesystem` as steps; *mount* gets the descriptor.
     """
     fs = Cell(f"new {type}")
     return [*whole_steps(fs, mount, type, options, attributes), returns(Call.CLOSE, fs)]
@@ -161,7 +162,7 @@ def reconfigure_steps(fs: Cell, options: Mapping[str, str]) -> list[Step]:
 
 def _options(fs: Cell, options: Mapping[str, str]) -> list[Step]:
     """
-    Set each option; one without a value is a flag.
+    Set each option. An option without a value is set as a flag.
     """
     return [returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_STRING, key, value, 0) if value
             else returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_FLAG, key, 0, 0) for key, value in options.items()]
@@ -169,13 +170,13 @@ def _options(fs: Cell, options: Mapping[str, str]) -> list[Step]:
 
 def copy_step(mount: Cell, path: str, *, optional: bool = False, alone: bool = False) -> Step:
     """
-    *mount* gets a detached copy of the mount tree at *path*.
+    Make a detached copy of the mount tree at *path*; *mount* gets its descriptor.
 
-    A symbolic link as last component isn't followed: what it points to may not be ours to show.
+    A symbolic link as the last component isn't followed: the sandbox may not be allowed to see its target.
 
     Args:
-        optional: the kernel may refuse, and *mount* holds why.
-        alone: without the mounts below.
+        optional: the kernel may refuse; then *mount* holds the negative errno.
+        alone: copy the mount without those below it.
     """
     flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_SYMLINK_NOFOLLOW | (0 if alone else lib.AT_RECURSIVE)
     return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, flags, optional=optional)
@@ -183,10 +184,10 @@ def copy_step(mount: Cell, path: str, *, optional: bool = False, alone: bool = F
 
 def move_step(mount: Cell, to: str, dir: Cell | int = AT_FDCWD, *, optional: bool = False) -> Step:
     """
-    Attach the detached *mount* at *to* below *dir*; on *dir* itself where *to* is empty.
+    Attach the detached *mount* at *to* below *dir*, or on *dir* itself if *to* is empty.
 
     Args:
-        optional: there may be no mount.
+        optional: it is no error if *mount* holds no descriptor.
     """
     flags = lib.MOVE_MOUNT_F_EMPTY_PATH | (0 if to else lib.MOVE_MOUNT_T_EMPTY_PATH)
     return returns(Call.MOVE_MOUNT, mount, "", dir, to, flags, unless=_NO_MOUNT[optional])
@@ -194,7 +195,8 @@ def move_step(mount: Cell, to: str, dir: Cell | int = AT_FDCWD, *, optional: boo
 
 def attributes_step(mount: Cell, set: MountAttr, *, optional: bool = False) -> Step:
     """
-    Set *set* on *mount* and on all below it, and let no mount travel there from where it was copied. Linux 5.12.
+    Set *set* on the detached *mount* and all mounts below it, and make them private, so that no later mount propagates
+    to them from where they were copied. Linux 5.12.
     """
     how = Block(struct.pack("QQQQ", set, 0, lib.MS_PRIVATE, 0))  # struct mount_attr
     return returns(Call.MOUNT_SETATTR, mount, "", lib.AT_RECURSIVE | lib.AT_EMPTY_PATH, how, len(how.data),
@@ -203,14 +205,14 @@ def attributes_step(mount: Cell, set: MountAttr, *, optional: bool = False) -> S
 
 def private_step() -> Step:
     """
-    Cut all propagation of this mount namespace.
+    Make all mounts of this namespace private, so that none propagates from or to others.
     """
     return returns(Call.MOUNT, 0, "/", 0, lib.MS_REC | lib.MS_PRIVATE, 0)
 
 
 def remount_step(path: str, attributes: MountAttr) -> Step:
     """
-    As `remount`, to be taken later.
+    `remount` as a step.
     """
     return returns(Call.MOUNT, 0, path, 0, lib.MS_REMOUNT | lib.MS_BIND | int(attributes), 0)
 

@@ -1,8 +1,8 @@
 """
-Descriptors that come by a socket, each close-on-exec from the start.
+Receives descriptors by a socket, each of which is close-on-exec from the start.
 
 Runs in:   the daemon.
-Source:    unix(7), SCM_RIGHTS. socket.recv_fds of Python 3.11 takes flags, and forgets them.
+Source:    unix(7), SCM_RIGHTS. socket.recv_fds of Python 3.11 takes flags but ignores them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from _socket import socket as Socket
 
 def receive(sock: Socket, room: int, most: int) -> tuple[bytes, list[int], int]:
     """
-    The next message: *room* bytes of it, *most* descriptors, which are the caller's, and the flags of recvmsg(2).
+    Receive the next message.
+
+    Returns:
+        At most *room* bytes of the message, at most *most* descriptors, which the caller owns, and the flags of
+        recvmsg(2).
 
     Raises:
-        OSError: as of recvmsg(2).
+        OSError: from recvmsg(2).
     """
     fds = array.array("i")
     data, ancillary, said, _ = sock.recvmsg(room, socket.CMSG_LEN(most * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
@@ -30,10 +34,11 @@ def receive(sock: Socket, room: int, most: int) -> tuple[bytes, list[int], int]:
 
 def receive_whole(sock: Socket, room: int, most: int) -> tuple[bytes, list[int]]:
     """
-    As `receive`, of a socket that doesn't block; b"" where there will be no message, or it lacks descriptors.
+    As `receive`, for a socket that doesn't block, and without the flags. The bytes are b"" if no message will come any
+    more, or if descriptors of the message were lost.
 
     Raises:
-        BlockingIOError: there is none yet.
+        BlockingIOError: no message is there yet.
     """
     try:
         data, fds, said = receive(sock, room, most)

@@ -1,5 +1,5 @@
 """
-Capabilities, prctl options, namespaces and names, one call each.
+System calls for capabilities, prctl(2) options and host names, one function each.
 
 Runs in:   zygote, keeper and runner.
 Source:    capabilities(7), prctl(2), unshare(2), netdevice(7), close_range(2)
@@ -54,7 +54,7 @@ def drop_bounding() -> None:
 
 def capabilities_known() -> int:
     """
-    How many capabilities the kernel has: 0 to one less are their numbers.
+    How many capabilities the kernel has. They are numbered from 0.
     """
     return next(number for number in itertools.count() if lib.lw_prctl(lib.PR_CAPBSET_READ, number, 0) < 0)
 
@@ -69,27 +69,27 @@ def capabilities_left() -> int:
 
 def no_new_privs() -> None:
     """
-    PR_SET_NO_NEW_PRIVS. Irreversible, inherited; Landlock and seccomp need it.
+    Set PR_SET_NO_NEW_PRIVS. Irreversible, inherited; Landlock and seccomp need it.
     """
     _checked(lib.lw_prctl(lib.PR_SET_NO_NEW_PRIVS, 1, 0), "prctl", "PR_SET_NO_NEW_PRIVS, 1")
 
 
 def seccomp_mode() -> int:
     """
-    PR_GET_SECCOMP: 0 none, 2 a filter.
+    The result of PR_GET_SECCOMP: 0 for no seccomp, 2 for a filter.
     """
     return _checked(lib.lw_prctl(lib.PR_GET_SECCOMP, 0, 0), "prctl", "PR_GET_SECCOMP")
 
 
 def be_subreaper() -> None:
     """
-    PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process.
+    Set PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process.
     """
     _checked(lib.lw_prctl(lib.PR_SET_CHILD_SUBREAPER, 1, 0), "prctl", "PR_SET_CHILD_SUBREAPER, 1")
 
 
 def set_hostname(name: str) -> None:
     """
-    sethostname(2). Needs CAP_SYS_ADMIN over the uts namespace.
+    Set the host name of the uts namespace. Needs CAP_SYS_ADMIN over it.
     """
     _checked(lib.lw_sethostname(name.encode(), len(name.encode())), "sethostname", repr(name))

@@ -1,7 +1,7 @@
 """
-A clone that goes the way of a job, and tells which pages it touched.
+Runs a job in a clone, the scout, to find out which pages jobs touch.
 
-Runs in:   the zygote; the child side of `scout`.
+Runs in:   the zygote, and the clone that `scout` makes.
 Needs:     one thread.
 """
 
@@ -14,25 +14,27 @@ from leeward._native._shim import ffi, lib
 from leeward._native.keeper import Kept
 from leeward.errors import KernelRefusal
 
-#: What a clone reads.
+#: Memory that C reads after `scout` has returned in the clone.
 _given: list[Any] = []
 
 
 def scout(kept: Kept, ranges: Sequence[tuple[int, int]], ends: Sequence[int], out: int) -> bool:
     """
-    Clone this process. The clone begins in C, and has its frame, where jobs of *kept* do for which somebody waits.
+    Clone this process. The clone begins in the way of jobs of *kept* for which a request waits. If these begin in C, it
+    has its frame when this returns.
 
     Args:
-        ranges: address and bytes of whole pages that are looked at.
-        ends: copied to the descriptors 0, 1, 2, job, reply, birth; each is above these.
-        out: a memory file, above these numbers too, which gets an entry of /proc/PID/pagemap for each page when the job
-            has ended.
+        ranges: address and bytes of the memory whose pages are reported, in whole pages.
+        ends: six descriptors that are copied to 0 to 5 (stdin, stdout, stderr, job, reply, birth); each is above 5.
+        out: a memory file, also above 5, into which the /proc/PID/pagemap entry of each page is written when the
+            job has ended.
 
     Returns:
-        True in the clone, which runs its job then and ends by itself; False in the caller when it has ended.
+        True in the clone, which then has to run its job and to end by itself; False in the caller once the clone has
+        ended.
 
     Raises:
-        KernelRefusal: there was no clone, or its job didn't come to its end.
+        KernelRefusal: the clone couldn't be made, or its job didn't come to its end.
     """
     looked = ffi.new("struct lw_range[]", list(ranges))
     how = ffi.new("struct lw_scout *", {"beginning": kept.beginning or ffi.NULL, "ranges": looked, "count": len(ranges),

@@ -1,7 +1,7 @@
 """
-seccomp(2): install a filter with a listener, and ask what the kernel knows.
+seccomp(2): steps that install a filter, and functions that ask what the kernel supports.
 
-Runs in:   the step is taken in the runner; the questions anywhere.
+Runs in:   the steps are taken in the runner; the functions that ask run anywhere.
 Source:    seccomp(2), seccomp_unotify(2), <linux/seccomp.h>
 """
 
@@ -20,11 +20,10 @@ INSTRUCTION = 8
 
 def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
     """
-    Install *program* on the thread that takes this; *listener* gets its notification descriptor.
+    Install *program* on the thread that takes this step; *listener* gets the filter's notification descriptor.
 
-    Once the supervisor has taken a call only a deadly signal ends the wait for its
-    answer, where the kernel can do that (*killable*, Linux 5.19). Until then any signal
-    does, and a handler without SA_RESTART makes the call fail with EINTR.
+    With *killable* (Linux 5.19), only a fatal signal ends a task's wait for the answer once the supervisor has received
+    the call. Before that, any signal ends the wait, and a handler without SA_RESTART makes the call fail with EINTR.
 
     Irreversible; needs no_new_privs. EBUSY: another listener is installed already. Linux 5.0.
     seccomp(2), seccomp_unotify(2).
@@ -40,7 +39,7 @@ def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
 
 def install_step(program: bytes) -> Step:
     """
-    Install *program*, which answers every call by itself, on the thread that takes this and on those that it starts.
+    Install *program*, which needs no supervisor, on the thread that takes this step and on all that it starts.
 
     Irreversible; needs no_new_privs. Linux 3.17.
     """
@@ -50,14 +49,14 @@ def install_step(program: bytes) -> Step:
 
 def has_user_notif() -> bool:
     """
-    Can a filter ask a supervisor? Linux 5.0.
+    Whether the kernel lets a filter pass calls to a supervisor: SECCOMP_RET_USER_NOTIF, Linux 5.0.
     """
     return _answer(lib.lw_seccomp_action_known(lib.SECCOMP_RET_USER_NOTIF), "SECCOMP_GET_ACTION_AVAIL")
 
 
 def has_wait_killable() -> bool:
     """
-    Does the kernel know SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV? Linux 5.19.
+    Whether the kernel knows SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19.
     """
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
     return _answer(lib.lw_seccomp_flags_known(flags), "SECCOMP_SET_MODE_FILTER, WAIT_KILLABLE_RECV")

@@ -1,5 +1,5 @@
 """
-Private memory becomes a private mapping of a memory file with the same content; and where CPython's arenas are.
+Replaces private memory by a private mapping of a memory file with the same content; finds CPython's arenas for that.
 
 Runs in:   the zygote.
 Needs:     one thread.
@@ -15,22 +15,22 @@ from leeward._native._shim import ffi, lib
 from leeward._native.memfd import memory_file
 from leeward.errors import KernelRefusal
 
-#: What jobs see of it in /proc/self/maps.
+#: The memory file's name, which jobs see in /proc/self/maps.
 _NAME = "leeward_zygote"
-#: Reserved addresses, not memory.
+#: Bytes of address space that are reserved for arenas. No memory is taken by that.
 _ROOM = 1 << 30
 
 
 def gather_arenas() -> None:
     """
-    Have the interpreter put memory for small objects side by side from now on, where it has arenas.
+    Have the interpreter put its next arenas, the memory for small objects, side by side. Does nothing if it has none.
     """
     lib.lw_arenas_gather(_ROOM)
 
 
 def gathered_arenas() -> tuple[int, int]:
     """
-    Where these are, address and bytes. No more are gathered.
+    Stop gathering arenas, and return the address and the bytes of the gathered ones.
     """
     gathered = lib.lw_arenas_gathered()
     return int(gathered.start), int(gathered.size)
@@ -45,10 +45,11 @@ def thread_storage() -> int:
 
 class Snapshot:
     """
-    Laid out beforehand, since what is allocated while it is taken would be lost.
+    A snapshot of parts of this process's memory. It is laid out when it is made, since memory that is allocated while
+    it is taken would be lost.
 
     Args:
-        pages: address, bytes and PROT_* of whole pages; neither of a stack nor of a thread's storage.
+        pages: address, bytes and PROT_* of each part, in whole pages. No stack and no thread's storage may be in them.
     """
 
     def __init__(self, pages: Sequence[tuple[int, int, int]]) -> None:
@@ -58,13 +59,16 @@ class Snapshot:
 
     def take(self, *, huge: bool = True) -> bool:
         """
-        False where there is no file for it; nothing is changed then.
+        Replace the parts by mappings of a memory file.
 
         Args:
-            huge: in huge pages, as far as the kernel gives them.
+            huge: the file is to be in huge pages, as far as the kernel gives them.
+
+        Returns:
+            False if no memory file can be made or filled; then nothing is changed.
 
         Raises:
-            KernelRefusal: a part couldn't be mapped, and may be gone.
+            KernelRefusal: a part couldn't be mapped, and its memory may be lost.
         """
         try:
             file = memory_file(_NAME)
@@ -80,7 +84,8 @@ class Snapshot:
 
     def look(self) -> None:
         """
-        In a keeper, as long as it can: get its page map, which tells what it has read of the snapshot and needn't keep.
+        In a keeper: open its page map while it may still do so. The map shows which pages of the snapshot the keeper
+        has only read, so that it needs no page table entries for them.
         """
         try:
             self.taken.map = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)

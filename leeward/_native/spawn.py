@@ -1,7 +1,7 @@
 """
-Making processes: keepers. Runners, as an init and a job, are made by `_native.keeper`.
+Makes keepers. Runners, each an init and a job, are made by `_native.keeper`.
 
-Runs in:   zygote; the child side of `clone`.
+Runs in:   the zygote, and the child that `clone` makes.
 Needs:     one thread. Linux 5.9 (close_range); 5.7 for CLONE_INTO_CGROUP.
 Source:    clone(2), pidfd_open(2), set_tid_address(2), get_robust_list(2)
 """
@@ -32,7 +32,7 @@ def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
     """
     Fork with new namespaces, straight into *cgroup* (a directory descriptor) if given.
 
-    CPython's after-fork duties are done on both sides.
+    CPython's functions around a fork are called on both sides.
 
     Returns:
         (0, -1) in the child; (pid, pidfd) in the caller, who owns the pidfd.
@@ -54,8 +54,8 @@ def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
 
 def twin(flags: Clone | int = 0, cgroup: int = -1) -> tuple[int, int]:
     """
-    As `clone`, for a caller with one thread: CPython's duties around a fork aren't done, nor are
-    the hooks of os.register_at_fork run. docs/decisions/0015
+    As `clone`, for a caller with one thread: neither CPython's functions around a fork are called nor the hooks of
+    os.register_at_fork. docs/decisions/0015
 
     Returns, raises:
         As `clone`.

@@ -1,5 +1,5 @@
 """
-A program that starts in namespaces of its own, by steps from a table that end with execve(2).
+Starts a program in namespaces of its own: the child takes steps from a table, the last of which is execve(2).
 
 Runs in:   the daemon, whichever threads it has.
 Source:    clone(2), execve(2), pipe(7)
@@ -22,7 +22,7 @@ _POINTER = 8
 
 def execve_step(path: str, argv: Sequence[str], environment: Mapping[str, str]) -> Step:
     """
-    Become the program at *path*. The caller's memory isn't needed any more when this succeeds.
+    Execute the program at *path*. When this succeeds, the child no longer uses the caller's memory.
     """
     return returns(Call.EXECVE, path, _strings(argv), _strings([f"{name}={value}" for name, value in
                                                                 environment.items()]))
@@ -30,7 +30,7 @@ def execve_step(path: str, argv: Sequence[str], environment: Mapping[str, str]) 
 
 def _strings(texts: Sequence[str]) -> Block:
     """
-    Addresses of *texts*, and a NULL.
+    A block with the addresses of *texts*, and a NULL after them.
     """
     return Block(bytes(_POINTER * (len(texts) + 1)),
                  blocks={_POINTER * at: Block(os.fsencode(text) + b"\0") for at, text in enumerate(texts)})
@@ -39,21 +39,22 @@ def _strings(texts: Sequence[str]) -> Block:
 def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int], namespaces: Clone | int = 0, *,
           begin: Callable[[int], None] = lambda pid: None) -> tuple[int, int]:
     """
-    Start a child that takes steps, of which the last makes it another program.
+    Start a child that takes steps, the last of which executes another program.
 
     Args:
-        steps: are made with a Cell for each of *fds*, and for one more descriptor, which they have to leave open and
-            close-on-exec.
-        fds: descriptors that the steps need; they stay the caller's.
-        namespaces: new ones for the child.
-        begin: is called with the child's pid before it takes its first step.
+        steps: returns the steps. Its argument has a Cell for each of *fds*, and one for a further descriptor,
+            which the steps have to leave open and close-on-exec.
+        fds: descriptors that the steps need. The caller still owns them.
+        namespaces: which new namespaces the child gets.
+        begin: called with the child's pid before the child takes its first step.
 
     Returns:
-        Its pid and its pidfd, which the caller owns. It is the program by then, or was killed before.
+        The child's pid and pidfd, which the caller owns. The child has executed the program by then, or was
+        killed before.
 
     Raises:
         KernelRefusal: a step, or clone3(2), failed; nothing is left of the child.
-        OSError: no descriptors, or *begin*'s.
+        OSError: no descriptors are left, or *begin* raised it.
     """
     gate, alive = Cell("gate"), Cell("alive")
     cells = [*(Cell(f"descriptor {number}") for number, _ in enumerate(fds)), alive]
@@ -75,7 +76,7 @@ def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int],
         if pid < 0:
             raise KernelRefusal("clone3", f"flags={Clone(namespaces)!r}", -pid)
         pidfd = int(found[0])
-        _close(ends, 3)  # the child's alone: when it has ended, or is the program, there is none
+        _close(ends, 3)  # now only the child has this end: it is closed when the child ends or executes the program
         begin(pid)
         os.write(ends[1], b"1")
     except BaseException:
@@ -91,7 +92,7 @@ def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int],
             _close(ends, number)
     result = ffi.new("int64_t *")
     done = int(lib.lw_start_done(room, result))
-    if done or result[0]:  # it came back from a step, the last one perhaps
+    if done or result[0]:  # a step failed, perhaps the last one
         _reap(pid, pidfd)
         raise refusal(table.steps[done], int(result[0]))
     return pid, pidfd

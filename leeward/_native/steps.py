@@ -1,9 +1,9 @@
 """
-System calls as a table: made by one process, gone through by its clone.
+Tables of system calls, which one process makes and its clone executes.
 
-Runs in:   made in the zygote; gone through by the newborn runner, in `lw_keep`.
-Why:       a clone copies each page that it writes; bytecode writes one with nearly every object
-           that it looks at. C that reads a table writes hardly any. docs/decisions/ has figures.
+Runs in:   the zygote makes the tables; the new runner executes them, in `lw_keep`.
+Why:       a clone copies each page that it writes; bytecode writes to one with nearly every object
+           that it reads (the reference count). C that reads a table writes hardly any. docs/decisions/ has figures.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class Call(enum.IntEnum):
 
 class Gives(enum.IntEnum):
     """
-    What a step may return beside its answers.
+    Which results a step may have beside its answers.
     """
 
     NOTHING = 0
-    #: Whatever isn't negative: a descriptor, say.
+    #: Any result that isn't negative, for example a descriptor.
     SOMETHING = 1
     ANYTHING = 2
 
@@ -97,7 +97,7 @@ class Gives(enum.IntEnum):
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
     """
-    A place for what one call returned and later calls are given, 32 bits. *name* is for messages.
+    A place of 32 bits for the result of one call, which can be an argument of later calls. *name* is for messages.
     """
 
     name: str
@@ -106,12 +106,12 @@ class Cell:
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """
-    Memory that a call is given the address of.
+    Memory whose address is an argument of a call.
 
     Attributes:
-        data: its bytes.
-        cells: by offset: this Cell lies in it.
-        blocks: by offset: the address of this Block goes there.
+        data: the content of the memory.
+        cells: the Cells that lie in the memory, by offset.
+        blocks: the Blocks whose addresses are written into the memory, by offset.
     """
 
     data: bytes
@@ -125,14 +125,14 @@ Argument = int | str | Cell | Block
 @dataclass(frozen=True, slots=True)
 class Step:
     """
-    One system call, and what it has to return.
+    One system call, and its allowed results.
 
     Attributes:
-        arguments: a str is the address of its bytes with a NUL; a Cell is what it holds by then.
-        answers: it has to return one of these, three at most, an errno negative.
-        gives: or more than these.
-        into: keeps the result.
-        hints: by errno: what it means for this call, where errno(3) doesn't say.
+        arguments: a str stands for the address of its bytes with a NUL; a Cell for its value when the step is taken.
+        answers: allowed results, three at most. An errno is negative.
+        gives: further allowed results.
+        into: the Cell that gets the result.
+        hints: by errno: what the error means for this call, if errno(3) doesn't say.
     """
 
     call: Call
@@ -148,29 +148,29 @@ class Step:
 
 def gives(cell: Cell, call: Call, *arguments: Argument, optional: bool = False) -> Step:
     """
-    A step that opens something: the descriptor goes into *cell*; or, if it is *optional*, the errno with which it is
-    refused, negative.
+    A step that opens something: *cell* gets the descriptor. An *optional* step may fail; then *cell* gets the errno,
+    negative.
     """
     return Step(call, arguments, (), Gives.ANYTHING if optional else Gives.SOMETHING, cell)
 
 
 def returns(call: Call, *arguments: Argument, value: int = 0, unless: Sequence[int] = ()) -> Step:
     """
-    A step that has to return *value*, or to be refused with one of the errnos in *unless*.
+    A step that has to return *value*, or to fail with one of the errnos in *unless*.
     """
     return Step(call, arguments, (value, *(-number for number in unless)))
 
 
 def fails(call: Call, *arguments: Argument, errnos: Sequence[int]) -> Step:
     """
-    A step that has to be refused, with one of *errnos*: the proof that a lock holds.
+    A step that has to fail, with one of *errnos*: the proof that a lock holds.
     """
     return Step(call, arguments, tuple(-number for number in errnos))
 
 
 class Table:
     """
-    Steps, laid out in memory for C to go through.
+    Steps, laid out in memory so that C can execute them.
     """
 
     def __init__(self, steps: Iterable[Step]) -> None:
@@ -181,7 +181,7 @@ class Table:
             if not isinstance(argument, (int, Cell)):
                 layout.place(argument)
         for cell in [*arguments, *(step.into for step in self.steps)]:
-            if isinstance(cell, Cell):  # one that lies in no block
+            if isinstance(cell, Cell):  # a cell that is in no block
                 layout.place(cell)
         self._memory = ffi.new("char[]", max(1, layout.size))
         self._places = layout.places
@@ -204,23 +204,23 @@ class Table:
     @property
     def rows(self) -> tuple[Any, int]:
         """
-        For other calls of the shim: the address of its struct lw_step, and how many there are. It lives as
-        long as this table.
+        The struct lw_step * of the first step, and the number of steps, for other functions of the shim. The memory
+        is freed with this table.
         """
         return self._steps, len(self.steps)
 
     def address(self, cell: Cell) -> Any:
         """
-        Where *cell* lies, an int32_t *: for what is known only when the steps are taken.
+        The address of *cell*, an int32_t *, to set a value that is known only when the steps are taken.
         """
         return ffi.cast("int32_t *", self._base + self._places[cell])
 
     def take(self, first: int = 0, end: int | None = None) -> tuple[int, int]:
         """
-        Make every call from *first* to before *end*, in order, up to the first that returns what it may not.
+        Take the steps from *first* to before *end*, in order, up to the first whose result isn't allowed.
 
         Returns:
-            The number of the one that did, *end* if there is none; and what it returned.
+            The number of that step, or *end* if there is none; and the last result.
         """
         end = len(self.steps) if end is None else end
         result = ffi.new("int64_t *")
@@ -228,10 +228,10 @@ class Table:
 
     def run(self, first: int = 0, end: int | None = None) -> None:
         """
-        Make every call from *first* to before *end*, in order.
+        Take the steps from *first* to before *end*, in order.
 
         Raises:
-            KernelRefusal: one returned what it may not; none after it was made.
+            KernelRefusal: a step's result isn't allowed. No step after it was taken.
         """
         done, result = self.take(first, end)
         if done < (len(self.steps) if end is None else end):
@@ -239,15 +239,15 @@ class Table:
 
     def run_aside(self, first: int, end: int, *, pid_namespace: bool = False) -> None:
         """
-        As `run`, by a child, which is dead afterwards; its descriptors, and the namespaces that it entered, go with it.
+        As `run`, in a child that ends afterwards, with its descriptors and the namespaces that it has entered.
 
         Linux 5.3.
 
         Args:
-            pid_namespace: it is pid 1 of a new pid namespace.
+            pid_namespace: the child is pid 1 of a new pid namespace.
 
         Raises:
-            KernelRefusal: one returned what it may not; or there is no such child.
+            KernelRefusal: a step's result isn't allowed, or the child can't be made.
         """
         result = ffi.new("int64_t *")
         flags = lib.CLONE_NEWPID if pid_namespace else 0
@@ -259,20 +259,20 @@ class Table:
 
     def value(self, cell: Cell) -> int:
         """
-        What *cell* holds, 0 before its step was taken.
+        The value of *cell*; 0 before its step was taken.
         """
         return int(self.address(cell)[0])
 
     def content(self, block: Block) -> bytes:
         """
-        What lies in *block*, a call's result by now.
+        The present content of *block*, which a call may have written.
         """
         return bytes(ffi.buffer(self._memory + self._places[block], len(block.data)))
 
 
 def refusal(step: Step, result: int) -> KernelRefusal:
     """
-    Why *result* isn't what *step* may return.
+    The error that *step* had the result *result*, which isn't allowed.
     """
     call, arguments = str(step)[:-1].split("(", 1)
     if result < 0:
@@ -282,7 +282,7 @@ def refusal(step: Step, result: int) -> KernelRefusal:
 
 class _Layout:
     """
-    Where blocks, texts and cells lie in one piece of memory, each on a multiple of 8.
+    The places of blocks, texts and cells in one piece of memory, each at a multiple of 8.
     """
 
     def __init__(self) -> None:

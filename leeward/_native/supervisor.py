@@ -24,11 +24,11 @@ class Tally:
     How often one job was refused one call.
 
     Attributes:
-        count: since the job's start.
-        unreported: of these, not handed over by `Thread.drain` before.
-        arch: AUDIT_ARCH_*.
-        nr: the call's number there, or OTHER_NR.
-        pid: who tried it last, as the daemon sees it; 0 if it can't.
+        count: refusals since the job's start.
+        unreported: those of *count* that `Thread.drain` hasn't returned before.
+        arch: AUDIT_ARCH_*, the architecture of the call.
+        nr: the call's number on that architecture, or OTHER_NR.
+        pid: the process that tried it last, in the daemon's pid namespace; 0 if it isn't visible there.
     """
 
     job: int
@@ -41,10 +41,10 @@ class Tally:
 
 class Thread:
     """
-    The running thread. Not for two Python threads at once: the buffer is shared.
+    The running supervisor thread. Two Python threads must not call it at once, because they share its buffer.
 
     Raises:
-        KernelRefusal: no thread, no epoll, no eventfd, or no user notification.
+        KernelRefusal: the thread, its epoll or its eventfd can't be made, or the kernel has no user notification.
     """
 
     def __init__(self) -> None:
@@ -59,17 +59,17 @@ class Thread:
 
     def fileno(self) -> int:
         """
-        An eventfd that is readable when `drain` has something; ours.
+        An eventfd that is readable when `drain` has something to return. This object keeps it.
         """
         return int(lib.lw_supervisor_eventfd(self.handle))
 
     def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
         """
-        Answer for the listener *fd*, which is the thread's from now on; return its slot. If *quiet*, what is refused
-        makes `fileno` readable only from `end_check` on.
+        Answer the calls of the listener *fd*, which the thread owns from now on. Returns the listener's slot. If
+        *quiet*, refusals make `fileno` readable only after `end_check`.
 
         Raises:
-            KernelRefusal: and then *fd* is still the caller's.
+            KernelRefusal: the listener couldn't be added. The caller still owns *fd*.
         """
         slot = ffi.new("uint32_t *")
         failed = lib.lw_supervisor_add(self.handle, fd, job, quiet, slot)
@@ -80,20 +80,21 @@ class Thread:
 
     def end_check(self, slot: int) -> None:
         """
-        Forget what was refused so far in *slot*, and tell of what follows.
+        End the check in which the runner in *slot* tries forbidden calls: forget its refusals so far, and report later
+        ones.
         """
         if lib.lw_supervisor_end_check(self.handle, slot):
             raise Bug("the supervisor has no such slot")
 
     def counts(self, slot: int) -> list[Tally]:
         """
-        What the job in *slot* was refused so far.
+        How often the job in *slot* was refused each call so far.
         """
         return self._tallies(lib.lw_supervisor_counts(self.handle, slot, self._rows, self._count))
 
     def total(self, slot: int) -> int:
         """
-        The sum of all counts of the job in *slot*.
+        How many calls the job in *slot* was refused so far, in all.
         """
         if lib.lw_supervisor_total(self.handle, slot, self._total):
             raise Bug("the supervisor has no such slot")
@@ -101,8 +102,9 @@ class Thread:
 
     def grant(self, slot: int, limit: int, files: int) -> None:
         """
-        Grant the job in *slot* shared mappings without a file, of *limit* bytes altogether, and memory files in the
-        folder *files*, a descriptor that must be open until the slot is removed.
+        Grant the job in *slot* shared mappings without a file, of *limit* bytes altogether; memory files in the folder
+        *files*, a descriptor that must be open until the slot is removed; and watches of epoll. 0 and -1 grant watches
+        only.
         """
         failed = lib.lw_supervisor_grant(self.handle, slot, limit, files)
         if failed:
@@ -110,21 +112,21 @@ class Thread:
 
     def set_watches(self, most: int) -> None:
         """
-        Grant *most* watches of epoll to all jobs together that are granted anything. Each may have as many as it
-        leaves.
+        Grant *most* watches of epoll to all jobs together for which `grant` was called. Each job may have as many as it
+        leaves to the others.
         """
         lib.lw_supervisor_set_watches(self.handle, most)
 
     def share(self, slot: int, of: int) -> None:
         """
-        Grant the job in *slot* what that in *of* is granted, from the same limit.
+        Grant the job in *slot* what the job in the slot *of* was granted; the two share one limit.
         """
         if lib.lw_supervisor_share(self.handle, slot, of):
             raise Bug("the supervisor has no such slot")
 
     def charged(self, slot: int) -> int:
         """
-        Bytes of such mappings that the job in *slot* is charged with, and those with whom it shares its limit.
+        Bytes of granted memory that are charged to the job in *slot* and to the jobs that share its limit.
         """
         if lib.lw_supervisor_charged(self.handle, slot, self._total):
             raise Bug("the supervisor has no such slot")
@@ -132,19 +134,19 @@ class Thread:
 
     def remove(self, slot: int) -> list[Tally]:
         """
-        Close the listener in *slot*; return the last word on its job.
+        Close the listener in *slot*. Returns the final counts of its job.
         """
         return self._tallies(lib.lw_supervisor_remove(self.handle, slot, self._rows, self._count))
 
     def drain(self) -> list[Tally]:
         """
-        What was refused since the last time. Call again while `fileno` is readable.
+        The refusals since the last call. Call again while `fileno` is readable.
         """
         return self._tallies(lib.lw_supervisor_drain(self.handle, self._rows, self._count))
 
     def stop(self) -> None:
         """
-        End the thread and close its listeners. Nothing else may be called after.
+        End the thread and close its listeners. Nothing else may be called afterwards.
         """
         lib.lw_supervisor_stop(self.handle)
 

@@ -1,5 +1,5 @@
 """
-Ending another thread of one's own process.
+Ends other threads of this process.
 
 Runs in:   the zygote.
 Source:    tgkill(2), exit(2), proc(5)
@@ -10,13 +10,13 @@ from __future__ import annotations
 from leeward._native._shim import lib
 from leeward.errors import KernelRefusal
 
-#: The number of futex(2): what a thread that waits for work is in.
+#: The number of futex(2), the system call in which a thread waits for work.
 FUTEX = int(lib.SYS_futex)
 
 
 def end(tid: int) -> None:
     """
-    Have thread *tid*, which isn't the caller, end where it is, with nothing cleaned up. It is gone some time after.
+    Make thread *tid*, which isn't the caller, exit at once and without cleanup. It ends some time after this returns.
 
     Raises:
         KernelRefusal: there is no such thread.
@@ -28,7 +28,7 @@ def end(tid: int) -> None:
 
 def end_no_more() -> None:
     """
-    When they are gone: the signal that ended them does again what it does by default.
+    Restore the default action of the signal that `end` uses. Call it when the ended threads are gone.
     """
     error = lib.lw_end_no_more()
     if error < 0:
