@@ -323,7 +323,7 @@ class Desk:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback has failed. Check again which sandboxes have to end.
+        Called by the barrier: a callback has failed. Checks again, a second later, which sandboxes have to end.
         """
         if self._timer is None and len(self._registry):
             self._timer = self._reactor.after(1.0, self._look)

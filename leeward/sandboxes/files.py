@@ -300,7 +300,7 @@ class LiveFiles:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*.
+        Called by the barrier: a callback of this object has raised *error*. Ends the process.
         """
         if self.stage in (FilesStage.STARTING, FilesStage.READY):
             self._give_up(bug(error))

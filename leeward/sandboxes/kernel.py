@@ -384,7 +384,7 @@ class LiveKernel:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*.
+        Called by the barrier: a callback of this object has raised *error*. The kernel's state is lost.
         """
         if self.lives:
             self.stage = after("kernel", KERNEL, self.stage, Change.LOST)

@@ -147,7 +147,7 @@ class LayerChange:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*.
+        Called by the barrier: a callback of this object has raised *error*. Ends the sandbox, and answers the request.
         """
         if self._answered is not None:
             self._sandbox.lost(bug(error))

@@ -312,7 +312,7 @@ class LiveProgram:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of ours has raised *error*.
+        Called by the barrier: a callback of this object has raised *error*. Ends the process.
         """
         self._fault = self._fault or bug(error)
         if Life.OVER is not self.life:

@@ -36,7 +36,7 @@ MOST_OF_ONE = 1024
 @dataclass(slots=True)
 class Ending:
     """
-    What is remembered of a sandbox that is over.
+    The record of a sandbox that is over.
 
     Attributes:
         when: seconds since the epoch.

@@ -442,7 +442,7 @@ class LiveSandbox:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback has raised *error*, so the sandbox's state isn't known any more.
+        Called by the barrier: a callback has raised *error*, so that the sandbox's state isn't known. Ends the sandbox.
         """
         self.lost(f"a bug of the daemon's: {error}")
 

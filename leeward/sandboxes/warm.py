@@ -174,7 +174,7 @@ class WarmPlace:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback of ours has failed. No more are held.
+        Called by the barrier: a callback of this object has failed. Ends the waiting process; no more are started.
         """
         self._failed = MOST_FAILED
         self.drop()
