@@ -3,7 +3,7 @@ The supervisor: refuses, counts and reports the system calls that no row allows,
 
 Runs in:   the daemon; a native thread answers, which never waits for Python.
 Stands if: Python is busy, stopped at a breakpoint, out of descriptors or of memory.
-Leaves:    every decision to the filter, but one. The filter passes only calls that must be refused, and the supervisor
+Leaves:    every decision but one to the filter. The filter passes only calls that must be refused, and the supervisor
            answers EACCES. The exception is memory that no resident set shows: where no cgroup counts it, the supervisor
            grants and charges it.
 Source:    seccomp_unotify(2)
@@ -24,7 +24,7 @@ from leeward.dataclass import dataclass
 from leeward.errors import Bug
 from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, name_of
 
-#: Bound on the records of ended jobs that weren't drained yet. In a daemon that drains there are a few.
+#: The most records of ended jobs that wait for `drain`. A daemon that drains in time has only a few.
 DEPARTED = 4096
 
 _ARCHES = {audit: arch for arch, audit in AUDIT_ARCH.items()}
@@ -33,14 +33,14 @@ _ARCHES = {audit: arch for arch, audit in AUDIT_ARCH.items()}
 @dataclass(frozen=True, slots=True)
 class Denied:
     """
-    Refusals of one call to one job since the last record of the two.
+    The refusals of one system call to one job since the last record of that call and job.
 
     Attributes:
         job: the number given to `Supervisor.add`.
-        syscall: its name, "syscall_NNN" if it has none, "other" past 256 different ones.
-        arch: as os.uname().machine has it.
-        pid: of the last task that tried, in the daemon's pid namespace; 0 if it isn't visible there.
-        count: how often.
+        syscall: the call's name; "syscall_NNN" if it has none; "other" after 256 different calls.
+        arch: as os.uname().machine.
+        pid: the last task that made the call, in the daemon's pid namespace; 0 if it isn't visible there.
+        count: the number of refusals.
     """
 
     job: int
@@ -52,11 +52,11 @@ class Denied:
 
 class Supervisor:
     """
-    Answers for any number of listeners. Its methods are for one Python thread.
+    Answers for any number of listeners. Only one Python thread may call its methods.
 
     Args:
-        watches: of epoll, that all jobs together may have where the filter asks for each (isolation/watches.py); 0
-            where it doesn't.
+        watches: the number of epoll's watches that all jobs together may have, if the filter asks for each of them
+            (isolation/watches.py); otherwise 0.
     """
 
     def __init__(self, watches: int = 0) -> None:
@@ -66,17 +66,17 @@ class Supervisor:
             self._thread.set_watches(watches)
         self._slots: dict[int, int] = {}
         self._departed: deque[Denied] = deque(maxlen=DEPARTED)
-        self.lost = 0  # records that nobody drained in time; the counts of a job's result hold all
+        self.lost = 0  # records that nobody drained in time; the counts in a job's result are complete nevertheless
 
     def add(self, listener_fd: int, job: int, *, checking: bool = False) -> None:
         """
         Answer for *job* from now on. Takes ownership of the descriptor, also on failure.
 
         Args:
-            checking: it checks itself first, until `end_check`: what it is refused meanwhile wakes nobody.
+            checking: the process checks itself first: until `end_check` its refused calls don't wake the daemon.
 
         Raises:
-            KernelRefusal: the job must not start then, since its refused calls would block for ever.
+            KernelRefusal: the job must not start, since its refused calls would block for ever.
         """
         if job in self._slots:
             os.close(listener_fd)
@@ -92,7 +92,7 @@ class Supervisor:
 
     def end_check(self, job: int) -> None:
         """
-        *job*'s process has checked itself: what it was refused for that isn't the job's, and counts no more.
+        End the self-check of *job*'s process. Calls that were refused during the check don't count as the job's.
         """
         self._thread.end_check(self._slots[job])
 
@@ -120,14 +120,14 @@ class Supervisor:
 
     def share(self, job: int, of: int) -> None:
         """
-        Grant *job* what the job *of* is granted, from the same limit.
+        Grant *job* the same as the job *of*, within one common limit.
         """
         if of in self._slots:
             self._thread.share(self._slots[job], self._slots[of])
 
     def charged(self, job: int) -> int:
         """
-        Bytes that *job* is charged with, and those with whom it shares its limit.
+        The bytes charged to *job* and to all jobs that share its limit.
         """
         return self._thread.charged(self._slots[job])
 
@@ -154,7 +154,7 @@ class Supervisor:
 
     def fileno(self) -> int:
         """
-        An eventfd that is readable when `drain` has something. The supervisor owns it.
+        An eventfd that is readable when `drain` has records. The supervisor owns it.
         """
         return self._thread.fileno()
 
@@ -162,7 +162,7 @@ class Supervisor:
         """
         The refused calls since the last `drain`, one record for each job and call.
 
-        At most 257 of them from running jobs; `fileno` stays readable if there are more.
+        At most 257 records of running jobs are returned; `fileno` stays readable if there are more.
         """
         records = [*self._departed, *map(_denied, self._thread.drain())]
         self._departed.clear()
