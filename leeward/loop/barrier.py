@@ -5,7 +5,7 @@ Runs in:   the daemon, and `leeward run`; pure but for a look at the clock.
 
 Theory of operation. Each callback of the loop has an owner: the object whose bound method it is, behind any
 `functools.partial`. An Exception that leaves the callback is counted, logged with its traceback, and passed to the
-owner's `broken`, which ends what the owner stands for: a job, a session, a worker, a zygote, a connection. An owner
+owner's `broken`, which ends the thing that the owner runs: a job, session, worker, zygote or connection. An owner
 that can't be ended (server, pool, engine) does in its `broken` what the callback should have done; an owner without
 that method loses the one call. No exception reaches the loop, and those that `broken` raises are counted and logged
 like any other. Where one owner calls another one's methods (the report of a job goes from worker to client), the call
@@ -27,7 +27,7 @@ COSTS = ("job", "session", "worker", "zygote", "broker", "connection", "nothing"
 
 #: Seconds in which one callback's exceptions are logged once; the next line has their number.
 TELL_S = 10.0
-#: Names of callbacks that are remembered for that; all are leeward's functions.
+#: The number of callbacks' names that are remembered for TELL_S; all are leeward's functions.
 _MOST_NAMES = 512
 #: Frames of a traceback that are logged, the innermost ones.
 _MOST_FRAMES = 16
@@ -40,12 +40,12 @@ Tell = Callable[[str, str, Exception, list[str], int], None]
 class Barrier:
     """
     Args:
-        now: tells the time, in seconds.
+        now: returns the time in seconds.
 
     Attributes:
         faults: exceptions so far.
         report: called for exceptions, at most once in TELL_S for each callback.
-        count: is called for each one with what it cost.
+        count: called for each exception with one of COSTS.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -53,11 +53,11 @@ class Barrier:
         self.faults = 0
         self.report: Tell | None = None
         self.count: Callable[[str], None] | None = None
-        self._logged: dict[str, tuple[float, int]] = {}  # by the callback's name: when, and how many since
+        self._logged: dict[str, tuple[float, int]] = {}  # by callback's name: time of the last log, number since
 
     def caught(self, callback: Callable[..., object], error: Exception) -> None:
         """
-        *callback* has raised *error*: it ends here, and its owner with it.
+        Handle *error*, which *callback* has raised: note it, and call `broken` of the callback's owner.
         """
         self.note(callback, error)
         broken = getattr(owner_of(callback), "broken", None)
@@ -69,7 +69,7 @@ class Barrier:
 
     def note(self, callback: Callable[..., object], error: Exception) -> None:
         """
-        Count and report *error*, without any consequence.
+        Count and report *error*, and end nothing.
         """
         self.faults += 1
         try:
@@ -87,12 +87,12 @@ class Barrier:
             self._logged[name] = now, 0
             if self.report is not None:
                 self.report(cost, name, error, trace_of(error), since + 1)
-        except Exception:  # it can't be reported; it is counted
+        except Exception:  # the error can't be reported, but it was counted
             pass
 
     def steps(self, *steps: Callable[[], object]) -> None:
         """
-        Take every step of an end, whatever those before it raised.
+        Call every step, even if an earlier one raises. Exceptions go through the barrier.
         """
         for step in steps:
             try:
@@ -103,10 +103,10 @@ class Barrier:
 
 def in_any_case(*steps: Callable[[], object]) -> None:
     """
-    Take every step, whatever those before it raise; what they raised comes afterwards, for the barrier.
+    Call every step, even if an earlier one raises; raise afterwards.
 
     Raises:
-        Exception: the one that a step raised, or an ExceptionGroup of several.
+        Exception: the exception of the step that raised one, or an ExceptionGroup of several.
     """
     errors: list[Exception] = []
     for step in steps:
@@ -131,7 +131,7 @@ def owner_of(callback: object) -> Any:
 
 def name_of(callback: object) -> str:
     """
-    What a person calls it: "Worker._on_message".
+    The name of *callback* for people, such as "Worker._on_message".
     """
     while isinstance(callback, partial):
         callback = callback.func
@@ -142,7 +142,7 @@ def name_of(callback: object) -> str:
 
 def trace_of(error: BaseException) -> list[str]:
     """
-    Where it was raised: file, line and function of each frame, the innermost last.
+    The places of *error*'s traceback: file, line and function of each frame, the innermost last.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -156,7 +156,7 @@ def trace_of(error: BaseException) -> list[str]:
 
 def trace_of_frame(frame: FrameType | None) -> list[str]:
     """
-    The same of what a thread does, *frame* being its innermost one.
+    As `trace_of`, for a running thread whose innermost frame is *frame*.
     """
     found: list[str] = []
     while frame is not None and len(found) < _MOST_FRAMES:

@@ -1,5 +1,5 @@
 """
-Descriptors that a client passes though nobody asked for one: none of them is closed in the loop's thread.
+Keeps the loop's thread from closing descriptors that a client has passed though nobody asked for one.
 
 Runs in:   the daemon: on the loop's thread, in a thread of the closer, and in a small process that this thread starts.
 Trust:     none in the descriptors: the sender decides how long the last close takes (a TCP socket that lingers, a
@@ -12,10 +12,10 @@ MSG_PEEK and no room for control messages reports by MSG_CTRUNC that there are d
 the bytes that were seen are received, and no descriptor behind them. A connection with descriptors is ended.
 
 The descriptors are then still in the socket's queue, and closing the socket would close them. First the socket is shut
-down, so that it accepts nothing more from its peer. Then its queue is received in the same manner. If the queue comes
-to its end, no descriptor is left, and the socket is closed here; that is the usual case. Otherwise the socket is passed
-to a process that receives such sockets and exits. The kernel then closes them in that process, where TCP doesn't
-linger, and the daemon doesn't wait.
+down, so that it accepts nothing more from its peer. Then the bytes in its queue are received in the same manner. If the
+end of the queue is reached, no descriptor is left, and the socket is closed here; that is the usual case. Otherwise the
+socket is passed to a process that receives such sockets and exits. The kernel then closes the descriptors in that
+process, where TCP doesn't linger, and the daemon doesn't wait.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 #: setsockopt(2), Linux 6.16; the socket module doesn't have its name.
 _SO_PASSRIGHTS = 83
-#: Bytes looked at at once, and how often, before a socket that is to be closed counts as suspect.
+#: A socket that is to be closed counts as suspect if so many reads of so many bytes don't reach the end of its queue.
 _CHUNK, _LOOKS = 1 << 16, 8
 
 #: Suspect sockets that may wait to be passed on. With more the daemon accepts no connection for a while.
 MOST = 64
-#: Sockets that one process takes; the processes that may be left; seconds between two looks whether one is gone.
+#: Sockets that one process takes; processes at once, at most; seconds between two checks whether a process has ended.
 _TAKES, _PROCESSES, _LOOK_S = 64, 4, 0.05
 
-#: What the process does. It has no other descriptor, and closes nothing by itself.
+#: The process's program. The process has no other descriptor, and closes nothing by itself.
 _PROGRAM = """
 import os, socket
 near = socket.socket(fileno=0)
@@ -55,14 +55,14 @@ os._exit(0)
 
 class DescriptorsPassed(OSError):
     """
-    The next bytes have descriptors with them.
+    Descriptors come with the next bytes.
     """
 
 
 def may_pass(sock: object) -> bool:
     """
-    Whether the queue of this connection can hold descriptors. Asked once, when it is new: it inherits the option from
-    its listener at connect(2).
+    Whether the queue of the connection *sock* can hold descriptors. Asked once, when the connection is new: it inherits
+    the option from its listener at connect(2).
     """
     if not isinstance(sock, socket.socket) or socket.AF_UNIX != sock.family:
         return False
@@ -75,8 +75,8 @@ def may_pass(sock: object) -> bool:
 @point("connection.guarded")
 def guarded(sock: socket.socket) -> bool:
     """
-    Whether the daemon must peek before it receives. If so, out-of-band bytes are received in line from now on, because
-    the kernel would drop one together with descriptors beside it.
+    Whether the daemon must peek before it receives. If so, set SO_OOBINLINE: otherwise the kernel would drop an
+    out-of-band byte together with the descriptors beside it.
     """
     if not may_pass(sock):
         return False
@@ -87,10 +87,10 @@ def guarded(sock: socket.socket) -> bool:
 
 def receive(sock: socket.socket, size: int) -> bytes:
     """
-    At most so many bytes of a connection by which descriptors may come.
+    Receive at most *size* bytes of a connection by which descriptors may come.
 
     Raises:
-        DescriptorsPassed: there are some with the next bytes, or right behind them; nothing was taken.
+        DescriptorsPassed: descriptors come with the next bytes, or right behind them; nothing was received.
         OSError: as recv(2).
     """
     seen, _, flags, _ = sock.recvmsg(size, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -101,7 +101,7 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 def _is_clean(sock: socket.socket) -> bool:
     """
-    Make sure that no descriptor is in the socket's queue, or ever will be.
+    Shut the socket down, and empty its queue. Returns whether no descriptor is in the queue; none can come later.
     """
     try:
         sock.shutdown(socket.SHUT_RDWR)
@@ -115,7 +115,7 @@ def _is_clean(sock: socket.socket) -> bool:
 
 class Closer:
     """
-    Closes clients' sockets. Its thread is there only while there is a suspect one.
+    Closes clients' sockets. Its thread runs only while there is a suspect socket.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Closer:
 
     def close(self, sock: socket.socket) -> None:
         """
-        Close *sock*, which is used no more, without waiting for the descriptors in its queue.
+        Close *sock*, which must not be used any more, without waiting for the descriptors in its queue.
         """
         if sock.fileno() < 0:
             return
@@ -139,7 +139,7 @@ class Closer:
             sock.close()
             return
         self._suspects.put(sock)
-        with self._lock:  # held for moments alone
+        with self._lock:  # nobody holds it for long
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="closer", daemon=True)
                 self._thread.start()
@@ -156,7 +156,7 @@ class Closer:
             if self._suspects.empty() or len(self._processes) >= _PROCESSES:
                 threading.Event().wait(_LOOK_S)
                 continue
-            with contextlib.suppress(OSError, ImportError):  # no descriptor, no memory: the next time
+            with contextlib.suppress(OSError, ImportError):  # no descriptor or no memory: tried again later
                 self._pass_on()
 
     def _pass_on(self) -> None:
@@ -179,9 +179,9 @@ class Closer:
                     return
                 try:
                     near.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()]))])
-                except OSError:  # too many are in flight, or the process is gone: the next one has it
+                except OSError:  # too many are in flight, or the process is gone: the next process gets the socket
                     self._suspects.put(sock)
                     threading.Event().wait(_LOOK_S)
                     return
-                sock.close()  # not the last descriptor of it, which is in flight
+                sock.close()  # not the socket's last descriptor, which is in flight
                 self.passed_on += 1

@@ -4,13 +4,13 @@ The fast path of a short job: what Python does before and after it.
 Runs in:   the daemon.
 
 The shim (fast_path.c) passes a request that is code alone from its client's connection to a runner, and the answer
-back, if the job ends within milliseconds and finishes without error, files or denied calls. This module has what the
-shim needs for that: the constant bytes of the four messages, and the runners on offer. It calls back when one of them
-has got a job, and when the job is over.
+back, if the job ends within milliseconds and finishes without error, files or denied calls. This module gives the shim
+the constant bytes of the four messages, and the runners on offer. The shim reports when one of these runners has got a
+job, and when the job is over.
 
-A session's job that is over already needs almost no bookkeeping. So the start of a session's job is reported only
-after the time that a short job takes, or earlier, before any other callback: each callback finds the bookkeeping up to
-date.
+A session's job whose start and end are reported together needs almost no bookkeeping. So the start of a session's job
+is reported only after the time that a short job takes, or earlier, before any other callback: the bookkeeping is
+complete in each callback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from leeward.wire import job as wire
 from leeward.wire.answers import encode_refused, encode_result
 from leeward.wire.requests import Execute, encode_request
 
-#: Values that no message has by chance: the bytes around them are the templates.
+#: Values that no message has by chance: the bytes around them in an encoded message are the template.
 _MARK_ID, _MARK = (1 << 53) - 2, b"\0mark of a value\0"
 _MARK_TIMES = 1.0 / 3, 2.0 / 7
 _MARK_SESSION = (1 << 53) - 3
@@ -45,19 +45,20 @@ class FastPathJob(Protocol):
     The execution of a job that the fast path has.
 
     Attributes:
-        answered: its client has the answer; set before `completed` is called.
+        answered: the client has the answer; set before `completed` is called.
     """
 
     answered: bool
 
     def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
         """
-        Its client has the answer.
+        Called when the client has the answer.
         """
 
     def handed_over(self, reply: bytes) -> None:
         """
-        The fast path can't answer this reply: handle it from here on; *reply* has been read already.
+        Called if the fast path can't answer the job's reply: Python handles it from here on. *reply* has been read so
+        far.
         """
 
 
@@ -68,14 +69,14 @@ class Giver(Protocol):
 
     def broken(self, error: Exception) -> None:
         """
-        The runner has a job whose start couldn't be reported, so it mustn't get another one.
+        Called if the runner has a job whose start couldn't be reported. The runner must not get another job.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyAddress:
     """
-    The connection, by its descriptor, and the request that an answer is for.
+    The address of an answer: the descriptor of the connection, and the number of the request.
     """
 
     fd: int
@@ -92,7 +93,7 @@ class FastPath:
 
     Attributes:
         held: the starts that aren't reported yet, by the runner's number, the oldest first.
-        offered: how many runners were offered to fresh jobs so far.
+        offered: the number of runners that were offered to fresh jobs so far.
     """
 
     def __init__(self, loop: native.Loop, barrier: Barrier) -> None:
@@ -113,7 +114,8 @@ class FastPath:
 
     def offer(self, offer: native.Offer, giver: Giver) -> bool:
         """
-        Let the next request of code alone have this runner; or all of its session, in order, until `withdraw`.
+        Give this runner to the next request of code alone; or, for a session's runner, to all requests of the session,
+        in order, until `withdraw`.
         """
         if not self._enabled:
             return False
@@ -126,7 +128,7 @@ class FastPath:
 
     def adopt(self, offer: native.Offer, client: ReplyAddress, started: float) -> bool:
         """
-        Let the fast path send the answer of this runner, which has its job; `expect` comes next.
+        Let the fast path answer for this runner, which has a job already. The caller then calls `expect`.
         """
         if not self._enabled:
             return False
@@ -143,7 +145,7 @@ class FastPath:
 
     def withdraw(self, runner: int) -> None:
         """
-        The runner, and its job, are the caller's alone.
+        Take the runner, and the job that it runs, off the fast path.
         """
         self._jobs.pop(runner, None)
         self._givers.pop(runner, None)
@@ -157,8 +159,8 @@ class FastPath:
 
     def shed(self, fd: int, on: bool) -> None:
         """
-        Whether requests of the connection *fd* that find no runner on offer are refused, without a call of Python's;
-        harmless if it is closed. Its receiver hears how many there were.
+        Set whether requests of the connection *fd* that find no runner on offer are refused by the shim alone. The
+        number of refused requests is reported to the connection's receiver. Harmless if the connection is closed.
         """
         with contextlib.suppress(OSError):
             self._loop.shed(fd, on)
@@ -206,7 +208,7 @@ class FastPath:
     @property
     def due(self) -> float | None:
         """
-        When the next delayed start has to be reported, CLOCK_MONOTONIC seconds.
+        The time at which the next delayed start has to be reported, CLOCK_MONOTONIC seconds; None if there is none.
         """
         return self._due() if self.held else None
 
@@ -240,7 +242,7 @@ def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:
         "id": _MARK_ID, "session": _MARK_SESSION, "duration": duration, "cpu": cpu_time, "peak": _MARK_PEAK,
         "code": _MARK, "err": _MARK[::-1]}.items()}
     before_id, before_code, end = _split(request, packed["id"], packed["code"])
-    assert not end  # the code is the last of a request's fields
+    assert not end  # the code is the last field of a request
     turn_id, turn_session, turn_code, end = _split(turn, packed["id"], packed["session"], packed["code"])
     assert not end
     answer_id, before_duration, cpu, peak, out, err, end = _split(

@@ -3,8 +3,8 @@ The daemon's event loop in the shim, over io_uring, or over epoll where the kern
 
 Runs in:   the daemon.
 
-It does what `Reactor` does, and inherits its timers and its turn. In addition a turn brings connections' bytes, and a
-short job may take the fast path (fast_path.py).
+`NativeReactor` does the same as `Reactor`, and inherits its timers and its turn. In addition a turn delivers
+connections' bytes, and a short job may take the fast path (fast_path.py).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart, Receiver, Stream
 
-#: Looked up for each event.
+#: Kinds of events, as globals because they are looked up for each event.
 _STARTED, _READY, _DATA, _DONE = native.STARTED, native.READY, native.DATA, native.DONE
 
 
 class NativeReactor(Reactor):
     """
-    The same by the shim.
+    A `Reactor` in the shim.
 
     Args:
-        io: "uring", "socket", or "auto" for the first of them that the kernel allows.
-        fast_path: whether short jobs go by the fast path.
+        io: "uring", "socket", or "auto" for the first of these that the kernel allows.
+        fast_path: whether short jobs take the fast path.
 
     Raises:
-        Unsupported: "uring" was asked for, and can't be had.
+        Unsupported: *io* is "uring", and the kernel doesn't allow io_uring.
     """
 
     def __init__(self, io: str, *, fast_path: bool = True) -> None:
@@ -50,8 +50,8 @@ class NativeReactor(Reactor):
 
     def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
         """
-        For tests of the fast path: how long a turn goes on after a job's start and after its answer, where the shim's
-        own times would leave the order of events to chance.
+        For tests of the fast path: set how long a turn goes on after a job's start and after its answer, because with
+        the shim's own times the order of events would be left to chance.
         """
         self._loop.linger(after_start_ns, after_answer_ns)
 
@@ -120,8 +120,8 @@ class NativeReactor(Reactor):
         self._turns += 1
         if not count:
             return
-        # Started jobs are reported first: until their owners know, they might give the runner to another job. A
-        # session's runner may be reported several times in a turn, in order.
+        # Started jobs are reported first: an owner that doesn't know of the start might give the runner to another job.
+        # A session's runner may be reported several times in a turn, in order.
         first: list[tuple[Receiver, Any]] = []
         rest: list[Any] = []
         events = self._loop.events
@@ -134,7 +134,7 @@ class NativeReactor(Reactor):
         for receiver, event in first:
             try:
                 self._went(receiver, event)
-            except Exception as error:  # ours: callbacks have their own barrier
+            except Exception as error:  # of this class: callbacks have their own barrier
                 self.barrier.caught(self._went, error)
         if rest and self.fast_path is not None and self.fast_path.held:
             self.fast_path.flush()
@@ -176,7 +176,7 @@ class NativeReactor(Reactor):
 
     def _stream_before(self, fd: int) -> NativeStream | None:
         """
-        The stream of *fd*, if it was there when the turn began.
+        The stream of *fd*, if it existed when the turn began; otherwise None.
         """
         stream = self._streams.get(fd)
         return stream if stream is not None and stream.since < self._turns else None
@@ -241,8 +241,8 @@ class NativeStream:
     A connection whose bytes the shim moves.
 
     Attributes:
-        since: the turn in which it was made.
-        fast_path_allowed: what the shim was told.
+        since: the turn in which the stream was made.
+        fast_path_allowed: the last value that the shim was given.
     """
 
     __slots__ = ("_loop", "_number", "_reactor", "fast_path_allowed", "fd", "receiver", "since")

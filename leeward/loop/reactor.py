@@ -6,8 +6,8 @@ Always:    an Exception in a callback ends the callback's owner, and not the loo
 Why ours:  one round trip by asyncio's streams costs 46 us, by epoll 15;
            docs/decisions/ has the figures.
 
-The product uses the loop of native.py, which takes timers and turns from here and does everything else by the shim.
-This one, in Python over epoll, is the reference of the tests: the same tests run on both.
+The product uses the loop of native.py, which takes timers and turns from here and does everything else in the shim.
+The loop of this module, in Python over epoll, is the reference for tests: the same tests run on both.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Callback = Callable[[int], None]
 
 
 _NOBODY = (None, 0, 0)
-#: Connections accepted in a row, each of which is met, or sent away, before the next.
+#: Connections accepted in a row, each of which is served or refused before the next.
 _TURN_ACCEPTS = 64
 
-#: A descriptor stays ready until it is read. If its callback fails this many times within this many seconds, the
-#: descriptor isn't watched for a while: the first pause, doubled each time up to the second figure, in seconds.
+#: A descriptor stays ready until it is read. If its callback fails _FAILURES times within _WITHIN_S seconds, the
+#: descriptor isn't watched for a while: for the first pause, doubled each time up to the second one, in seconds.
 _FAILURES, _WITHIN_S = 5, 1.0
 _PAUSE_S, _PAUSE_MOST_S = 0.1, 5.0
 
@@ -50,7 +50,7 @@ _CANCELLED = 64
 
 class _Cancelled:
     """
-    How many cancelled timers are still in a reactor's heap.
+    The number of cancelled timers that are still in a reactor's heap.
     """
 
     __slots__ = ("count",)
@@ -61,10 +61,10 @@ class _Cancelled:
 
 class Timer:
     """
-    A call that waits for its time; `cancel` it or let it run, once.
+    A call at a later time. It runs once, unless `cancel` is called before.
 
     Attributes:
-        call: None when it was cancelled or has run.
+        call: None after the timer was cancelled or has run.
     """
 
     __slots__ = ("_cancelled", "call", "when")
@@ -83,7 +83,7 @@ class Timer:
 
 class _Failing:
     """
-    A descriptor's callback that has failed: how often since when, and how long the next pause is.
+    A descriptor's callback that has failed: the number of failures, since when they count, and the next pause.
     """
 
     __slots__ = ("callback", "count", "pause", "paused", "since")
@@ -140,11 +140,11 @@ class Reactor:
         refused: why there is no io_uring though it was wanted; else "".
         left_ring: called with the reason when a ring that served fails and epoll takes its place.
         closer: closes clients' sockets.
-        rouse: to be called when work begins, if it isn't None: who looks after the loop from another thread sleeps.
-        barrier: where exceptions of callbacks end.
-        stopped: `stop` was called, and `run` not since.
-        now: tells the time, CLOCK_MONOTONIC seconds, so a change of the wall clock moves nothing. Whoever is served
-            by a reactor measures by this clock and by no other: a simulated reactor has simulated time.
+        rouse: if it isn't None, called when work begins: it wakes the watchdog's thread, which sleeps until then.
+        barrier: handles the exceptions of callbacks.
+        stopped: `stop` was called, and `run` was not called since.
+        now: returns the time, CLOCK_MONOTONIC seconds, so a change of the wall clock has no effect. Code that a
+            reactor serves measures by this clock and by no other: a simulated reactor has simulated time.
 
     Descriptors stay the caller's: `forget` one before closing it.
     """
@@ -153,7 +153,7 @@ class Reactor:
 
     def __init__(self) -> None:
         self.barrier = Barrier(self.now)
-        # By descriptor: the callback, the turn since when it is watched, and the events.
+        # By descriptor: the callback, the turn since which the descriptor is watched, and the events.
         self._callbacks: dict[int, tuple[Callback, int, int]] = {}
         self._failing: dict[int, _Failing] = {}
         self._turns = 0
@@ -173,14 +173,14 @@ class Reactor:
     @property
     def transport(self) -> str:
         """
-        How it talks to clients: "socket" or "uring".
+        The transport of clients' bytes: "socket" or "uring".
         """
         return "socket"
 
     @property
     def turns(self) -> int:
         """
-        How many there have been, so that one can be told from the next.
+        The number of turns so far, by which a turn can be told from the next.
         """
         return self._turns
 
@@ -225,18 +225,18 @@ class Reactor:
             met(sock)
         except Exception as error:
             if sock.fileno() >= 0 and not self.watches(sock.fileno()):
-                self.closer.close(sock)  # nobody serves whoever that was
+                self.closer.close(sock)  # nobody serves this client
             self.barrier.caught(met, error)
 
     def stream(self, sock: socket.socket, receiver: Receiver) -> Stream:
         """
-        Let *receiver* have the bytes that *sock* receives. It doesn't block, and the caller still owns it.
+        Pass the bytes that *sock* receives to *receiver*. The socket must not block, and the caller still owns it.
         """
         return ReferenceStream(self, sock, receiver)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         """
-        Call at *when*, as `now` tells it.
+        Call *call* at *when*, by the clock of `now`.
         """
         timer = Timer(when, call, self._cancelled)
         heapq.heappush(self._timers, (when, next(self._count), timer))
@@ -244,20 +244,20 @@ class Reactor:
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         """
-        Call *seconds* from now.
+        Call *call* in *seconds*.
         """
         return self.at(self.now() + seconds, call)
 
     def soon(self, call: Callable[[], None]) -> None:
         """
-        Call after what is ready now has been served.
+        Call *call* when all descriptors that are ready now have been served.
         """
         self._soon.append(call)
 
     def pulse(self) -> tuple[int, float]:
         """
-        For any thread, while the reactor is open: how many waits are over, and until when the present one lasts, as
-        `now` tells it; 0.0 while callbacks run.
+        For any thread, while the reactor is open: the number of waits that are over, and the time by the clock of `now`
+        at which the present wait ends; 0.0 while callbacks run.
         """
         return self._turns, self._waits_until
 
@@ -269,7 +269,7 @@ class Reactor:
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """
-        Serve until `stop`, or until *until* says so after a turn.
+        Serve until `stop` is called, or until *until* returns True after a turn.
         """
         self.stopped = False
         while not self.stopped and not (until is not None and until()):
@@ -340,7 +340,7 @@ class Reactor:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: what failed is the end of a pause.
+        For the barrier: the end of a pause has raised an exception.
         """
         for fd, failing in self._failing.items():
             if failing.paused:
@@ -352,7 +352,7 @@ class Reactor:
 
     def _was_paused(self, fd: int) -> bool:
         """
-        The same, of one that is forgotten now.
+        As `_is_paused`, and forget the pause, because the descriptor is forgotten.
         """
         failing = self._failing.pop(fd, None)
         return failing is not None and failing.paused
@@ -371,8 +371,8 @@ class Reactor:
 
     def _drop_cancelled(self) -> None:
         """
-        Drop cancelled timers that are next, and all of them when they are most of the heap: a job's time limit may be
-        an hour, and the job takes a millisecond.
+        Drop cancelled timers that are next, and all cancelled timers if they are most of the heap: a job's time limit
+        may be an hour, and the job takes a millisecond.
         """
         timers, cancelled = self._timers, self._cancelled
         if cancelled.count > _CANCELLED and 2 * cancelled.count > len(timers):
@@ -385,11 +385,11 @@ class Reactor:
 
     def close(self) -> None:
         """
-        Close what it has of the kernel; watched descriptors stay open.
+        Close the reactor's own descriptors; watched descriptors stay open.
         """
         self._epoll.close()
 
-    # --- the way to the kernel, which native.py replaces ------------------------
+    # --- system calls, which native.py replaces ---------------------------------
 
     def _open(self) -> None:
         self._epoll = select.epoll()
@@ -405,7 +405,7 @@ class Reactor:
 
     def _serve(self, patience: float) -> None:
         """
-        Wait, at most *patience* seconds or without end if negative, and serve what is ready.
+        Wait, at most *patience* seconds or without end if negative, and serve the ready descriptors.
         """
         self._waits_until = math.inf if patience < 0 else self.now() + patience
         ready = self._epoll.poll(patience)

@@ -1,5 +1,5 @@
 """
-A client's connection, as bytes that come and go.
+A client's connection as a stream of bytes in both directions.
 
 Runs in:   the daemon.
 
@@ -23,7 +23,7 @@ from leeward.protocols import Protocol
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 
-#: Bytes of one read; malloc still serves it without mmap(2).
+#: Bytes of one read; malloc allocates so many without mmap(2).
 _CHUNK = 1 << 16
 
 
@@ -33,11 +33,11 @@ class JobStart:
     A job that the fast path has started.
 
     Attributes:
-        request: the client's id of it.
-        runner: the number of the runner that has it.
-        session: in which the client asked for it, or 0.
+        request: the client's number of the request.
+        runner: the number of the runner that has the job.
+        session: the client's number of the session, or 0.
         started: CLOCK_MONOTONIC seconds.
-        unsent: bytes of the job's frame that its pipe didn't take.
+        unsent: bytes of the job's frame that the pipe didn't take.
     """
 
     request: int
@@ -51,10 +51,10 @@ class JobStart:
 @dataclass(slots=True)
 class Ran:
     """
-    A session's job that the fast path has started, and answered: an end in order, with nothing to tell.
+    A session's job that the fast path has started and answered: it has finished without details.
 
     Attributes:
-        request, runner, session: as of `JobStart`.
+        request, runner, session: as in `JobStart`.
         started, ended: CLOCK_MONOTONIC seconds.
         cpu_time: seconds.
         memory_peak: bytes.
@@ -76,48 +76,49 @@ class Receiver(Protocol):
 
     def received(self, data: bytes) -> None:
         """
-        The next bytes; none at the end of the stream.
+        Take the next bytes; none at the end of the stream.
         """
 
     def failed(self, error: int) -> None:
         """
-        The stream is broken, by this errno.
+        Called if the stream is broken; *error* is the errno.
         """
 
     def room(self) -> None:
         """
-        There is room: a `send` that raised BlockingIOError may be tried again.
+        Called when a `send` that raised BlockingIOError may be tried again.
         """
 
     def sent(self, count: int) -> None:
         """
-        A `send` that returned None is complete: bytes taken, or -errno. Also called after `close`.
+        Called when a `send` that returned None is complete; *count* is the bytes taken, or -errno. Also called after
+        `close`.
         """
 
     def job_started(self, start: JobStart) -> None:
         """
-        A request of code alone took the fast path. Called before the job's report.
+        Called when a request of code alone has taken the fast path, before the job's report.
         """
 
     def ran(self, ran: Ran) -> None:
         """
-        A request of code alone of a session went by the fast path, and its answer as well.
+        Called when a session's request of code alone and its answer have taken the fast path.
         """
 
     def refused(self, count: int) -> None:
         """
-        So many requests of code alone have been refused by the fast path.
+        Called when the fast path has refused *count* requests of code alone.
         """
 
     def broken(self, error: Exception) -> None:
         """
-        One of these has raised *error*.
+        Called by the barrier when one of these methods has raised *error*.
         """
 
 
 class Stream(Protocol):
     """
-    One connection. It is read from at first.
+    One connection. A new stream reads.
     """
 
     @property
@@ -130,33 +131,34 @@ class Stream(Protocol):
 
     def allow_fast_path(self, on: bool) -> None:
         """
-        Whether nothing of this connection waits, so that a whole request may go by the fast path.
+        Set whether nothing of this connection waits, so that a whole request may take the fast path.
         """
 
     def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
         """
-        Bytes taken; or None: *data* must stay as it is until `sent` is called.
+        Send *data* and *fds*. Returns the number of bytes taken; or None: *data* must then stay unchanged until `sent`
+        is called.
 
         Raises:
-            BlockingIOError: `room` is called when there is some.
+            BlockingIOError: there is no room; `room` is called when there is.
             OSError: the stream is broken.
         """
 
     @property
     def backlog(self) -> int:
         """
-        Bytes of answers that went by the fast path and that the kernel hasn't taken.
+        The number of bytes of the fast path's answers that the kernel hasn't taken yet.
         """
 
     def close(self) -> None:
         """
-        Call nothing any more. The socket belongs to the caller, which has to close it next.
+        End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket.
         """
 
 
 class Waiter(Protocol):
     """
-    The reactor, as far as a stream needs it.
+    The reactor, as far as a stream uses it.
     """
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None: ...
@@ -166,7 +168,7 @@ class Waiter(Protocol):
 
 class ReferenceStream:
     """
-    By readiness and a system call each.
+    A stream that waits until its socket is ready, and then makes a system call.
     """
 
     costs = "connection"
@@ -241,7 +243,7 @@ class ReferenceStream:
 
 def reason(error: int) -> str:
     """
-    An errno of `failed`, in words.
+    The text for an errno that `failed` was called with.
     """
     if errno.EPERM == error:
         return "it passed descriptors"
