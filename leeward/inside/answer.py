@@ -20,10 +20,10 @@ from leeward.inside import collecting, functions, program
 from leeward.inside.showing import Showing
 from leeward.wire import job as wire
 
-#: Linux itself never sends it, and hardly anybody else does.
+#: A signal that Linux itself never sends, and hardly any program does.
 LATE = wire.LATE
 
-#: What a job says whose time is up; the daemon puts its own word in the result.
+#: The exit code in the reply of a job whose time is up; the daemon puts its own verdict in the result.
 _EXIT_LATE = 124
 
 
@@ -52,7 +52,7 @@ def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def write(fd: int, pieces: Iterable[bytes]) -> None:
     """
-    All of *pieces*.
+    Write *pieces*.
     """
     for piece in pieces:
         view = memoryview(piece)
@@ -66,21 +66,21 @@ def collect_when_late(reply_fd: int, wanted: collecting.Wanted,
     From now on, collect the files and reply on LATE.
 
     Args:
-        channel: what goes by the same pipe until then.
+        channel: calls by the same pipe until then.
     """
     signal.signal(LATE, partial(_late, os.getpid(), reply_fd, wanted, channel))
 
 
 def punctual() -> None:
     """
-    The job is over, and its reply is made: ignore LATE.
+    Ignore LATE, because the job's reply is made.
     """
     signal.signal(LATE, signal.SIG_IGN)
 
 
 def deafen() -> None:
     """
-    The job is over: ignore interrupts, also one that has arrived already.
+    Ignore interrupts, also one that has arrived: the job is over.
     """
     while True:
         try:
@@ -92,7 +92,7 @@ def deafen() -> None:
 
 def _late(job: int, reply_fd: int, wanted: collecting.Wanted, channel: functions.FunctionChannel | None, number: int,
           frame: types.FrameType | None) -> None:
-    if os.getpid() != job:  # a child of the job, which has inherited the handler; the daemon didn't send it
+    if os.getpid() != job:  # a child of the job, which has inherited the handler; the daemon didn't send this signal
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         return

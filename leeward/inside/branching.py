@@ -1,5 +1,5 @@
 """
-A kernel's branch: a fork of its process, on pipes of its own.
+A kernel's branch: a fork of its process, with its own pipes.
 
 Runs in:   the job's process, after the last lock.
 Trust:     none in what earlier jobs left, as in `session`. A branch has every lock of its kernel: filter, Landlock,
@@ -30,7 +30,7 @@ class Doorway:
     The socket on which the daemon sends the descriptors of a branch.
 
     Args:
-        door: the descriptor, -1 where there is none.
+        door: the descriptor, or -1.
     """
 
     def __init__(self, door: int) -> None:
@@ -40,7 +40,7 @@ class Doorway:
 
     def shut(self) -> None:
         """
-        Close it: no branch will be requested.
+        Close the door: no branch is wanted.
         """
         door, self._door = self._door, -1
         if door >= 0:
@@ -51,7 +51,7 @@ class Doorway:
         Make a branch. Returns True in the branch, whose own pipes then have the numbers *job_fd* and *reply_fd*.
 
         Raises:
-            OSError: it can't be made.
+            OSError: no branch is made.
         """
         ends = _received(self._door)
         gate_read, gate_write = os.pipe()
@@ -71,7 +71,7 @@ class Doorway:
 
     def _become(self, ends: list[int], gate: int, job_fd: int, reply_fd: int) -> None:
         """
-        In the branch: take the ends, and tell the daemon.
+        In the branch: take the ends, and report.
         """
         os.read(gate, 1)
         os.setsid()
@@ -81,7 +81,7 @@ class Doorway:
         try:
             door.sendall(wire.BRANCH_WORD)
             if door.recv(1) != wire.BRANCH_WORD:
-                os._exit(0)  # it isn't wanted any more
+                os._exit(0)  # the branch isn't wanted any more
             door.sendall(wire.BRANCH_WORD)
         finally:
             door.close()
@@ -101,7 +101,7 @@ def _middle(gate: int) -> None:
 
 def _received(door: int) -> list[int]:
     """
-    The descriptors that the daemon has sent, all of them or none.
+    The descriptors that the daemon has sent, all or none.
     """
     channel = _socket.socket(fileno=os.dup(door))
     try:
@@ -124,4 +124,4 @@ def _close(fd: int) -> None:
     try:
         os.close(fd)
     except OSError:
-        pass  # closed already
+        pass  # the descriptor is closed already

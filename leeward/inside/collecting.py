@@ -25,7 +25,7 @@ from leeward.wire.patterns import WORKSPACE, alternatives
 #: Bytes that `collect` returns at most; the daemon enforces its own bound.
 MAX_BYTES = 256 << 20
 
-#: A name below /workspace; and "" for a regular file, else why it can't come back, of outcome.LeftOutReason.
+#: A name below /workspace; and "" for a regular file, else the outcome.LeftOutReason for which it isn't returned.
 Entry = tuple[str, str]
 
 
@@ -43,7 +43,7 @@ NOTHING = Wanted()
 
 def wanted(fields: Mapping[str, Any]) -> Wanted:
     """
-    From the fields of a job.
+    Read a job's fields.
     """
     return Wanted(fields["collect"], fields["most_files"])
 
@@ -52,13 +52,13 @@ def wanted(fields: Mapping[str, Any]) -> Wanted:
 def collect(patterns: Sequence[str], most: int = wire.MAX_FILES,
             top: str = WORKSPACE) -> tuple[dict[str, bytes], list[tuple[str, str]], bool]:
     """
-    The regular files below *top* that match, by name; what was left out, with the reason; and whether the file system
+    The regular files below *top* that match, by name; the names left out, with reasons; and whether the file system
     is full.
 
     The sum of bytes is bounded by the size of the file system, since sparse files may claim any size.
 
     Args:
-        most: files to bring back, at most.
+        most: bound on these files.
     """
     if not patterns:
         return {}, [], _full(top)
@@ -89,7 +89,7 @@ class Haul:
 
     def bring(self, pattern: str) -> bool:
         """
-        Add the files of *pattern*. Returns whether there are any.
+        Add the files of *pattern*. Returns whether any exist.
         """
         if "." == pattern:
             for name, why in self._all():
@@ -110,7 +110,7 @@ class Haul:
         if not os.path.lexists(path):
             return False
         if path != os.path.realpath(path):
-            self._take(name, "link")  # its content would be that of another file
+            self._take(name, "link")  # the content would be that of another file
         elif os.path.isdir(path):
             for below, why in self._all():
                 if below.startswith(name + "/") and "folder" != why:
@@ -153,8 +153,7 @@ class Haul:
 
     def left_out(self) -> list[tuple[str, str]]:
         """
-        The names that were left out, in printable form. A name that one pattern left out may have been found by
-        another.
+        The names left out, in printable form, except those that another pattern has found.
         """
         brought = set(self.found)
         for name in self.found:
@@ -178,7 +177,7 @@ def walk(top: str) -> list[Entry]:
         folder = folders.pop()
         try:
             inside = list(os.scandir(os.path.join(top, folder)))
-        except OSError:  # no right to read it
+        except OSError:  # no right to read the folder
             entries[folder[:-1]] = "unreadable"
             continue
         for entry in inside:
@@ -199,11 +198,11 @@ def walk(top: str) -> list[Entry]:
 
 def matching(pattern: str, entries: Sequence[Entry], folders: bool = False) -> Iterator[Entry]:
     """
-    Those of *entries* that *pattern*, which has wildcards, stands for: the files that glob.glob(pattern,
-    recursive=True) would find; and those that it left out, with the reason.
+    Those of *entries* that *pattern*, which has wildcards, matches: the files that glob.glob(pattern,
+    recursive=True) would find; and those to leave out, with reasons.
 
     Args:
-        folders: the pattern stands for folders, and all that is in them.
+        folders: the pattern matches folders with all their content.
     """
     wanted = pattern.split("/")
     deep = "**" in wanted
@@ -215,7 +214,7 @@ def matching(pattern: str, entries: Sequence[Entry], folders: bool = False) -> I
             if "folder" != why and any(_matches(parts[:end], wanted, False) for end in range(1, len(parts))):
                 yield name, why
         elif _matches(parts, wanted, False):
-            if not ("folder" == why and deep):  # the folder's content has its own entries
+            if not ("folder" == why and deep):  # the content of the folder has entries of its own
                 yield name, why
         elif (name.startswith(".") or "/." in name) and _matches(parts, wanted, True):
             dot = next(place for place, part in enumerate(parts) if part.startswith("."))
@@ -223,7 +222,7 @@ def matching(pattern: str, entries: Sequence[Entry], folders: bool = False) -> I
 
 
 def _matches(parts: Sequence[str], wanted: Sequence[str], hidden: bool) -> bool:
-    places = _past_stars({0}, wanted)  # in *wanted*, that the parts so far may have led to
+    places = _past_stars({0}, wanted)  # indexes of *wanted* that may match next
     for part in parts:
         places = _past_stars({place + ("**" != wanted[place]) for place in places
                               if place < len(wanted) and _fits(part, wanted[place], hidden)}, wanted)
@@ -232,7 +231,7 @@ def _matches(parts: Sequence[str], wanted: Sequence[str], hidden: bool) -> bool:
 
 def _past_stars(places: set[int], wanted: Sequence[str]) -> set[int]:
     """
-    ** also matches no folder at all.
+    Skip `**`, which may match nothing.
     """
     for place, each in enumerate(wanted):
         if "**" == each and place in places:
@@ -248,17 +247,17 @@ def _fits(part: str, wanted: str, hidden: bool) -> bool:
 
 def _regular(path: str, most: int) -> bytes | str:
     """
-    The content of a regular file; for anything else, and for a link, why there is none.
+    The content of a regular file; for anything else, and a link, the reason.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # gone, not to be read, not a file, or the job left no descriptor
+    except OSError:  # gone, unreadable, not a file, or no descriptor is left
         return "unreadable"
     seen = os.fstat(fd)
     if not stat.S_ISREG(seen.st_mode) or seen.st_size > most:
         os.close(fd)
         return "too_large" if stat.S_ISREG(seen.st_mode) else "special"
-    with open(fd, "rb") as file:  # not earlier: it raises for a folder
+    with open(fd, "rb") as file:  # only now, because `open` raises for a folder
         return file.read(most)
 
 

@@ -1,6 +1,6 @@
 """
-TLS contexts that modules have made while the zygote imported them, such as aiohttp's: in a sandbox they get its
-authority, which the zygote can't know.
+TLS contexts that modules make while the zygote imports them, such as aiohttp's: each sandbox adds its own authority,
+which the zygote can't know.
 
 Runs in:   `find` in the zygote; `tell` in the job's process, before its first code.
 """
@@ -25,7 +25,7 @@ def find(path: str) -> None:
     Find the contexts. Called before the garbage collector's objects are frozen, because it doesn't list frozen ones.
 
     Args:
-        path: of the file of certificates, whose last one is the authority's.
+        path: a file of certificates. The last is the authority's.
     """
     global _path
     ssl = sys.modules.get("ssl")
@@ -36,8 +36,7 @@ def find(path: str) -> None:
 
 def tell() -> None:
     """
-    Add the authority to the contexts. If that fails, their connections are refused; the job doesn't get an exception
-    here.
+    Add the authority to the contexts. If that fails, nothing is raised, and their connections will be refused.
     """
     if not _found:
         return

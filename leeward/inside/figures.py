@@ -1,5 +1,5 @@
 """
-Figures of matplotlib, which a job with `display` needn't save itself.
+Shows matplotlib's figures, so that a job needn't save them.
 
 Runs in:   the job's process, after the last lock. Imports nothing of matplotlib's before the job does.
 
@@ -23,13 +23,13 @@ _PYPLOT = "matplotlib.pyplot"
 #: Shows one figure, in the job that runs now.
 _show_one: Callable[[object], object] | None = None
 
-#: Numbers, as `id` has them, of figures that the job has shown itself and that are open still.
+#: The `id` of each figure that the job has shown itself and that is still open.
 _shown: set[int] = set()
 
 
 def prepare(show_one: Callable[[object], object]) -> None:
     """
-    Before a job: select the backend without a screen, and arrange for our `show` when `pyplot` is imported.
+    Before a job: select the backend without a screen, and have `pyplot` get our `show` at its import.
     """
     global _show_one
     first, _show_one = _show_one is None, show_one
@@ -76,7 +76,7 @@ def is_figure(thing: object) -> bool:
 
 def png(figure: Any) -> bytes:
     """
-    The picture. It isn't shown a second time when the job ends.
+    The picture. The job's end doesn't show it again.
     """
     import io
 
@@ -88,7 +88,7 @@ def png(figure: Any) -> bytes:
 
 def show(*_ignored: object, **_options: object) -> None:
     """
-    Show the figures that are open and weren't shown, and close all.
+    Show all open figures that weren't shown yet, and close all.
     """
     pyplot: Any = sys.modules.get(_PYPLOT)
     if pyplot is None:

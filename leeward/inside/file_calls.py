@@ -25,7 +25,7 @@ import msgpack
 from leeward.inside import answer, file_content, file_search, file_tree
 from leeward.wire import file_answers as wire
 
-#: Reads exactly so many bytes; None if the writer has closed the pipe.
+#: Reads from a descriptor exactly so many bytes; None if the writer has closed the pipe.
 Read = Callable[[int, int], bytes | None]
 
 Fields = Mapping[str, Any]
@@ -101,7 +101,7 @@ def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict
 
 def _why(error: OSError) -> str:
     """
-    The text of *error*, if it is leeward's and not the usual text of the errno.
+    The text of *error*, unless that is only the errno's usual text.
     """
     said = error.strerror or ""
     return "" if said == os.strerror(error.errno or 0) else said

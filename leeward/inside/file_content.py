@@ -4,8 +4,8 @@ The content of files: reads and writes it in pieces, appends to it, and edits it
 Runs in:   as file_calls.py says. Paths are bytes; a relative one begins where jobs begin.
 
 A file is opened without blocking, and refused if it isn't a regular file. A file that is written has another name in
-the same folder until its last piece has come, and is then renamed. A file that is read or written in several pieces
-stays open under a handle, so that all pieces are of one file, whatever happens to its name.
+the same folder until its last piece has come; then it is renamed. A file that is read or written in several pieces
+stays open under a handle, so that all pieces are of one file even if its name changes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 from leeward.wire.file_answers import CHUNK, MAX_HANDLE
 
-#: Files in pieces at once. With more, the least recently used one is closed.
+#: Files that are open for pieces at once, at most. With more, the least recently used one is closed.
 MOST_HANDLES = 64
-#: Bytes of a file that is edited: it is in memory twice meanwhile.
+#: Bytes of a file that is edited, at most: two copies of it are in memory meanwhile.
 MOST_EDITED = 32 << 20
 
 _OPEN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -38,7 +38,7 @@ def failed(number: int, why: str = "") -> OSError:
 def regular(there: os.stat_result) -> None:
     """
     Raises:
-        OSError: it isn't a regular file.
+        OSError: not a regular file.
     """
     if stat.S_ISDIR(there.st_mode):
         raise failed(errno.EISDIR)
@@ -48,7 +48,7 @@ def regular(there: os.stat_result) -> None:
 
 def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
     """
-    A descriptor of the regular file *path*, and what it is.
+    A descriptor of the regular file *path*, and its stat.
     """
     if not flags & os.O_CREAT or os.path.exists(path):
         regular(os.stat(path))  # checked before, because opening a FIFO or a device can have an effect
@@ -105,7 +105,7 @@ class FileReading:
         while data and len(data) < size and (more := os.pread(self.fd, size - len(data), offset + len(data))):
             data += more
         if len(data) < size:
-            self.end = offset + len(data)  # it was truncated meanwhile
+            self.end = offset + len(data)  # the file was truncated meanwhile
         return data
 
     def drop(self) -> None:
@@ -114,7 +114,7 @@ class FileReading:
 
 def _span(fd: int, end: int, first: int, last: int) -> tuple[int, int]:
     """
-    Where line *first* begins and where line *last* ends; 0 is the last there is.
+    The offsets at which line *first* begins and *last* ends; 0 is the last line.
     """
     seen, at, begin = 0, 0, 0 if first == 1 else -1
     while at < end:
@@ -140,10 +140,10 @@ def _nth(chunk: bytes, count: int) -> int:
 
 class FileWriting:
     """
-    A file that is written in pieces beside its place.
+    A file that is written in pieces under another name.
 
     Args:
-        new: there must be nothing in its place.
+        new: its path must not exist.
         mode: -1 keeps the mode of the file that is replaced; a new file gets the default.
         time: -1 is now.
     """
@@ -196,7 +196,7 @@ class FileWriting:
         try:
             os.unlink(self._beside)
         except OSError:
-            pass  # it was removed or moved meanwhile
+            pass  # the file was removed or moved meanwhile
 
 
 def _umask() -> int:
@@ -210,7 +210,7 @@ def _in_place(path: bytes, new: bool) -> os.stat_result | None:
     The stat of the file that a file written to *path* replaces; None if there is none.
 
     Raises:
-        OSError: it must not be replaced, or isn't a regular file.
+        OSError: the file must stay, or isn't a regular file.
     """
     try:
         before = os.stat(path)
@@ -254,7 +254,7 @@ class Handles:
         Remove and return the file with this number.
 
         Raises:
-            OSError: the number isn't known: its process has ended, or the file was replaced by others.
+            OSError: the number isn't known: its process has ended, or other files took its place.
         """
         one = self._open.pop(number, None)
         if one is None:

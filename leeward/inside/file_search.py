@@ -1,7 +1,7 @@
 """
 Finds names that match a pattern, and lines that match a regular expression.
 
-Runs in:   as file_calls.py says. Patterns come from the client: one may take for ever, and the call's time limit then
+Runs in:   as file_calls.py says. Patterns come from the client: a search may take for ever; the call's time limit
            ends it.
 """
 
@@ -18,9 +18,9 @@ from leeward.inside.file_content import failed, opened
 from leeward.inside.file_tree import MOST_ENTRIES, walk
 from leeward.wire.file_answers import CHUNK, MAX_LINE, MAX_PATH, MAX_ROW_BYTES
 
-#: Bytes of a line that are looked at; the rest of a longer one isn't.
+#: Bytes of a line that are searched, at most; the rest of a longer line isn't.
 MOST_LINE = 1 << 20
-#: Bytes at the start of a file among which a NUL says that it isn't text.
+#: Bytes at the start of a file: if there is a NUL among them, the file isn't text.
 _LOOKED_AT = 8192
 #: Places that are remembered, so that two `**` of a pattern find each name once.
 _MOST_SEEN = 200_000
@@ -36,7 +36,7 @@ def _is_magic(part: bytes) -> bool:
 
 def matcher(part: bytes) -> Callable[[bytes], bool]:
     """
-    Says whether a name matches one component of a pattern. A dot in front has to be in both.
+    A test of names against one component of a pattern. A leading dot has to be in both.
     """
     expression = re.compile(fnmatch.translate(_text(part)))
     hidden = part.startswith(b".")
@@ -45,7 +45,7 @@ def matcher(part: bytes) -> Callable[[bytes], bool]:
 
 def names(path: bytes, pattern: bytes, most: int) -> dict[str, Any]:
     """
-    Paths as `glob.glob` has them with `recursive`, sorted; and whether there are more.
+    The paths that a recursive `glob.glob` returns, sorted; and whether there are more.
     """
     if b"\0" in pattern or not pattern.strip(b"/"):
         raise ValueError("the pattern is empty, or has a NUL")
@@ -138,7 +138,7 @@ def lines(call: Mapping[str, Any]) -> dict[str, Any]:
         except TimeoutError:
             raise
         except OSError:
-            continue  # it is gone, or can't be read, or is no file any more
+            continue  # the file is gone, can't be read, or is no file any more
     return {"rows": rows, "more": False}
 
 
@@ -172,7 +172,7 @@ def _lines_of(path: bytes) -> Iterator[tuple[int, bytes]]:
                 rest, skips = b"", False
             if not skips:
                 rest += tail
-                if len(rest) > MOST_LINE:  # told by its beginning
+                if len(rest) > MOST_LINE:  # only the beginning of the line is reported
                     yield number + 1, rest[:MOST_LINE]
                     rest, skips = b"", True
         if rest:

@@ -18,12 +18,12 @@ from typing import Any
 from leeward.inside.file_content import FileWriting, failed, opened
 from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROW_BYTES, MAX_ROWS
 
-#: Entries that one call looks at, at most.
+#: Entries that one call reads, at most.
 MOST_ENTRIES = 1_000_000
-#: Folders of one folder that are remembered at once while it is removed.
+#: Folders within a folder that are remembered at once while that folder is removed.
 _MOST_KEPT = 4096
 
-#: About how many bytes a row has beside its texts.
+#: The size of a row without its texts, in bytes, roughly.
 _ROW = 40
 
 Row = list[Any]
@@ -31,7 +31,7 @@ Row = list[Any]
 
 def row_of(name: bytes, path: bytes, there: os.stat_result) -> Row:
     """
-    The row for *path*, with *name*.
+    The row of *path* under *name*.
     """
     mode, target = there.st_mode, b""
     if stat.S_ISLNK(mode):
@@ -47,7 +47,7 @@ def describe(path: bytes, follow: bool) -> dict[str, Any]:
 
 def page(path: bytes, after: bytes) -> dict[str, Any]:
     """
-    Rows of the names behind *after*, in order, as many as an answer holds; and whether there are more.
+    Rows of the names behind *after*, in order, as many as an answer can hold; and whether more exist.
     """
     first: list[bytes] = []
     cut = False
@@ -68,7 +68,7 @@ def page(path: bytes, after: bytes) -> dict[str, Any]:
         try:
             row = row_of(name, below, os.lstat(below))
         except FileNotFoundError:
-            continue  # it was removed meanwhile
+            continue  # the entry was removed meanwhile
         rows.append(row)
         size += _ROW + len(name) + len(row[5])
     return {"rows": rows, "more": cut and bool(rows)}
@@ -76,8 +76,8 @@ def page(path: bytes, after: bytes) -> dict[str, Any]:
 
 def walk(path: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
     """
-    Each entry below the folder *path*, with its relative path. A folder that vanishes or can't be read on the way is
-    as an empty one.
+    Each entry below the folder *path*, with its relative path. A folder that vanishes or can't be read counts as
+    empty.
     """
     count = 0
     todo = [b""]
@@ -105,7 +105,7 @@ def snapshot(path: bytes) -> dict[str, Any]:
     Rows of everything below *path*.
 
     Raises:
-        OSError: E2BIG if there is more than an answer holds.
+        OSError: E2BIG if an answer can't hold them all.
     """
     rows: list[Row] = []
     size = 0
@@ -162,7 +162,7 @@ def link(path: bytes, to: bytes) -> dict[str, Any]:
 
 
 def move(path: bytes, to: bytes) -> dict[str, Any]:
-    os.lstat(path)  # before folders are made for it
+    os.lstat(path)  # raises before folders are made for the target
     os.makedirs(os.path.dirname(to.rstrip(b"/")) or b".", exist_ok=True)
     try:
         os.rename(path, to)
@@ -247,7 +247,7 @@ def _remove_all(path: bytes) -> None:
 
 def _emptied(folder: bytes) -> list[bytes]:
     """
-    Remove what isn't a folder from *folder*. Returns folders in it, all or many of them.
+    Remove non-folders from *folder*. Returns the folders in it, at most _MOST_KEPT.
     """
     below: list[bytes] = []
     with os.scandir(folder) as entries:
@@ -266,7 +266,7 @@ def _emptied(folder: bytes) -> list[bytes]:
 
 def _gone(folder: bytes) -> None:
     """
-    Remove a folder that was empty, with entries that were added meanwhile.
+    Remove a folder that was empty, and any entries added since.
     """
     while True:
         try:

@@ -1,5 +1,5 @@
 """
-Writes a job's files to /workspace before it.
+Writes files to /workspace before a job runs.
 
 Runs in:   the job's process, after the last lock, so that a mistake here has effects only
            inside. The daemon checks names before.
@@ -41,7 +41,7 @@ def give_stdin(content: bytes) -> None:
                 os.dup2(read, 0)
                 return
         except BlockingIOError:
-            pass  # the user's pipes are full already, so this one is smaller: a file, then
+            pass  # the user has too many pipes, so this one is smaller: use a file
         finally:
             os.close(read)
             os.close(write)

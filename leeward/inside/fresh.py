@@ -3,8 +3,8 @@ Reseeds random generators: jobs are clones of one interpreter, and no two may sh
 
 Runs in:   the job's process, before it waits for its job.
 
-They were seeded when the zygote imported them, and don't notice the clone: OpenSSL detects a fork by
-its pid, and every job is pid 2. `tempfile` makes its generator on first use. A module that isn't
+Generators were seeded in the zygote, and don't notice the clone: OpenSSL detects a fork by the
+pid, and every job is pid 2. `tempfile` makes its generator on first use. A module that isn't
 loaded needs nothing.
 """
 
@@ -19,11 +19,11 @@ from leeward.points import point
 
 
 def _random(module: Any) -> None:
-    module._inst.seed()  # as its own hook does in a child of os.fork
+    module._inst.seed()  # as the module's own hook does in a child of os.fork
 
 
 def _numpy(module: Any) -> None:
-    module.seed()  # from the system's entropy; the generator behind np.random.rand and its like
+    module.seed()  # from the system's entropy: the generator behind np.random.rand and similar functions
 
 
 def _openssl(module: Any) -> None:
@@ -31,10 +31,10 @@ def _openssl(module: Any) -> None:
 
 
 def _multiprocessing(module: Any) -> None:
-    module.current_process().authkey = os.urandom(32)  # what its connections are signed with
+    module.current_process().authkey = os.urandom(32)  # the key that signs its connections
 
 
-#: By the module that is asked for in sys.modules.
+#: The functions that reseed, by the name of the module in sys.modules.
 SOURCES: tuple[tuple[str, Callable[[Any], None]], ...] = (
     ("random", _random),
     ("numpy.random", _numpy),
@@ -50,14 +50,14 @@ def sources() -> tuple[tuple[str, Callable[[Any], None]], ...]:
 
 def in_one_call() -> Callable[[], object] | None:
     """
-    A function of C's that does all of `reseed`; None where that takes more. Called in the zygote.
+    A function in C that does all of `reseed`, or None if there is none. Called in the zygote.
     """
     if [name for name, _ in sources() if name in sys.modules] != ["random"]:
         return None
-    generator = sys.modules["random"]._inst  # the one behind its functions
+    generator = sys.modules["random"]._inst  # the generator behind the module's functions
     if type(generator) is not sys.modules["random"].Random:
         return None
-    generator.seed()  # the rest of its state, for good
+    generator.seed()  # sets the part of its state that the function in C doesn't
     return super(type(generator), generator).seed  # type: ignore[no-any-return]  # modules are Any
 
 

@@ -33,7 +33,7 @@ tracebacks.ends.append(globals())
 #: Seconds that the carrier may take to end where a signal handler waits for it.
 _LATE_S = 0.2
 
-#: Signals of a fault of the thread itself, which faulthandler reports.
+#: Signals that report a fault of the thread itself to faulthandler; they stay unblocked.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}
 
 _OVER = "the job that was given this function is over"
@@ -41,7 +41,7 @@ _OVER = "the job that was given this function is over"
 
 class FunctionError(RuntimeError):
     """
-    Raised for an exception of a client's function that isn't a builtin of Python. It has that exception's name.
+    Raised for a client's function's exception that isn't a builtin of Python, under that exception's name.
     """
 
 
@@ -68,7 +68,7 @@ class _Waiting:
 
     def result(self) -> Any:
         """
-        The answer; waits for it. Raises what the function raised.
+        Wait for the answer. Raises the function's exception.
         """
         with self._lock:  # released for the next caller
             pass
@@ -90,7 +90,7 @@ class _Waiting:
                 return
             try:
                 future.set_result(self.result())
-            except StopIteration:  # no future takes it
+            except StopIteration:  # a future can't have this exception
                 future.set_exception(RuntimeError("the function raised StopIteration"))
             except Exception as error:
                 future.set_exception(error)
@@ -115,7 +115,7 @@ def _exception(kind: str, text: str) -> Exception:
     if isinstance(known, type) and issubclass(known, Exception):
         try:
             return known(text)
-        except TypeError:  # UnicodeDecodeError, say, wants more
+        except TypeError:  # UnicodeDecodeError, say, needs more arguments
             pass
     made: type[FunctionError] = type(kind if kind.isidentifier() else FunctionError.__name__, (FunctionError,),
                                      {"__module__": "builtins"})
@@ -165,16 +165,16 @@ class FunctionChannel:
         self._last = 0
         self._carrying = _thread.allocate_lock()  # held by the carrier while it runs, then by `close`
         self._started = False
-        self._wake = self._woken = -1  # made by the carrier, which alone replaces them
-        self._over = ""       # why no more calls are made
-        self._closed = False  # and there is no carrier
+        self._wake = self._woken = -1  # only the carrier sets these
+        self._over = ""       # the reason why no more calls are made
+        self._closed = False  # no more calls are made, and there is no carrier
 
     def ask(self, place: int, body: bytes) -> _Waiting:
         """
         Make a call.
 
         Raises:
-            RuntimeError: this is another process, or no thread can be had.
+            RuntimeError: this is another process, or no thread starts.
         """
         if os.getpid() != self._process:
             raise RuntimeError("a client's function can only be called in the job's own process")
@@ -189,14 +189,14 @@ class FunctionChannel:
         return call
 
     def _start(self) -> None:
-        _thread.start_new_thread(self._serve, ())  # two at once, or one after an interrupt here: the second one goes
+        _thread.start_new_thread(self._serve, ())  # a second one, after an interrupt here or by a race, ends at once
         self._started = True
 
     def _rouse(self) -> None:
         try:
             os.write(self._wake, b"\0")
         except OSError:
-            pass  # full: it is awake; or closed by the job; or it is about to look for the first time
+            pass  # the pipe is full, so the carrier is awake; or the job has closed it; or the carrier is starting
 
     def close(self, seconds: float = -1) -> bool:
         """
@@ -204,7 +204,7 @@ class FunctionChannel:
         has ended.
 
         Args:
-            seconds: that the carrier may take, or -1.
+            seconds: the time for that, or -1.
         """
         if self._closed or os.getpid() != self._process:
             return True
@@ -219,7 +219,7 @@ class FunctionChannel:
             try:
                 os.close(fd)
             except OSError:
-                pass  # it was never open, or the job has closed it
+                pass  # the descriptor was never open, or the job has closed it
         return True
 
     def close_in_time(self) -> bool:
@@ -241,7 +241,7 @@ class FunctionChannel:
             poll = select.poll()
             poll.register(self._job, select.POLLIN)
             poll.register(woken, select.POLLIN)
-            while not self._over:  # looked at behind each wake-up, and once before the first one
+            while not self._over:  # checked after each wake-up, and before the first one
                 self._send()
                 ready = {fd for fd, _ in poll.poll()}
                 if woken in ready:
@@ -272,7 +272,7 @@ class FunctionChannel:
 
     def _receive(self) -> None:
         """
-        One piece of an answer, which stands in the pipe as a whole.
+        Read one piece of an answer, which is in the pipe as a whole.
         """
         size = frames.HEADER.unpack(self._read(frames.HEADER.size))[0]
         number, flags, part = wire.read_piece(self._read(size))

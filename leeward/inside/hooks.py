@@ -21,7 +21,7 @@ from leeward.points import point
 
 Hook = Callable[[], object]
 
-#: For each registration: the functions to call before a fork, and after it in the child.
+#: For each registration, the functions to call before a fork, and in the child after it.
 _registered: list[tuple[Hook | None, Hook | None]] = []
 
 
@@ -33,7 +33,7 @@ def recorded() -> Iterator[None]:
     register = os.register_at_fork
 
     def note(**given: Hook) -> None:
-        register(**given)  # it says itself what is wrong with them
+        register(**given)  # raises if the arguments are wrong
         module = sys._getframe(1).f_globals.get("__name__", "")
         if module.partition(".")[0] not in sys.stdlib_module_names:
             _registered.append((given.get("before"), given.get("after_in_child")))
@@ -47,7 +47,7 @@ def recorded() -> Iterator[None]:
 
 def any_registered() -> bool:
     """
-    Whether `run` has something to do.
+    Whether any hook was recorded.
     """
     return bool(_registered)
 
@@ -58,7 +58,7 @@ def run() -> None:
     Call the recorded hooks as os.fork does: those before a fork in reverse order, those after it in order.
 
     Raises:
-        Exception: a hook raised it. The process isn't as its libraries expect it then, and must not get a job.
+        Exception: a hook raised it. Its library's state is then unknown, and the process must not get a job.
     """
     for before, _ in reversed(_registered):
         if before is not None:

@@ -1,5 +1,5 @@
 """
-One job: read it, set it up, run it, reply, park.
+Reads one job, sets it up, runs it, replies.
 
 Runs in:   the job's process, after the last lock.
 """
@@ -49,7 +49,7 @@ _laid: JobPipes | None = None
 
 def prepare() -> None:
     """
-    Do in the zygote, once, what is the same for every job.
+    In the zygote, once: prepare for every job.
     """
     global _main
     _main = program.set_up()
@@ -60,7 +60,7 @@ def prepare() -> None:
 
 def freshen() -> None:
     """
-    Do what has to be done in each runner.
+    In each runner: reseed, and run hooks.
     """
     fresh.reseed()
     hooks.run()
@@ -68,10 +68,10 @@ def freshen() -> None:
 
 def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | None:
     """
-    Prepare in the zygote, once, what a job needs that begins in C.
+    In the zygote, once: prepare for jobs that begin in C.
 
     Returns:
-        What C has to call instead of `freshen`; None if a single call doesn't suffice, so that no job begins in C.
+        The function that C calls instead of `freshen`; None if there is none, so that no job begins in C.
     """
     global _laid
     renew = None if hooks.any_registered() else fresh.in_one_call()
@@ -82,7 +82,7 @@ def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | 
 
 def install_handlers() -> None:
     """
-    Have a fault's traceback written to standard error, and SIGURG end a call. In the zygote, for the interpreter;
+    Set handlers: a fault's traceback is written to stderr; SIGURG ends a call. In the zygote, for the interpreter;
     `crossing.handlers` has the kernel's part.
     """
     faulthandler.enable(file=_STDERR)
@@ -108,12 +108,12 @@ class JobPipes(Protocol):
 
     def taken(self) -> bytes:
         """
-        The frame that was taken in C.
+        The frame that C has taken.
         """
 
     def finish(self) -> None:
         """
-        Send the reply of a job without details, and never return. Returns if there are details, and in a rehearsal.
+        Send the reply of a job without details, and never return. Returns if there are details, or in a rehearsal.
         """
 
 
@@ -133,7 +133,7 @@ def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> JobPipes:
 def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
     """
     Wait for the job of this process, run it, reply, and wait to be killed. In a session more jobs follow.
-    *door*, if there is one, is for branches of a session, and shut for anything else.
+    *door*, if not -1, is for a session's branches; other jobs close it.
 
     Waiting after the reply leaves the processor to the daemon's answer; an exit here
     would make the answer wait for the teardown of five namespaces.
@@ -145,7 +145,7 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
 
 def serve_begun(job_fd: int, reply_fd: int) -> NoReturn:
     """
-    As `serve`, for a job whose frame was taken in C, by what `begin_early` has laid out.
+    As `serve`, for a job whose frame was taken in C, after `begin_early`.
     """
     assert _laid is not None
     _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1)
@@ -153,7 +153,7 @@ def serve_begun(job_fd: int, reply_fd: int) -> NoReturn:
 
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     """
-    Reply for a job that was interrupted between its frame, which was taken in C, and `serve_begun`.
+    Reply for a job that was interrupted after C had taken its frame, before `serve_begun`.
     """
     answer.deafen()
     _reply(_PID, reply_fd, program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING, None)
@@ -196,7 +196,7 @@ def _serve(pipes: JobPipes, take: Callable[[], bytes | None], me: int, job_fd: i
 def _reply(me: int, reply_fd: int, end: program.End, wanted: collecting.Wanted,
            shown: showing.Showing | None) -> NoReturn:
     if os.getpid() != me:
-        os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
+        os._exit(end.exit_code)  # a child that the job has forked, and that has reached the end of the code
     try:
         if wanted.patterns:
             answer.punctual()
@@ -220,7 +220,7 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
     try:
         files.lay(fields["files"])
         files.give_stdin(fields["stdin"])
-    except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
+    except OSError as error:  # for instance, the file system is full; reported like an error of the job's own
         return program.wind_up(program.unprepared(error)), collecting.NOTHING, None
     if wanted.patterns:
         answer.collect_when_late(reply_fd, wanted, channel)
@@ -232,7 +232,7 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
     finally:
         if channel is not None:
             try:
-                answer.deafen()  # an interrupt of `close` would leave a call half written
+                answer.deafen()  # an interrupt during `close` would leave a partly written call
             finally:
                 channel.close()
     return end, wanted, shown
@@ -243,7 +243,7 @@ _close_job_pipe = point("job-pipe.close")(os.close)
 
 def rehearse(lay: Lay) -> None:
     """
-    All of `serve` that can be done twice, before it.
+    Run all of `serve` that can be run twice.
     """
     with rehearsal.stage() as (read, write):
         main = program.set_up()

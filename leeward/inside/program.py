@@ -28,10 +28,10 @@ NAME = "<string>"
 #: Runs source under a name in a namespace, in another way than `exec` does.
 Runs = Callable[[bytes, str, dict[str, Any]], object]
 
-#: The globals of the modules whose frames no traceback of a job shows.
+#: The globals of the modules whose frames aren't shown in a job's tracebacks.
 ours: list[dict[str, Any]] = [globals()]
 
-_KILLED_BY_INTERRUPT = 130  # 128 + SIGINT, as the shell says it
+_KILLED_BY_INTERRUPT = 130  # 128 + SIGINT, as in a shell
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def hide_frames() -> None:
 
 def set_up() -> types.ModuleType:
     """
-    Prepare what is the same for every job, before there is one; returns its main module.
+    Prepare for every job, before one comes. Returns the main module.
     """
     sys.argv[:] = ["-c"]
     sys.path.insert(0, files.WORKSPACE)
@@ -67,7 +67,7 @@ def set_up() -> types.ModuleType:
 
 def run_code(source: bytes, main: types.ModuleType) -> End:
     """
-    Run a job that is code and nothing else to its end.
+    Run a job that has only code to its end.
     """
     return wind_up(_run_code(source, main))
 
@@ -193,7 +193,7 @@ def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
         with open(path, "xb") as file:
             file.write(source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass"))
     except (OSError, ValueError):
-        return  # a file of the job has this name, or no file can have it: go on without
+        return  # a file of the job has this name, or no file can have it: no script is written
     main.__file__ = path
 
 
@@ -224,7 +224,7 @@ def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
             sys.stderr.write(shown)
         else:
             sys.excepthook(type(error), error, error.__traceback__)
-    except BaseException:  # raised by a hook or a stderr of the job: nothing more can be printed
+    except BaseException:  # a hook or a stderr of the job has raised it: nothing more can be printed
         shown += "(and sys.excepthook failed)\n"
     code = _KILLED_BY_INTERRUPT if isinstance(error, KeyboardInterrupt) else 1
     return End(code, (type(error).__qualname__, _text(error), shown), _limit_behind(error))
@@ -241,7 +241,7 @@ def unprepared(error: OSError) -> End:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException:  # a job's own __str__
+    except BaseException:  # raised by a job's own __str__
         return "(no text: its __str__ failed)"
 
 
@@ -270,7 +270,7 @@ def wind_up(end: End) -> End:
             atexit._run_exitfuncs()
         except SystemExit as leaving:
             end = End(_exit_code(leaving), end.error, end.limit)
-        except BaseException:  # printed, without a change of the exit code, as the interpreter does
+        except BaseException:  # printed without a change of the exit code, as by the interpreter
             traceback.print_exc()
     flush()
     return end
@@ -280,7 +280,7 @@ def _anyone_waits() -> bool:
     """
     Whether there is a thread to join, or an atexit function to call. Most jobs have neither.
     """
-    # Not active_count(), which takes a lock: if there is no other thread, nothing can change the count.
+    # Not active_count(), which takes a lock. Without another thread nothing can change the count.
     threads = len(threading._active) + len(threading._limbo)  # type: ignore[attr-defined]
     return threads > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
 
@@ -295,10 +295,10 @@ def flush() -> None:
 
 def rehearse(source: bytes, main: types.ModuleType) -> End:
     """
-    All of `run_code` that can be done twice: without the interpreter's end, but with the check whether one is needed.
+    Run all of `run_code` that can be run twice: not the interpreter's end, but the check whether one is needed.
     """
     end = _run_code(source, main)
     _anyone_waits()
     flush()
-    main.__dict__.clear()  # breaks the reference cycle between it and its functions
+    main.__dict__.clear()  # breaks the reference cycle between the module and its functions
     return end

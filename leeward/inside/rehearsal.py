@@ -7,8 +7,8 @@ A clone shares its parent's memory until it writes, and CPython writes an object
 when it uses the object. So the job of a process without a rehearsal takes some 200 page faults, 0.3 ms, while the
 client waits. The rehearsal takes these faults before. It runs all steps of a real job: frame, source, output, reply.
 
-It raises no exception. A traceback writes 185 pages more: 0.7 MiB and 0.9 ms of processor time, for each
-runner. So only a job that raises pays for that.
+It raises no exception. A traceback writes 185 pages more: 0.7 MiB and 0.9 ms of processor time, which only
+a job that raises needs.
 
 A job can't find out that there was a rehearsal: descriptors 1 and 2 lead into a scratch pipe meanwhile, and
 all changes of the interpreter are undone.
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from leeward.wire import job as wire
 
-#: Defines, calls, formats, prints: the first use of each costs some pages.
+#: A job that defines, calls, formats and prints: the first use of each costs some pages.
 CODE = b'''\
 def rehearse(numbers):
     return {str(number): [number, number / 2] for number in numbers}
@@ -33,7 +33,7 @@ def rehearse(numbers):
 print(f"{rehearse(range(3))} {'a' + 'b'!r} {2 ** 70:x}", len("abc".split("b")))
 '''
 
-#: The frame that the daemon would send for it.
+#: The frame that the daemon would send for this job.
 FRAME = wire.HEADER.pack(1 + len(CODE)) + wire.CODE + CODE
 
 

@@ -7,7 +7,7 @@ Trust:     none in what earlier jobs left: they may have installed signal handle
 
 An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only after the job's frame
 has left the pipe, and before it has read the reply. So a signal that comes while no job runs here is either for the
-job that is about to start, whose frame was read to its end, or late for the job before. Between the two reads of a
+next job, whose frame was read to its end, or late for the job before. Between the two reads of a
 frame all late signals have arrived, and are discarded. The handler is installed before the first job's
 frame is read: the session's first frame holds no job.
 """
@@ -48,7 +48,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     number = 0
     while (body := _next(read, job_fd, interrupts)) is not None:
         if not body.startswith(wire.SESSION):
-            continue  # the rest of an answer for which the job before didn't wait
+            continue  # the rest of an answer for which the previous job didn't wait
         if body.startswith(wire.VARIABLES):
             program.take_environment(wire.read_variables(body))
             continue
@@ -64,7 +64,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
         pipes = (job_fd, reply_fd)
         end, wanted, shown = _run(body[len(wire.SESSION):], name, main, interrupts, sources, pipes)
         if os.getpid() != me:
-            os._exit(end.exit_code)  # a child that the job forked and that fell through to the end of the code
+            os._exit(end.exit_code)  # a child that the job has forked, and that has reached the end of the code
         _reply(reply_fd, end, wanted, shown)
     os._exit(0)
 
@@ -79,7 +79,7 @@ def _reply(reply_fd: int, end: program.End, wanted: collecting.Wanted = collecti
 
 def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.End | None:
     """
-    Make a branch of this process. None in the branch; else how that ended.
+    Fork a branch. Returns None in the branch; here, the result.
     """
     me = os.getpid()
     try:
@@ -96,7 +96,7 @@ def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.E
 
 class Leave:
     """
-    `exit` and `quit` in a session: site's close standard input, of which later jobs would see nothing any more.
+    `exit` and `quit` in a session: those of `site` close standard input, which later jobs need.
     """
 
     def __init__(self, name: str) -> None:
@@ -137,15 +137,15 @@ def _run(body: bytes, name: str, main: types.ModuleType,
         elif wire.shows(body):
             shown = showing.Showing()
         sources.add(code, name)
-    except OSError as error:  # more than the file system holds, say; it has to be told like the job's own
+    except OSError as error:  # for instance, the file system is full; reported like an error of the job's own
         end = program.unprepared(error)
-    except BaseException as error:  # out of a signal handler that an earlier job left
+    except BaseException as error:  # from a signal handler that an earlier job has left
         end = program.raised(error, None, name)
     else:
         end = program.run_next(code, name, main, interrupts, None if shown is None else shown.run)
     try:
         program.flush()
-    except BaseException:  # the same, or a stream of the job's own
+    except BaseException:  # from such a handler, or from a stream of the job's own
         traceback.print_exc()
     if channel is not None:
         _take_away(channel, main)
@@ -186,7 +186,7 @@ def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | No
             break
         except BaseException:  # out of a signal handler that a job left
             if select.select([job_fd], (), (), 0)[0]:
-                os._exit(_LOST)  # a part of a frame may be lost
+                os._exit(_LOST)  # bytes of a frame may be lost
             traceback.print_exc()
     if head is None:
         return None

@@ -1,5 +1,5 @@
 """
-What a job shows: the value of its last expression, `display(...)`, and figures of matplotlib that it left open.
+Shows a job's values: its last expression's, those given to `display`, and matplotlib's open figures.
 
 Runs in:   the job's process, after the last lock, for a job with `display`. The zygote imports the module, because
            a job can't import leeward's modules; the module's own imports are made at its first use.
@@ -48,7 +48,7 @@ HINTS = (
     (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: there are no magics here"),
 )
 
-#: Where top-level `await` runs, from the first one on.
+#: The event loop of top-level `await`, from the first one on.
 _loop: Any = None
 
 #: The results of the running job.
@@ -78,7 +78,7 @@ class Showing:
         self._value: str | None = None
         self._room = bundles.MAX_TOTAL
         self._count = 0
-        self._adding = threading.RLock()  # threads of the job may show things, and its signal handlers
+        self._adding = threading.RLock()  # threads and signal handlers of the job may show things
 
     def run(self, source: bytes, name: str, namespace: dict[str, Any]) -> None:
         """
@@ -100,7 +100,7 @@ class Showing:
 
     def end(self) -> Shown:
         """
-        End the results of this job. `display` prints until another job with `display` begins.
+        End the results. `display` prints until another job with `display` begins.
         """
         global _current
         if _current is self:
@@ -111,7 +111,7 @@ class Showing:
 
     def _show_value(self, value: object) -> None:
         """
-        As the prompt of the interpreter does.
+        Show it as the interpreter's prompt.
         """
         builtins._ = value  # type: ignore[attr-defined]  # as sys.displayhook
         plain = (self.add(value) or {}).get(PLAIN)
@@ -119,10 +119,10 @@ class Showing:
 
     def add(self, thing: object, *, raw: bool = False) -> bundles.Bundle | None:
         """
-        Show *thing*, in every form that it has. Returns None if there is no room for it.
+        Show *thing* in each of its forms. Returns None if there is no room for it.
 
         Args:
-            raw: it is a map from MIME type to content.
+            raw: it maps MIME type to content.
         """
         with self._adding:
             if self._count >= bundles.MAX_RESULTS:
@@ -187,7 +187,7 @@ class Showing:
             if form in given or getattr(kind, method, None) is None:
                 continue
             if "image/jpeg" == form and getattr(kind, METHODS["image/png"], None) is not None:
-                continue  # a picture comes once
+                continue  # a picture is shown once
             made = self._asked(number, form, getattr(thing, method))
             yield form, made[0] if isinstance(made, tuple) and made else made
 
@@ -214,7 +214,7 @@ class Showing:
 
 def display(*things: object, raw: bool = False, **_ignored: object) -> None:
     """
-    Show *things* beside what the code prints, in every form that they have.
+    Show *things* beside what the code prints, each in all its forms.
 
     Args:
         raw: each is a map from MIME type to content.
@@ -232,7 +232,7 @@ def _compiled(source: bytes, name: str) -> Iterator[types.CodeType]:
     """
     try:
         tree: Any = compile(source, name, "exec", _TOP_LEVEL_AWAIT | _ONLY_AST, dont_inherit=True)
-        import ast  # compile has it already
+        import ast  # `compile` has loaded it already
 
         last = tree.body[-1] if tree.body else None
         if not isinstance(last, ast.Expr) or _is_quiet(source, last):
@@ -281,7 +281,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
     task = _loop.create_task(_ended(coroutine))
     try:
         value, error = _loop.run_until_complete(task)
-    except BaseException:  # an interrupt
+    except BaseException:  # for instance, an interrupt
         task.cancel()
         _loop.run_until_complete(task)
         raise
@@ -292,7 +292,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 async def _ended(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     """
-    What the coroutine returns or raises, as a value, so that no frame of the loop is in the traceback.
+    The result or the exception of *coroutine* as a value, so that the traceback has no frame of the loop.
     """
     try:
         return await coroutine, None
@@ -309,7 +309,7 @@ def _repr(thing: object) -> str:
 
 def _content(kind: str, made: Any) -> str | bytes | None:
     """
-    What a job's method returned, as *kind* is sent; None if it isn't that.
+    The result of a job's method, as *kind* is sent; None if it doesn't fit.
     """
     if "application/json" == kind and not isinstance(made, str):
         import json

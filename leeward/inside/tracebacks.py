@@ -1,5 +1,5 @@
 """
-What tracebacks show of a job: its own lines, and none of leeward's frames.
+Tracebacks of a job, with its own lines and none of leeward's frames.
 
 Runs in:   the job's process, after the last lock; `hide_frames` in the zygote, once.
 """
@@ -25,7 +25,7 @@ _SUGGESTS = sys.version_info >= (3, 12)
 _SUGGESTION = re.compile(r"^(.*)(\. Did you mean: '.*'\?)$", re.MULTILINE)
 _MISNAMED = (NameError, AttributeError)
 
-#: The globals of modules that a job calls, whose frames are left out with all that is below them.
+#: The globals of modules that a job calls: their frames are left out, with all frames that these have called.
 ends: list[dict[str, Any]] = []
 
 
@@ -43,7 +43,7 @@ def remember(source: bytes | str, name: str) -> int:
 
 class Sources:
     """
-    The sources of a session's jobs, the newest so many bytes of them.
+    The sources of a session's newest jobs, up to _KEPT_BYTES.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def _with_suggestions(shown: str, error: BaseException) -> str:
     sys.stderr = said
     try:
         sys.__excepthook__(type(error), error, error.__traceback__)
-    except BaseException:  # the job has replaced it
+    except BaseException:  # the job has replaced the function
         return shown
     finally:
         sys.stderr = before
@@ -88,8 +88,8 @@ def _with_suggestions(shown: str, error: BaseException) -> str:
 def own_frames(tb: types.TracebackType | None, ours: Sequence[dict[str, Any]],
                last: types.CodeType) -> types.TracebackType | None:
     """
-    *tb* without the frames of *ours*, the globals of modules, at its start, and without what *last*, or one of `ends`,
-    has at its end.
+    *tb* without its first frames if these are of *ours*, modules' globals, and without all frames from *last* or
+    one of `ends` on.
     """
     while tb is not None and _among(tb.tb_frame, ours):
         tb = tb.tb_next
@@ -108,9 +108,9 @@ def _among(frame: types.FrameType, ours: Sequence[dict[str, Any]]) -> bool:
 
 def hide_frames(ours: Sequence[dict[str, Any]]) -> None:
     """
-    Cut the stacks of `traceback` and `inspect` where the job's code begins; below it are its callers, from *ours*.
+    Cut the stacks of `traceback` and `inspect` where the job's code begins: its callers, of *ours*, aren't shown.
 
-    `sys._getframe` and what is C, such as faulthandler and warnings, see all frames. A module that isn't loaded stays
+    `sys._getframe` and C code, such as faulthandler and warnings, see all frames. A module that isn't loaded stays
     as it is.
     """
     traceback.walk_stack = _walker(traceback.walk_stack, ours)
@@ -122,7 +122,7 @@ def hide_frames(ours: Sequence[dict[str, Any]]) -> None:
 def _walker(walk: Callable[..., Any], ours: Sequence[dict[str, Any]]) -> Callable[..., Any]:
     @wraps(walk)
     def walk_stack(f: types.FrameType | None) -> Iterator[tuple[types.FrameType, int]]:
-        # Without a frame it counts its callers, so there must be no further one.
+        # Without a frame `walk` counts its callers, so no other function may be between.
         return walk(f) if f is None else _until(walk(f), ours)
     return walk_stack
 
