@@ -57,6 +57,10 @@ StartFiles = Callable[[bytes, int, Callable[[FileProcess], None], Callable[[str]
 
 
 class FilesStage(Enum):
+    """
+    The states of the process for file calls, together with the sandbox's end (CLOSED).
+    """
+
     NONE = "none"
     STARTING = "starting"
     READY = "ready"
@@ -64,6 +68,10 @@ class FilesStage(Enum):
 
 
 class FilesEvent(Enum):
+    """
+    What changes the stage: the first call, the start or the loss of the process, and the end of the sandbox.
+    """
+
     ASKED = "asked"
     STARTED = "started"
     LOST = "lost"

@@ -52,6 +52,10 @@ class KernelLease(Protocol):
 
 
 class KernelProcess(Protocol):
+    """
+    A process of a live sandbox, or one that is being started, which can be killed.
+    """
+
     def kill(self) -> None: ...
 
 
@@ -72,6 +76,10 @@ Fork = Callable[[Any, Callable[[KernelLease], None], Callable[[str], None]], Bra
 
 
 class KernelStage(Enum):
+    """
+    The states of a kernel. LOST lasts until a reset, or until the kernel is closed.
+    """
+
     STARTING = "starting"
     READY = "ready"
     LOST = "lost"
@@ -79,6 +87,10 @@ class KernelStage(Enum):
 
 
 class Change(Enum):
+    """
+    What changes a kernel's stage: the start or the loss of its process, a reset, and the kernel's end.
+    """
+
     STARTED = "started"
     LOST = "lost"
     RESET = "reset"

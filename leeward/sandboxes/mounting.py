@@ -212,6 +212,10 @@ class Mounting:
 
 
 class CoverPlace(Protocol):
+    """
+    The interface of a live sandbox, as far as `hide_names` uses it.
+    """
+
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
               answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
               seconds: float) -> PorterAsked: ...

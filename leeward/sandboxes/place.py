@@ -76,6 +76,10 @@ class PorterAsked(Protocol):
 
 
 class SandboxPlace(Protocol):
+    """
+    The interface of `leeward.run.live.LiveRunner`, as far as live sandboxes use it.
+    """
+
     @property
     def number(self) -> int: ...
     variables: Mapping[str, str]

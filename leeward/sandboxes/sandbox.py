@@ -105,7 +105,7 @@ class LiveSandbox:
         The number of its runner, by which the broker knows it.
 
         Raises:
-            Refused: the sandbox is over.
+            Bug, Busy: the sandbox has no runner, or an overlay of it is being changed.
         """
         return self._here().number
 

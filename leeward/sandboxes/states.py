@@ -11,12 +11,20 @@ from collections.abc import Mapping
 
 
 class State(enum.Enum):
+    """
+    The states of a sandbox.
+    """
+
     OPENING = "opening"  # waits for a runner
     OPEN = "open"
     OVER = "over"
 
 
 class Event(enum.Enum):
+    """
+    What changes the state of a sandbox.
+    """
+
     OPENED = "opened"
     ENDED = "ended"
 
@@ -40,6 +48,10 @@ class Life(enum.Enum):
 
 
 class Moment(enum.Enum):
+    """
+    What changes the state of a process.
+    """
+
     STARTED = "started"
     ENDED = "ended"  # and what it wrote was read
 
