@@ -154,10 +154,10 @@ class Daemon:
 
     def _divide(self, driver: Driver) -> None:
         """
-        Decide what the descriptors are for.
+        Divide the descriptors among workers, connections and results.
 
         Raises:
-            Unsupported: they are too few.
+            Unsupported: the limit on descriptors is too low.
         """
         config = self._config
         asked = room(config, budget.memory())
@@ -242,7 +242,7 @@ class Daemon:
         Serve metrics where the configuration says; returns what ends it.
 
         Raises:
-            BadRequest: it can't be listened there.
+            BadRequest: the daemon can't listen at that place.
         """
         place = self._config.metrics
         if not place:
@@ -340,7 +340,7 @@ class Daemon:
         if not self._ending:
             self._ending, self._stop_requested = True, time.monotonic()
             if not hasattr(self, "_server"):
-                self._reactor.stop()  # which ends engine.start
+                self._reactor.stop()  # ends `engine.start`
                 return
             log.info("draining", seconds=0.0 if now else _drain_s())
             self._manager.stopping("draining")
@@ -392,21 +392,21 @@ def has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError as error:
-        return error.errno in SHORT  # who can't look hasn't seen it go
+        return error.errno in SHORT  # short of descriptors: assume that it is there
     return True
 
 
 def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable[[], Config] | None = None,
         bootstrap: Bootstrap | None = None) -> None:
     """
-    Be the daemon that *config* describes, until told to end.
+    Run the daemon that *config* describes, until it is told to end.
 
     Args:
         load: reads the configuration again, on SIGHUP.
         bootstrap: the result of `early.start`, if it was called.
 
     Raises:
-        LeewardError: it can't start; nothing is left behind.
+        LeewardError: the daemon can't start; nothing of it is left.
     """
     manager = Manager(os.environ, os.getpid())
     log.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))

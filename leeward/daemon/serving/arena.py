@@ -63,8 +63,10 @@ class Look:
     def __getitem__(self, at: slice, /) -> bytes: ...
     def __getitem__(self, at: int | slice, /) -> int | bytes:
         """
+        Read one byte, or the bytes of a slice, from the file. A slice that exceeds these bytes is shortened.
+
         Raises:
-            IndexError: there is no such byte. Of a slice what there is of it.
+            IndexError: there is no such byte.
         """
         if isinstance(at, int):
             return self[at:at + 1][0]
@@ -77,6 +79,8 @@ class Look:
 
 class RequestArena:
     """
+    The request arena of one connection.
+
     Attributes:
         size: of the file, in bytes.
     """
@@ -106,10 +110,10 @@ class RequestArena:
 
     def take(self, slot: int, length: int) -> memoryview:
         """
-        A copy of the bytes in *slot*, valid until the next call for any arena.
+        Return a copy of *length* bytes in *slot*, valid until the next call for any arena.
 
         Raises:
-            BadRequest: there is no such slot, or nothing so long in it.
+            BadRequest: there is no such slot, or it has fewer bytes.
         """
         _check(slot, length)
         copy = _private()[:length]
@@ -123,11 +127,11 @@ class RequestArena:
 
     def look(self, slot: int, length: int) -> Look:
         """
-        The bytes in *slot*, without a copy: only for checks whose result may be wrong, because the client may change
-            the bytes.
+        Return the bytes in *slot*, without a copy: only for checks whose result may be wrong, because the client may
+        change the bytes.
 
         Raises:
-            BadRequest: there is no such slot, or nothing so long can lie in it.
+            BadRequest: there is no such slot, or a slot can't have so many bytes.
         """
         _check(slot, length)
         return Look(self._reader, slot * SLOT, length)

@@ -28,8 +28,10 @@ _LOOK_S = 0.05
 @dataclass(slots=True)
 class WaitingClient:
     """
+    A client of the owner that waits for a place.
+
     Attributes:
-        until: when it is refused, by the reactor's clock.
+        until: the time at which the client is refused, by the reactor's clock.
     """
 
     sock: socket.socket
@@ -40,6 +42,8 @@ class WaitingClient:
 
 class Door:
     """
+    The clients that wait for a place.
+
     Args:
         admit: serves a client if there is a place now, and returns whether there was one.
         refuse: refuses a client.

@@ -63,6 +63,8 @@ class FlightConnection(Protocol):
 
 class Flight:
     """
+    The requests in flight of one connection.
+
     Attributes:
         tickets: by the client's number of the request; None if the request has nothing to cancel.
         sessions: of this connection.
@@ -108,8 +110,10 @@ class Flight:
 
     def check(self) -> None:
         """
+        Check whether another request may be accepted.
+
         Raises:
-            Busy: no other request may be taken.
+            Busy: the connection has as many unanswered requests as it may.
         """
         count = len(self.tickets) - self.exchanges.taking
         if count >= self._home.config.connection_requests:
@@ -118,6 +122,8 @@ class Flight:
 
     def check_weight(self, size: int) -> None:
         """
+        Check whether a guest may have a request of *size* bytes.
+
         Raises:
             Busy: with *size* more bytes this guest's unanswered requests would be above the bound.
         """
@@ -135,8 +141,10 @@ class Flight:
 
     def check_job(self) -> None:
         """
+        Check whether another job may be accepted.
+
         Raises:
-            Busy: no other job may be taken, for that reason or because results wait to be read.
+            Busy: as `check`; or too many results wait to be read.
         """
         self.check()
         unread = unread_results(self._home, self._share)

@@ -81,7 +81,7 @@ class PoolPlace(Protocol):
     @property
     def limits(self) -> Limits:
         """
-        The limits of a job that sets none.
+        The limits of a job whose request sets none.
         """
 
     @property
@@ -100,7 +100,7 @@ def no_place(key: PoolKey) -> PoolPlace:
 @dataclass(slots=True)
 class Share:
     """
-    What the connections of one user share.
+    The state that the connections of one user share.
 
     Attributes:
         budget: how much of this user's requests may be served now.
@@ -125,7 +125,8 @@ class ServerContext(Protocol):
     The server, as far as a connection needs it.
 
     Attributes:
-        place: what serves requests that need another pool than *jobs*; raises BadRequest or Refused if nothing does.
+        place: returns the object that serves requests for another pool than *jobs*; raises BadRequest or Refused if
+            there is none.
         held: bytes of unfinished frames of all connections.
         arenas: memory files and large frames in parcels that haven't been sent.
         requests: bytes of request arenas.

@@ -26,8 +26,10 @@ _CHUNK = 1 << 16
 
 class Inbox:
     """
+    The unserved input of one connection.
+
     Attributes:
-        held: bytes of the unfinished frame that have been looked at.
+        held: bytes of the unfinished frame that have been searched.
         pending: payloads of complete requests, the oldest first.
         since: when the unfinished frame began, if there is one.
     """

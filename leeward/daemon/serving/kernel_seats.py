@@ -43,7 +43,7 @@ Settle = Callable[[int, SandboxCall, RegistryEntry[Held], Report], None]
 
 class SeatOwner(Protocol):
     """
-    The connection.
+    The connection, as far as its bound kernels use it.
     """
 
     @property

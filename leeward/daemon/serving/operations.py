@@ -1,5 +1,5 @@
 """
-What each operation of the wire does for the connection that asks for it.
+The operations of the wire: one method for each kind of request of a connection.
 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client. A request that can't be decoded ends its connection; one that can't be fulfilled is
@@ -343,8 +343,10 @@ class Operations:
 
     def _check_operator(self) -> None:
         """
+        Check that the client may answer in place of the operator.
+
         Raises:
-            Forbidden: the client is a guest, who would answer for the operator.
+            Forbidden: the client is a guest.
         """
         if self._share.guest:
             raise Forbidden("what a rule of `ask` asks for is the operator's to answer")

@@ -27,8 +27,10 @@ _MOST_GROUPS = 1024
 @dataclass(frozen=True, slots=True)
 class ServedUsers:
     """
+    The users that a daemon serves.
+
     Attributes:
-        uid: the daemon's own user, who is served as root is.
+        uid: the daemon's own user, who is served like root.
         group: the group whose members are served as guests.
         quotas: what each user may have, at the start.
     """

@@ -25,6 +25,8 @@ class UserBook(Protocol):
 
 class RecallWait:
     """
+    One waiting request.
+
     Args:
         answer: is called once with the events after *number*, perhaps none, after *seconds* at the latest; not if the
             request is cancelled.

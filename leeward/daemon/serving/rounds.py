@@ -79,8 +79,10 @@ class Budget:
 
 class Rounds:
     """
+    The budgets of all users, and the requests that wait for their turn.
+
     Args:
-        reactor: whose turns these are.
+        reactor: the loop, whose turns renew the allowances.
     """
 
     def __init__(self, reactor: Reactor) -> None:

@@ -32,6 +32,8 @@ _ADJUSTABLE = ("time", "output")
 
 def check_limits(limits: Mapping[str, Any]) -> None:
     """
+    Check the limits in a request for a process.
+
     Raises:
         BadRequest: one of the limits can't be set for a process.
     """
@@ -43,7 +45,7 @@ def check_limits(limits: Mapping[str, Any]) -> None:
 
 class SandboxOwner(Protocol):
     """
-    The connection.
+    The connection, as far as its requests about sandboxes use it.
     """
 
     @property

@@ -47,13 +47,13 @@ class Server:
 
     Args:
         jobs: runs the clients' jobs.
-        status: what `leeward status` shows.
+        status: returns the fields of `leeward status`.
         shut_down: called when a client asks the daemon to end; its argument says whether at once.
         users: the users to serve.
         watcher: records refusals.
         shares: how the descriptors are divided; None if only the configuration bounds connections.
-        terms: what live sandboxes have in common.
-        place: what serves requests that need another pool than *jobs*.
+        terms: the settings that live sandboxes have in common.
+        place: returns the object that serves requests for another pool than *jobs*.
     """
 
     def __init__(self, reactor: Reactor, jobs: JobPool, config: Config, *, status: Callable[[], Mapping[str, Any]],

@@ -59,7 +59,7 @@ class SessionPlace(Protocol):
 
 class SessionConnection(Protocol):
     """
-    The connection.
+    The connection, as far as its sessions use it.
     """
 
     @property
@@ -76,7 +76,7 @@ class SessionConnection(Protocol):
 
     def place(self, key: PoolKey) -> SessionPlace:
         """
-        What serves requests that need another pool.
+        Return the object that serves requests for the pool of *key*.
         """
 
     def wait(self, request: int, ticket: Cancellable) -> None:
@@ -86,7 +86,7 @@ class SessionConnection(Protocol):
 
     def done(self, number: int, report: Report) -> None:
         """
-        The job that request *number* asked for is over: answer it.
+        Answer request *number*, whose job is over.
         """
 
     def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
@@ -103,8 +103,8 @@ class SessionConnection(Protocol):
 class _Held:
     session: PoolSession
     idle: float
-    job: int = 0    # the request that runs in it
-    waits: int = 0  # the request, an open or a reset, that waits for its worker
+    job: int = 0    # the request whose job runs in the session
+    waits: int = 0  # the request, an open or a reset, that waits for a worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class _Opening:
 
 class Leases:
     """
-    By number; a number isn't used twice.
+    The sessions of one connection, by number. A number isn't used twice.
     """
 
     def __init__(self, jobs: SessionFactory, owner: SessionConnection) -> None:

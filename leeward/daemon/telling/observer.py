@@ -49,6 +49,8 @@ def _sent(ticket: Ticket) -> _Sent:
 
 class Observer:
     """
+    Counts events in the metrics, and records them in the security log.
+
     Args:
         metrics: the counters.
         path: of the security log; "" for the daemon's own log.

@@ -70,6 +70,8 @@ class Digest:
     def record(self, now: float, event: str, reason: str, user: int, fields: Mapping[str, object],
                count: int = 1) -> None:
         """
+        Pass one record to the sink, or count it as left out.
+
         Args:
             now: seconds, by a clock that never goes back.
             fields: further fields.
