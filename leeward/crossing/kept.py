@@ -120,7 +120,7 @@ def copy(source: int, into: int, room: _Room) -> None:
         except FileNotFoundError:
             if b"." == path:
                 raise
-            continue  # it was removed meanwhile
+            continue  # the folder was removed meanwhile
         with _opened(fd):
             if b"." != path:
                 os.mkdir(path, 0o700, dir_fd=into)

@@ -34,7 +34,7 @@ _CHUNK = 1 << 18
 def rows(upper: int, into: int) -> int:
     """
     Write a row for each entry of *upper* to the file *into*: path, kind ("file", "folder", "link", "gone", "special"),
-    mode, size, allocated bytes, mtime in ns, SHA-256 or None, a link's text, and whether a folder hides what is below.
+    mode, size, allocated bytes, mtime in ns, SHA-256 or None, a link's text, and whether a folder hides the lower one.
 
     Returns:
         The number of rows.
@@ -47,7 +47,7 @@ def rows(upper: int, into: int) -> int:
             try:
                 fd = open_beneath(upper, folder or b".", _FOLDER)
             except OSError:
-                continue  # it was removed meanwhile
+                continue  # the folder was removed meanwhile
             try:
                 for name in sorted(map(os.fsencode, os.listdir(fd))):
                     path = folder + b"/" + name if folder else name
@@ -82,7 +82,7 @@ def _row(upper: int, folder: int, name: bytes, path: bytes) -> list[Any] | None:
         elif stat.S_ISCHR(mode) and 0 == about.st_rdev:
             kind = "gone"
     except OSError:
-        return None  # it was removed meanwhile
+        return None  # the entry was removed meanwhile
     return [path, kind, stat.S_IMODE(mode), about.st_size, about.st_blocks * 512, about.st_mtime_ns, digest, text,
             hides]
 

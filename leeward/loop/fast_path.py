@@ -1,5 +1,5 @@
 """
-The fast path of a short job: what Python does before and after it.
+The part of a short job's fast path that is in Python, before and after the shim's.
 
 Runs in:   the daemon.
 

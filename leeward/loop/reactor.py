@@ -180,7 +180,7 @@ class Reactor:
     @property
     def turns(self) -> int:
         """
-        The number of turns so far, by which a turn can be told from the next.
+        The number of turns so far, which distinguishes one turn from the next.
         """
         return self._turns
 
@@ -277,7 +277,7 @@ class Reactor:
 
     def turn(self, limit: float | None = None) -> None:
         """
-        Wait once, at most *limit* seconds, and serve what is ready.
+        Wait once, at most *limit* seconds, and serve the ready descriptors.
         """
         self._serve(self._patience(limit))
         now = self.now()
@@ -315,7 +315,7 @@ class Reactor:
     def _count_failure(self, fd: int, callback: Callback) -> None:
         now = self.now()
         if self._callbacks.get(fd, _NOBODY)[0] is not callback:
-            return  # its owner has ended
+            return  # the callback's owner has ended
         failing = self._failing.get(fd)
         if failing is None or failing.callback is not callback:
             failing = self._failing[fd] = _Failing(callback, now)

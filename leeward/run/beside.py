@@ -6,8 +6,7 @@ Runs in:   the daemon.
 Theory of operation. The process is a copy of the keeper, as a runner's first process is. It sends Locked and Ready on a
 birth channel of its own, and then waits on its job pipe. An Execution or a Lease uses it like any other runner. This
 module has the differences: the process has no init of its own, its limits are the sandbox's, and all its descendants
-end with it. Its tenant is told that the runner is empty when the direct child has ended and its descendants were
-killed.
+end with it. Its tenant's `emptied` is called when the direct child has ended and its descendants were killed.
 """
 
 from __future__ import annotations
@@ -259,7 +258,7 @@ class Interpreter:
         failed: called instead of *ready* if there is no runner, with a layer or "", and the reason.
 
     Attributes:
-        tenant: told when the runner is empty; set by the code that gives `runner` a tenant.
+        tenant: its `emptied` is called at the end; set by the code that gives `runner` a tenant.
         kin: the family that shares its group and listener, once it has branches or if it is a branch.
         take_back: withdraws the runner, and a job that it runs, from the fast path.
     """
@@ -294,7 +293,7 @@ class Interpreter:
 
     def kill(self) -> None:
         """
-        End the process. The tenant is told; `ready` and `failed` aren't called any more.
+        End the process. The tenant's `emptied` is called then; `ready` and `failed` aren't called any more.
         """
         if self.process is not None:
             self.process.kill()

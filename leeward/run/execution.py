@@ -94,7 +94,7 @@ class Execution:
         return self._stop is not None
 
     @property
-    def started(self) -> float:  # as the reactor tells the time; 0.0 before
+    def started(self) -> float:  # by the reactor's clock; 0.0 before
         return self._started
 
     # --- overridden for the jobs of a session ----------------------------------

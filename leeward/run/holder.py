@@ -8,7 +8,7 @@ Theory of operation. The report of a job passes three objects, each of which cal
     Execution     makes the report, and passes it to its holder
     holder        the object that has lent the runner: the worker's Leasing, or the Lease of a session. It lets the
                   caller answer before it ends the runner or prepares it for the session's next job
-    Caller        the ticket of the pool: it removes itself from the pool, tells its session, and answers the client
+    Caller        the ticket of the pool: it removes itself from the pool, informs its session, and answers the client
 
 A job that no runner has read is reported along the same objects, by `gone` and `lost`; its ticket waits for another
 worker.
