@@ -239,7 +239,7 @@ class Daemon:
 
     def _export(self) -> Callable[[], None]:
         """
-        Serve metrics where the configuration says; returns what ends it.
+        Serve metrics at the place that the configuration names. Returns the function that ends this.
 
         Raises:
             BadRequest: the daemon can't listen at that place.

@@ -1,5 +1,5 @@
 """
-One client's connection: when it is read, what its answers wait for, and when it ends.
+One client's connection: when its requests are read, when its answers are sent, and when it ends.
 
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client. A client that sends half a frame, floods, stops reading, or
@@ -259,7 +259,7 @@ class Connection:
 
     def send(self, parcel: Parcel) -> None:
         """
-        Send *parcel* behind all that waits, or close it if nobody is there.
+        Send *parcel* after all answers that wait, or close it if the client is gone.
         """
         if self._state is _CLOSED:
             parcel.close()
@@ -364,7 +364,7 @@ class Connection:
 
     def look(self, now: float) -> None:
         """
-        Close what has passed a deadline.
+        Close the connection, or its sessions, if a deadline has passed.
         """
         idle = self._home.config.idle_timeout
         late = self._inbox.late(now, self._reading)
@@ -398,7 +398,7 @@ class Connection:
 
     def close(self, why: str) -> None:
         """
-        End the connection and what it asked for.
+        End the connection, its jobs and its sessions.
         """
         if self._state is _CLOSED:
             return

@@ -429,7 +429,7 @@ class Sandboxes:
 
 def _give_up(report: Report) -> None:
     """
-    Close a report that nobody reads.
+    Close a report that isn't needed any more.
     """
     report.close()
 

@@ -372,7 +372,7 @@ class Server:
 
     def close(self) -> None:
         """
-        Close every connection; what they asked for is cancelled.
+        Close every connection; their jobs are cancelled.
         """
         self._closed = True
         if self._sweep is not None:

@@ -204,7 +204,7 @@ class Log:
 
     def line(self, rendered: str | bytes) -> None:
         """
-        For the sink: write what `_rendered` made.
+        For the sink: write a line that `_rendered` has made.
         """
         if isinstance(rendered, str):
             self._lines.line(rendered)
@@ -224,7 +224,7 @@ def _logger_base() -> type[BoundLoggerBase]:
     """
     `structlog.BoundLoggerBase`, without the rest of structlog, which imports asyncio, dataclasses, pickle and, where it
     is installed, rich. While the logger's module is imported an empty module has the place of the package. After that
-    nothing of it is in `sys.modules`, so whoever imports structlog gets all of it.
+    nothing of it is in `sys.modules`, so other code that imports structlog gets all of it.
     """
     spec = None if "structlog" in sys.modules else importlib.util.find_spec("structlog")
     if spec is not None:

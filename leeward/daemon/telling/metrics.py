@@ -1,5 +1,5 @@
 """
-What the daemon counts for Prometheus, and the text in which it is exposed.
+The daemon's counters for Prometheus, and the text in which they are exposed.
 
 Runs in:   the daemon; pure. `exporter` serves it, `observer` and the server count into it.
 Trust:     no client and no job chooses a label: the values are from fixed lists, so that

@@ -20,7 +20,7 @@ from leeward.pool.ticket import Ticket
 from leeward.run.report import Report
 from leeward.supervisor import Denied
 
-#: Jobs that have ended and whose denied calls may still come: what they did between reply and end.
+#: Jobs that have ended and whose denied calls between reply and end may still be reported, at most.
 ENDED = 256
 
 

@@ -25,7 +25,7 @@ Sink = Callable[[str, dict[str, object]], None]
 #: Records, and records a second: of all kinds together, and of one event, reason and user.
 BURST, RATE = 500, 100.0
 OWN_BURST, OWN_RATE = 50, 5.0
-#: Seconds between two accounts of what was left out.
+#: Seconds between two summaries of the records that were left out.
 SUMMARY_S = 1.0
 #: Kinds of left-out records that are told apart; further users are one.
 KINDS = 256
@@ -109,7 +109,7 @@ class Digest:
 
     def summary(self) -> None:
         """
-        Record what was left out.
+        Record how many records were left out.
         """
         left_out, self._left_out = self._left_out, {}
         for (event, reason, user), (records, count) in left_out.items():

@@ -15,7 +15,7 @@ def status(engine: Mapping[str, object], *, transport: str, connections: int, ma
     Return the engine's counts together with those of the daemon.
 
     Args:
-        engine: workers, jobs, runners_made, layers, degraded and what else it counts.
+        engine: workers, jobs, runners_made, layers, degraded and its other counts.
         transport: "socket" or "uring".
         max_connections: the bound in force: of the configuration, or fewer if descriptors are short.
         uptime: seconds.
