@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest import mock
 
 from kit import features, loosened, points
 from kit.drivers import UnlimitedDriver
@@ -34,16 +35,19 @@ from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Result
+from leeward.pool import engine
 from leeward.pool.begin import Settings
+from leeward.pool.branch import Branch
 from leeward.pool.engine import Engine
+from leeward.pool.workforce import Workforce
 from leeward.run.report import Report
 from leeward.run.states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker import hatch
-from leeward.worker.keeper import Keeper
 from leeward.worker.patience import Patience
 from leeward.worker.process import ZygoteProcess
+from leeward.worker.worker import Worker
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -140,6 +144,17 @@ class Journal:
         return [fields for name, fields in self.rows if name == event]
 
 
+class _Overlooking(Branch):
+    """
+    Whose jobs are in the host's network namespace: the host's sockets are none of theirs.
+    """
+
+    def make_worker(self, slot: int, workforce: Workforce) -> Worker:
+        worker = super().make_worker(slot, workforce)
+        worker.keeper.sockets = lambda: 0  # type: ignore[method-assign]  # of this worker alone
+        return worker
+
+
 class Box:
     """
     An engine with one worker (or *pool_size*), driven from the test's own thread.
@@ -176,6 +191,8 @@ class Box:
                 )
                 stack.enter_context(begins_with(stripped))
                 stack.enter_context(points.filled("zygote.begin", _careless(LOCKS if locks is None else locks)))
+                if locks is not None and "namespaces" not in locks:
+                    stack.enter_context(mock.patch.object(engine, "Branch", _Overlooking))
             if self._driver is not None:
                 stack.enter_context(points.filled("cgroup.driver", lambda *_, **__: self._driver))
             self.engine.start()
@@ -241,21 +258,6 @@ class Box:
             arena.close()
             return replace(report.result, **parts)
         return report.result
-
-
-def _sockets(keeper: Keeper) -> int:
-    """
-    At the point `worker.sockets`, of every daemon in this process: where a box's jobs are in the host's network
-    namespace, the host's sockets are none of theirs.
-    """
-    of_host = any(worker.keeper is keeper for box in _UP
-                  if box.made_of.locks is not None and "namespaces" not in box.made_of.locks
-                  for worker in box.engine.pool.workers)
-    number: int = 0 if of_host else points.original("worker.sockets")(keeper)
-    return number
-
-
-points.fill("worker.sockets", _sockets)
 
 
 def settle_all() -> None:
