@@ -54,16 +54,16 @@ def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """
+    End *process* and its descendants, by SIGTERM, and by SIGKILL if they don't end within _END_S.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         waiting, until = select.poll(), time.monotonic() + _END_S
-        held = set[int]()
-        for pid in _family(process.pid):
-            # Its end is seen by the descriptor, whoever is its parent then; a set-id program's isn't ours to end.
-            with contextlib.suppress(OSError):
-                held.add(os.pidfd_open(pid))
+        held = _stopped(process.pid)
         for each in held:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(each, number)
+            for sent in (number, signal.SIGCONT):
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(each, sent)
             waiting.register(each, select.POLLIN)
         left = set(held)
         while left and (seconds := until - time.monotonic()) > 0:
@@ -76,6 +76,22 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             break
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_END_S)
+
+
+def _stopped(pid: int) -> list[int]:
+    """
+    A pidfd of the process *pid* and of each descendant, which are stopped by SIGSTOP: a process that gets a signal in
+    fork(2) either has its child already or makes none, so no child is missed.
+    """
+    held, seen = list[int](), set[int]()
+    while new := [each for each in _family(pid) if each not in seen]:
+        seen.update(new)
+        for each in new:
+            # A process that has ended, or a set-id program, which isn't ours to end.
+            with contextlib.suppress(OSError):
+                held.append(os.pidfd_open(each))
+                signal.pidfd_send_signal(held[-1], signal.SIGSTOP)
+    return held
 
 
 def _family(pid: int) -> list[int]:

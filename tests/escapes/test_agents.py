@@ -226,11 +226,11 @@ def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home
         assert "evil\n" == (home.project / ".envrc").read_text()
         assert "" == said.stdout_text + said.stderr_text
     (home.project / ".envrc").unlink()
-    assert "obey" not in within(home, "echo x >code.py")
+    assert "execute or read on their own" not in within(home, "echo x >code.py")
     for path in (".envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".npmrc", ".mcp.json", ".claude/settings.json",
                  ".husky/pre-commit", ".bashrc", ".devcontainer/devcontainer.json", ".cargo/config.toml"):
         said = within(home, f"mkdir -p $(dirname {path}); echo evil >{path}")
-        assert "obey" in said, path
+        assert "execute or read on their own" in said, path
         assert repr(path.split("/")[0])[1:-1] in said, path
 
 
@@ -258,7 +258,7 @@ def test_c387_cannot_make_git_run_something_outside_without_a_notice(home: Agent
     """
     author = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b;"
     said = within(home, f"{REPOSITORY} {author} {attack}")
-    assert "obey" in said
+    assert "execute or read on their own" in said
     assert f"'{named}'" in said
     with control():
         subprocess.run(["git", "status"], cwd=home.project, capture_output=True, check=False, env={
@@ -266,7 +266,7 @@ def test_c387_cannot_make_git_run_something_outside_without_a_notice(home: Agent
             "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"})
         assert (home.path / "evil").exists()
     said = within(home, "true")  # what was there at the start isn't told again
-    assert "obey" not in said
+    assert "execute or read on their own" not in said
 
 
 @BY_CLIENT

@@ -295,7 +295,7 @@ def test_kill_9_of_the_command_line(home: AgentHome, times: int) -> None:
     process.communicate(timeout=PATIENCE)
     home.gone()
     assert 1 == len(home.left())
-    assert "what it left is gone" in home.run("list").stderr
+    assert "what it had left behind was removed" in home.run("list").stderr
     assert [] == home.left()
     assert "cleanup\n" == (home.path / "order").read_text()
 
