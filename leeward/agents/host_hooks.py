@@ -14,11 +14,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from leeward.errors import LeewardError
 
 #: Seconds that a hook's processes have to end after SIGTERM.
 _END_S = 2.0
+#: Signals whose handlers raise an exception: they ask this program to end.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Processes of one hook that are ended, at most.
 _MOST = 500
 
@@ -38,11 +41,16 @@ def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float)
     Raises:
         HookFailed: it ended with another status than 0, took too long, or can't be run.
     """
+    # No exception of a signal's handler comes between the child's birth and the assignment of its object.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        process = subprocess.Popen(["/bin/sh", "-c", line], cwd=folder, stdin=subprocess.DEVNULL, env=dict(environ))
+        process = subprocess.Popen(["/bin/sh", "-c", line], cwd=folder, stdin=subprocess.DEVNULL, env=dict(environ),
+                                   preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before))
     except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise HookFailed(f"hook {line!a:.200}: {(error.strerror or str(error)).lower()}") from None
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         status = process.wait(seconds)
     except BaseException as error:
         _end(process)
