@@ -26,18 +26,13 @@ from leeward._native.beneath import open_beneath
 from leeward.approvals.files import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest
+from leeward.approvals.steps import reached
 from leeward.approvals.subjects import ProjectPath, project_path
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.errors import BadRequest, Stale
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
-
-
-def _no_fault(step: str) -> None:
-    """
-    The default of `fault`, which does nothing. Tests pass a function that raises between two steps.
-    """
 
 
 class Project:
@@ -52,7 +47,7 @@ class Project:
         OSError: there is no folder at *path*.
     """
 
-    def __init__(self, path: str, fault: Callable[[str], None] = _no_fault) -> None:
+    def __init__(self, path: str, fault: Callable[[str], None] = reached) -> None:
         self.path, self._fault = path, fault
         self._fd = os.open(path, FOLDER | os.O_CLOEXEC)
         self._writing = threading.Lock()  # one write at a time, and none by a closed descriptor's number
@@ -317,7 +312,7 @@ class Project:
             os.close(parent)
 
 
-def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = _no_fault) -> bool:
+def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = reached) -> bool:
     """
     Carry out one approved order about a file, unless another caller has begun it. The queue gets the result.
 

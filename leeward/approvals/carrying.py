@@ -26,6 +26,7 @@ from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest
 from leeward.approvals.runs import TIMED_OUT, RunBook
 from leeward.approvals.settings import ServiceSettings
+from leeward.approvals.steps import reached
 from leeward.approvals.turns import TurnPool
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown
@@ -47,12 +48,6 @@ _TIMED_OUT = b"[timed out]\n"
 _PIP = {"PIP_USER": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1"}
 
 
-def _no_fault(step: str) -> None:
-    """
-    The default of `fault`, which does nothing. Tests pass a function that raises between two steps.
-    """
-
-
 class OrderCarrier:
     """
     Carries out what the queue says is due.
@@ -68,7 +63,7 @@ class OrderCarrier:
     """
 
     def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, projects: OpenProjects,
-                 socket: str | None, life: SandboxRows, fault: Callable[[str], None] = _no_fault) -> None:
+                 socket: str | None, life: SandboxRows, fault: Callable[[str], None] = reached) -> None:
         self._queue, self._runs, self._settings, self._projects, self._socket = queue, runs, settings, projects, socket
         self._life, self._fault, self._over = life, fault, False
         self._running, self._lock = dict[int, Sandbox](), threading.Lock()

@@ -30,6 +30,7 @@ from leeward.approvals.requests import (
 )
 from leeward.approvals.rule_book import MOST_ROWS, RuleBook
 from leeward.approvals.rules import ApprovalRule, Effect, RuleSet, category_of, check_mode, decide_subject, parse_rule
+from leeward.approvals.steps import reached
 from leeward.approvals.store import RequestStore
 from leeward.approvals.subjects import ProjectPath
 from leeward.errors import BadRequest, Busy, ShuttingDown
@@ -442,4 +443,5 @@ class ApprovalQueue:
         if found:
             self._notices.note(found)
             self._changed.notify_all()
+        reached("decided")
         return found

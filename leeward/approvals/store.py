@@ -27,6 +27,7 @@ from leeward.approvals.requests import (
     subject_text,
 )
 from leeward.approvals.rules import DEFAULT_DENY, Effect, category_of
+from leeward.approvals.steps import reached
 from leeward.errors import Busy, Unsupported
 
 FORMAT = 2
@@ -243,6 +244,7 @@ class RequestStore:
             "stage = CASE WHEN ?1 = 'approved' AND payload IS NOT NULL THEN 'due' ELSE '' END "
             "WHERE id = ?5 AND status = 'pending' AND (?2 = 'expiry' OR expires IS NULL OR expires > ?3)",
             (status, by, now, rule, number))
+        reached("deciding")
         if 1 == done.rowcount and "approved" != status:
             self._file.execute("UPDATE requests SET payload = NULL WHERE id = ?", (number,))
         return 1 == done.rowcount

@@ -22,6 +22,8 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
+from leeward.points import point
+
 #: What an exception can have cost: the `costs` of an owner. "nothing": no owner had to be ended.
 COSTS = ("job", "session", "worker", "zygote", "broker", "connection", "nothing")
 
@@ -67,6 +69,7 @@ class Barrier:
             except Exception as another:
                 self.note(broken, another)
 
+    @point("barrier.note")
     def note(self, callback: Callable[..., object], error: Exception) -> None:
         """
         Count and report *error*, and end nothing.

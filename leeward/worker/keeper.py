@@ -255,6 +255,14 @@ class Keeper:
         in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
 
 
+@point("worker.keeper")
+def make_keeper(reactor: Reactor, limits: Limits) -> Keeper:
+    """
+    Return a new keeper's object, on the loop of its daemon. See `Keeper`.
+    """
+    return Keeper(reactor, limits)
+
+
 def _write(fd: int, data: bytes, at: int) -> None:
     """
     Write all of *data* at offset *at*.

@@ -37,7 +37,7 @@ from leeward.run.verdict import bug
 from leeward.spec.limits import Limits
 from leeward.wire import control
 from leeward.worker.arming import Arming
-from leeward.worker.keeper import Keeper
+from leeward.worker.keeper import make_keeper
 from leeward.worker.leasing import Leasing, Queue
 from leeward.worker.retirement import Retirement
 from leeward.worker.states import WORKER, WorkerEvent, WorkerState
@@ -80,7 +80,7 @@ class Worker:
         self.slot, self.group = slot, group
         self.jobs = 0
         self.state = WorkerState.MAKING
-        self.keeper = Keeper(reactor, terms.limits)
+        self.keeper = make_keeper(reactor, terms.limits)
         self._reactor = reactor
         self._ids = ids
         self._terms = terms

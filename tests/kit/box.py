@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from unittest import mock
+from weakref import WeakSet
 
 from kit import features, loosened, points
 from kit.drivers import UnlimitedDriver
@@ -35,19 +35,16 @@ from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Result
-from leeward.pool import engine
 from leeward.pool.begin import Settings
-from leeward.pool.branch import Branch
 from leeward.pool.engine import Engine
-from leeward.pool.workforce import Workforce
 from leeward.run.report import Report
 from leeward.run.states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker import hatch
+from leeward.worker.keeper import Keeper
 from leeward.worker.patience import Patience
 from leeward.worker.process import ZygoteProcess
-from leeward.worker.worker import Worker
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -144,15 +141,28 @@ class Journal:
         return [fields for name, fields in self.rows if name == event]
 
 
-class _Overlooking(Branch):
+class _OverlookingKeeper(Keeper):
     """
-    Whose jobs are in the host's network namespace: the host's sockets are none of theirs.
+    A keeper in the host's network namespace. The host's sockets aren't its jobs', so it counts none.
     """
 
-    def make_worker(self, slot: int, workforce: Workforce) -> Worker:
-        worker = super().make_worker(slot, workforce)
-        worker.keeper.sockets = lambda: 0  # type: ignore[method-assign]  # of this worker alone
-        return worker
+    def sockets(self) -> int:
+        return 0
+
+
+#: The event loops of the boxes whose jobs are in the host's network namespace.
+_IN_HOST_NETWORK: WeakSet[Reactor] = WeakSet()
+
+
+def _keeper(reactor: Reactor, limits: Limits) -> Keeper:
+    """
+    At the point `worker.keeper`. Several boxes may be up at once, each with an event loop of its own, and *reactor*
+    tells for which of them the keeper is made.
+    """
+    if reactor in _IN_HOST_NETWORK:
+        return _OverlookingKeeper(reactor, limits)
+    keeper: Keeper = points.original("worker.keeper")(reactor, limits)
+    return keeper
 
 
 class Box:
@@ -192,7 +202,8 @@ class Box:
                 stack.enter_context(begins_with(stripped))
                 stack.enter_context(points.filled("zygote.begin", _careless(LOCKS if locks is None else locks)))
                 if locks is not None and "namespaces" not in locks:
-                    stack.enter_context(mock.patch.object(engine, "Branch", _Overlooking))
+                    _IN_HOST_NETWORK.add(self.reactor)
+                    points.fill("worker.keeper", _keeper)  # for good: workers are also made after the start
             if self._driver is not None:
                 stack.enter_context(points.filled("cgroup.driver", lambda *_, **__: self._driver))
             self.engine.start()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
+from kit import points
 from leeward.loop.barrier import Barrier, name_of
 
 #: The line of a daemon's log that tells of one.
@@ -24,12 +25,13 @@ EVENT = "a callback failed: a bug of leeward's, please report it"
 #: What came to any barrier in this test.
 CAUGHT: list[tuple[str, Exception]] = []
 
-_note = Barrier.note
 
-
-def _keep(self: Barrier, callback: Callable[..., object], error: Exception) -> None:
+def _keep(barrier: Barrier, callback: Callable[..., object], error: Exception) -> None:
+    """
+    At the point `barrier.note`.
+    """
     CAUGHT.append((name_of(callback), error))
-    _note(self, callback, error)
+    points.original("barrier.note")(barrier, callback, error)
 
 
 class FaultPolicy:
@@ -55,5 +57,5 @@ class FaultPolicy:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "faults(reason): exceptions in callbacks are wanted here")
-    Barrier.note = _keep  # type: ignore[method-assign]  # in this process, which is a test's
+    points.fill("barrier.note", _keep)
     config.pluginmanager.register(FaultPolicy(), "leeward-fault-policy")

@@ -156,3 +156,45 @@ def test_the_tests_own_process_is_a_test_build() -> None:
     assert points is kit_points
     with pytest.raises(RuntimeError, match="the product's"):
         kit_points.build()
+
+
+def assigned(tree: ast.Module) -> list[str]:
+    """
+    Each place where *tree* assigns to an attribute of something imported from leeward, or replaces one by `setattr`,
+    `vars` or `mock.patch`.
+    """
+    product = {alias.asname or alias.name.partition(".")[0] for node in ast.walk(tree)
+               if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
+               if (getattr(node, "module", None) or alias.name).startswith("leeward")}
+    found = []
+    for node in ast.walk(tree):
+        changed: list[ast.expr] = []
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            changed = [node.value]
+        elif isinstance(node, ast.Call) and node.args and re.search(r"(set|del)attr\w*$|patch", ast.unparse(node.func)):
+            changed = list(node.args[:1])
+        found += [ast.unparse(node) for each in changed
+                  if not product.isdisjoint(name.id for name in ast.walk(each) if isinstance(name, ast.Name))]
+    return found
+
+
+@pytest.mark.parametrize("code", [
+    "from leeward.pool import engine\nengine.Branch = None",
+    "from leeward.pool.engine import Engine as Other\ndel Other.start",
+    "import leeward.pool.engine\nleeward.pool.engine.Engine.start = None",
+    "from leeward.pool import engine\nvars(engine)['Engine'] = None",
+    "from leeward.pool import engine\nsetattr(engine, 'Engine', None)",
+    "from leeward.pool import engine\nwith mock.patch.object(engine, 'Engine', None): pass",
+    "from leeward.pool import engine\nmonkeypatch.setattr(engine, 'Engine', None)",
+])
+def test_the_check_below_sees_a_change_of_the_product(code: str) -> None:
+    assert 1 == len(assigned(ast.parse(code)))
+
+
+def test_the_kit_changes_the_product_at_its_points_only() -> None:
+    """
+    A control that relies on a private name would go on without its lock, or with it, when the name changes.
+    """
+    found = {source.name: assigned(ast.parse(source.read_text())) for source in (ROOT / "tests/kit").glob("*.py")}
+
+    assert {} == {name: places for name, places in found.items() if places}
