@@ -41,7 +41,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass
-class Call:
+class TimedRequest:
     """
     Attributes:
         sent, answered: seconds, CLOCK_MONOTONIC.
@@ -58,7 +58,7 @@ class Call:
 
 
 @dataclass
-class Connection:
+class LoadConnection:
     """
     One connection, and every call on it by its id.
     """
@@ -100,11 +100,11 @@ class Connection:
         return len(answers)
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[TimedRequest]:
         """
         All calls that were sent, in order.
         """
-        calls = [Call(sent) for sent in self.sent]
+        calls = [TimedRequest(sent) for sent in self.sent]
         for now, payload in self.answers:
             answer = decode(payload)
             call = calls[answer["id"] - 1]
@@ -116,10 +116,10 @@ class Connection:
         return calls
 
 
-def connected(path: str, code: bytes) -> Connection:
+def connected(path: str, code: bytes) -> LoadConnection:
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(path)
-    return Connection(sock, code)
+    return LoadConnection(sock, code)
 
 
 def percentile(times: list[float], part: float) -> float:
@@ -167,7 +167,7 @@ def saturated(path: str, code: bytes, seconds: float, at_once: int) -> tuple[flo
     return done / seconds, sum(len(each.sent) for each in connections)
 
 
-def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int) -> list[Call]:
+def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int) -> list[TimedRequest]:
     """
     Every call of *clients* that send *rate* calls a second in turn, whatever comes back.
     """
@@ -192,7 +192,7 @@ def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int
     return [call for each in connections for call in each.calls]
 
 
-def told(calls: list[Call], seconds: float) -> dict[str, float]:
+def told(calls: list[TimedRequest], seconds: float) -> dict[str, float]:
     good = [call.took for call in calls if "ok" == call.kind]
     bad = [call.took for call in calls if "ok" != call.kind]
     return {"accepted": len(good), "refused": len(bad), "goodput": len(good) / seconds,

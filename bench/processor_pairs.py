@@ -54,7 +54,7 @@ _PARTS = ("daemon", "workers", "both")
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ProcessorTime:
     """
     Processor seconds: of the daemon, and of its keepers and runners, None where no group counts them.
     """
@@ -94,7 +94,7 @@ class Side:
             raise ChildProcessError("a daemon or its client has ended; it has said why")
         return line
 
-    def _spent(self) -> Account:
+    def _spent(self) -> ProcessorTime:
         workers = None
         if self._group is not None:
             fields = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
@@ -102,7 +102,7 @@ class Side:
         daemon = _clock(self.pid)
         if self._own and workers is not None:
             workers -= daemon + _clock(self._client.pid) + sum(map(_clock, zygotes(self.pid)))
-        return Account(daemon, workers)
+        return ProcessorTime(daemon, workers)
 
     def work(self, jobs: int) -> None:
         """
@@ -113,7 +113,7 @@ class Side:
         self._client.stdin.flush()
         self._answer()
 
-    def turn(self, jobs: int) -> Account:
+    def turn(self, jobs: int) -> ProcessorTime:
         """
         The processor seconds of one of *jobs* jobs.
         """
@@ -121,7 +121,7 @@ class Side:
         self.work(jobs)
         after = self._spent()
         workers = None if before.workers is None or after.workers is None else after.workers - before.workers
-        return Account((after.daemon - before.daemon) / jobs, None if workers is None else workers / jobs)
+        return ProcessorTime((after.daemon - before.daemon) / jobs, None if workers is None else workers / jobs)
 
     def close(self) -> None:
         self._client.communicate()
@@ -162,7 +162,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     return None
 
 
-def compared(pairs: Sequence[tuple[Account, Account]]) -> Iterator[dict[str, object]]:
+def compared(pairs: Sequence[tuple[ProcessorTime, ProcessorTime]]) -> Iterator[dict[str, object]]:
     """
     For the daemon, the workers and both: the median microseconds of either side, and their ratio with its interval.
     """
@@ -177,7 +177,7 @@ def compared(pairs: Sequence[tuple[Account, Account]]) -> Iterator[dict[str, obj
                "interval": [round(end, 3) for end in interval(ratios) or ()], "rounds": len(some)}
 
 
-def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[Account, Account]]:
+def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[ProcessorTime, ProcessorTime]]:
     """
     So many rounds of a turn of each.
     """

@@ -106,7 +106,7 @@ def groups(pid: int) -> int:
     return sum(f"/leeward-{pid}-" in root for root, _, _ in os.walk("/sys/fs/cgroup"))
 
 
-class Line:
+class SandboxLink:
     """
     A connection that opens and uses sandboxes.
     """
@@ -132,25 +132,25 @@ class Line:
         self._link.close()
 
 
-def at_once(line: Line, pid: int, count: int, wrong: list[str]) -> dict[str, Any]:
+def at_once(link: SandboxLink, pid: int, count: int, wrong: list[str]) -> dict[str, Any]:
     before, free, kernels, boxes, opened, used = memory(pid), available(), kernel(), [], [], []
     for number in range(count):
         start = time.perf_counter()
         try:
-            boxes.append(line.open())
+            boxes.append(link.open())
         except LeewardError as error:
             wrong.append(f"sandbox {number} of {count} can't be opened: {error}")
             break
         opened.append(time.perf_counter() - start)
-        if not line.answers(boxes[-1], number):
+        if not link.answers(boxes[-1], number):
             wrong.append(f"sandbox {number} gave another answer")
     for number, box in enumerate(boxes):
         start = time.perf_counter()
-        if not line.answers(box, number):
+        if not link.answers(box, number):
             wrong.append(f"sandbox {number} gave another answer when all were open")
         used.append(time.perf_counter() - start)
     time.sleep(SETTLED_S)
-    rest(line, pid)
+    rest(link, pid)
     found: dict[str, Any] = {
         "count": len(boxes), "MiB": memory(pid), "MiB before": before, "MiB less available": free - available(),
         "MiB more of the kernel's": kernel() - kernels,
@@ -158,7 +158,7 @@ def at_once(line: Line, pid: int, count: int, wrong: list[str]) -> dict[str, Any
     if boxes:
         found |= {"open ms": _times(opened), "command ms": _times(used)}
     for box in boxes:
-        line.ask("sandbox_kill", sandbox=box)
+        link.ask("sandbox_kill", sandbox=box)
     return found
 
 
@@ -168,31 +168,31 @@ def _times(seconds: list[float]) -> dict[str, float]:
             "worst": round(ranks[-1], 2)}
 
 
-def in_turn(line: Line, pid: int, turns: int, wrong: list[str]) -> dict[str, Any]:
+def in_turn(link: SandboxLink, pid: int, turns: int, wrong: list[str]) -> dict[str, Any]:
     before: dict[str, int] = {}
     start = time.perf_counter()
     for number in range(turns):
         if number == turns // 10:
-            before = rest(line, pid)
-        box = line.open()
-        if not line.answers(box, number):
+            before = rest(link, pid)
+        box = link.open()
+        if not link.answers(box, number):
             wrong.append(f"turn {number} gave another answer")
-        line.ask("sandbox_kill", sandbox=box)
+        link.ask("sandbox_kill", sandbox=box)
     seconds = time.perf_counter() - start
-    left = rest(line, pid)
+    left = rest(link, pid)
     wrong += [f"{left[what]} {what} after {turns} turns, and {before[what]} after a tenth of them" for what in before
               if left[what] > before[what] + ROOM[what]]
     return {"turns": turns, "turns a second": round(turns / seconds, 1), "before": before, "left": left}
 
 
-def rest(line: Line, pid: int) -> dict[str, int]:
+def rest(link: SandboxLink, pid: int) -> dict[str, int]:
     """
     What there is when the daemon has come to rest: as many workers as it is to have without a sandbox, each with the
     runners that it keeps, for a second.
     """
     until, since = time.monotonic() + REST_S, time.monotonic()
     while time.monotonic() < min(until, since + 1.0):
-        status = line.ask("status")
+        status = link.ask("status")
         idle = status["workers"]["total"] if status["sandboxes"] else WORKERS
         if (status["workers"]["total"], status["runners_armed"], status["runners_arming"]) != (
                 idle, status["runners_kept"], 0):
@@ -219,8 +219,8 @@ def main() -> int:
         found: dict[str, Any] = {"load before": os.getloadavg()[0]}
         for name, does, times in (("at once", at_once, asked.count), ("in turn", in_turn, asked.turns)):
             if times:  # each with a daemon of its own: the workers of many sandboxes linger for a while
-                with daemon(None, "--config", config.name) as path, contextlib.closing(Line(path)) as line:
-                    found[name] = does(line, daemon_pid(path), times, wrong)
+                with daemon(None, "--config", config.name) as path, contextlib.closing(SandboxLink(path)) as link:
+                    found[name] = does(link, daemon_pid(path), times, wrong)
         found["load after"] = os.getloadavg()[0]
     print(json.dumps({**found, "wrong": wrong}, indent=None if asked.json else 2))
     for one in wrong:

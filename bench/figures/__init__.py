@@ -3,7 +3,7 @@
 
 Runs in:   a developer's shell.
 
-A group is a module here with a function `measure(ground) -> rows`: it starts the daemons that it needs, and takes
+A group is a module here with a function `measure(settings) -> rows`: it starts the daemons that it needs, and takes
 turns with its floor. To add one, write the module and name it in GROUPS.
 """
 
@@ -31,12 +31,12 @@ from bench.figures import (
     throughput,
     workdir,
 )
-from bench.figures.row import Ground, Row
+from bench.figures.row import FigureSettings, Row
 from leeward import __version__
 from leeward_cli.bench import compiled, machine
 from leeward_cli.bench.plot import duration
 
-GROUPS: dict[str, Callable[[Ground], Sequence[Row]]] = {
+GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
     "fresh": fresh.measure,
     "rates": rates.measure,
     "throughput": throughput.measure,
@@ -74,7 +74,7 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
                 print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
             for _ in range(_WINDOWS):
                 watch.window()
-            rows[name] = GROUPS[name](Ground(program, rounds or ROUNDS))
+            rows[name] = GROUPS[name](FigureSettings(program, rounds or ROUNDS))
         for _ in range(_WINDOWS):
             watch.window()
         if not as_json and sys.stderr.isatty():

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from bench.figures.turns import beside, in_turn
 from leeward_cli.bench import alternatives, floors
 from leeward_cli.bench.floors import CODE, Spawn
@@ -24,20 +24,20 @@ _COLD = "leeward run (cold, everything) over bubblewrap + python3 -I -S -c"
 _IMPORTS = "import leeward_cli.main, leeward_cli.cold, leeward_cli.once"
 
 
-def measure(ground: Ground) -> Sequence[Row]:
-    return [*_exec(ground), *_run(ground)]
+def measure(settings: FigureSettings) -> Sequence[Row]:
+    return [*_exec(settings), *_run(settings)]
 
 
 def _environment(**more: str) -> dict[str, str]:
     return {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ} | more
 
 
-def _exec(ground: Ground) -> Sequence[Row]:
+def _exec(settings: FigureSettings) -> Sequence[Row]:
     with daemon(None) as path:
         ours = Spawn("leeward exec", [program(), "exec", CODE], _environment(LEEWARD_SOCKET=path))
         echo = floors.echo()
         with alternatives.plain_python() as python:
-            found = in_turn([ours, echo, python], ground.some(20), 5, GAP_S)
+            found = in_turn([ours, echo, python], settings.some(20), 5, GAP_S)
     rows = {name: times(name, GAP_S, found[name]) for name in (ours.name, echo.name, python.name)}
     return [
         Row("leeward exec as a process over /bin/echo", beside(found, ours.name, echo.name), "x", 2.5,
@@ -47,7 +47,7 @@ def _exec(ground: Ground) -> Sequence[Row]:
     ]
 
 
-def _run(ground: Ground) -> Sequence[Row]:
+def _run(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         try:
             bwrap = stack.enter_context(alternatives.bubblewrap())
@@ -56,7 +56,7 @@ def _run(ground: Ground) -> Sequence[Row]:
         ours = Spawn("leeward run", [program(), "run", CODE], _environment())
         imports = Spawn("its imports, and the code", [sys.executable, "-P", "-c", f"{_IMPORTS}\n{CODE}"],
                         _environment())
-        found = in_turn([ours, bwrap, imports], ground.some(10), 2, GAP_S)
+        found = in_turn([ours, bwrap, imports], settings.some(10), 2, GAP_S)
 
     def row(words: str, under: str, target: float | None) -> Row:
         return Row(words, beside(found, ours.name, under), "x", target,

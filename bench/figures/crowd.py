@@ -10,7 +10,7 @@ import contextlib
 import resource
 from collections.abc import Iterator, Sequence
 
-from bench.figures.row import Ground, Row, times
+from bench.figures.row import FigureSettings, Row, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
@@ -22,7 +22,7 @@ _WORKERS, _CONNECTIONS = 256, 1000
 _OTHERS = 200
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         few = stack.enter_context(daemon(None))
         many = stack.enter_context(daemon(None, f"--pool-size={_WORKERS}"))
@@ -32,7 +32,7 @@ def measure(ground: Ground) -> Sequence[Row]:
         alone = LeewardSubject(stack.enter_context(Client(few)), "4 workers, 1 connection")
         crowd = LeewardSubject(stack.enter_context(Client(many)),
                                f"{_WORKERS} workers, {_CONNECTIONS} idle connections")
-        found = in_turn([alone, crowd], ground.rounds, 20, GAP_S)
+        found = in_turn([alone, crowd], settings.rounds, 20, GAP_S)
     return [Row(f"latency with {_WORKERS} workers and {_CONNECTIONS} idle connections over that with 4 and 1",
                 beside(found, crowd.name, alone.name), "x", 1.2,
                 measured=[times(each.name, GAP_S, found[each.name]) for each in (crowd, alone)])]

@@ -11,7 +11,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from bench.figures.turns import beside
 from leeward.client.blocking import Client
 from leeward.errors import LeewardError
@@ -36,14 +36,14 @@ print(seconds)
 """
 
 
-def measure(ground: Ground) -> Sequence[Row]:
-    if ground.program is None:
+def measure(settings: FigureSettings) -> Sequence[Row]:
+    if settings.program is None:
         return [missing(_WORDS, 1.5, "there is no C compiler")]
     found: dict[str, list[list[float]]] = {"leeward": [], "bare": []}
     with daemon(None) as path, Client(path) as client:
-        for _ in range(ground.some(20)):
+        for _ in range(settings.some(20)):
             found["leeward"].append(_read(good(client.execute(_ASK)).stdout))
-            found["bare"].append(_read(_bare(ground.program)))
+            found["bare"].append(_read(_bare(settings.program)))
     return [Row(_WORDS, beside(found, "leeward", "bare"), "x", 1.5,
                 measured=[times("denied by leeward's supervisor", 0, found["leeward"]),
                           times("denied by a bare one", 0, found["bare"])],

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from bench.figures.turns import beside, in_turn, quotient
 from leeward.client.blocking import Client
 from leeward.errors import LeewardError
@@ -99,15 +99,15 @@ print([sum(int.from_bytes(os.read(done, 4), "big") for _ in range({_PROCESSES}))
 """
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     try:
         check()
     except LeewardError as error:
         return [missing(_WORDS, 0.5, str(error), at_most=False)]
     with _server() as port, _policy(port) as options, daemon(None, *options) as path, Client(path) as client:
-        rows = [_throughput(ground, client, port), _connections(ground, client, port), _crowd(client, port)]
+        rows = [_throughput(settings, client, port), _connections(settings, client, port), _crowd(client, port)]
         with daemon(None) as bare, Client(bare) as plain:
-            rows += [_idle(ground, client, plain), _idle_processor(ground, path, bare)]
+            rows += [_idle(settings, client, plain), _idle_processor(settings, path, bare)]
     return rows
 
 
@@ -146,25 +146,26 @@ def _outside(code: str, port: int) -> list[float]:
     return [float(each) for each in json.loads(got.stdout)]
 
 
-def _in_turn(ground: Ground, client: Client, code: str, port: int, rounds: int) -> tuple[list[list[float]], ...]:
+def _in_turn(settings: FigureSettings, client: Client, code: str, port: int,
+             rounds: int) -> tuple[list[list[float]], ...]:
     ours, outside = [], []
     _inside(client, code, port)
-    for _ in range(ground.some(rounds)):
+    for _ in range(settings.some(rounds)):
         ours.append(_inside(client, code, port))
         outside.append(_outside(code, port))
     return ours, outside
 
 
-def _throughput(ground: Ground, client: Client, port: int) -> Row:
-    ours, outside = _in_turn(ground, client, _TAKE, port, 10)
+def _throughput(settings: FigureSettings, client: Client, port: int) -> Row:
+    ours, outside = _in_turn(settings, client, _TAKE, port, 10)
     rates = [[_BYTES / seconds / 1e6 for (seconds,) in each] for each in (ours, outside)]
     return Row(_WORDS, quotient(rates[0], rates[1]), "x", 0.5, at_most=False,
                measured=[times("through the broker", 0, ours), times("without it", 0, outside)],
                note=f"medians of {percentile(rates[0], 50):.0f} and {percentile(rates[1], 50):.0f} MB/s")
 
 
-def _connections(ground: Ground, client: Client, port: int) -> Row:
-    ours, outside = _in_turn(ground, client, _CONNECT, port, 10)
+def _connections(settings: FigureSettings, client: Client, port: int) -> Row:
+    ours, outside = _in_turn(settings, client, _CONNECT, port, 10)
     added = [(percentile(one, 50) - percentile(other, 50)) * 1e3 for one, other in zip(ours, outside, strict=True)]
     return Row("a connection and an answer of one byte, more than without the broker", round(percentile(added, 50), 3),
                "ms", 1.5, measured=[times("through the broker", 0, ours), times("without it", 0, outside)])
@@ -179,7 +180,7 @@ def _crowd(client: Client, port: int) -> Row:
     return Row(words, alive, "connections", _AT_ONCE, at_most=False, note="each gets an answer while all are open")
 
 
-def _idle_processor(ground: Ground, beside_policy: str, without: str) -> Row:
+def _idle_processor(settings: FigureSettings, beside_policy: str, without: str) -> Row:
     """
     The same by the daemons' own clocks, which other processes hardly touch; turns of callers, in pairs.
     """
@@ -187,7 +188,7 @@ def _idle_processor(ground: Ground, beside_policy: str, without: str) -> Row:
     for path in paths:
         rate(path, CALLERS, _JOBS)
     spent: tuple[list[float], list[float]] = ([], [])
-    for number in range(ground.some(20)):
+    for number in range(settings.some(20)):
         for at in (0, 1) if number % 2 else (1, 0):
             before = _processor(paths[at])
             rate(paths[at], CALLERS, _JOBS)
@@ -205,11 +206,11 @@ def _processor(path: str) -> float:
     return time.clock_gettime(~daemon_pid(path) << 3 | 2)  # CPUCLOCK_SCHED
 
 
-def _idle(ground: Ground, client: Client, plain: Client) -> Row:
+def _idle(settings: FigureSettings, client: Client, plain: Client) -> Row:
     """
     The broker runs, and a worker with egress stands, while a job without it runs.
     """
     ours, other = LeewardSubject(client, "beside a policy"), LeewardSubject(plain, "without any policy")
-    found = in_turn([ours, other], ground.rounds, 10, GAP_S)
+    found = in_turn([ours, other], settings.rounds, 10, GAP_S)
     return Row("a job without egress, in a daemon with a broker over one without", beside(found, ours.name, other.name),
                "x", 1.05, measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, other)])

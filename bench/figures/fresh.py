@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
 from leeward_cli.bench import alternatives, floors, native
@@ -21,13 +21,13 @@ from leeward_cli.bench.rounds import GAP_S
 _MONTY = "p50 of a fresh job over that of a new session of monty"
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
-        hops = stack.enter_context(floors.Hops("four", ground.program))
+        hops = stack.enter_context(floors.Hops("four", settings.program))
         subjects: list[Subject] = [LeewardSubject(stack.enter_context(Client(path))), hops]
-        if ground.program is not None:
-            subjects.append(stack.enter_context(floors.Through(ground.program)))
+        if settings.program is not None:
+            subjects.append(stack.enter_context(floors.Through(settings.program)))
         from_c = stack.enter_context(native.connected(path))
         subjects += [] if from_c is None else [from_c]
         try:
@@ -36,7 +36,7 @@ def measure(ground: Ground) -> Sequence[Row]:
         except alternatives.Missing as reason:
             monty, why = None, str(reason)
         subjects += [] if monty is None else [monty]
-        found = in_turn(subjects, ground.rounds, 20, GAP_S)
+        found = in_turn(subjects, settings.rounds, 20, GAP_S)
 
     def row(subject: str) -> dict[str, object]:
         return times(subject, GAP_S, found[subject])
@@ -48,7 +48,7 @@ def measure(ground: Ground) -> Sequence[Row]:
     if from_c is not None:
         rows.append(Row("the same, called from C", beside(found, from_c.name, hops.name), "x", 1.5,
                         measured=[row(from_c.name), row(hops.name)]))
-    if ground.program is not None:
+    if settings.program is not None:
         warm = floors.Through.name
         rows += [Row(f"p50 of a fresh job over {warm}", beside(found, LeewardSubject.name, warm), "x", None,
                      measured=[row(LeewardSubject.name), row(warm)]),

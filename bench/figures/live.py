@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bench.figures.row import Ground, Row, times
+from bench.figures.row import FigureSettings, Row, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
 from leeward.client.sandbox import Sandbox
@@ -68,30 +68,30 @@ class InKernel:
         check(self.name, good(self._kernel.execute(CODE)).stdout)
 
 
-def measure(ground: Ground) -> Sequence[Row]:
-    return [_object(ground), *_first_use(ground), *_calls(ground)]
+def measure(settings: FigureSettings) -> Sequence[Row]:
+    return [_object(settings), *_first_use(settings), *_calls(settings)]
 
 
-def _object(ground: Ground) -> Row:
+def _object(settings: FigureSettings) -> Row:
     def make() -> None:
         for _ in range(_OBJECTS):
             Sandbox()
 
-    rounds = [[timed(make) / _OBJECTS] for _ in range(ground.rounds)]
+    rounds = [[timed(make) / _OBJECTS] for _ in range(settings.rounds)]
     return _absolute("creation of a Sandbox object", rounds, 1e-6, 60, f"a mean of {_OBJECTS} a round")
 
 
-def _first_use(ground: Ground) -> Sequence[Row]:
+def _first_use(settings: FigureSettings) -> Sequence[Row]:
     known: list[list[float]] = []
     folder: list[list[float]] = []
     new: list[list[float]] = []
     with tempfile.TemporaryDirectory() as work:
         with daemon(None) as path:
             plain, with_folder = partial(Sandbox, socket=path), partial(Sandbox, socket=path, workdir=work)
-            known += [[_opened(path, plain)] for _ in range(ground.rounds)]
+            known += [[_opened(path, plain)] for _ in range(settings.rounds)]
             _opened(path, with_folder)
-            folder += [[_opened(path, with_folder)] for _ in range(ground.some(20))]
-        for _ in range(ground.some(10)):
+            folder += [[_opened(path, with_folder)] for _ in range(settings.some(20))]
+        for _ in range(settings.some(10)):
             with daemon(None) as path:
                 armed(path, 1)
                 time.sleep(_BEGUN_S)  # the process that opens folders was started with the daemon, and imports
@@ -121,15 +121,15 @@ def _opened(path: str, make: Callable[[], Sandbox]) -> float:
         box.close()
 
 
-def _calls(ground: Ground) -> Sequence[Row]:
+def _calls(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
         client = stack.enter_context(Client(path))
         box = stack.enter_context(Sandbox(socket=path))
         ours, forked, spawned = InSandbox(box), Forked(), Spawn(f"{_TRUE} by posix_spawn", [_TRUE], printed=b"")
-        programs = in_turn([ours, forked, spawned], ground.some(20), 10, GAP_S)
+        programs = in_turn([ours, forked, spawned], settings.some(20), 10, GAP_S)
         kernel, session = InKernel(box), InSession(stack.enter_context(client.session()))
-        jobs = in_turn([kernel, session], ground.some(20), 10, GAP_S)
+        jobs = in_turn([kernel, session], settings.some(20), 10, GAP_S)
     run = {name: times(name, GAP_S, some) for name, some in (programs | jobs).items()}
     return [
         Row(f"{ours.name} over {forked.name}", beside(programs, ours.name, forked.name), "x", 2,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.figures.row import Ground, Row, missing
+from bench.figures.row import FigureSettings, Row, missing
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import armed, daemon, daemon_pid
 from leeward_cli.bench.spent import children, zygotes
@@ -24,10 +24,10 @@ _PSS, _PRIVATE = "PSS of one armed worker (keeper, init, runner)", "private memo
 _MIB = 1 << 20
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     found: list[tuple[float, float]] = []
     options = ("--pool-size=4", "--spares=0")
-    for _ in range(ground.some(4)):
+    for _ in range(settings.some(4)):
         with daemon(None, *options) as path:
             armed(path, 4)
             (zygote,) = zygotes(daemon_pid(path))

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from bench.figures.row import Ground, Row, times
+from bench.figures.row import FigureSettings, Row, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
 from leeward.errors import LeewardError
@@ -32,7 +32,7 @@ for _ in range({_SIZE // _PIECE}):
 """
 
 
-class Mapped:
+class MappedOutput:
     """
     A job that writes the output; the client maps it and reads its last byte.
     """
@@ -65,16 +65,17 @@ class Alone:
             os.close(fd)
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(Client(stack.enter_context(daemon(None))))
-        subjects: list[Subject] = [Mapped(client), Alone()]
-        if ground.program is not None:
-            subjects.append(stack.enter_context(floors.Pour(ground.program, _SIZE)))
-        found = in_turn(subjects, ground.some(20), 1, _GAP_S)
+        subjects: list[Subject] = [MappedOutput(client), Alone()]
+        if settings.program is not None:
+            subjects.append(stack.enter_context(floors.Pour(settings.program, _SIZE)))
+        found = in_turn(subjects, settings.some(20), 1, _GAP_S)
 
     def over(under: str, most: float | None) -> Row:
-        return Row(f"64 MiB of output, until the client has it mapped, over {under}", beside(found, Mapped.name, under),
-                   "x", most, measured=[times(name, _GAP_S, found[name]) for name in (Mapped.name, under)])
+        return Row(f"64 MiB of output, until the client has it mapped, over {under}",
+                   beside(found, MappedOutput.name, under), "x", most,
+                   measured=[times(name, _GAP_S, found[name]) for name in (MappedOutput.name, under)])
 
     return [over(Alone.name, 1.3), *(over(each.name, None) for each in subjects[2:])]

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.figures.row import Ground, Row, missing
+from bench.figures.row import FigureSettings, Row, missing
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
 from leeward_cli.bench.rounds import CALLERS
@@ -45,12 +45,12 @@ _SAMPLE = re.compile(r"\s(\d+)\s+cpu-clock")
 _ENTRY = re.compile(r"\b(?:__x64_sys_|__arm64_sys_|__do_sys_)(\w+)")
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     with daemon(None, f"--pool-size={_WORKERS}") as path:
         pid = daemon_pid(path)
         rate(path, CALLERS, _JOBS)
         each: dict[str, list[float]] = {"daemon": [], "zygote": [], "keepers and runners": []}
-        turns = ground.some(10)
+        turns = settings.some(10)
         for _ in range(turns):
             armed(path, _WORKERS)
             before = spent(pid)

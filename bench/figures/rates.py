@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bench.figures.row import Ground, Row, missing
+from bench.figures.row import FigureSettings, Row, missing
 from bench.figures.turns import quotient
 from leeward.errors import LeewardError
 from leeward_cli.bench import alternatives, floors
@@ -40,7 +40,7 @@ print(json.dumps([time.perf_counter() - start, printed.decode()]))
 """
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     why: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
@@ -65,7 +65,7 @@ def measure(ground: Ground) -> Sequence[Row]:
         except alternatives.Missing as reason:
             why["sandlock"] = str(reason)
         rates: dict[str, list[float]] = {name: [] for name in bursts}
-        for _ in range(ground.some(12)):
+        for _ in range(settings.some(12)):
             for name, (jobs, seconds) in bursts.items():
                 rates[name].append(jobs / seconds())
 

@@ -55,7 +55,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Ground:
+class FigureSettings:
     """
     The arguments of every group.
 

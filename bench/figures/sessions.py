@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from bench.figures.turns import beside, in_turn, quotient
 from leeward.client.blocking import Client
 from leeward_cli.bench import alternatives, floors
@@ -28,20 +28,20 @@ _JOBS = 500
 _TIMES, _OWN_S = 1.3, 15e-6
 
 
-def measure(ground: Ground) -> Sequence[Row]:
-    return [*_one(ground), _many(ground)]
+def measure(settings: FigureSettings) -> Sequence[Row]:
+    return [*_one(settings), _many(settings)]
 
 
-def _one(ground: Ground) -> Sequence[Row]:
+def _one(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
         client = stack.enter_context(Client(path))
         ours = InSession(stack.enter_context(client.session()))
-        hops = stack.enter_context(floors.Hops("four", ground.program))
+        hops = stack.enter_context(floors.Hops("four", settings.program))
         subjects: list[Subject] = [ours, hops]
-        if ground.program is not None:
-            subjects.append(stack.enter_context(floors.Through(ground.program)))
-        found = in_turn(subjects, ground.rounds, 20, GAP_S)
+        if settings.program is not None:
+            subjects.append(stack.enter_context(floors.Through(settings.program)))
+        found = in_turn(subjects, settings.rounds, 20, GAP_S)
     allowed = [_TIMES * percentile(some, 50) + _OWN_S for some in found[hops.name]]
     return [
         Row(f"p50 in a session, over {_TIMES:g} x four hops and {_OWN_S * 1e6:g} us",
@@ -52,7 +52,7 @@ def _one(ground: Ground) -> Sequence[Row]:
     ]
 
 
-def _many(ground: Ground) -> Row:
+def _many(settings: FigureSettings) -> Row:
     """
     A session of monty has one caller; eight of ours are eight processes.
     """
@@ -70,7 +70,7 @@ def _many(ground: Ground) -> Row:
 
         bursts: dict[str, Callable[[], None]] = {"leeward, 8 sessions": lambda: burst(talks, _JOBS), monty.name: calls}
         rates: dict[str, list[float]] = {name: [] for name in bursts}
-        for _ in range(ground.some(10)):
+        for _ in range(settings.some(10)):
             for name, call in bursts.items():
                 rates[name].append(_JOBS / timed(call))
     ours, theirs = rates

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.figures.row import Ground, Row, times
+from bench.figures.row import FigureSettings, Row, times
 from bench.figures.turns import quotient
 from leeward.client.blocking import Client
 from leeward_cli.bench.figures import percentile
@@ -25,13 +25,13 @@ from leeward_cli.bench.rounds import timed
 _MANY = 100
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     nothing = Spawn("python3 -c pass", [interpreter(), "-c", "pass"], printed=b"")
     # The daemon's own environment: what others have installed for an interpreter may run at each of its starts.
     same = Spawn("python3 -c pass, in the daemon's environment", [sys.executable, "-c", "pass"], printed=b"")
     answers, passes, pools, starts, idle = [], [], [], [], []
     timed(nothing.call)
-    for _ in range(ground.some(10)):
+    for _ in range(settings.some(10)):
         passes.append(percentile([timed(nothing.call) for _ in range(5)], 50))
         answers.append(_answer())
         before = _of_children()
@@ -39,7 +39,7 @@ def measure(ground: Ground) -> Sequence[Row]:
             same.call()
         idle.append((_of_children() - before) / 5)
         starts.append(_processor_time())
-    for _ in range(ground.some(3)):
+    for _ in range(settings.some(3)):
         with started(f"--pool-size={_MANY}", "--spares=0") as (path, start):
             pools.append(armed(path, _MANY) - start)
     return [

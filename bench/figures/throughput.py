@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import counts
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from leeward.client.blocking import Client
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import CODE
@@ -31,34 +31,34 @@ _FAULTS = "page faults of a fresh job, arming included, 8 callers"
 _JOBS, _WORKERS = 200, 4
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     with daemon(None, f"--pool-size={_WORKERS}") as path:
         with Client(path) as client:
             def opened() -> None:
                 with client.session() as session:
                     good(session.execute(CODE))
 
-            rows = [_p50("p50 of a fresh job, one caller without a pause", LeewardSubject(client).call, ground),
-                    _p50("opening a session and one job in it, one caller without a pause", opened, ground)]
-        rows.append(_carried(path, ground))
+            rows = [_p50("p50 of a fresh job, one caller without a pause", LeewardSubject(client).call, settings),
+                    _p50("opening a session and one job in it, one caller without a pause", opened, settings)]
+        rows.append(_carried(path, settings))
     return [*rows, _faults()]
 
 
-def _p50(words: str, call: Callable[[], None], ground: Ground) -> Row:
+def _p50(words: str, call: Callable[[], None], settings: FigureSettings) -> Row:
     for _ in range(50):
         call()
     with no_collections():
-        found = [calls_of(call, 50, 0.0) for _ in range(ground.rounds)]
+        found = [calls_of(call, 50, 0.0) for _ in range(settings.rounds)]
     middle = percentile([each for some in found for each in some], 50)
     return Row(words, round(1e3 * middle, 2), "ms", 1.5, measured=[times(LeewardSubject.name, 0.0, found)])
 
 
-def _carried(path: str, ground: Ground) -> Row:
+def _carried(path: str, settings: FigureSettings) -> Row:
     """
     By the daemon's own processor time, since a machine of two processors is full of workers before.
     """
     words, rates, pid = "fresh jobs per second that the daemon's thread can carry", list[float](), daemon_pid(path)
-    for _ in range(ground.some(10)):
+    for _ in range(settings.some(10)):
         armed(path, _WORKERS)
         before = spent(pid)
         rate(path, CALLERS, 5 * _JOBS)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from bench.figures.turns import beside, in_turn
 from leeward.client.blocking import Client
 from leeward.client.workdir import WorkdirSandbox
@@ -38,26 +38,26 @@ _NODE = "console.log('hello world')"
 _BOOT_S = 0.2
 
 
-def measure(ground: Ground) -> Sequence[Row]:
+def measure(settings: FigureSettings) -> Sequence[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        return [_object(ground, folder), *_first(ground, folder), _environment(ground), *_node(ground, folder)]
+        return [_object(settings, folder), *_first(settings, folder), _environment(settings), *_node(settings, folder)]
 
 
-def _object(ground: Ground, folder: str) -> Row:
+def _object(settings: FigureSettings, folder: str) -> Row:
     made: list[WorkdirSandbox] = []
 
     def make() -> None:
         made.extend(WorkdirSandbox(folder) for _ in range(_OBJECTS))
 
     rounds = []
-    for _ in range(ground.rounds):
+    for _ in range(settings.rounds):
         rounds.append([timed(make) / _OBJECTS])
         while made:
             made.pop().destroy()
     return _absolute("creation of a WorkdirSandbox object", rounds, 1e-6, 60, f"a mean of {_OBJECTS} a round")
 
 
-def _first(ground: Ground, folder: str) -> Sequence[Row]:
+def _first(settings: FigureSettings, folder: str) -> Sequence[Row]:
     words = "the first command of a folder"
     bwrap = shutil.which("bwrap")
     beside_it: list[list[float]] = []
@@ -65,7 +65,7 @@ def _first(ground: Ground, folder: str) -> Sequence[Row]:
     with daemon(None) as path:
         with WorkdirSandbox(folder, socket=path) as work:
             good(work.exec("true"))  # the pool is there now
-        for _ in range(ground.some(20)):
+        for _ in range(settings.some(20)):
             time.sleep(_REST_S)
             with WorkdirSandbox(folder, socket=path) as work:
                 ours.append([timed(partial(_command, work))])
@@ -96,7 +96,7 @@ class InEnvironment:
         check(self.name, good(self._client.execute(CODE, environment="numpy")).stdout)
 
 
-def _environment(ground: Ground) -> Row:
+def _environment(settings: FigureSettings) -> Row:
     env = os.environ.get(_ENVIRONMENT, "")
     if not env:
         return missing(_WARM, 1.3, f"{_ENVIRONMENT} names no virtual environment")
@@ -110,7 +110,7 @@ def _environment(ground: Ground) -> Row:
         if b"True\n" != there:
             raise LeewardError(f"bench: numpy isn't warm in {env!r}")
         plain, ours = LeewardSubject(client), InEnvironment(client)
-        found = in_turn([ours, plain], ground.rounds, 10, GAP_S)
+        found = in_turn([ours, plain], settings.rounds, 10, GAP_S)
     return Row(_WARM, beside(found, ours.name, plain.name), "x", 1.3,
                measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, plain)])
 
@@ -130,7 +130,7 @@ class InFolder:
         check(self.name, good(got).stdout)
 
 
-def _node(ground: Ground, folder: str) -> Sequence[Row]:
+def _node(settings: FigureSettings, folder: str) -> Sequence[Row]:
     words = {True: "a Node started for its code, in a folder, over node -e outside",
              False: "exec_js, by a Node that waits, over node -e outside"}
     node = shutil.which("node")
@@ -139,7 +139,7 @@ def _node(ground: Ground, folder: str) -> Sequence[Row]:
     with daemon(None) as path, WorkdirSandbox(folder, socket=path) as work:
         ours = {fresh: InFolder(work, fresh=fresh) for fresh in words}
         outside = Spawn("node -e", [node, "-e", _NODE], printed=PRINTED)
-        found = in_turn([*ours.values(), outside], ground.some(10), 3, _BOOT_S)
+        found = in_turn([*ours.values(), outside], settings.some(10), 3, _BOOT_S)
     return [Row(each, beside(found, ours[fresh].name, outside.name), "x", None,
                 measured=[times(name, _BOOT_S, found[name]) for name in (ours[fresh].name, outside.name)])
             for fresh, each in words.items()]

@@ -1,5 +1,5 @@
 """
-One thing, one name: no two classes of leeward's have the same.
+One thing, one name: no two classes of the product and its benchmarks have the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def classes() -> dict[str, list[str]]:
     Where each class is defined, by its name; private ones and those inside others as well.
     """
     found: dict[str, list[str]] = defaultdict(list)
-    for package in ("leeward", "cli"):
+    for package in ("leeward", "cli", "bench"):
         for path in sorted((ROOT / package).rglob("*.py")):
             place = str(path.relative_to(ROOT))
             for node in ast.walk(ast.parse(path.read_text())):

@@ -8,7 +8,7 @@ import pytest
 
 from bench import figures as table
 from bench.figures import memory, processor
-from bench.figures.row import Ground, Row, missing, times
+from bench.figures.row import FigureSettings, Row, missing, times
 from bench.figures.turns import in_turn, quotient
 
 
@@ -64,7 +64,7 @@ def test_a_quotient_is_of_rounds():
 
 
 def test_long_turns_have_fewer_rounds_and_one_at_least():
-    assert [1, 10, 20] == [Ground(None, rounds).some(10) for rounds in (1, 40, 80)]
+    assert [1, 10, 20] == [FigureSettings(None, rounds).some(10) for rounds in (1, 40, 80)]
 
 
 #: What perf script prints of two forks and three samples, a stranger's among them.
