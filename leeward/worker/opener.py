@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 #: Seconds for an answer: the deadline of the child itself, and the time for its start on a busy machine.
 LATE_S = 10.0
-#: Orders of all users at once, at most; each has a process.
-MOST_ORDERS = 32
+#: Orders of all users at once, and of one user but root, at most; each has a process.
+MOST_ORDERS, MOST_OF_USER = 32, 8
 
 _ROOM = 1 << 16
 
@@ -66,18 +66,21 @@ class Opener:
         with contextlib.suppress(OSError):
             self._there()
 
-    def open(self, dock: int, folders: Sequence[Mapping[str, Any]], opened: Opened) -> OpenerOrder:
+    def open(self, dock: int, folders: Sequence[Mapping[str, Any]], user: int, opened: Opened) -> OpenerOrder:
         """
         Clone *folders*, whose descriptors a client has sent on the other end of the socket *dock*.
 
         Args:
             dock: stays the caller's, who may close it after the call.
             folders: the fields of `spec.folders.Folder`.
+            user: the client's uid; its file system may never answer, and others have to get a turn.
 
         Raises:
-            Busy: the opener can't take an order now.
+            Busy: the opener can't take an order now, or no further one of this user.
         """
-        return self._ask({"order": "open", "folders": list(folders), "own": list(self._own())}, [dock], opened)
+        if user and sum(order.user == user for order in self._orders) >= MOST_OF_USER:
+            raise Busy(f"{MOST_OF_USER} sandboxes of user {user} are having folders opened already")
+        return self._ask({"order": "open", "folders": list(folders), "own": list(self._own())}, [dock], opened, user)
 
     def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
             mapped: Opened) -> OpenerOrder:
@@ -89,7 +92,8 @@ class Opener:
         """
         return self._ask({"order": "map", "ids": [*user, *host]}, trees, mapped)
 
-    def _ask(self, order: Mapping[str, Any], fds: Sequence[int], done: Opened) -> OpenerOrder:
+    def _ask(self, order: Mapping[str, Any], fds: Sequence[int], done: Opened,
+             user: int = 0) -> OpenerOrder:
         if len(self._orders) >= MOST_ORDERS:
             raise Busy(f"{MOST_ORDERS} sandboxes are having folders opened already")
         try:
@@ -102,7 +106,7 @@ class Opener:
             except OSError as error:
                 here.close()
                 raise Busy(f"a folder can't be opened now: {error.strerror}") from None
-        made = OpenerOrder(self._reactor, here, done, self._orders)
+        made = OpenerOrder(self._reactor, here, done, self._orders, user)
         self._orders.add(made)
         return made
 
@@ -141,7 +145,9 @@ class OpenerOrder:
 
     costs = "connection"
 
-    def __init__(self, reactor: Reactor, here: socket.socket, done: Opened, among: set[OpenerOrder]) -> None:
+    def __init__(self, reactor: Reactor, here: socket.socket, done: Opened, among: set[OpenerOrder],
+                 user: int) -> None:
+        self.user = user
         self._reactor, self._socket, self._among = reactor, here, among
         self._done: Opened | None = done
         here.setblocking(False)

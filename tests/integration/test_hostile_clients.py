@@ -7,6 +7,7 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import os
 import socket
 import struct
 import time
@@ -19,7 +20,11 @@ import leeward
 from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.stalling import standing_still
+from leeward.daemon.descriptors import RESULTS
 from leeward.daemon.serving.listener import Inherited, refuse_descriptors
+from leeward.wire.frames import HEADER, VERSION, decode, encode
+from leeward.wire.requests import encode_request
+from leeward.wire.sandbox_requests import SandboxDock
 
 
 def passes(sock: socket.socket) -> int:
@@ -195,3 +200,69 @@ def test_a_client_that_passes_no_descriptor_is_served_as_ever(tmp_path: Path, wa
             assert b"%d\n" % size == result.stdout
         with client.session() as session:
             assert [b"1\n"] * 3 == [session.execute("print(1)").stdout for _ in range(3)]
+
+
+# --- docks: sockets that do take descriptors -----------------------------------
+
+
+def left_on_a_dock(daemon: LiveDaemon, mine: socket.socket, *before: bytes) -> tuple[socket.socket, int]:
+    """
+    Leave the last descriptor of *mine* on a dock, behind these messages. Returns the connection that has the dock, and the dock's number.
+    """
+    hostile = socket.socket(socket.AF_UNIX)
+    hostile.connect(str(daemon.socket))
+    hostile.sendall(encode_request(SandboxDock(1)))
+    answer, (dock,), _, _ = socket.recv_fds(hostile, 1 << 16, 1)
+    with socket.socket(fileno=dock) as far:
+        for message in before:
+            far.send(message)
+        far.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [mine.fileno()]))])
+    mine.close()
+    return hostile, decode(answer[HEADER:])["ok"]["dock"]
+
+
+@pytest.mark.parametrize("before", [(), (b"",), (b"x",) * 20], ids=["alone", "behind-nothing", "behind-many"])
+def test_c395_a_descriptor_that_is_left_on_a_dock_does_not_delay_the_loop(tmp_path: Path, before: tuple[bytes, ...]) -> None:
+    """
+    Its client goes without having named the dock in a request.
+    """
+    with LiveDaemon(tmp_path) as daemon, lingering() as mine:
+        left_on_a_dock(daemon, mine, *before)[0].close()
+        assert slowest(daemon) < LINGER_S / 2
+
+
+def test_c395_a_descriptor_behind_those_that_a_request_names_does_not_delay_the_loop(tmp_path: Path) -> None:
+    with LiveDaemon(tmp_path) as daemon, lingering() as mine:
+        hostile, dock = left_on_a_dock(daemon, mine, b"x" * 9)
+        with hostile:
+            folder = {"path": str(tmp_path), "target": "/data", "writable": False, "overlay": False}
+            hostile.sendall(encode({"v": VERSION, "id": 2, "op": "sandbox_open", "mounts": [folder], "dock": dock}))
+            hostile.settimeout(PATIENCE)
+            assert b"0 descriptors came with them" in hostile.recv(1 << 16)
+            assert slowest(daemon) < LINGER_S / 2
+            (tmp_path / "project").mkdir()
+            with leeward.Sandbox(socket=daemon.socket, workdir=tmp_path / "project") as box:
+                assert b"on\n" == box.run(["echo", "on"]).stdout
+
+
+def test_c396_docks_count_as_descriptors_that_a_client_does_not_take(tmp_path: Path) -> None:
+    """
+    All of them together are as many as there may be large results, however many connections a client has.
+    """
+    with LiveDaemon(tmp_path) as daemon, contextlib.ExitStack() as kept:
+        daemon.idle()
+        before, said = held(daemon.process.pid), b""
+        for _ in range(RESULTS):
+            hostile = kept.enter_context(socket.socket(socket.AF_UNIX))
+            hostile.connect(str(daemon.socket))
+            hostile.settimeout(PATIENCE)
+            for number in (1, 2):
+                hostile.sendall(encode_request(SandboxDock(number)))
+                said, (*fds,), _, _ = socket.recv_fds(hostile, 1 << 16, 1)
+                for fd in fds:
+                    os.close(fd)
+        assert b"large results wait" in said
+        assert held(daemon.process.pid) <= before + 2 * RESULTS
+        kept.close()
+        with daemon.client() as client:
+            assert b"on\n" == client.execute("print('on')").stdout

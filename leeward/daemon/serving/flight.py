@@ -91,11 +91,11 @@ class Flight:
         self.sandboxes = Sandboxes(home.desk, self)
         self.exchanges = Exchanges(self)
         self.live = LiveOutput(self)
-        self.kept = KeptResults(self._own, home.reactor.now)
+        self.kept = KeptResults(self.own, home.reactor.now)
 
-    def _own(self, more: int) -> None:
+    def own(self, more: int) -> None:
         """
-        Add *more* to the number of large results that this client hasn't read.
+        Add *more* to the number of large results that this client hasn't read, among which docks are counted.
         """
         self._home.arenas += more
         self._share.arenas += more

@@ -8,6 +8,7 @@ Trust:     none in a client: the folders that it names are compared with its des
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 
@@ -25,7 +26,7 @@ class FolderOpening:
     A request whose folders are being opened before its sandbox, as a ticket.
 
     Args:
-        dock: where the client has left its descriptors; closed here.
+        dock: where the client has left its descriptors; closed here, when the opener is done with it.
         user: uid and gid of the client.
         proceed: opens the sandbox with the mounts, which it then owns; returns a function that cancels the opening.
         refuse: answers the request.
@@ -38,11 +39,13 @@ class FolderOpening:
         Busy: folders can't be opened now.
     """
 
-    def __init__(self, desk: Desk, dock: int, folders: Sequence[Folder], user: tuple[int, int],
+    def __init__(self, desk: Desk, dock: socket.socket, folders: Sequence[Folder], user: tuple[int, int],
                  proceed: Callable[[Mounts], Callable[[], None]], refuse: Callable[[Refused], None],
                  view: View | None = None, skip_shown: bool = False) -> None:
+        self._close = desk.reactor.closer.close
         self._folders, self._user, self._proceed, self._refuse = tuple(folders), user, proceed, refuse
         self._over = False
+        self._dock: socket.socket | None = dock
         self._since = time.clock_gettime_ns(FILE_CLOCK)
         self._take_back: Callable[[], None] | None = None
         try:
@@ -55,11 +58,13 @@ class FolderOpening:
             rules.fits((folder for folder, known in zip(folders, self._needless, strict=True) if not known), view)
             rows = [{"path": folder.path, "target": folder.target, "writable": folder.writable,
                      "overlay": folder.overlay, "file": folder.file} for folder in folders]
-            self._take_back = desk.opener.open(dock, rows, self._opened).cancel
-        finally:
-            os.close(dock)
+            self._take_back = desk.opener.open(dock.fileno(), rows, user[0], self._opened).cancel
+        except BaseException:
+            self._leave()
+            raise
 
     def _opened(self, what: list[int] | LeewardError, found: list[tuple[int, int]]) -> None:
+        self._leave()
         if isinstance(what, LeewardError):
             self._refuse(refusal(what))
             return
@@ -72,6 +77,14 @@ class FolderOpening:
         except (LeewardError, OSError) as error:
             mounts.close()
             self._refuse(refusal(error))
+
+    def _leave(self) -> None:
+        """
+        Close the dock. While the opener still had it, this was not its last descriptor.
+        """
+        dock, self._dock = self._dock, None
+        if dock is not None:
+            self._close(dock)
 
     def _kept(self, trees: list[int], found: list[tuple[int, int]]) -> tuple[
             tuple[Folder, ...], list[int], tuple[int, int], list[tuple[int, int]]]:
@@ -88,6 +101,7 @@ class FolderOpening:
 
     def cancel(self) -> None:
         self._over = True
+        self._leave()
         take_back, self._take_back = self._take_back, None
         if take_back is not None:
             take_back()

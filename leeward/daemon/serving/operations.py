@@ -241,7 +241,7 @@ class Operations:
         return self._flight.sandboxes.serve(request)
 
     def _dock(self, request: SandboxDock) -> Parcel:
-        self._flight.check()
+        self._flight.check_job()
         if self._flight.kept.wanted:
             raise BadRequest("a dock is a descriptor, and this client takes none (keep_results)")
         number, fd = self._flight.sandboxes.docks.make()

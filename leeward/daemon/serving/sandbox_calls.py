@@ -62,6 +62,11 @@ class SandboxOwner(Protocol):
         Whether the user is a guest, who is served as a member of the group.
         """
 
+    def own(self, more: int) -> None:
+        """
+        Add *more* to the number of descriptors that wait for this client.
+        """
+
     @property
     def fetch(self) -> Fetch: ...
     @property

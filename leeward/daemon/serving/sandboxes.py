@@ -85,7 +85,7 @@ class Sandboxes:
 
     def __init__(self, desk: Desk, owner: SandboxOwner) -> None:
         self._desk, self._owner = desk, owner
-        self.docks = Docks()
+        self.docks = Docks(owner.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, owner, self._settle)
 
     def serve(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:

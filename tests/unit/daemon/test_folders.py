@@ -13,8 +13,10 @@ import pytest
 from leeward.daemon.serving import folders
 from leeward.daemon.serving.docks import MOST, Docks
 from leeward.errors import BadRequest, Busy, Forbidden
+from leeward.loop.reactor import Reactor
 from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.folders import Folder
+from leeward.worker.opener import MOST_OF_USER, MOST_ORDERS, Opener
 
 
 class Asked:
@@ -30,12 +32,17 @@ class FakeDesk:
     view = SandboxTerms(Launch()).view
 
     def __init__(self) -> None:
-        self.opener = self
+        self.opener = self.reactor = self.closer = self
         self.orders: list[Any] = []
+        self.closed: list[socket.socket] = []
 
-    def open(self, _dock: int, rows: Any, _opened: Any) -> Asked:
+    def open(self, _dock: int, rows: Any, _user: int, _opened: Any) -> Asked:
         self.orders.append(rows)
         return Asked()
+
+    def close(self, sock: socket.socket) -> None:
+        self.closed.append(sock)
+        sock.close()
 
 
 @pytest.mark.parametrize(("daemon", "client", "served"), [(1000, 1000, True), (0, 0, True), (0, 1000, True),
@@ -45,30 +52,38 @@ def test_another_users_folders_are_roots_daemons_alone(monkeypatch: pytest.Monke
     """
     A sandbox would have them with the daemon's user's rights, and not with its client's.
     """
-    desk, dock = FakeDesk(), os.open("/dev/null", os.O_RDONLY)
+    desk, (dock, there) = FakeDesk(), socket.socketpair()
+    there.close()
     monkeypatch.setattr(os, "geteuid", lambda: daemon)
 
-    def opening() -> None:
-        folders.FolderOpening(desk, dock, [Folder("/a", "/data")], (client, client),  # type: ignore[arg-type]  # a fake
-                              lambda _mounts: lambda: None, lambda _why: None)
+    def opening() -> folders.FolderOpening:
+        return folders.FolderOpening(desk, dock, [Folder("/a", "/data")], (client, client),  # type: ignore[arg-type]  # a fake
+                                     lambda _mounts: lambda: None, lambda _why: None)
 
     if served:
-        opening()
+        asked = opening()
+        assert not desk.closed  # the opener's end isn't the last one
+        asked.cancel()
     else:
         with pytest.raises(Forbidden, match="runs as user 1000"):
             opening()
     assert served == (1 == len(desk.orders))
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(dock)  # whatever became of it
+    assert [dock] == desk.closed  # whatever became of it
+
+
+def closed_by(sock: socket.socket) -> None:
+    sock.close()
 
 
 def test_a_dock_is_good_for_one_request() -> None:
-    docks = Docks()
+    held: list[int] = []
+    docks = Docks(held.append, closed_by)
     made = [docks.make() for _ in range(MOST)]
     with pytest.raises(Busy):
         docks.make()
     number, theirs = made[0]
-    with socket.socket(fileno=docks.take(number)) as ours:
+    assert MOST == sum(held)
+    with docks.take(number) as ours:
         os.write(theirs, b"x")
         assert b"x" == ours.recv(9)
     for none in (number, 0, 99):
@@ -76,6 +91,33 @@ def test_a_dock_is_good_for_one_request() -> None:
             docks.take(none)
     docks.make()
     docks.close()
+    assert 0 == sum(held)
     assert b"" == os.read(made[1][1], 1)
     for _, fd in made:
         os.close(fd)
+
+
+def test_c396_a_user_has_a_bounded_number_of_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A file system of one user's that never answers leaves places to others.
+    """
+    monkeypatch.setattr(Opener, "_send", lambda *_: None)
+    reactor = Reactor()
+    opener = Opener(reactor, lambda: [])
+
+    def ask(user: int) -> None:
+        opener.open(0, [], user, lambda _what, _found: None)
+
+    for user in (1000, 1001, 1002):
+        for _ in range(MOST_OF_USER):
+            ask(user)
+        with pytest.raises(Busy, match=f"of user {user}"):
+            ask(user)
+    for _ in range(MOST_ORDERS - 3 * MOST_OF_USER):
+        ask(0)
+    with pytest.raises(Busy, match=f"{MOST_ORDERS} sandboxes are"):
+        ask(0)
+    opener.close()
+    ask(1000)
+    opener.close()
+    reactor.close()
