@@ -207,7 +207,8 @@ def test_a_client_that_passes_no_descriptor_is_served_as_ever(tmp_path: Path, wa
 
 def left_on_a_dock(daemon: LiveDaemon, mine: socket.socket, *before: bytes) -> tuple[socket.socket, int]:
     """
-    Leave the last descriptor of *mine* on a dock, behind these messages. Returns the connection that has the dock, and the dock's number.
+    Leave the last descriptor of *mine* on a dock, behind these messages. Returns the connection that has the dock, and
+    the dock's number.
     """
     hostile = socket.socket(socket.AF_UNIX)
     hostile.connect(str(daemon.socket))
@@ -222,7 +223,8 @@ def left_on_a_dock(daemon: LiveDaemon, mine: socket.socket, *before: bytes) -> t
 
 
 @pytest.mark.parametrize("before", [(), (b"",), (b"x",) * 20], ids=["alone", "behind-nothing", "behind-many"])
-def test_c395_a_descriptor_that_is_left_on_a_dock_does_not_delay_the_loop(tmp_path: Path, before: tuple[bytes, ...]) -> None:
+def test_c395_a_descriptor_that_is_left_on_a_dock_does_not_delay_the_loop(tmp_path: Path,
+                                                                          before: tuple[bytes, ...]) -> None:
     """
     Its client goes without having named the dock in a request.
     """

@@ -103,7 +103,7 @@ def test_c396_a_user_has_a_bounded_number_of_orders(monkeypatch: pytest.MonkeyPa
     """
     monkeypatch.setattr(Opener, "_send", lambda *_: None)
     reactor = Reactor()
-    opener = Opener(reactor, lambda: [])
+    opener = Opener(reactor, list)
 
     def ask(user: int) -> None:
         opener.open(0, [], user, lambda _what, _found: None)

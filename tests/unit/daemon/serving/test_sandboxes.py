@@ -169,7 +169,8 @@ def test_a_pool_that_ended_while_folders_were_opened_gives_no_worker(table: Tabl
     proceeds: list[Callable[[], Callable[[], None]]] = []
 
     class Opening:
-        def __init__(self, _desk: object, dock: socket.socket, _folders: object, _user: object, proceed: Any, *_: object) -> None:
+        def __init__(self, _desk: object, dock: socket.socket, _folders: object, _user: object, proceed: Any,
+                     *_: object) -> None:
             dock.close()
             proceeds.append(proceed)
 
