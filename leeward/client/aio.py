@@ -147,14 +147,14 @@ class AsyncClient:
 
     async def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
         """
-        As `Client.egress_asks`; other calls go on while it waits.
+        Ask as `Client.egress_asks` does. Other calls of this client go on while this one waits.
         """
         reply, _ = await self._call("egress_asks", {"after": after, "wait": wait}, wait + 5.0)
         return asks_of(reply.ok or {})
 
     async def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
         """
-        As `Client.answer_egress_ask`.
+        Answer an ask, as `Client.answer_egress_ask` does.
         """
         reply, _ = await self._call("egress_answer", {"ask": ask, "allow": allow, "message": message}, timeout)
         return taken(reply.ok or {})
@@ -165,8 +165,8 @@ class AsyncClient:
         Send one request of the wire, for `AsyncSandbox`. The caller owns the descriptors of the answer.
 
         Args:
-            seconds: that the call may take in all; None for no bound.
-            functions: that its job may call.
+            seconds: the time that the call may take in all; None for no bound.
+            functions: the functions that the request's job may call.
         """
         return await self._call(op, fields, seconds, functions=functions)
 
@@ -177,7 +177,11 @@ class AsyncClient:
     async def _within(self, op: str, fields: Mapping[str, Any], seconds: float | None, idempotent: bool = False,
                       functions: AwaitedFunctions | None = None) -> tuple[Answer, AsyncConnection]:
         """
-        The answer within *seconds*, if it isn't a refusal, and its connection.
+        Make a call, and return the answer with the connection that it came over.
+
+        Raises:
+            Refused: the answer is a refusal.
+            NoAnswer: no answer came within *seconds*.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         one = _PendingCall(op, fields, idempotent, deadline, functions)
@@ -209,7 +213,7 @@ class AsyncClient:
                     raise
                 if isinstance(error, (Busy, QueueTimeout)):
                     one.refused = error
-                    if "execute" == one.op and connection.gate.jobs:  # the gate opens when one of these was answered
+                    if "execute" == one.op and connection.gate.jobs:  # the gate opens when one of them is answered
                         pause = 0.0
                 else:
                     place.retire(connection)
@@ -270,12 +274,12 @@ class _Place:
     The state of a client in one event loop.
 
     Attributes:
-        era: how often the client was closed there. A call of an earlier one isn't sent again.
+        era: how often the client was closed in this loop. A call that began before the last `close` isn't sent again.
     """
 
     def __init__(self) -> None:
         self.connection: AsyncConnection | None = None
-        self.left: set[AsyncConnection] = set()  # to a daemon that is stopping and hasn't answered all calls
+        self.left: set[AsyncConnection] = set()  # connections to stopping daemons that owe answers
         self.connecting = asyncio.Lock()
         self.era = 0
 
@@ -301,7 +305,7 @@ class _Place:
 
 class _PendingCall:
     """
-    A call, over all its attempts.
+    A call, with the state that its attempts share.
 
     Attributes:
         deadline: a time.monotonic() value, or None.

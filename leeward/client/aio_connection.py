@@ -50,16 +50,16 @@ class AsyncConnection:
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: Socket, path: str, adapts: bool = True) -> None:
         self._loop, self._socket, self._path = loop, sock, path
         self._conversation = Conversation()
-        self._futures: dict[int, tuple[asyncio.Future[Answer], int]] = {}  # and its request's offset in the stream
+        self._futures: dict[int, tuple[asyncio.Future[Answer], int]] = {}  # with the request's offset in the stream
         self._output = bytearray()
         self._handed = 0  # bytes that the kernel has taken
-        self._ended: Callable[[], None] | None = None  # called at the last answer, or the end
+        self._ended: Callable[[], None] | None = None  # called when the last answer came, or the connection ended
         self._error: DaemonError | None = None
         self._heard = self._asked = False
         self._beat: asyncio.TimerHandle | None = None
         self._slots: Slots | None = None
-        self._asking: asyncio.Task[None] | None = None  # for an arena
-        self._learning: asyncio.Task[None] | None = None  # the daemon's bounds
+        self._asking: asyncio.Task[None] | None = None  # the task that asks for an arena
+        self._learning: asyncio.Task[None] | None = None  # the task that asks for the daemon's bounds
         self.gate = Gate(adapts)
         sock.setblocking(False)
         loop.add_reader(sock.fileno(), self._readable)
@@ -75,14 +75,17 @@ class AsyncConnection:
     async def admitted(self, op: str, fields: Mapping[str, Any], first: bool, sent: Callable[[], None],
                        functions: AwaitedFunctions | None = None) -> Answer:
         """
-        As `call`, after a wait until the gate admits the request; a refusal is raised.
+        Wait until the gate admits a request, and make the call as `call` does.
 
         Args:
-            op: of the request.
-            fields: of the request.
-            first: admit it before others, since it was refused as busy before.
+            op: the request's operation.
+            fields: the request's fields.
+            first: admit the request before others, since the daemon has refused it as busy.
             sent: called after the wait, before the request is sent.
-            functions: that the job may call.
+            functions: the functions that the job may call.
+
+        Raises:
+            Refused: the answer is a refusal.
         """
         await self._enter(job=True, first=first)
         refused = False
@@ -101,7 +104,7 @@ class AsyncConnection:
 
     async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
         """
-        As `call`, for a job of a session, which waits only for the connection's bound and not for a worker.
+        Call as `call` does, for a job of a session: it waits for the connection's bound alone, and not for a worker.
         """
         await self._enter(job=False, first=False)
         try:
@@ -132,7 +135,7 @@ class AsyncConnection:
 
     async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
         """
-        Send a request, and wait for the reply, which may be a refusal. Meanwhile its job can call *functions*.
+        Send a request, and return the reply, which may be a refusal. Until then the request's job can call *functions*.
         """
         if functions is None:
             return await self._sent(op, fields, None)
@@ -224,8 +227,8 @@ class AsyncConnection:
 
     def _cut_off(self) -> None:
         """
-        The daemon doesn't read any more. Read its reason, if it has sent one; otherwise fail the requests that it
-        hasn't got, and wait for the answers to the others.
+        Handle a daemon that doesn't read any more: read its refusal, if it has sent one; otherwise fail the requests
+        that it hasn't received in full, and wait for the answers to the others.
         """
         if self._output:
             self._output.clear()

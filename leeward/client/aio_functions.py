@@ -1,11 +1,11 @@
 """
-Functions of the caller's that a job may call, for the asyncio client: a task for each call.
+The caller's functions that a job may call, for the asyncio client: a task for each call.
 
 Runs in:   anybody's program, in one event loop.
-Trust:     none in a call, as in `functions`.
+Trust:     none in a call; see `functions`.
 
-Coroutine functions run in the loop, and are cancelled when the job is over. Others run in a thread each, which goes on
-when the job is over.
+Coroutine functions run in the loop, and are cancelled when the job ends. Each call of another function runs in a thread
+of its own, which goes on when the job ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[tuple["Reply", list[int]]]]
 
 class AwaitedFunctions:
     """
-    Functions, for one call of the asyncio client.
+    The functions that the job of one call of the asyncio client may call.
     """
 
     def __init__(self, given: Given) -> None:
@@ -40,7 +40,7 @@ class AwaitedFunctions:
 
     def begin(self, ask: Ask, number: int) -> None:
         """
-        Begin to serve the job of request *number*, which was sent.
+        Start to serve the job of request *number*, which has been sent.
         """
         self.end()
         self._start(self._take(ask, number))

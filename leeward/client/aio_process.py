@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 class AsyncProcess:
     """
-    A process of a sandbox: `Process` describes the calls.
+    A process of a sandbox. `Process` describes the calls.
 
     Attributes:
-        number: of the process in its sandbox.
+        number: the process's number in its sandbox.
     """
 
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
@@ -42,7 +42,10 @@ class AsyncProcess:
 
     async def pid(self) -> int:
         """
-        Its pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
+        The process's pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
+
+        Raises:
+            ProcessOver: the sandbox doesn't list the process any more.
         """
         pause = SOON_S
         while True:
@@ -55,10 +58,10 @@ class AsyncProcess:
 
     async def row(self) -> Mapping[str, Any]:
         """
-        Its row in `processes`.
+        The process's row in `AsyncSandbox.processes`.
 
         Raises:
-            ProcessOver: the sandbox doesn't list it any more.
+            ProcessOver: the sandbox doesn't list the process any more.
         """
         for row in await self._sandbox.processes():
             if row.get("process") == self.number:
@@ -67,10 +70,10 @@ class AsyncProcess:
 
     async def read(self, timeout: float | None = None) -> list[Chunk]:
         """
-        The next output, as soon as there is any.
+        Wait for the next output, and return it.
 
         Args:
-            timeout: seconds to wait for it.
+            timeout: seconds to wait; None to wait without end, 0 to return at once.
 
         Returns:
             Chunks in order; [] after *timeout*, or when the process has ended and all output was read.
@@ -97,10 +100,10 @@ class AsyncProcess:
 
     async def write(self, data: bytes | str) -> int:
         """
-        Write to its standard input, which was opened by `start(..., stdin=None)`.
+        Write to the process's standard input, which `start(..., stdin=None)` has left open.
 
         Returns:
-            How many bytes were taken.
+            The number of bytes that were written to the process's pipe.
 
         Raises:
             BrokenPipeError: the process has closed its standard input, or has ended.
@@ -115,7 +118,7 @@ class AsyncProcess:
 
     async def close_stdin(self) -> None:
         """
-        End its standard input.
+        Close the process's standard input: the process reads the end of the file.
         """
         await self._ask("process_write", end=True)
 
@@ -130,11 +133,11 @@ class AsyncProcess:
 
     async def resize(self, rows: int, columns: int) -> bool:
         """
-        Change the size of its terminal; the foreground process group gets SIGWINCH.
+        Change the size of the process's terminal; the foreground process group gets SIGWINCH.
 
         Args:
-            rows: from 1 to 65,535.
-            columns: the same.
+            rows: a number from 1 to 65,535.
+            columns: a number from 1 to 65,535.
 
         Returns:
             False if the process had ended.
@@ -152,7 +155,7 @@ class AsyncProcess:
 
     async def wait(self, timeout: float | None = None) -> Result | None:
         """
-        Wait for its end.
+        Wait for the end of the process.
 
         Args:
             timeout: seconds to wait; None to wait without end.
@@ -172,8 +175,11 @@ class AsyncProcess:
         Read all output that wasn't read yet, and wait for the end of the process.
 
         Args:
-            on_stdout: called with each piece of standard output as it comes.
-            on_stderr: the same, of standard error.
+            on_stdout: called with each piece of standard output as it arrives.
+            on_stderr: called with each piece of standard error as it arrives.
+
+        Returns:
+            How the process ended, with that output.
         """
         collected = Collected(on_stdout, on_stderr)
         async for chunk in self:
@@ -189,11 +195,11 @@ class AsyncProcess:
 
 class AsyncKernel:
     """
-    A Python in a sandbox that keeps its state: `Kernel` describes the calls. Requests of several tasks run one after
-    the other. Cancelling a task whose code runs ends the process, and the state is lost; `interrupt` keeps it.
+    A Python process in a sandbox that keeps its state. `Kernel` describes the calls. Requests of several tasks run one
+    after the other. Cancelling a task whose code runs ends the process, and the state is lost; `interrupt` keeps it.
 
     Attributes:
-        number: of the kernel in its sandbox.
+        number: the kernel's number in its sandbox.
     """
 
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
@@ -219,13 +225,13 @@ class AsyncKernel:
 
     async def reset(self) -> None:
         """
-        Replace the process by a fresh one; the state is lost.
+        Replace the kernel's process by a fresh one; the state is lost.
         """
         await self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
     async def fork(self) -> AsyncKernel:
         """
-        A second kernel with a copy of this one's state, after the requests that were made before.
+        Start a second kernel with a copy of this kernel's state, after the requests that were made before.
         """
         reply = await self._sandbox.ask("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
@@ -237,4 +243,4 @@ class AsyncKernel:
         try:
             await self._sandbox.ask("kernel_close", {"kernel": self.number})
         except DaemonError:
-            pass  # it has ended, or ends with its sandbox
+            pass  # the kernel has ended, or ends with its sandbox

@@ -61,7 +61,7 @@ class AsyncSandbox:
     Args:
         socket: path of the daemon's socket; as for Client.
         mounts: folders of the host that the sandbox shows; at most 16.
-        workdir: the folder of the host that is its /workspace, which it can write to.
+        workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
     """
@@ -133,7 +133,7 @@ class AsyncSandbox:
             return await self._opened(self._fields)
         from leeward.client import packages
 
-        await self._client.ask("sandbox_list", {})  # as Sandbox does
+        await self._client.ask("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         told = checked(answer, (await self._client.ask("status", {}))[0])
         wanted = packages.asked(self._packages, self._client.socket, told)
         return await packages.opened_with_await(self._fields, wanted, self._opened)
@@ -145,31 +145,31 @@ class AsyncSandbox:
 
     async def diff(self, target: str = "") -> Changes:
         """
-        As `Sandbox.diff`, in a thread.
+        Call `Sandbox.diff` in a thread.
         """
         return await asyncio.to_thread((await self._beside()).diff, target)
 
     async def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
-        As `Sandbox.apply`, in a thread, which goes on if the task is cancelled.
+        Call `Sandbox.apply` in a thread, which goes on if the task is cancelled.
         """
         return await asyncio.to_thread((await self._beside()).apply, paths, target)
 
     async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
-        As `Sandbox.discard`, in a thread.
+        Call `Sandbox.discard` in a thread.
         """
         return await asyncio.to_thread((await self._beside()).discard, paths, target)
 
     async def checkpoint(self, name: str = "", target: str = "") -> str:
         """
-        As `Sandbox.checkpoint`, in a thread.
+        Call `Sandbox.checkpoint` in a thread.
         """
         return await asyncio.to_thread((await self._beside()).checkpoint, name, target)
 
     async def restore(self, name: str, target: str = "") -> None:
         """
-        As `Sandbox.restore`, in a thread.
+        Call `Sandbox.restore` in a thread.
         """
         await asyncio.to_thread((await self._beside()).restore, name, target)
 
@@ -195,14 +195,14 @@ class AsyncSandbox:
     async def run(self, argv: Iterable[str], *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                   **options: Unpack[StartOptions]) -> Result:
         """
-        Run a program and wait for its end, as `Sandbox.run`.
+        Run a program and wait for its end, as `Sandbox.run` does.
         """
         return await self._run(argv_of(argv), options, on_stdout, on_stderr)
 
     async def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                     **options: Unpack[StartOptions]) -> Result:
         """
-        Run a line by `/bin/sh -c`, as `Sandbox.shell`.
+        Run a line by `/bin/sh -c`, as `Sandbox.shell` does.
         """
         return await self._run(line, options, on_stdout, on_stderr)
 
@@ -235,7 +235,7 @@ class AsyncSandbox:
     async def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                        **options: Unpack[TerminalOptions]) -> AsyncProcess:
         """
-        Start a program on a terminal, as `Sandbox.terminal`.
+        Start a program on a terminal, as `Sandbox.terminal` does.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
@@ -250,7 +250,7 @@ class AsyncSandbox:
     async def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
                     body: bytes | str = b"") -> Fetched:
         """
-        As `Sandbox.fetch`.
+        Send an HTTP or HTTPS request by the sandbox's policy, as `Sandbox.fetch` does.
         """
         fields = {"sandbox": await self.id(), **fetch_fields(url, method, headers, body)}
         return fetched_of(*await self._client.ask("sandbox_fetch", fields))
@@ -270,13 +270,14 @@ class AsyncSandbox:
 
     async def kernel(self) -> AsyncKernel:
         """
-        Start a Python that keeps its state between requests, as `Sandbox.kernel`.
+        Start a Python process that keeps its state between requests, as `Sandbox.kernel` does.
         """
         return AsyncKernel(self, checked(whole, await self.ask("kernel_open", {}), "kernel", 1))
 
     async def processes(self) -> Rows:
         """
-        The processes that clients have started, with the newest of those that have ended, as `Sandbox.processes`.
+        The processes that clients have started, with the newest of those that have ended, as `Sandbox.processes`
+        returns them.
         """
         return checked(rows, await self.ask("process_list", {}), "processes")
 
@@ -290,7 +291,7 @@ class AsyncSandbox:
 
     async def info(self) -> dict[str, Any]:
         """
-        The sandbox's state, as `Sandbox.info`.
+        The sandbox's state, as `Sandbox.info` returns it.
         """
         return checked(answer, await self.ask("sandbox_info", {}))
 
@@ -300,10 +301,10 @@ class AsyncSandbox:
 
         Args:
             idle: seconds without a call.
-            lifetime: seconds from now on.
+            lifetime: seconds from now.
 
         Returns:
-            As `info`.
+            The sandbox's state, as `info` returns it.
         """
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
         return checked(answer, await self.ask("sandbox_extend", asked))
@@ -341,10 +342,10 @@ class AsyncSandbox:
 
     async def detach(self) -> str:
         """
-        Close the connection, and leave the sandbox as it is.
+        Close the connection, and let the sandbox run on.
 
         Returns:
-            Its id, for `attach`.
+            The sandbox's id, for `attach`.
         """
         found = await self.id()
         self._part()

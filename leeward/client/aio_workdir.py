@@ -39,13 +39,13 @@ class AsyncWorkdirSandbox:
             await work.write_file("numbers", "40\\n2\\n")
             print((await work.exec("sort", ["-n", "numbers"])).text)
 
-    `WorkdirSandbox` describes the options, the calls and the errors. Tasks may share it: 16 calls run at once. A task
-    that is cancelled leaves its command to its own end, or to its time limit.
+    `WorkdirSandbox` describes the options, the calls and the errors. Tasks may share it: 16 calls run at once. If a
+    task is cancelled, its command runs on until it ends or reaches its time limit.
 
     Args:
         work_dir: the folder. Commands start in it, and may write there.
         mounts: further folders of the host, as for Sandbox.
-        env_vars: environment variables of commands; besides these they have PATH alone.
+        env_vars: environment variables of commands; besides these, commands have PATH alone.
         timeout: seconds for each command.
         memory: bytes, or a size such as "512M", for all commands that run at the same time and their files in /tmp.
         cpu: processor seconds for each command, with all that it starts.
@@ -56,8 +56,8 @@ class AsyncWorkdirSandbox:
         socket: path of the daemon's socket; as for Client.
 
     Raises:
-        WorkdirIoError: the folder or a mount isn't there, or may not be opened.
-        RequestRejected: a value of a wrong type, or text that isn't a size.
+        WorkdirIoError: the folder or a mount doesn't exist, or can't be opened.
+        RequestRejected: a value has a wrong type, or a text isn't a size.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
@@ -75,13 +75,13 @@ class AsyncWorkdirSandbox:
 
     async def exec(self, command: str, args: Iterable[str] = ()) -> Result:
         """
-        Run a command and wait for its end, as `WorkdirSandbox.exec`.
+        Run a command and wait for its end, as `WorkdirSandbox.exec` does.
         """
         return await self._do(self._work.exec, command, args)
 
     async def exec_js(self, code: str) -> Result:
         """
-        Run JavaScript, as `WorkdirSandbox.exec_js`.
+        Run JavaScript, as `WorkdirSandbox.exec_js` does.
         """
         return await self._do(self._work.exec_js, code)
 
@@ -94,37 +94,37 @@ class AsyncWorkdirSandbox:
     async def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
                     body: bytes | str = b"") -> Fetched:
         """
-        As `WorkdirSandbox.fetch`.
+        Send an HTTP or HTTPS request by the policy, as `WorkdirSandbox.fetch` does.
         """
         return await self._do(self._work.fetch, url, method, headers, body)
 
     async def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """
-        As `WorkdirSandbox.read_file`.
+        Read a file of the work folder, as `WorkdirSandbox.read_file` does.
         """
         return await self._do(self._work.read_file, path)
 
     async def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """
-        As `WorkdirSandbox.write_file`.
+        Write a file of the work folder, as `WorkdirSandbox.write_file` does.
         """
         await self._do(self._work.write_file, path, data)
 
     async def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
         """
-        As `WorkdirSandbox.list_dir`.
+        The entries of a folder, as `WorkdirSandbox.list_dir` returns them.
         """
         return await self._do(self._work.list_dir, path)
 
     async def diff(self) -> Changes:
         """
-        As `WorkdirSandbox.diff`.
+        The changes of the folder, as `WorkdirSandbox.diff` returns them.
         """
         return await self._do(self._work.diff)
 
     async def destroy(self) -> None:
         """
-        End all its processes. The folder and its files stay. May be called repeatedly.
+        End the sandbox and its processes. The folder and its files stay. Further calls do nothing.
         """
         try:
             await asyncio.to_thread(self._work.destroy)  # not in `_threads`, which may all wait for commands

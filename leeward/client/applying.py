@@ -50,9 +50,9 @@ class Applying:
 
     Args:
         host: the folder.
-        read: writes the present content of a changed file, by its path in the sandbox, to a descriptor: a given number
-            of bytes at most, and one more if there are more.
-        done: inode and ctime of each path that was applied before; updated.
+        read: called with the path of a changed file in the sandbox, a descriptor, and a number of bytes. It writes the
+            file's present content to the descriptor: at most that many bytes, and one more if the file is larger.
+        done: inode and ctime of each path that was applied before; `apply` adds its own.
     """
 
     def __init__(self, host: HostFolder, read: Callable[[bytes, int, int], None],
@@ -64,8 +64,8 @@ class Applying:
         Apply all of *chosen*, after a check of each: if one can't be applied, none is.
 
         Raises:
-            Stale: the host was changed there since the sandbox was opened. If another program writes there after the
-                check, some changes may have been applied.
+            Stale: a path was changed on the host since the sandbox was opened. If another program writes there after
+                the check, some changes may have been applied.
             RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
                 a sparse file.
         """
@@ -174,7 +174,7 @@ class Applying:
         if "mode" == change.kind:
             self._set_mode(parent, name, mode, os.O_NONBLOCK)
             return
-        # In the same folder; the sandbox can't guess the name.
+        # A temporary file in the same folder, by a name that the sandbox can't guess.
         temporary = b".leeward-" + secrets.token_hex(8).encode()
         try:
             if "link" == change.type:
@@ -222,7 +222,7 @@ def _hash(fd: int) -> str:
 
 def leads_out(change: FolderChange) -> bool:
     """
-    Whether a link could lead out of the folder, with whatever other links the sandbox has made: if `deep/link` leads to
-    the top, `deep/link/..` is outside.
+    Whether a link could lead out of the folder, alone or together with other links that the sandbox has made: if
+    `deep/link` leads to the top, `deep/link/..` is outside.
     """
     return not stays_below(os.fsencode(change.link or ""), change.path.count("/"))

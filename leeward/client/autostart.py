@@ -1,8 +1,8 @@
 """
 The automatic start of a daemon: if none answers on the user's own default socket, a client starts one.
 
-Runs in:   the clients and the CLI, when a job can't be sent. The daemon is `leeward daemon start --idle-exit`, as
-           a user could type it, with the same interpreter; it has the user's rights and no others.
+Runs in:   the clients and the CLI, when a job can't be sent. They run `leeward daemon start --idle-exit` by their own
+           interpreter; the daemon has the user's rights and no others.
 Not for:   a socket that was named (by an argument, LEEWARD_SOCKET, the configuration); a user who has a service
            for that socket; a process that runs with another user's rights; LEEWARD_AUTOSTART=0.
 Trust:     the socket's folder must belong to this user and be writable by no other, and is opened without following a
@@ -23,9 +23,9 @@ import time
 from leeward.errors import DaemonAway
 from leeward.spec.paths import OwnSocket
 
-#: The environment variable whose value "0" switches this off.
+#: The environment variable whose value "0" switches the automatic start off.
 VARIABLE = "LEEWARD_AUTOSTART"
-#: Seconds without a request, a running job, a session or a sandbox after which such a daemon ends.
+#: Seconds without a request, a running job, a session or a sandbox after which a daemon that was started so ends.
 IDLE_S = 600
 #: Seconds that a start may take; `daemon start` gives up earlier.
 START_S = 75.0

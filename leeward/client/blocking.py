@@ -39,12 +39,13 @@ class Client:
     Args:
         socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else
             that of the user's own daemon.
-        retry: send a request again, over a new connection, if nothing of it has run: the daemon is stopping and refused
-            it, or closed the connection before it took a byte. For 10 seconds, or until the call's deadline. Without
-            it these errors are raised, except for a connection that was closed while it was idle.
-        retry_busy: send a request again that the daemon refused because it is busy, after the time that it names or a
-            short one, until the call's deadline, or for 30 seconds. Without it, and without *retry*, Busy is raised
-            at once.
+        retry: send a request again, over a new connection, if nothing of the request has run: the daemon is stopping
+            and refused it, or closed the connection before it received a byte. The client tries for 10 seconds, or
+            until the call's deadline. If *retry* is False, these errors are raised, except for a connection that was
+            closed while it was idle.
+        retry_busy: send a request again that the daemon refused because it is busy, after the time that the daemon
+            names or after a short pause. The client tries until the call's deadline, or for 30 seconds. If *retry_busy*
+            or *retry* is False, Busy is raised at once.
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
@@ -63,19 +64,21 @@ class Client:
             code: Python source, at most 16 MiB. Either this or `module` has to be given.
             deadline: seconds that this call may take in all, time in the queue included.
                 Without it the call waits as long as the daemon is responsive; the
-                daemon itself bounds the time in the queue and that of the job.
-            idempotent: the job may run twice: send it again also if the connection is lost while it may be running.
+                daemon bounds the time in the queue and the job's time.
+            idempotent: the job may run twice: send the request again also if the connection is lost while the job may
+                be running.
 
         Keyword Args:
-            module (str): the name of a module to run as `python -m` does.
+            module (str): the name of a module, which is run as `python -m` runs it.
             args (Iterable[str]): `sys.argv[1:]`.
             env (Mapping[str, str]): environment variables, added to the sandbox's own.
-            files (Mapping[str, bytes | str]): files to write to /workspace before the job starts, by a name
-                relative to it or with /workspace/ in front; text is written as UTF-8. At most 1,024, together 64 MiB.
+            files (Mapping[str, bytes | str]): files to write to /workspace before the job starts, by their names
+                relative to /workspace or absolute paths in it; text is written as UTF-8. At most 1,024 files, together
+                64 MiB.
             stdin (bytes | str): the job's standard input, at most 64 MiB. Empty by default.
-            collect (Iterable[str]): files below /workspace to return in `Result.files`: names, names of folders, which
-                stand for all that is in them, and glob patterns with `**` and `{a,b}`. "." is all of /workspace.
-                What was left out is in `Result.left_out`.
+            collect (Iterable[str]): files below /workspace to return in `Result.files`: names of files, names of
+                folders for all files in them, and glob patterns with `**` and `{a,b}`. "." is all of /workspace.
+                `Result.left_out` lists the files that weren't returned.
             display (bool): collect what the code shows: the value of its last expression, `display(...)`, figures of
                 matplotlib. They are in `Result.results`, and the value's repr is `Result.value`. Not with `module`.
             timeout (float): seconds that the job may run; time in the queue doesn't count.
@@ -84,22 +87,25 @@ class Client:
             processes (int): processes and threads at once.
             output (int | str): bytes of stdout and stderr together.
             name (str): the file name that tracebacks show; `<string>` by default.
-            label (str): your own name for the job, at most 64 letters, digits and ._:/@-: the daemon's log and the
-                result have it, the result with the number that the log knows the job by.
+            label (str): your own name for the job, at most 64 letters, digits and ._:/@-. The daemon's log and the
+                result have it. The result also has the job's number in the log.
             functions (Mapping[str, Callable]): functions that the code may call, by their names in the code. Each call
                 runs in this process, in a thread of its own, with arguments that the job chooses: don't trust them.
-                Arguments and results are values of JSON and bytes, 512 KiB at most. At most 64 functions, of which 16
+                Arguments and results are values of JSON and bytes, 512 KiB at most. At most 64 functions; at most 16
                 calls run at once. Not with `module`.
-            call_timeout (float): seconds that a call waits for its answer, 60 by default; then it raises TimeoutError.
+            call_timeout (float): seconds that a call of a function waits for its answer, 60 by default; then the call
+                raises TimeoutError in the job.
             stop_clock (bool): don't count the time of calls for the job's time limit, up to the longest limit that the
                 daemon allows.
-            profile (str): what the sandbox shows and permits: `python`, `workdir`, or one of the operator's.
-            environment (str): the interpreter and its packages, of those that the daemon's configuration names.
+            profile (str): the profile, which says what the sandbox shows and permits: `python`, `workdir`, or a profile
+                that the operator has configured.
+            environment (str): the name of an environment in the daemon's configuration: an interpreter and its
+                packages.
             packages (Iterable[str]): requirements for pip, in place of `environment`, as for Sandbox. The first call
                 installs them.
             egress (str): the name of an egress policy in the daemon's configuration; without one the job has no
                 network.
-            policy (Mapping[str, Any]): a policy as docs/egress.md describes it, which narrows that of `egress`.
+            policy (Mapping[str, Any]): a policy as docs/egress.md describes it, which narrows the policy of `egress`.
             allow_network (bool): reach all public names and addresses on the ports 80 and 443, if the operator has set
                 `allow_network`; in place of `egress`.
 
@@ -113,7 +119,7 @@ class Client:
                 QueueTimeout or RequestRejected.
             BadReply: the bytes received aren't leeward's protocol.
 
-        The attribute `may_have_run` of each of these errors says whether the job may have run.
+        Each of these errors has the attribute `may_have_run`: whether the job may have run.
         """
         fields, served = fields_of(code, options), served_by(options)
         until = None if deadline is None else time.monotonic() + deadline
@@ -175,7 +181,7 @@ class Client:
             allow_network (bool): as for `execute`.
 
         Raises:
-            Busy: the daemon has as many sessions as it can, and none ended in time.
+            Busy: the daemon has as many sessions as it can have, and none of them ended in time.
             DaemonError: as for `execute`.
         """
         until = None if deadline is None else time.monotonic() + deadline
@@ -221,8 +227,8 @@ class Client:
         listener until it is closed; without a listener such connections are refused at once.
 
         Args:
-            after: return asks with higher numbers, 64 at most.
-            wait: seconds to wait if there is none, at most 3,600. Other threads that share this client wait, too.
+            after: return the asks with higher numbers than this, at most 64.
+            wait: seconds to wait if there is no ask, at most 3,600. Other threads that share this client wait, too.
 
         Raises:
             Forbidden: this user is a guest of the daemon.
@@ -235,14 +241,14 @@ class Client:
         Answer an ask: allow the connection or request that waits, or refuse it.
 
         Args:
-            ask: its number.
-            allow: False to refuse.
+            ask: the ask's number.
+            allow: True to allow the connection or request, False to refuse it.
             message: the text of the answer 403 to a refused HTTP request, at most 500 characters; by default "Denied by
                 leeward (request N)".
             timeout: seconds to wait for the daemon.
 
         Returns:
-            False if it didn't wait any more.
+            False if the connection or request didn't wait any more.
 
         Raises:
             Forbidden, DaemonError: as for `egress_asks`.

@@ -2,7 +2,7 @@
 Lists what a sandbox has changed in its copy of a folder of the host.
 
 Runs in:   anybody's program, with that program's own rights.
-Trust:     none in the daemon's bytes, and none in the sandbox's: names, modes, links and content are hostile.
+Trust:     none in the bytes from the daemon and the sandbox: names, modes, links and content are hostile.
            Everything is opened beneath the folder; no link is followed, there or on the path to it.
 Source:    openat2(2)
 
@@ -30,7 +30,7 @@ LARGE = 50 << 20
 CHUNK = 1 << 18
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-#: Errors of a path that counts as absent; ENAMETOOLONG is that of a path that can only be made step by step.
+#: Errors of a path that counts as absent. ENAMETOOLONG is the error of a path that can only be made folder by folder.
 _NOT_SEEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ENAMETOOLONG)
 _KINDS = ("file", "folder", "link", "gone", "special")
 
@@ -43,11 +43,11 @@ class FolderChange:
     Attributes:
         path: relative to the folder, as os.fsdecode returns it.
         kind: "created", "modified", "deleted", or "mode" if only the mode differs.
-        type: "file", "folder", "link", or "special" for a FIFO, socket or device; for a deleted path its type before.
+        type: "file", "folder", "link", or "special" for a FIFO, socket or device. A deleted path has its former type.
         mode: permission bits in the sandbox.
         size: bytes.
-        sha256: of a file's content, in hexadecimal; None for a large file and for other types.
-        large: whether it is a file above 50 MiB, which was compared by size and time.
+        sha256: the SHA-256 of a file's content, in hexadecimal; None for a large file and for other types.
+        large: whether this is a file above 50 MiB, which was compared by size and time.
         link: the text of a link.
         allocated: bytes that a file occupies on the disk.
     """
@@ -70,7 +70,7 @@ Changes = list[FolderChange]
 @dataclass(frozen=True, slots=True)
 class UpperRow:
     """
-    A row of the sandbox's upper folder: crossing/walk.py.
+    A row of the list of the overlay's upper layer, which crossing/walk.py writes.
     """
 
     path: bytes
@@ -89,7 +89,7 @@ def entries(data: bytes | memoryview) -> list[UpperRow]:
     The rows in a memory file.
 
     Raises:
-        BadReply: *data* has something else.
+        BadReply: *data* isn't a valid list of rows.
     """
     try:
         *rows, end = Unpacker(_Bytes(data), raw=False, strict_map_key=True)

@@ -22,7 +22,7 @@ CONNECT_S = 5.0
 #: busy machine, short enough for a user who waits.
 PATIENCE_S = 10.0
 
-#: Requests about the daemon itself, for which none is started.
+#: Requests about the daemon itself; no daemon is started for them.
 ASKING = frozenset({"ping", "status", "recall", "egress_log", "egress_asks", "egress_answer", "shutdown"})
 
 #: Longest path in a sockaddr_un; unix(7).
@@ -31,11 +31,11 @@ MAX_PATH = 107
 
 def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
     """
-    The error for a daemon that can't be reached, with both cures.
+    The error for a daemon that can't be reached. Its text names both cures: to start a daemon, or to use `leeward run`.
 
     Args:
-        path: of the socket.
-        reason: why.
+        path: the socket's path.
+        reason: why the daemon can't be reached.
         may_have_run: whether a byte of the request was handed to the kernel.
     """
     error = DaemonAway(f"no daemon answers on {path!a} ({reason}); start one with `leeward daemon start`,"
@@ -85,7 +85,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
             is non-blocking, and the result is None if the backlog is full.
 
     Raises:
-        DaemonAway: no process listens there, or one of another user does.
+        DaemonAway: no process listens on *path*, or a process of another user does.
     """
     sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
@@ -121,7 +121,8 @@ def connect(path: str, wait: bool = True) -> Socket | None:
 
 def started(path: str, op: str) -> bool:
     """
-    Start a daemon on *path* for a request *op*, unless a client mustn't start one there; returns whether it did.
+    Start a daemon on *path* for a request *op*, unless a client mustn't start one there. Returns whether one was
+    started.
 
     Raises:
         DaemonAway: the daemon can't be started.

@@ -1,5 +1,5 @@
 """
-The state of one connection's protocol: ids, replies, descriptors.
+The state of the protocol on one connection: ids, replies, descriptors.
 
 Runs in:   the clients and the CLI's fast path. No socket and no clock, so the blocking
            and the asyncio client share it. It owns received descriptors until a caller takes
@@ -78,7 +78,10 @@ class Conversation:
 
     def payload(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
         """
-        As `request`, without the frame's header, since adding it copies the payload.
+        A new request: its id, and the payload without the frame's header. Adding the header would copy the payload.
+
+        Raises:
+            RequestRejected: the fields can't be encoded.
         """
         number = self._last + 1
         try:

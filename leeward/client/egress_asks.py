@@ -1,5 +1,5 @@
 """
-The asks of egress: connections that wait for an answer by a rule of `ask`. For both clients.
+The asks of egress, for both clients: connections that wait for an answer, because a rule of `ask` says so.
 
 Runs in:   the clients; no socket and no clock.
 Trust:     none in the daemon's bytes, nor in the texts, which a job chooses.
@@ -21,21 +21,21 @@ class EgressAsk:
     A connection or request of a sandbox that waits for an answer. A job chooses its texts: escape them for display.
 
     Attributes:
-        id: its number, for `answer_egress_ask`.
+        id: the ask's number, for `answer_egress_ask`.
         kind: "job", "session" or "sandbox".
         job: the daemon's number of the job; 0 for other kinds.
         sandbox: the sandbox's id; "" for other kinds.
-        user: the uid of the user that it belongs to.
+        user: the uid of the user to whom the job or sandbox belongs.
         policy: the name of the operator's policy.
-        rule: of the policy's `ask` that matched.
-        name: of the host; "" if the job named an address.
-        address: of the host; "" if the job named a name.
-        port: of TCP.
+        rule: the rule in the policy's `ask` that matched.
+        name: the host's name; "" if the job connects to an address.
+        address: the host's address; "" if the job connects to a name.
+        port: the TCP port.
         protocol: "http" and "https" are requests, with method and path; "tls" is TLS that the broker doesn't decrypt,
             with *name* as its server name; "tcp" is anything else.
-        method, path: of a request; else "".
-        time: when it began to wait, in seconds since the epoch.
-        seconds: that it waits at most.
+        method, path: the method and path of a request; else "".
+        time: when the ask began to wait, in seconds since the epoch.
+        seconds: the time that the ask waits at most.
     """
 
     id: int
@@ -60,7 +60,7 @@ def asks_of(answer: Mapping[str, Any]) -> list[EgressAsk]:
     The asks in the answer to an egress_asks request.
 
     Raises:
-        BadReply: *answer* isn't one.
+        BadReply: *answer* isn't a valid answer to that request.
     """
     rows = answer.get("events")
     try:

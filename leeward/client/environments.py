@@ -58,7 +58,7 @@ _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1
 
 class BuildFailed(LeewardError):
     """
-    pip, or a program that it ran, failed. The message has its last line; `said` got all its output.
+    pip, or a program that pip ran, failed. The message has the last line of the output; `said` got all of it.
     """
 
 
@@ -68,11 +68,11 @@ class PackageSource:
     The source from which pip gets packages, and its bounds.
 
     Attributes:
-        socket: of the daemon in whose sandbox pip runs; None for the default.
+        socket: the path of the socket of the daemon in whose sandbox pip runs; None for the default.
         egress: the daemon's policy by which pip reaches the index; "" for no network.
-        index_url: of the index; "" for pip's default.
+        index_url: the URL of the index; "" for pip's default.
         trusted: hosts of an index without TLS, or with a certificate that the sandbox can't verify.
-        folders: folders of this host with packages; without `egress` the only source.
+        folders: folders of this host with packages. Without `egress` they are the only source.
         timeout: seconds for each call of pip.
         size: bytes that all environments may have together.
     """
@@ -91,7 +91,7 @@ class Environments:
     The environments in a folder. Several processes may use it at once.
 
     Args:
-        folder: made with the first environment; it must belong to this user, and be writable by no other.
+        folder: its path. The first environment makes it. It belongs to this user, and no other user may write there.
     """
 
     def __init__(self, folder: str) -> None:
@@ -110,11 +110,11 @@ class Environments:
         Give *name* to the environment of *recipe*, which is made unless it exists.
 
         Args:
-            name: of the environment.
-            recipe: from `recipe`.
-            source: of the packages.
-            named: returns the record of the name, by the environment's hash.
-            said: called with pip's output, as it comes.
+            name: the environment's name.
+            recipe: the recipe that `recipe` returned.
+            source: the source of the packages.
+            named: returns the record of the name for the environment's hash.
+            said: called with each piece of pip's output as it arrives.
 
         Returns:
             The manifest, and whether the environment was made now.
@@ -140,7 +140,7 @@ class Environments:
 
     def names(self) -> dict[str, Named | None]:
         """
-        Each name with its record; None if that can't be read.
+        Each name with its record; None in place of a record that can't be read.
         """
         found: dict[str, Named | None] = {}
         for entry in sorted(self._list("names")):
@@ -308,7 +308,7 @@ def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
 def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
              check: Callable[[], object], room: int) -> dict[str, str]:
     """
-    Have pip install the packages of *recipe* into *path*, in a sandbox. Returns all installed packages with versions.
+    Run pip in a sandbox to install the packages of *recipe* into *path*. Returns all installed packages with versions.
     """
     import json
 
@@ -323,7 +323,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
     for mount in found:
         words += ["--find-links", mount.target]
     if recipe.prefix and not within(recipe.prefix, "/usr"):
-        found.append(Mount(recipe.prefix, recipe.prefix))  # the sandbox shows the daemon's own
+        found.append(Mount(recipe.prefix, recipe.prefix))  # the sandbox shows only the daemon's own prefix
     with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
                  processes=_PROCESSES, egress=source.egress, env=_PIP) as box, _bounded(path, room, box):
         def run(argv: list[str]) -> Result:
@@ -337,7 +337,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
         run([recipe.python, "-m", "venv", _TOOL])
         if recipe.requirements:
             run([*words, "--", *recipe.requirements])
-            check()  # before anything is run by it
+            check()  # before that interpreter runs anything
             run([*pip, "check"])
         listed = box.run([*pip, "list", "--format=json"], timeout=source.timeout)
     try:
@@ -390,7 +390,7 @@ def seal(path: str) -> tuple[int, str]:
         The bytes of its files, and a SHA-256 of its names, types, modes and contents.
 
     Raises:
-        BuildFailed: the tree has something else than regular files, folders and links.
+        BuildFailed: the tree has a file that isn't a regular file, a folder or a link.
     """
     total, tree = 0, hashlib.sha256()
     for folder, folders, files, at in os.fwalk(path):  # follows no links

@@ -16,7 +16,7 @@ from leeward.errors import BadReply, FetchFailed, PeerError, RequestRejected
 from leeward.wire.fetches import check_answer
 from leeward.wire.replies import Reply
 
-#: Header fields: several of one name as several pairs.
+#: Header fields. Several fields of one name are several pairs.
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
@@ -26,12 +26,12 @@ class Fetched:
     The response to a fetch.
 
     Attributes:
-        status: such as 200; of the last hop.
-        headers: pairs of name and value, in order; several with one name stay.
-        body: as the host sent it; compression isn't asked for, and isn't undone.
-        url: of the last hop, in normal form.
-        history: the URLs of the hops before it.
-        address: of the last hop's host.
+        status: the status of the last response, such as 200.
+        headers: pairs of name and value, in order; a name may occur more than once.
+        body: the body as the host sent it. The request asks for no compression, and none is undone.
+        url: the URL of the last response, in normal form.
+        history: the URLs of the redirects before it.
+        address: the address of the host that sent the last response.
     """
 
     status: int
@@ -67,7 +67,7 @@ def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | s
     The fields of a sandbox_fetch request.
 
     Raises:
-        RequestRejected: a value of a wrong type.
+        RequestRejected: a value has a wrong type.
     """
     try:
         given = headers.items() if isinstance(headers, Mapping) else headers or ()

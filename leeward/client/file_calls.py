@@ -34,10 +34,10 @@ Call = Generator[Ask, dict[str, Any], T]
 #: A path in the sandbox. Text is encoded as os.fsencode does.
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
-#: Default timeouts in seconds: of a search, and of copies and removals.
+#: The default timeout of a search, and that of copies and removals, in seconds.
 SEARCH_S, LONG_S = 10.0, 120.0
 
-#: Bytes that `read` returns at most by default, and entries that `list` returns at most.
+#: The greatest number of bytes that `read` returns by default, and of entries that `list` returns.
 MOST_READ, MOST_LISTED = 1 << 30, 100_000
 
 
@@ -47,7 +47,7 @@ class FileInfo:
     A file, folder or link in a sandbox.
 
     Attributes:
-        name: the path of the call, or in a list the name in the folder.
+        name: the path that the call was given; in a list, the name in the folder.
         kind: "file", "folder", "link" or "other".
         mode: permission bits.
         size: bytes of a regular file.
@@ -84,7 +84,7 @@ class FileMatch:
     A line that `grep` has found.
 
     Attributes:
-        path: of the file.
+        path: the file's path.
         line: the line's number, from 1.
         text: the first 1,000 bytes of the line, without its newline; U+FFFD for invalid UTF-8.
     """
@@ -113,7 +113,7 @@ class Found(list[T]):
     The list of results.
 
     Attributes:
-        more: whether there are more results than the limit, or than one answer holds.
+        more: whether there are more results than the limit allows, or than fit into one answer.
     """
 
     def __init__(self, items: Iterable[T], more: bool) -> None:
@@ -171,7 +171,7 @@ class Sink:
 
     def begin(self, told: Mapping[str, Any], size: int) -> None:
         """
-        Called before the first piece: the file has *size* bytes, and the mode and time of *told*.
+        Called before the first piece: the file has *size* bytes, and the mode and time of the answer *told*.
         """
 
     def take(self, data: bytes) -> None:
@@ -180,7 +180,7 @@ class Sink:
 
 class Memory(Sink):
     """
-    Keeps the content in a BytesIO, whose value is no second copy.
+    Keeps the content in a BytesIO, whose `getvalue` doesn't copy.
     """
 
     def __init__(self) -> None:
@@ -194,10 +194,10 @@ def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, 
           most: int) -> Call[int]:
     """
     Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*. Returns the number of bytes,
-    less than the size of `begin` if the file was truncated meanwhile.
+    which is less than the size that `begin` was given if the file was truncated meanwhile.
 
     Raises:
-        OSError: EFBIG for more than *most* bytes.
+        OSError: with EFBIG if there are more than *most* bytes.
     """
     fields: dict[str, Any] = {"path": path, "offset": offset}
     if lines is not None:
@@ -248,7 +248,7 @@ class ReadsBytes(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-#: What can be written: bytes, text as UTF-8, a file that is open for reading bytes, or pieces of bytes.
+#: Content to write: bytes, text (written as UTF-8), a file that is open for reading bytes, or pieces of bytes.
 Content = bytes | bytearray | memoryview | str | ReadsBytes | Iterable[bytes]
 
 
@@ -403,7 +403,7 @@ class FileWatch:
 
     def look(self) -> Call[list[FileChange]]:
         """
-        The changes since the last look, sorted by path; the first time everything counts as created.
+        The changes since the last look, sorted by path. At the first look everything counts as created.
         """
         told = yield "file_walk", {"path": self._path}
         now = {row[0]: row[1:] for row in told["rows"]}

@@ -1,7 +1,7 @@
 """
 Writes tar archives of files in a live sandbox, and unpacks archives into one.
 
-Runs in:   the clients; see file_trees.py.
+Runs in:   the clients, as file_trees.py.
 
 An archive is written and read as a stream, member by member, so it needn't fit into memory. It is made by the client
 and not inside the sandbox: it has only names that `wire/file_answers.py` has checked, so unpacking it writes nothing
@@ -59,13 +59,14 @@ def _header(name: bytes, kind: bytes, mode: int, time: int, *, size: int = 0, ta
     info = tarfile.TarInfo(shown(name))
     info.type, info.mode, info.mtime, info.size, info.linkname = kind, mode & 0o777, time // _NS, size, shown(target)
     if time % _NS:
-        info.pax_headers = {"mtime": f"{time // _NS}.{time % _NS:09}"}  # as text, since a float has too few digits
+        info.pax_headers = {"mtime": f"{time // _NS}.{time % _NS:09}"}  # text, since a float has too few digits
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
     """
-    Write a tar archive of a file, or a folder with all that is in it; compressed if *target* is a path that says so.
+    Write a tar archive of a file, or of a folder with all that is in it. The archive is compressed if *target* is a
+    path with the ending of a compressed archive.
     """
     if hasattr(target, "write"):
         return (yield from _export(raw(inside), target, limit))
@@ -86,7 +87,7 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
 
 def _packed(file: IO[bytes], name: bytes) -> Any:
     """
-    *file*, or a file that compresses into *file* if *name* ends in .gz, .tgz, .xz or .txz; a context.
+    A context with *file*, or with a file that compresses into *file* if *name* ends in .gz, .tgz, .xz or .txz.
     """
     if name.endswith((b".gz", b".tgz")):
         import gzip

@@ -1,7 +1,7 @@
 """
 Copies files and folders from the client's host into a live sandbox, and out of one.
 
-Runs in:   the clients. Requests and answers are as in file_calls.py; the files of the host are opened here.
+Runs in:   the clients. Calls are generators of requests, as in file_calls.py; this module opens the host's files.
 Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which `wire/
            file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So nothing
            is written outside the folder that the caller named, even if another program changes the folder meanwhile. A
@@ -78,7 +78,7 @@ def stays_below(target: bytes, depth: int) -> bool:
     Whether a link to *target* stays in a tree. The link is *depth* folders below the tree's top, and all other links in
     the tree have passed this check.
 
-    Only at the beginning of *target* may `..` stand: there each one leads up from a folder that isn't a link.
+    `..` is allowed only at the beginning of *target*: there each one leads up from a folder that isn't a link.
     """
     parts = target.split(b"/")
     ups = 0
@@ -214,7 +214,10 @@ def _made(folder: int, name: bytes) -> Iterator[int]:
 
 def _link(folder: int, name: bytes, target: bytes) -> None:
     """
-    Make a symbolic link *name* in *folder*. It replaces a file or a link; a folder of that name is an OSError.
+    Make a symbolic link *name* in *folder*. The link replaces a file or a link of that name.
+
+    Raises:
+        OSError: there is a folder of that name.
     """
     beside = b".leeward-%s.tmp" % secrets.token_hex(8).encode()
     os.symlink(target, beside, dir_fd=folder)
@@ -261,7 +264,7 @@ def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int
     Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*.
 
     Args:
-        fd: a descriptor of the folder, which this closes in any case.
+        fd: a descriptor of the folder, which this function closes in any case.
     """
     try:
         if depth > MOST_DEEP:
@@ -297,7 +300,7 @@ def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
     Copy a file of the host to the sandbox's path *target*, and count it in *done*.
 
     Args:
-        fd: a descriptor of the file, which this closes in any case.
+        fd: a descriptor of the file, which this function closes in any case.
     """
     with open(fd, "rb", buffering=0) as file:
         there = os.fstat(fd)
@@ -310,7 +313,8 @@ def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
 
 class Upto:
     """
-    Reads *size* bytes of *file* at most, the size that it had when it was opened: a file that grows is cut.
+    Reads at most *size* bytes of *file*, the size that the file had when it was opened. The rest of a file that grows
+    is left out.
     """
 
     def __init__(self, file: Any, size: int) -> None:

@@ -80,7 +80,7 @@ class Files:
         Read a regular file, and return its content.
 
         Args:
-            path: of the file.
+            path: the file's path.
             offset: bytes to skip.
             size: bytes to read; all by default.
             lines: the first and the last line to read, counted from 1; a range beyond the file's end is cut.
@@ -94,7 +94,7 @@ class Files:
         complete: until then readers see the old file.
 
         Args:
-            path: of the file. A link is followed.
+            path: the file's path. A link is followed.
             data: bytes, text (written as UTF-8), a file open for reading bytes, or an iterable of bytes.
             mode: permission bits; by default those of the file that is replaced, or the usual ones for a new file.
             exclusive: raise FileExistsError if *path* exists.
@@ -109,7 +109,7 @@ class Files:
         Write at the end of a file, which is made if it doesn't exist.
 
         Args:
-            path: of the file.
+            path: the file's path.
             data: as for `write`.
 
         Returns:
@@ -122,7 +122,7 @@ class Files:
         Replace a text that occurs exactly once in a file.
 
         Args:
-            path: of the file, at most 32 MiB.
+            path: the path of the file, which has at most 32 MiB.
             old: the text to replace, at most 1 MiB.
             new: the text that replaces *old*.
 
@@ -143,14 +143,14 @@ class Files:
         The kind, size, mode and time of a path.
 
         Args:
-            path: of a file, folder, link or anything else.
-            follow: for a link, describe what the link leads to.
+            path: the path of a file, folder, link or anything else.
+            follow: if the path is a link, describe the file that the link leads to.
         """
         return self._do(file_calls.stat(path, follow=follow))
 
     def exists(self, path: Path) -> bool:
         """
-        Whether the path exists. For a link: whether what the link leads to exists.
+        Whether the path exists. If it is a link: whether the file that the link leads to exists.
         """
         return self._do(file_calls.exists(path))
 
@@ -159,7 +159,7 @@ class Files:
         Make a folder.
 
         Args:
-            path: of the folder.
+            path: the folder's path.
             parents: make the folders that lead to it, too.
             exist_ok: don't raise FileExistsError if the folder exists.
         """
@@ -170,8 +170,8 @@ class Files:
         Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it.
 
         Args:
-            path: of the file or folder.
-            to: its new path; the folders that lead there are made.
+            path: the path of the file or folder.
+            to: the new path; the folders that lead there are made.
         """
         self._do(file_calls.move(path, to))
 
@@ -180,7 +180,7 @@ class Files:
         Copy a file, or a folder with all that is in it, with modes and times.
 
         Args:
-            path: of the file or folder.
+            path: the path of the file or folder.
             to: the copy's path; the folders that lead there are made.
             timeout: seconds, at most 300.
         """
@@ -191,9 +191,9 @@ class Files:
         Remove a file, a link, or an empty folder.
 
         Args:
-            path: of the file, link or folder.
+            path: the path of the file, link or folder.
             recursive: remove a folder with all that is in it.
-            missing_ok: don't raise FileNotFoundError if nothing is there.
+            missing_ok: don't raise FileNotFoundError if the path doesn't exist.
             timeout: seconds, at most 300.
         """
         self._do(file_calls.remove(path, recursive=recursive, missing_ok=missing_ok, timeout=timeout))
@@ -201,11 +201,11 @@ class Files:
     def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
              timeout: float = SEARCH_S) -> Found[str]:
         """
-        Paths that match a pattern, as `glob.glob(..., recursive=True)`, sorted.
+        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted.
 
         Args:
-            pattern: with `*`, `?`, `[...]`, and `**` for any number of folders.
-            path: the folder where a relative pattern begins; the paths returned begin with it.
+            pattern: a pattern with `*`, `?`, `[...]`, and `**` for any number of folders.
+            path: the folder where a relative pattern begins; the returned paths begin with *path*.
             limit: paths to return at most; no more than 4,000.
             timeout: seconds, at most 300.
 
@@ -226,7 +226,7 @@ class Files:
             literal: search for *pattern* as plain text.
             ignore_case: ignore the case of ASCII letters.
             limit: lines to return at most; no more than 4,000.
-            timeout: seconds, at most 300; then TimeoutError.
+            timeout: seconds, at most 300. After that TimeoutError is raised.
 
         Returns:
             A list of the lines that match, whose `more` says whether there are others.
@@ -260,10 +260,10 @@ class Files:
 
         Args:
             host: the path on this host. Links in a folder are copied as links.
-            inside: the path in the sandbox. If it is a folder already, the entries are added to those it has.
+            inside: the path in the sandbox. If that is a folder already, the entries are added to it.
 
         Returns:
-            What was copied, and what was left out.
+            The counts of what was copied, and the entries that were left out.
         """
         return self._do(file_trees.upload(host, inside))
 
@@ -274,11 +274,11 @@ class Files:
 
         Args:
             inside: the path in the sandbox.
-            host: the path on this host. If it is a folder already, the entries are added to those it has.
+            host: the path on this host. If that is a folder already, the entries are added to it.
             limit: bytes of all files together; OSError with EFBIG if there are more.
 
         Returns:
-            What was copied, and what was left out.
+            The counts of what was copied, and the entries that were left out.
         """
         return self._do(file_trees.download(inside, host, limit=limit))
 
@@ -291,7 +291,7 @@ class Files:
             inside: the folder, which is made if it doesn't exist.
 
         Returns:
-            What was unpacked, and what was left out.
+            The counts of what was unpacked, and the entries that were left out.
 
         Raises:
             ValueError: *source* isn't a tar archive.
@@ -305,12 +305,12 @@ class Files:
 
         Args:
             inside: the path in the sandbox.
-            target: a path on this host, compressed if it ends in .gz, .tgz, .xz or .txz; or a file open for writing
-                bytes.
+            target: a path on this host, or a file open for writing bytes. The archive is compressed if the path ends in
+                .gz, .tgz, .xz or .txz.
             limit: as for `download`.
 
         Returns:
-            What was written, and what was left out.
+            The counts of what was written, and the entries that were left out.
         """
         return self._do(file_tars.export_tar(inside, target, limit=limit))
 
@@ -327,7 +327,7 @@ def _pause(interval: float, until: float | None) -> float | None:
 
 class AsyncFiles:
     """
-    The files in a sandbox, for asyncio. The calls are those of `Files`, which describes them, with `await`.
+    The files in a sandbox, for asyncio. `Files` describes the calls; here they are used with `await`.
     """
 
     def __init__(self, sandbox: _AsyncAsks) -> None:
@@ -338,7 +338,7 @@ class AsyncFiles:
         Carry out *call* over the sandbox's connection, and return its result.
 
         Args:
-            waits: run its steps in a thread, since they read or write files of this host.
+            waits: run the steps of *call* in a thread, since they read or write files of this host.
         """
         told: dict[str, Any] | None = None
         error: Exception | None = None
@@ -405,7 +405,8 @@ class AsyncFiles:
     async def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
                     timeout: float | None = None) -> AsyncIterator[FileChange]:
         """
-        Use it as `async for change in box.files.watch()`. The first scan takes place when the iteration begins.
+        Iterate over changes below a folder, by `async for change in box.files.watch()`. The first scan takes place when
+        the iteration begins.
         """
         until = None if timeout is None else time.monotonic() + timeout
         seen = FileWatch(path)
@@ -432,8 +433,8 @@ class AsyncFiles:
 
 def _step(call: Call[Any], told: dict[str, Any] | None, error: Exception | None) -> Callable[[], tuple[bool, Any]]:
     """
-    A function that runs the next step of *call*: it returns whether the call is done, with its result if so, and its
-    next request otherwise.
+    A function that runs the next step of *call*. The function returns True and the call's result if the call is done,
+    or False and the call's next request.
     """
     def step() -> tuple[bool, Any]:
         try:

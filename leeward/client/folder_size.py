@@ -3,8 +3,8 @@ A bound on the size of a folder of the host, while a sandbox writes there.
 
 Runs in:   anybody's program.
 Trust:     none in the writer. A folder that can't be read, or is deeper than a path can be, counts as too large.
-Leaves:    bytes that are written between two checks. Checks are 0.2 s apart, or five times as long as a check takes,
-           whichever is longer.
+Leaves:    bytes that are written between two checks aren't bounded. Checks are 0.2 s apart, or five times as long as a
+           check takes, whichever is longer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 
-#: The pause between two checks: seconds at least, and at least so many times the duration of a check.
+#: The pause between two checks is at least _PAUSE_S seconds, and at least _SHARE times as long as a check takes.
 _PAUSE_S, _SHARE = 0.2, 5
 #: The bound on files and folders, since each costs space in the file system and time in each check.
 MOST_ENTRIES = 1_000_000
@@ -23,7 +23,8 @@ MOST_ENTRIES = 1_000_000
 
 def size_of(path: str, most: int) -> int:
     """
-    Bytes of the files below *path*; a number above *most* if there are more, or the folder can't be read.
+    The bytes of all files below *path*. A number above *most* if there are more bytes or more than MOST_ENTRIES
+    entries, or if a folder can't be read.
     """
     total, names, waiting = 0, 0, [path]
     while waiting and total <= most:

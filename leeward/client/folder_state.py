@@ -6,7 +6,7 @@ Trust:     none in the folder: a sandbox that runs may change it at any moment. 
            folder; no link is followed, no other mount is entered, and only regular files are read.
 Source:    openat2(2)
 
-This isn't used for overlays (overlay.py), because the upper layer of an overlay has all that was written.
+Overlays (overlay.py) don't use this module, because the upper layer of an overlay has all that was written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FolderEntry:
         size: bytes.
         mtime: nanoseconds since the epoch.
         allocated: bytes that the file occupies in the file system.
-        digest: SHA-256 of a file's content; None for a large or unreadable file, and for all that isn't a file.
+        digest: SHA-256 of a file's content; None for a large or unreadable file, and for every other kind.
         link: the text of a link; b"" for all other kinds.
     """
 
@@ -109,7 +109,7 @@ class BeforeFirstCall:
         The state; the first call reads the folder.
 
         Args:
-            folder: returns a descriptor of the folder, which this closes.
+            folder: returns a descriptor of the folder, which `of` closes.
 
         Raises:
             RequestRejected: as for FolderState.
@@ -178,8 +178,8 @@ def _entry(folder: int, name: bytes) -> FolderEntry:
 
 def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_result, bytes | None]:
     """
-    The status of the file that was opened, which may have replaced that of *about*, and the hash of its content. The
-    hash is None for a file that is large, unreadable, or no longer a regular file.
+    The status of the file *name* and the hash of its content. Another file may have replaced the one with the status
+    *about* meanwhile. The hash is None for a file that is large, unreadable, or no longer a regular file.
     """
     if about.st_size > LARGE:
         return about, None

@@ -1,13 +1,14 @@
 """
-The caller's functions that a job may call: what both clients share, and the threads of the blocking client.
+The caller's functions that a job may call: code that both clients share, and the threads of the blocking client.
 
 Runs in:   anybody's program.
 Trust:     none in a call. The job chooses its arguments, which decode to plain values only; it can name only functions
            that the caller has given.
 
-Theory of operation. Besides the request for the job, a request for its calls waits on the same connection. Each call is
-answered in a thread of its own, while the thread that waits for the result reads; both write, under the link's lock.
-After the result no call is answered any more: a function that still runs goes on, and its return value is dropped.
+Theory of operation. Beside the execute request, a function_take request waits on the same connection for the job's
+calls. Each call is answered in a thread of its own, while the thread that waits for the job's result reads; both write,
+under the link's lock. After the result no call is answered any more: a function that still runs goes on, and its return
+value is dropped.
 `aio_functions` does the same with tasks. Only programs that pass functions import this module.
 """
 
@@ -71,7 +72,7 @@ def raised(call: int, error: BaseException) -> dict[str, Any]:
 
 class ServedFunctions:
     """
-    The functions *given*, for one call of a blocking client at a time.
+    Serves the functions *given*, for one call of a blocking client at a time.
 
     Raises:
         RequestRejected: one of them is a coroutine function.
@@ -88,7 +89,8 @@ class ServedFunctions:
         Serve the job of request *number* until its answer arrives, and return that answer.
 
         Args:
-            answer: waits for the answer and returns it; meanwhile it passes replies to other requests to its argument.
+            answer: a function that waits for the answer and returns it. Meanwhile it passes replies to other requests
+                to the function that is its argument.
         """
         serving = _Serving(link, number, self._given)
         try:
@@ -100,7 +102,7 @@ class ServedFunctions:
 
 class _Serving:
     """
-    Serves the calls of one job, that of request *target*.
+    Serves the function calls of one job, the job of request *target*.
     """
 
     def __init__(self, link: Link, target: int, given: Given) -> None:
@@ -117,7 +119,7 @@ class _Serving:
 
     def heard(self, reply: Reply) -> None:
         """
-        Take a reply to another request than the job's. If it is for function_take, start a thread for each call.
+        Handle a reply to another request than the job's. If it answers function_take, start a thread for each call.
         """
         if reply.id != self._taking or reply.ok is None:
             return

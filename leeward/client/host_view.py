@@ -1,6 +1,7 @@
 """
-What a client tells the daemon about itself when it opens a sandbox. For the profile `shell`: its current folder, its
-home folder and its environment variables. For a sandbox with a home of its own: its home folder and its user's name.
+The facts about itself that a client sends to the daemon when it opens a sandbox. For the profile `shell`: its current
+folder, its home folder and its environment variables. For a sandbox with a home of its own: the path of the home folder
+and the user's name.
 
 Runs in:   anybody's program.
 """
@@ -18,14 +19,14 @@ from leeward.spec.profile_names import AGENT, SHELL
 
 def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
     """
-    Add to *fields*, those of a sandbox_open request, and to *mounts* what the profile in *fields* needs.
+    Add what the profile in *fields* needs to *fields*, the fields of a sandbox_open request, and to *mounts*.
 
     Returns:
         The new fields and the new mounts.
 
     Raises:
-        RequestRejected: mounts were given for the profile `shell`; or there the current folder doesn't exist, or its
-            path isn't UTF-8.
+        RequestRejected: mounts were given for the profile `shell`; or, for that profile, the current folder doesn't
+            exist, or its path isn't UTF-8.
     """
     fields = dict(fields)
     if fields.pop("own_home", False) or fields.get("profile") == AGENT:
@@ -52,7 +53,7 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
 
 def _who() -> dict[str, Any]:
     """
-    The fields `home` and `user` of this process's user, which the sandbox is to have as well.
+    The fields `home` and `user`: the home folder and the name of this process's user, for the sandbox.
     """
     import pwd
 

@@ -1,5 +1,6 @@
 """
-Sends code to a kernel by a number of the connection, as for a session, so that the daemon handles it on its fast path.
+Sends code to a kernel by a number that is valid on one connection, like that of a session, so that the daemon handles
+the request on its fast path.
 
 Runs in:   anybody's program.
 
@@ -25,13 +26,13 @@ MOST = 256
 
 def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
     """
-    Have a kernel run code. Returns the reply and its descriptors, which the caller owns.
+    Run code in a kernel. Returns the reply and its descriptors, which the caller owns.
 
     Args:
         by_name: the fields of a sandbox_execute request for the kernel, with `code` and no option.
 
     Raises:
-        DaemonError: as `Link.call`.
+        DaemonError: as for `Link.call`.
     """
     key = by_name["sandbox"], by_name["kernel"]
     seat = link.seats.get(key) if link.stands else None
@@ -53,7 +54,7 @@ def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
 
 def _bound(link: Link, sandbox: str, kernel: int) -> int:
     """
-    Bind a kernel to the connection. Returns the kernel's number there, or NAMED if it can't be bound.
+    Bind a kernel to the connection. Returns the kernel's number on the connection, or NAMED if it can't be bound.
     """
     try:
         reply, _ = link.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False,

@@ -2,11 +2,11 @@
 A blocking connection to the daemon, one call at a time.
 
 Runs in:   the blocking client and the CLI's fast path.
-Waits:     always with a bound. A call may have a deadline; without one it waits as long
+Blocks:    always with a bound. A call may have a deadline; without one it waits as long
            as the daemon is responsive: after PATIENCE_S of silence the link sends a ping,
            and after as much silence again it gives up. The daemon bounds the job's time.
-Not here:  a lock for calls. Threads that share a link need one of their own. The link's only lock is for what is
-           written while another call reads, such as `hurry`.
+Not here:  a lock for calls. Threads that share a link need a lock of their own. The link's only lock is for requests
+           that are written while another call reads, such as `hurry`.
 
 Uses `_socket`: importing `socket` builds enumerations of every constant, which takes 10 ms of
 each `leeward exec`. Its class is the base class of `socket.socket`.
@@ -96,29 +96,30 @@ class Link:
         self._asked_for_slots = False  # whether this connection has asked for an arena
         self.sending = RLock()
         self._halfway = False  # whether the holder of `sending` is writing a request
-        self._hurried = ""  # "interrupt" or "kill", if a signal's handler asked for it during that write
+        self._hurried = ""  # "interrupt" or "kill", if a signal handler asked for it during that write
         self._awaited = 0  # the request number of the job that a call waits for; 0 if there is none
-        self.seats: dict[tuple[str, int], int] = {}  # by kernel_seats.py; cleared with the connection
+        self.seats: dict[tuple[str, int], int] = {}  # kernel_seats.py fills it; cleared with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
              idempotent: bool = False, retry_busy: bool = True, anew: bool = True,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         """
-        Send a request and wait for its answer; send it again as retry.py says.
+        Send a request and wait for its answer. After an error, send it again as retry.py decides.
 
         Args:
             deadline: a time.monotonic() value, or None.
-            retry, idempotent, retry_busy: as the arguments of `Retry`.
+            retry, idempotent, retry_busy: the arguments `wanted`, `idempotent` and `busy` of `Retry`.
             anew: send the request over a new connection if this one has ended. False for a request that is valid on
                 this connection alone.
-            functions: serves the job until its answer arrives, such as the functions that it may call.
+            functions: serves the job until its answer arrives, for instance by running functions that it calls.
 
         Returns:
-            The reply, which is no refusal, and its descriptors, which the caller owns.
+            The reply, which isn't a refusal, and its descriptors, which the caller owns.
 
         Raises:
-            DaemonError: after any but Refused the connection is closed, so its job ends; the next call opens a new one.
-            Refused: the class that errors.BY_KIND names; the connection stays open.
+            Refused: the daemon refused the request; errors.BY_KIND has the class. The connection stays open.
+            DaemonError: after every other error the connection is closed, so its job ends; the next call opens a new
+                connection.
         """
         if self._owner != os.getpid():
             self.close()  # after a fork the connection is the parent's; this closes the child's copy
@@ -159,7 +160,7 @@ class Link:
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         """
-        As `call`, with one attempt over the present connection.
+        Make one attempt at a call, over the present connection.
         """
         try:
             if bulk(op, fields) >= LARGE and not self._asked_for_slots:
@@ -236,7 +237,7 @@ class Link:
 
     def _last_words(self) -> None:
         """
-        Read what the daemon sent before it closed the connection: raises its refusal, if there is one.
+        Read the bytes that the daemon sent before it closed the connection. Raises its refusal, if there is one.
         """
         try:
             while self._receive():
@@ -286,7 +287,7 @@ class Link:
 
     def _hurry_late(self) -> None:
         """
-        Send the interrupt or kill that a signal's handler asked for while another request was being written.
+        Send the interrupt or kill that a signal handler asked for while another request was being written.
         """
         how, self._hurried = self._hurried, ""
         if how and self._awaited:
@@ -320,7 +321,7 @@ class Link:
             for reply, descriptors in answers:
                 if reply.id == number:
                     return reply, descriptors
-                for fd in descriptors:  # of a reply to a ping or an interrupt, which has no caller
+                for fd in descriptors:  # of a reply to a ping or an interrupt, for which no caller waits
                     os.close(fd)
                 if heard is not None:
                     heard(reply)
@@ -334,13 +335,13 @@ class Link:
 
     def hurry(self, how: str, wait: bool = True) -> bool:
         """
-        Have the daemon interrupt or kill the job that a call waits for; that call then returns the job's result. To be
-        called from another thread, or from a signal's handler.
+        Ask the daemon to interrupt or kill the job that a call waits for. That call then returns the job's result. Call
+        this from another thread, or from a signal handler.
 
         Args:
             how: "interrupt" or "kill".
-            wait: wait for a call that is writing. A signal's handler passes False, since the call that it interrupts
-                can't go on: that call sends the request after its own.
+            wait: wait for a call that is writing. A signal handler passes False, since the call that it interrupts
+                can't go on meanwhile; that call sends the interrupt or kill after its own request.
 
         Returns:
             Whether a call waits for a job.

@@ -39,12 +39,12 @@ class Mount:
 
     Attributes:
         source: the path on the host.
-        target: the path in the sandbox: absolute, and without files of the sandbox's own in it.
+        target: the path in the sandbox. It is absolute, and no file of the sandbox itself is in it.
         writable: the sandbox can write to the folder; its writes change the host's folder.
         overlay: the sandbox can write to a copy of the folder, and the host's folder is unchanged; `Sandbox.diff` lists
             the changes, and `Sandbox.apply` makes them on the host.
-        compare: of a writable folder: read all of it when the sandbox is opened, so that `Sandbox.diff` can list what
-            has changed since.
+        compare: for a writable folder: all of it is read when the sandbox is opened, so that `Sandbox.diff` can list
+            the changes since then.
     """
 
     source: str | os.PathLike[str]
@@ -60,7 +60,7 @@ def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, o
     All mounts of a sandbox: *mounts*, and before them one for *workdir*, if it is given.
 
     Raises:
-        RequestRejected: *mounts* has something else than a Mount, *overlay* or *compare* is True without a *workdir*,
+        RequestRejected: *mounts* has an object that isn't a Mount, *overlay* or *compare* is True without a *workdir*,
             or a mount with `compare` has an overlay or isn't writable.
     """
     found = tuple(mounts)
@@ -175,7 +175,7 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
     Open a sandbox with *mounts*, and return the daemon's reply. Each attempt sends the descriptors again.
 
     Args:
-        states: to be filled with the state of each folder with `compare`, by target.
+        states: a dict, to which the state of each folder with `compare` is added, by target.
     """
     attempts: Retry | None = None
     with OpenFolders(mounts) as folders:
@@ -198,8 +198,8 @@ async def open_with_await(ask: Callable[[str, Mapping[str, Any]], Awaitable[tupl
                           fields: Mapping[str, Any], mounts: Sequence[Mount],
                           states: dict[str, FolderState]) -> Reply:
     """
-    As `open_with`, over a connection of asyncio, without further attempts after a refusal. A thread reads the folders
-    with `compare`.
+    Open a sandbox with *mounts* over an asyncio connection, with one attempt; see `open_with`. A thread reads the
+    folders with `compare`.
     """
     if any(mount.compare for mount in mounts):
         import asyncio  # here, since blocking programs don't need it

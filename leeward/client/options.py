@@ -1,5 +1,5 @@
 """
-The options of `execute` and `session`, and the request's fields that they become.
+The options of `execute` and `session`, and the fields of requests that are made from them.
 
 Runs in:   the clients. The daemon checks the values, once for clients in all languages;
            only mistakes that Python's types would hide are checked here.
@@ -104,7 +104,7 @@ class TurnOptions(CallOptions, total=False):
     label: str | None
 
 
-#: Names that other programs use, and the option of ours that each stands for.
+#: Names that other programs use for an option, with the option's name in leeward.
 _ALSO = {
     "time": "timeout", "time_limit": "timeout", "memory_limit": "memory", "mem": "memory", "argv": "args",
     "arguments": "args", "input": "stdin", "python_env": "environment", "venv": "environment", "environ": "env",
@@ -166,7 +166,7 @@ def requirements_of(options: Options | SessionOptions) -> tuple[str, ...]:
     The packages of a job or session, as its options name them.
 
     Raises:
-        RequestRejected: as `packages_of`, or the options name an environment as well.
+        RequestRejected: as for `packages_of`, or the options name an environment as well.
     """
     found = packages_of(options.get("packages", ()))
     if found and options.get("environment"):
@@ -187,8 +187,8 @@ def session_fields(options: SessionOptions) -> dict[str, Any]:
     The fields of a session_open request.
 
     Raises:
-        RequestRejected: text that isn't a size.
-        TypeError: an unknown option.
+        RequestRejected: a text isn't a size.
+        TypeError: an option is unknown.
     """
     check_names("session", options, SessionOptions, ("deadline",))
     limits = dict(options)
@@ -207,7 +207,7 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
     The fields of an execute request for *session*.
 
     Raises:
-        RequestRejected: as `execute_fields`.
+        RequestRejected: as for `execute_fields`.
     """
     if not options and isinstance(code, (str, bytes)):  # the common case, for which each line counts
         return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
@@ -217,10 +217,10 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
 
 def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
     """
-    The fields of an execute request with these options, with a short cut for the common case of code alone.
+    The fields of an execute request with these options.
 
     Raises:
-        RequestRejected: as `execute_fields`.
+        RequestRejected: as for `execute_fields`.
         TypeError: an unknown option.
     """
     if not options and isinstance(code, (str, bytes)):
@@ -232,7 +232,7 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
 
 def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
     """
-    The field `functions` of a request; None if there are none.
+    The field `functions` of a request; None if there are no functions.
 
     Raises:
         RequestRejected: *functions* isn't a mapping, or one of them can't be called.
@@ -308,7 +308,7 @@ def execute_fields(
     The fields of an execute request; options that weren't given are left out.
 
     Raises:
-        RequestRejected: text that isn't a size, one string in place of several, or a value of a wrong type.
+        RequestRejected: a text isn't a size, one string was given in place of several, or a value has a wrong type.
     """
     if code is not None and not isinstance(code, (str, bytes, bytearray, memoryview)):
         raise RequestRejected(_no_code(code))
@@ -373,5 +373,5 @@ def _bytes_of(value: Any, what: str) -> bytes:
 
 
 def _binary(value: Any) -> bytes:
-    # Through a memoryview, which refuses an int: bytes(5) would be five NULs.
+    # memoryview refuses an int; bytes(5) would be five NULs.
     return value if isinstance(value, bytes) else bytes(memoryview(value))

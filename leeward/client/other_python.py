@@ -16,7 +16,8 @@ from leeward.spec.stored import Recipe
 
 #: The oldest Python that leeward runs on.
 _ELDEST = (3, 11)
-#: Packages with compiled code that leeward needs in a job's interpreter: the daemon's are compiled for its own version.
+#: Packages with compiled code that leeward needs in a job's interpreter. The daemon's copies of them are compiled for
+#: the daemon's version of Python.
 _NEEDED = ("cffi", "msgpack")
 _SAYS = """
 import json, os, sys
@@ -29,7 +30,7 @@ _SAYS_S = 30.0
 
 def of_another(recipe: Recipe, python: str) -> Recipe:
     """
-    *recipe* with another interpreter: *python*, a path or a name in PATH.
+    A copy of *recipe* for the interpreter *python*, which is a path or a name in PATH.
 
     Raises:
         BadRequest: there is no such program, or it doesn't report its version.
@@ -47,7 +48,7 @@ def _ask(python: str) -> tuple[str, tuple[int, int], str]:
     The base interpreter of *python*, its version, and its prefix.
 
     Raises:
-        BadRequest, Unsupported: as `of_another`.
+        BadRequest, Unsupported: as for `of_another`.
     """
     path = shutil.which(python)
     if path is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a file that one request returns at most; see crossing/walk.py.
 _PIECE = 16 << 20
-#: Seconds to wait at most for the clock of file systems to advance; it takes longer only if the clock was set back.
+#: Seconds to wait at most until the clock of file systems advances. It takes longer only if the clock was set back.
 _TICKS_S = 0.05
 _NUMBERS = ("device", "inode", "since")
 
@@ -47,7 +47,7 @@ class Overlay:
     One overlay of the sandbox *box*.
 
     Args:
-        target: of the mount; "" if the sandbox has only one overlay.
+        target: the mount's target; "" if the sandbox has only one overlay.
 
     Raises:
         RequestRejected: there is no such overlay, or *target* is "" and there are several.
@@ -101,7 +101,7 @@ class Overlay:
 
     def is_over(self, folder: int) -> bool:
         """
-        Whether the descriptor *folder* is that of the host's folder below this overlay.
+        Whether the descriptor *folder* leads to the host's folder below this overlay.
         """
         about = os.fstat(folder)
         return (about.st_dev, about.st_ino) == (self._row["device"], self._row["inode"])
@@ -119,10 +119,10 @@ class Overlay:
 
         Args:
             path: relative to the folder.
-            most: bytes at most.
+            most: the greatest number of bytes.
 
         Raises:
-            RequestRejected: the file has more bytes.
+            RequestRejected: the file has more than *most* bytes.
         """
         held, size = list[bytes](), 0
         while True:
@@ -161,8 +161,8 @@ class Overlay:
 
     def _read(self, path: bytes, into: int, most: int) -> None:
         """
-        Write at most *most* bytes of the file to the descriptor *into*, and one more if the file has more. This needs a
-        bound, since processes of the sandbox can make the file larger all the time.
+        Write at most *most* bytes of the file to the descriptor *into*, and one more if the file is larger. Without the
+        bound this might never end, since processes of the sandbox can append to the file all the time.
         """
         offset = 0
         while offset <= most:

@@ -51,8 +51,9 @@ class OverlayCalls:
 
     def diff(self, target: str = "") -> Changes:
         """
-        The changes of a folder of the host, sorted by path. With `overlay`: what the sandbox has changed in its copy.
-        With `compare`: what anybody has changed since the opening; for this, this program reads every file.
+        The changes of a folder of the host, sorted by path. With `overlay`, these are the changes that the sandbox has
+        made in its copy. With `compare`, they are the changes that any program has made in the folder since the sandbox
+        was opened; this call reads every file of the folder.
 
         Args:
             target: the mount's target; needed if several mounts have `overlay` or `compare`.
@@ -73,16 +74,16 @@ class OverlayCalls:
         by a rename, so readers see the old or the new one. Set-id bits aren't copied.
 
         Args:
-            paths: files, and folders with all in them; None for all changes.
+            paths: files, and folders with all that is in them; None for all changes.
             target: as for `diff`.
 
         Returns:
             The changes that were applied.
 
         Raises:
-            Stale: the host's file was changed since the sandbox was opened. Nothing was applied, unless that happened
-                during this call.
-            RequestRejected: one of *paths* hasn't changed; or it is a special file, a link that leads out of the
+            Stale: the host's file was changed since the sandbox was opened. Nothing was applied, unless the file was
+                changed during this call.
+            RequestRejected: one of *paths* hasn't changed; or a change is a special file, a link that leads out of the
                 folder, or a file with large holes. Nothing was applied.
             SandboxOver, DaemonError: as for `run`.
         """
@@ -94,7 +95,7 @@ class OverlayCalls:
         and no kernel may run in the sandbox.
 
         Args:
-            paths: files, and folders with all in them; None for all changes.
+            paths: files, and folders with all that is in them; None for all changes.
             target: as for `diff`.
 
         Returns:
@@ -113,7 +114,8 @@ class OverlayCalls:
         call, the copy may have these writes or not.
 
         Args:
-            name: letters, digits, "_", "-" and "."; a checkpoint of that name is replaced. By default a number.
+            name: letters, digits, "_", "-" and ".". A checkpoint of the same name is replaced. By default the name is a
+                number.
             target: as for `diff`.
 
         Returns:
@@ -132,7 +134,7 @@ class OverlayCalls:
         kernel may run in the sandbox.
 
         Args:
-            name: of the checkpoint.
+            name: the checkpoint's name.
             target: as for `diff`.
 
         Raises:

@@ -1,5 +1,5 @@
 """
-Text for an error: who may connect to a socket that this process may not connect to.
+Text for an error: which users may connect to a socket to which this process may not connect.
 
 Runs in:   the clients, after a connect(2) that was refused with EACCES; names come from this host's databases.
 """
@@ -30,7 +30,7 @@ def who_may(path: str) -> str:
 
 def _of_folder(folder: str) -> str:
     """
-    As `who_may`, for the first folder of the path *folder* that this process may not enter.
+    Text with the owner of the first folder on the path *folder* that this process may not enter, and the cure.
     """
     while True:
         above = os.path.dirname(folder)

@@ -34,9 +34,9 @@ class WantedPackages:
     The packages of a sandbox, job or session.
 
     Attributes:
-        recipe: of the environment.
+        recipe: the recipe of the environment.
         folder: the daemon's folder of environments.
-        source: from which pip gets the packages.
+        source: the source from which pip gets the packages.
     """
 
     recipe: Recipe
@@ -58,10 +58,10 @@ class WantedPackages:
 
     def make(self) -> None:
         """
-        Install the packages. If another process is doing so at the same time, wait for its end.
+        Install the packages. If another process is installing them, wait until it has done so.
 
         Raises:
-            BuildFailed: pip failed; the message is pip's.
+            BuildFailed: pip failed; the message has the last line of pip's output.
             BadRequest: the folder of environments is full.
             Forbidden: the daemon belongs to another user, or its operator has configured no index.
         """
@@ -80,7 +80,7 @@ def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> 
     The environment for *packages*, by the interpreter, the folder and the index in the daemon's *status*.
 
     Raises:
-        BadReply: *status* doesn't have them, or not in that form.
+        BadReply: *status* lacks one of them, or has one in a wrong form.
     """
     try:
         told = status["environments"]
@@ -112,7 +112,8 @@ def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[
 async def opened_with_await(fields: Mapping[str, Any], wanted: WantedPackages,
                             attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
     """
-    As `opened`; a thread installs the packages, and goes on if the task is cancelled.
+    The result of *attempt*, a coroutine function; see `opened`. A thread installs the packages, and goes on if the task
+    is cancelled.
     """
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):

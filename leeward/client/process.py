@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 class Process:
     """
-    A process of a sandbox, as `Sandbox.start` returns it. `Sandbox.process` returns one by its number, also in another
+    A process of a sandbox. `Sandbox.start` starts one; `Sandbox.process` returns one by its number, also in another
     program.
 
     The process runs until it ends by itself, is killed, or the sandbox ends. Its output is buffered up to some 128 KiB;
     then its writes block until a client reads.
 
     Attributes:
-        number: of the process in its sandbox.
+        number: the process's number in its sandbox.
     """
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
@@ -59,10 +59,10 @@ class Process:
     @property
     def pid(self) -> int:
         """
-        Its pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
+        The process's pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
 
         Raises:
-            ProcessOver: the sandbox doesn't list it any more.
+            ProcessOver: the sandbox doesn't list the process any more.
         """
         pause = SOON_S
         while True:
@@ -111,11 +111,11 @@ class Process:
 
     def write(self, data: bytes | str) -> int:
         """
-        Write to its standard input, which `start(..., stdin=None)` has left open; waits until the process's pipe has
-        taken all of *data*.
+        Write to the process's standard input, which `start(..., stdin=None)` has left open. Waits until all of *data*
+        is in the process's pipe.
 
         Returns:
-            How many bytes were taken.
+            The number of bytes that were written to the pipe.
 
         Raises:
             BrokenPipeError: the process has closed its standard input, or has ended.
@@ -130,7 +130,7 @@ class Process:
 
     def close_stdin(self) -> None:
         """
-        Close its standard input: the process reads the end of the file.
+        Close the process's standard input: the process reads the end of the file.
         """
         self._ask("process_write", end=True)
 
@@ -145,11 +145,11 @@ class Process:
 
     def resize(self, rows: int, columns: int) -> bool:
         """
-        Change the size of its terminal; the foreground process group gets SIGWINCH.
+        Change the size of the process's terminal; the foreground process group gets SIGWINCH.
 
         Args:
-            rows: from 1 to 65,535.
-            columns: from 1 to 65,535.
+            rows: a number from 1 to 65,535.
+            columns: a number from 1 to 65,535.
 
         Returns:
             False if the process had ended.
@@ -161,13 +161,13 @@ class Process:
 
     def kill(self) -> None:
         """
-        Kill the process and all its descendants. `read`, `wait` and `result` still return its last output and its end.
+        Kill the process and all its descendants. `read`, `wait` and `result` can still be called afterwards.
         """
         self._ask("process_kill")
 
     def wait(self, timeout: float | None = None) -> Result | None:
         """
-        Wait for the end of the process. One with much output doesn't end unless a client reads that output.
+        Wait for the end of the process. A process with much output doesn't end unless a client reads that output.
 
         Args:
             timeout: seconds to wait; None to wait without end.
@@ -188,7 +188,7 @@ class Process:
 
         Args:
             on_stdout: called with each piece of standard output as it arrives.
-            on_stderr: the same for standard error.
+            on_stderr: called with each piece of standard error as it arrives.
 
         Returns:
             How the process ended, with that output.
@@ -212,7 +212,7 @@ class Kernel:
     Requests from several threads run one after the other, in the order in which they arrive.
 
     Attributes:
-        number: of the kernel in its sandbox.
+        number: the kernel's number in its sandbox.
     """
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
@@ -250,8 +250,8 @@ class Kernel:
 
     def fork(self) -> Kernel:
         """
-        A second kernel, a branch: it begins with a copy of this one's state, after the requests that were made before,
-        but without its threads. The two kernels aren't protected from each other, and share files, limits, and the
+        Start a second kernel with a copy of this kernel's state, without its threads, after the requests that were made
+        before. The two kernels aren't protected from each other, and share files, limits, and the
         offsets of open files.
 
         Raises:
@@ -268,7 +268,7 @@ class Kernel:
         try:
             self._sandbox.ask("kernel_close", {"kernel": self.number}, time.monotonic() + CLOSE_S)
         except DaemonError:
-            pass  # it has ended, or ends with its sandbox
+            pass  # the kernel has ended, or ends with its sandbox
 
     def __enter__(self) -> Kernel:
         return self

@@ -30,7 +30,7 @@ class MappedResult(Result):
         self.__dict__.update(fields, _views={"stdout": stdout, "stderr": stderr})
 
     def __getattr__(self, name: str) -> bytes:
-        # Reached only while the instance has no such attribute.
+        # Python calls this only while the instance has no such attribute.
         if name not in ("stdout", "stderr"):
             raise AttributeError(f"a Result has no {name!r}")
         content = bytes(self._views[name])
@@ -46,7 +46,7 @@ class MappedResult(Result):
         return self._views["stderr"]
 
     def __reduce__(self) -> tuple[type[Result], tuple[Any, ...]]:
-        # A mapping can't be pickled or copied; a plain Result can.
+        # A mapping can't be pickled or copied, so a plain Result is made.
         return Result, (self.stdout, self.stderr, self.exit_code, self.outcome, self.limit, self.duration,
                         self.cpu_time, self.memory_peak, dict(self.denied), self.truncated, self.degraded,
                         self.error, dict(self.files), self.label, self.job, self.left_out,
@@ -55,7 +55,7 @@ class MappedResult(Result):
 
 class MappedFiles(Mapping[str, bytes]):
     """
-    Collected files: content by name. Each access to a mapped file copies its content; `view` doesn't.
+    Collected files: content by name. Each access to a mapped file copies its content; `view` doesn't copy.
     """
 
     def __init__(self, pieces: Mapping[str, bytes | memoryview]) -> None:

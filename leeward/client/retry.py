@@ -26,10 +26,10 @@ RETRY_S = 10.0
 #: Seconds for which a call without a deadline is repeated after it was first refused as busy. They begin again whenever
 #: a job of the same client ends, since that shows that the daemon makes progress.
 BUSY_S = 30.0
-#: Connections of one call that may end. If more do, the listener accepts connections and closes them all.
+#: The greatest number of connections that one call may lose. If more end, the listener closes every connection at once.
 _MOST_LOST = 3
-#: Seconds before the second attempt after a refusal, doubled each time, up to the second figure. A random part is
-#: subtracted, so that many clients don't return at the same moment.
+#: Seconds before the second attempt after a refusal. They are doubled each time, up to the second figure, and made
+#: shorter by a random part, so that many clients don't return at the same moment.
 _FIRST_S, _MOST_S = 0.02, 0.5
 
 
@@ -38,8 +38,8 @@ class Retry:
     The attempts of one call.
 
     Args:
-        wanted: repeat the call. If this is False, it is repeated only once, and only if no daemon has taken a byte of
-            the request: the daemon may have closed a connection that was idle.
+        wanted: repeat the call. If this is False, the call is repeated only once, and only if no daemon has received a
+            byte of the request, since the daemon may have closed a connection that was idle.
         idempotent: the job may run twice, so repeat the call also if the connection was lost before the answer.
         deadline: a time.monotonic() value, or None.
         busy: repeat the call also after it was refused as busy.
@@ -91,7 +91,7 @@ class Retry:
         if self._refused is None:
             self._refused = now
         until = self._deadline if self._deadline is not None else max(self._refused, progress) + BUSY_S
-        # At a random moment, so that clients don't return all at once, but not before the time that the daemon named.
+        # The pause is random, so that clients don't return all at once, but at least as long as the daemon has named.
         pause = (error.retry_after or 0.0) * (1 + os.urandom(1)[0] / 512) + self._next()
         return pause if now + pause < until else None
 
@@ -102,7 +102,7 @@ class Retry:
 
     def nobody(self, error: DaemonError) -> DaemonError:
         """
-        The error to raise if another attempt fails to connect with *error*: that of the attempt before, which says
-        more.
+        The error to raise if an attempt can't connect, and fails with *error*: the error of the attempt before, if
+        there was one, since it says more.
         """
         return error if self._error is None else self._error

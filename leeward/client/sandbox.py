@@ -72,7 +72,7 @@ class Sandbox(OverlayCalls):
     Args:
         socket: path of the daemon's socket; as for Client.
         mounts: folders of the host that the sandbox shows; at most 16.
-        workdir: the folder of the host that is its /workspace, which it can write to.
+        workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
 
@@ -87,7 +87,7 @@ class Sandbox(OverlayCalls):
             narrows that of `egress`.
         fetch_policy (Mapping[str, Any]): the same for `fetch` alone, in its short form.
         env (Mapping[str, str]): environment variables of every process in the sandbox.
-        memory (int | str): bytes, or a size such as "512M", for all its processes and files together.
+        memory (int | str): bytes, or a size such as "512M", for all processes and files of the sandbox together.
         processes (int): processes and threads at once.
         timeout (float): seconds for each `run` and `shell` that sets none.
         output (int | str): bytes of stdout and stderr together, of each `run` and `shell` that sets none.
@@ -194,23 +194,23 @@ class Sandbox(OverlayCalls):
         Args:
             argv: the program, which is looked up in PATH, and its arguments.
             on_stdout: called with each piece of standard output as it arrives. The result has the whole output as well.
-            on_stderr: the same for standard error.
+            on_stderr: called with each piece of standard error as it arrives.
 
         Keyword Args:
             cwd (str): the folder to start in; /workspace by default.
             env (Mapping[str, str]): environment variables, added to the sandbox's.
-            stdin (bytes | str): its standard input, at most 64 MiB. Empty by default.
+            stdin (bytes | str): the program's standard input, at most 64 MiB. Empty by default.
             timeout (float): seconds after which the program and all its descendants are killed.
             output (int | str): bytes of stdout and stderr together, after which the program is killed.
             title (str): the name that `processes` shows; the first word of *argv* by default.
             cpu_time (float): processor seconds of the program and its descendants; then `timed_out`, with limit `cpu`.
-            clean (bool): of the sandbox's environment, pass on PATH alone; *env* is added.
-            warm (bool): the program reads all of stdin first: one may be started ahead for the next call. Not `start`.
+            clean (bool): pass on only PATH of the sandbox's environment variables; *env* is added.
+            warm (bool): the daemon may start such a program in advance, since it reads all of stdin first. Not `start`.
 
         Returns:
-            How the program ended: exit code 127 for a missing program and 126 for one that can't be run, with a line on
-            stderr as a shell prints it. Output from before a time limit or a kill is included. After the program's own
-            end, output of children that live on is awaited for another 50 ms.
+            How the program ended: exit code 127 for a missing program and 126 for a file that can't be run, with a line
+            on stderr as a shell prints it. Output from before a time limit or a kill is included. After the program's
+            end, the daemon waits 50 ms for output of children that live on.
 
         Raises:
             SandboxOver: the sandbox has ended.
@@ -241,8 +241,8 @@ class Sandbox(OverlayCalls):
 
     def run_fields(self, fields: Mapping[str, Any]) -> Answer:
         """
-        As `run`, for a process_run request of these fields: returns the reply and the descriptors of its arenas, which
-        the caller owns.
+        Send a process_run request with these fields. Returns the reply and the descriptors of its arenas, which the
+        caller owns.
         """
         return self._links.call("process_run", {"sandbox": self.id, **fields})
 
@@ -254,8 +254,8 @@ class Sandbox(OverlayCalls):
             argv: the program and its arguments, or one line for the shell.
 
         Keyword Args:
-            stdin (bytes | str | None): as for `run`; None leaves it open for `Process.write`.
-            cwd (str): as for `run`, as are the options that aren't listed here.
+            stdin (bytes | str | None): as for `run`; None leaves standard input open for `Process.write`.
+            cwd (str): as for `run`; the options that aren't listed here are those of `run`, too.
             env (Mapping[str, str]): environment variables, added to the sandbox's.
             timeout (float): seconds; without it there is no limit on time.
             output (int | str): bytes; without it there is no limit on output.
@@ -354,7 +354,7 @@ class Sandbox(OverlayCalls):
 
     def kernel(self) -> Kernel:
         """
-        Start a Python that keeps its state between requests. All kernels share the sandbox's files and limits.
+        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
 
         Raises:
             SandboxOver, Busy, DaemonError: as for `run`.
@@ -400,7 +400,7 @@ class Sandbox(OverlayCalls):
             lifetime: seconds from now.
 
         Returns:
-            The sandbox's state, as `info`.
+            The sandbox's state, as `info` returns it.
         """
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
         return checked(answer, self.ask("sandbox_extend", asked))

@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 #: Seconds that the daemon may take to end a sandbox, or a kernel.
 CLOSE_S = 5.0
-#: Seconds in which most processes are started; the first pause between two looks for a process's pid.
+#: The first pause between two requests for a process's pid, in seconds: most processes are started within this time.
 SOON_S = 0.001
 #: Seconds that one request for output waits; after that the next request is sent.
 READ_S = 30.0
@@ -143,8 +143,8 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
     The fields of a sandbox_open request.
 
     Raises:
-        RequestRejected: a value of a wrong type, or text that isn't a size.
-        TypeError: an unknown option.
+        RequestRejected: a value has a wrong type, or a text isn't a size.
+        TypeError: an option is unknown.
     """
     check_names("Sandbox", limits, OpenOptions, FOLDERS)
     if packages_of(packages) and environment:
@@ -173,11 +173,11 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
     The fields that process_run and process_start have in common.
 
     Args:
-        what: an argv, or a line for the shell.
-        stdin: None is sent as empty, too; `start` adds the field that leaves stdin open.
+        what: a program and its arguments, or a line for the shell.
+        stdin: None becomes an empty stdin; `start` adds the field that leaves stdin open.
 
     Raises:
-        RequestRejected, TypeError: as `open_fields`.
+        RequestRejected, TypeError: as for `open_fields`.
     """
     check_names("shell" if isinstance(what, str) else "run", unknown, StartOptions)
     common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output)
@@ -189,18 +189,18 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
 
 def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
-    The fields of a process_start for the same program as a process_run of *fields*. `warm` is removed, since no process
-    is started in advance for process_start.
+    The fields of a process_start request for the program of *fields*, those of a process_run request. `warm` is
+    removed, since no process is started in advance for process_start.
     """
     return {**{name: value for name, value in fields.items() if "warm" != name}, "bounded": True}
 
 
 def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: TerminalOptions) -> dict[str, Any]:
     """
-    The fields of a process_start on a terminal of *size*, rows and columns.
+    The fields of a process_start request for a program on a terminal of *size*, rows and columns.
 
     Raises:
-        RequestRejected, TypeError: as `open_fields`.
+        RequestRejected, TypeError: as for `open_fields`.
     """
     check_names("terminal", options, TerminalOptions)
     fields = program_fields(what, **options)
@@ -214,7 +214,7 @@ def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: T
 
 def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
     """
-    The rows of all sandboxes of the user. Asks for one page after the other.
+    The rows of all sandboxes of the user, which are requested page by page.
 
     Args:
         ask: sends a sandbox_list request with the given fields, and returns the reply.
@@ -231,7 +231,7 @@ def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[s
     The fields of a sandbox_execute request.
 
     Raises:
-        RequestRejected, TypeError: as `open_fields`.
+        RequestRejected, TypeError: as for `open_fields`.
     """
     check_names("execute", options, CodeOptions)
     return execute_fields(code, **options)
@@ -296,7 +296,7 @@ def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
 
 def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
     """
-    The result in an answer to process_wait, with the output *out* and *err*, which was read before; None if the process
+    The result in an answer to process_wait, with *out* and *err*, the output that was read before. None if the process
     hasn't ended.
 
     Raises:

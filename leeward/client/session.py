@@ -54,7 +54,7 @@ class _SessionLink(Link):
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
               functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
         """
-        As `Link.call`, for all requests after session_open: none is sent a second time.
+        Make a call as `Link.call` does, but send the request only once. All requests after session_open use this.
         """
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
@@ -136,9 +136,9 @@ class Session:
         Raises:
             SessionOver: the process has ended, and the state is lost; `reset` starts a fresh process.
             DaemonAway: the connection is closed, and the session is lost.
-            NoAnswer: as for Client.execute, and the session is lost.
+            NoAnswer: as for Client.execute; the session is lost.
             Refused: as for Client.execute. No request is sent a second time, since the state belongs to the connection.
-            BadReply: as for Client.execute, and the session is lost.
+            BadReply: as for Client.execute; the session is lost.
         """
         fields = turn_fields(self._number, code, options)
         until = None if deadline is None else time.monotonic() + deadline
@@ -165,7 +165,7 @@ class Session:
 
         Raises:
             Refused: no worker became free; `reset` can be called again.
-            DaemonError: any other error means that the session is lost.
+            DaemonError: after every other error the session is lost.
         """
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:

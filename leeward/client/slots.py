@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Requests of this many bytes or more are sent through the arena. Measured by bench/requests.py.
 LARGE = 1 << 20
-#: Upper bounds on the slots and the bytes of each that a client accepts.
+#: The greatest number of slots, and of bytes in each, that a client accepts.
 MOST_SLOTS, MOST_SIZE = 64, 1 << 30
 
 

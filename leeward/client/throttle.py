@@ -1,7 +1,7 @@
 """
-Bounds the requests of one connection that are in flight by what the daemon accepts.
+Bounds the number of requests in flight on one connection by what the daemon accepts.
 
-Runs in:   the asyncio client; pure but for its futures. All calls are of one event loop.
+Runs in:   the asyncio client, in one event loop. Pure except for its futures.
 
 Theory of operation. The daemon has two bounds. The first is on requests of one connection. The client asks for it
 (`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for the daemon's
@@ -26,10 +26,10 @@ _KEPT = 4
 
 class Gate:
     """
-    The entrance to one connection.
+    Admits the requests of one connection.
 
     Args:
-        adapts: hold jobs back after one was refused as busy. Without it only the bound on requests is kept.
+        adapts: lower the bound on jobs after a job was refused as busy. If False, only the bound on requests is kept.
 
     Attributes:
         jobs: how many jobs outside of sessions are in flight.
@@ -74,7 +74,7 @@ class Gate:
 
         Args:
             job: the request is a job outside of a session.
-            first: admit it before others, since it was refused before.
+            first: admit the request before others, since the daemon has refused it before.
         """
         if not self._waiting and self._room(job):
             self._take(job)
@@ -90,7 +90,7 @@ class Gate:
             if future.cancelled():
                 self._waiting.remove((future, job))
             elif future.exception() is None:
-                self.release(job=job)  # it was admitted in the same iteration of the loop as the cancellation
+                self.release(job=job)  # admitted in the same iteration of the loop as the cancellation
             raise
 
     def release(self, *, job: bool, refused: bool = False) -> None:
@@ -99,7 +99,7 @@ class Gate:
 
         Args:
             job: as for `acquire`.
-            refused: the daemon had no room for it. No other job is admitted before one that is in flight has ended.
+            refused: the daemon refused the request as busy. No job is admitted before a job in flight has ended.
         """
         self._held -= 1
         self.jobs -= job

@@ -68,21 +68,21 @@ class WorkdirSandbox:
     Args:
         work_dir: the folder. Commands start in it, and may write there.
         mounts: further folders of the host, as for Sandbox.
-        env_vars: environment variables of commands; besides these they have PATH alone.
+        env_vars: environment variables of commands; besides these, commands have PATH alone.
         timeout: seconds for each command.
         memory: bytes, or a size such as "512M", for all commands that run at the same time and their files in /tmp.
         cpu: processor seconds for each command, with all that it starts.
-        fetch_policy: what `fetch`, curl and all other programs may reach: a policy in the short form of docs/egress.md,
-            which narrows the operator's policy `egress`. Without both there is no network.
-        egress: the name of a policy of the operator's. With fetch_policy its default is "network", a policy that exists
-            if the operator has set `allow_network`.
+        fetch_policy: a policy in the short form of docs/egress.md, which says what `fetch`, curl and all other programs
+            may reach, and narrows the operator's policy `egress`. Without both there is no network.
+        egress: the name of an egress policy in the daemon's configuration. With fetch_policy the default is "network",
+            a policy that exists if the operator has set `allow_network`.
         overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
         compare: read all of the folder before the first call, so that `diff` can list what has changed since.
         socket: path of the daemon's socket; as for Client.
 
     Raises:
-        WorkdirIoError: the folder or a mount isn't there, or may not be opened.
-        RequestRejected: a value of a wrong type, or text that isn't a size.
+        WorkdirIoError: the folder or a mount doesn't exist, or can't be opened.
+        RequestRejected: a value has a wrong type, or a text isn't a size.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
@@ -119,7 +119,7 @@ class WorkdirSandbox:
 
         Args:
             command: one of `available_tools`. For a line of shell use `exec("sh", ["-c", line])`.
-            args: its arguments.
+            args: the command's arguments.
 
         Raises:
             CommandNotFound: *command* isn't one of the tools, or this host doesn't have it.
@@ -164,8 +164,8 @@ class WorkdirSandbox:
 
     def _warm(self, code: str) -> Result | None:
         """
-        The result of *code* in a Node that was started in advance, or in a fresh one that reads code from stdin; None
-        if the code has to run as `node -e CODE`.
+        Run *code* in a Node that was started in advance, or in a fresh one that reads code from stdin. Returns None if
+        the code has to run as `node -e CODE`.
         """
         if len(code) > MOST_WARM or NEEDS_NODE.search(code):
             return None
@@ -244,8 +244,7 @@ class WorkdirSandbox:
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """
-        Write a file: *data*, of which text is written as UTF-8, replaces its content. The folders that lead there are
-        made.
+        Write a file: *data* replaces its content. Text is written as UTF-8. The folders that lead there are made.
 
         Raises:
             PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
@@ -270,8 +269,8 @@ class WorkdirSandbox:
 
     def diff(self) -> Changes:
         """
-        The changes, sorted by path: with `overlay`, what commands have changed in their copy of the folder; with
-        `compare`, what anybody has changed in the folder since the first call.
+        The changes, sorted by path. With `overlay`, these are the changes that commands have made in their copy of the
+        folder; with `compare`, the changes that any program has made in the folder since the first call.
 
         Raises:
             WorkdirRuntimeError: the sandbox has neither `overlay` nor `compare`, there is too much to list, or another
@@ -290,8 +289,7 @@ class WorkdirSandbox:
 
     def _compared(self) -> FolderState | None:
         """
-        The folder's state before the first call, with `compare`; else None. If this is the first call, it reads the
-        folder.
+        The folder's state before the first call, if `compare` was given; else None. The first call reads the folder.
         """
         try:
             return self._before.of(self._dup) if self._before else None
@@ -301,7 +299,7 @@ class WorkdirSandbox:
     def _dup(self) -> int:
         with self._lock:
             self._check()
-            return os.dup(self._folder)  # since `destroy` may close self._folder during the call
+            return os.dup(self._folder)  # `destroy` may close self._folder during the call
 
     def _outside(self, call: Callable[[WorkdirFiles], T]) -> T:
         self._compared()
@@ -333,7 +331,7 @@ class WorkdirSandbox:
         except OSError as error:
             raise io_error(error, name) from None
 
-    # --- its end --------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------
 
     def destroy(self) -> None:
         """
@@ -351,7 +349,8 @@ class WorkdirSandbox:
 
     def _ask(self, call: Callable[[], T]) -> T:
         """
-        The result of *call*, which uses the sandbox. If that has ended before the call, open another one and repeat it.
+        The result of *call*, which uses the sandbox. If the sandbox had ended before, open another one and repeat
+        *call*.
         """
         self._compared()
         box = self._box

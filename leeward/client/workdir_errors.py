@@ -15,7 +15,7 @@ from leeward.spec.stand_ins import DISABLED
 
 class WorkdirError(LeewardError):
     """
-    The base class of these exceptions, which is also raised itself for errors of no other kind.
+    The base class of these exceptions. It is raised itself for errors that no other class describes.
 
     Attributes:
         kind: one word for each class, the same in all languages.
@@ -74,7 +74,7 @@ class Timeout(WorkdirError):
 
     Attributes:
         limit: `Limit.TIME` or `Limit.CPU`.
-        result: the command's Result: its output until then, and the time and memory that it used.
+        result: the command's Result, with its output until then, and the time and memory that it used.
     """
 
     kind = "timeout"
@@ -118,8 +118,8 @@ class FetchError(WorkdirError):
     A fetch got no response: the policy refused it, a limit was reached, or the host can't be reached.
 
     Attributes:
-        cause: one word for the reason, as `FetchFailed.cause`.
-        url: of the request that failed: the first one, or that of a redirect.
+        cause: one word for the reason; the words are those of `FetchFailed.cause`.
+        url: the URL of the request that failed: the first request, or a redirect.
     """
 
     kind = "fetch"

@@ -33,9 +33,9 @@ class WorkdirEntry:
     An entry of a folder. A link is neither a folder nor a file.
 
     Attributes:
-        name: of the entry, in its folder.
-        is_dir: whether it is a folder.
-        is_file: whether it is a regular file.
+        name: the entry's name in its folder.
+        is_dir: whether the entry is a folder.
+        is_file: whether the entry is a regular file.
         size: bytes of a file; else 0.
     """
 
@@ -99,7 +99,12 @@ class WorkdirFiles:
 
     def write(self, path: str | os.PathLike[str], data: bytes | str) -> int:
         """
-        Write a file: *data* replaces its content. The folders that lead there are made. Returns the bytes written.
+        Write a file: *data* replaces its content. The folders that lead there are made. Returns the number of bytes
+        written.
+
+        Raises:
+            WorkdirIoError: the file or a folder can't be written.
+            PathTraversal: *path* leads out of the folder.
         """
         raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
         name = inside(path)
@@ -122,7 +127,7 @@ class WorkdirFiles:
         The entries of a folder, sorted by name.
 
         Raises:
-            WorkdirIoError: with EFBIG if there are more than *limit*.
+            WorkdirIoError: with EFBIG if there are more than *limit* entries.
             PathTraversal: *path* leads out of the folder.
         """
         name = inside(path)
@@ -156,7 +161,7 @@ class WorkdirFiles:
             try:
                 os.mkdir(name, 0o777, dir_fd=above)
             except FileExistsError:
-                pass  # if it is a link that leads out, opening it fails
+                pass  # if the name is a link that leads out, opening it fails
             except OSError as error:
                 raise io_error(error, there) from None
             finally:

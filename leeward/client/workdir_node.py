@@ -25,9 +25,9 @@ MOST_WARM = (128 << 10) // 4
 
 def heap_of(memory: int | str) -> int:
     """
-    The limit on V8's heap, in MiB, in a sandbox with *memory* bytes or a size such as "512M". It is lower than the
-    sandbox's limit, so that V8 aborts before the kernel runs out of pages: that takes longer, at worst until the time
-    limit.
+    The limit on V8's heap, in MiB, in a sandbox with a limit of *memory*: bytes, or a size such as "512M". The heap's
+    limit is lower than the sandbox's, so that V8 aborts before the kernel runs out of pages for the sandbox. The
+    latter takes longer, at worst until the time limit.
 
     Raises:
         RequestRejected: *memory* is neither a whole number nor a size.
@@ -59,7 +59,7 @@ def check_code(code: object) -> None:
 
 def told(got: Result) -> Result:
     """
-    *got* as it is to be reported: an abort of V8 because its heap is full becomes the outcome OUT_OF_MEMORY.
+    *got*, or, if V8 aborted because its heap was full, a copy of *got* with the outcome OUT_OF_MEMORY.
     """
     if _ABORTED == got.exit_code and _HEAP_FULL in got.stderr:
         return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
