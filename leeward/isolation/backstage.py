@@ -1,24 +1,23 @@
 """
-Backstage: where a zygote imports modules. Its own mount and network namespace, and no capability.
+Backstage: the mount and network namespace, without any capability, in which a zygote imports modules.
 
-Runs in:   the daemon decides and lays out the steps; the child that becomes a zygote takes them, before it is
-           a program.
-Stands if: an imported module trusts files in /tmp or in a home, or the network: none of the host's is there.
-Leaves:    the host's /proc, whole, since a process of an inner user namespace may mount a /proc only where it sees
-           all of another; and the processes in it.
+Runs in:   the daemon decides and lays out the steps; the child that becomes a zygote takes them before its exec.
+Stands if: an imported module trusts files in /tmp or in a home folder, or the network: the host's aren't there.
+Leaves:    the host's whole /proc with its processes, since a process of an inner user namespace may mount a /proc only
+           if it sees another one in full.
 Source:    mount_namespaces(7), network_namespaces(7), user_namespaces(7), capabilities(7)
 
-A zygote's root has the folders and files that a job's view is made of, at the same paths, and leeward's own modules.
+A zygote's root has the folders and files of a job's view, at the same paths, and leeward's own modules.
 All of it is read-only. /tmp and /dev/shm are the zygote's own; $HOME, which is a job's /workspace, doesn't exist.
 
 Keepers have copies of these mounts, and need the host's present tree when they bind a part of it: a file that was
-replaced since, such as /etc/ld.so.cache, can't be mounted any more through a mount of the old one. So the tree is
-there, read-only, at COVERED, and covered by an empty folder: no path leads to it. The zygote has a descriptor of it,
-HOST, and makes it the current folder when it has imported everything; a keeper's current folder is then the same in its
-own copy.
+replaced since, such as /etc/ld.so.cache, can't be mounted any more through a mount of the old one. So the host's tree
+is mounted read-only at COVERED, and covered by an empty folder: no path leads to it. The zygote has the descriptor HOST
+of the tree, and makes the tree its current folder when it has imported everything. A keeper's current folder is then
+the same tree in the keeper's own copy of the mounts.
 
 Root makes the namespaces with its capabilities. A daemon without CAP_SYS_ADMIN, of an ordinary user or a container's
-root, makes a user namespace with them, in which all ids that the daemon may need have the same numbers as outside.
+root, makes a user namespace as well, in which all ids that the daemon may need have the same numbers as outside.
 """
 
 from __future__ import annotations
@@ -47,12 +46,13 @@ from leeward.isolation.template import (
 from leeward.spec.folders import within
 from leeward.spec.sandbox import Bind, View
 
-#: Folders of the zygote's own, and what fits into each: fonts' lists, compiled kernels and the like.
+#: Folders that belong to the zygote alone, and their sizes: modules write lists of fonts, compiled kernels and the
+#: like.
 OWN = ("/tmp", "/dev/shm")
 _OWN_SIZE = "64m"
 _OWN_INODES = "4096"
 
-#: Where the host's tree is mounted, and covered; and the descriptor by which a zygote gets there.
+#: The folder where the host's tree is mounted and covered, and the zygote's descriptor of that tree.
 COVERED, HOST = "/.host", 5
 
 _OWN_ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
@@ -64,10 +64,12 @@ _CAP_SYS_ADMIN = 21
 @dataclass(frozen=True, slots=True)
 class Backstage:
     """
+    The namespaces of a zygote.
+
     Attributes:
-        namespaces: what the child is cloned into.
-        setgroups: may it drop groups? Not in a user namespace whose groups an ordinary user has mapped.
-        uid_map, gid_map: of its user namespace, "" where it has none of its own.
+        namespaces: the clone flags of the new namespaces.
+        setgroups: whether the zygote can drop groups: not in a user namespace whose groups an ordinary user has mapped.
+        uid_map, gid_map: the id maps of the new user namespace; "" if there is none.
     """
 
     namespaces: Clone
@@ -78,12 +80,12 @@ class Backstage:
 
 def decide(uid: int, gid: int, capable: bool, maps: tuple[str, str]) -> Backstage:
     """
-    Which namespaces a daemon needs for its zygote.
+    The namespaces that a daemon needs for its zygote. Pure.
 
     Args:
-        uid, gid: the daemon's.
-        capable: it has CAP_SYS_ADMIN.
-        maps: the texts of its /proc/self/uid_map and gid_map.
+        uid, gid: the daemon's ids.
+        capable: the daemon has CAP_SYS_ADMIN.
+        maps: the texts of the daemon's /proc/self/uid_map and gid_map.
     """
     if capable:
         return Backstage(Clone.NEWNS | Clone.NEWNET, setgroups=True)
@@ -119,8 +121,8 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
     Build the root, enter it, and give up every capability.
 
     Args:
-        view: of the jobs.
-        modules: what the zygote itself needs beside it.
+        view: the jobs' view.
+        modules: the binds that the zygote needs besides.
 
     Raises:
         Unsupported: the host lacks a file or folder that *view* binds.
@@ -148,8 +150,8 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
     for mount, target in ((proc, "/proc"), (host, COVERED)):
         yield native.move_step(mount, f".{target}")
         yield returns(Call.CLOSE, mount)
-    # Its /proc is read-only: one that a keeper's template gets by the sight of this one would have to be so in runners,
-    # too.
+    # The tree's /proc is read-only. If a keeper mounted its own /proc by the sight of this one, that /proc and those of
+    # its runners would have to be read-only, too.
     yield from _cover(f".{COVERED}/proc")
     yield from close_steps(found)
     yield from enter_steps()
@@ -160,8 +162,8 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
 
 def behind() -> None:
     """
-    In a zygote that has imported everything: change to the folder where keepers begin. Does nothing in a zygote that
-    wasn't started backstage.
+    Change to the host's tree, from which keepers bind, when the zygote has imported everything. Does nothing in a
+    zygote that wasn't started backstage.
     """
     if os.path.isdir(COVERED):
         os.fchdir(HOST)
@@ -170,7 +172,7 @@ def behind() -> None:
 
 def host_steps() -> tuple[list[Step], list[Step]]:
     """
-    For a keeper: steps that make the current folder, the host's tree, the root; and steps that undo that.
+    Steps by which a keeper makes the host's tree, its current folder, the root; and steps that undo this.
     """
     root = Cell("zygote's root")
     return ([gives(root, Call.OPENAT, native.AT_FDCWD, "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0),
@@ -180,7 +182,7 @@ def host_steps() -> tuple[list[Step], list[Step]]:
 
 def shown(view: View, modules: Iterable[Bind]) -> View:
     """
-    *view* with *modules*, outermost folders first, and without the links that would stand in a folder's place.
+    *view* with *modules*, outermost folders first, and without links at paths where a folder will be.
     """
     # A file in a folder that is shown already exists there, and a mount point for it couldn't be made.
     there = [bind.target for bind in view.binds if bind.source == bind.target and not (bind.file or bind.device)]
@@ -215,6 +217,6 @@ def _cover(path: str) -> Iterator[Step]:
 
 def _attributes(source: Source) -> int:
     """
-    Those that it has on the host, and that a user namespace can't take away.
+    The mount attributes of the source on the host, which a user namespace can't remove.
     """
     return os.statvfs(source.bind.source).f_flag & _LOCKED

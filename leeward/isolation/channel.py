@@ -21,15 +21,16 @@ from leeward.wire import control
 
 _FD_SIZE = array.array("i").itemsize
 _CMSG_HEADER = struct.calcsize("Qii")
-#: As plain numbers: `&` on the socket module's own constants takes 2 us, and is done twice for each of a runner's four
+#: Plain numbers: `&` on the socket module's constants takes 2 us, and is done twice for each of a runner's four
 #: messages.
 _TRUNC, _CTRUNC, _CLOEXEC = int(socket.MSG_TRUNC), int(socket.MSG_CTRUNC), int(socket.MSG_CMSG_CLOEXEC)
 _RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
-#: Bytes of ancillary data for as many descriptors as a message may have.
+#: Bytes of ancillary data for the greatest number of descriptors in a message.
 _SPACE = socket.CMSG_SPACE(control.MAX_FDS * _FD_SIZE)
 
-#: Bytes of a message, at most; the plan, which is longer, isn't received here. The longest message is a child's report
-#: of a failure. Every receive allocates this much. malloc would map more than 128 KiB, and unmap it again, each time.
+#: The greatest length of a message in bytes. The plan is longer, but isn't received here. The longest message is a
+#: child's report of a failure. Each receive allocates this much; malloc would map and unmap more than 128 KiB each
+#: time.
 _ROOM = 64 << 10
 
 
@@ -88,8 +89,8 @@ class Channel:
         decides what to do without them.
 
         Raises:
-            PeerError: a cut or malformed message. Its descriptors are closed.
-            BlockingIOError: no message is there, on a non-blocking channel.
+            PeerError: a message is cut or malformed. Its descriptors are closed.
+            BlockingIOError: no message has arrived, on a non-blocking channel.
         """
         try:
             data, ancillary, flags, _ = self._received()
@@ -130,8 +131,8 @@ class Channel:
 
 def send_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell]) -> Step:
     """
-    `Channel.send` as a step, which C executes later: it sends *message* with the descriptors that the cells *fds* hold
-    by then.
+    A step that does what `Channel.send` does: C executes it later, and sends *message* with the descriptors that the
+    cells *fds* have then.
     """
     data = control.encode(message)
     ends = {_CMSG_HEADER + number * _FD_SIZE: cell for number, cell in enumerate(fds)}

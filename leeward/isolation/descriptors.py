@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from leeward._native.steps import Call, Cell, Step, gives, returns
 
-#: Above every number in use, so that no dup3 overwrites a descriptor that is still needed.
+#: A number above all descriptors in use, so that no dup3 overwrites a descriptor that is still needed.
 _PARKING = 64
 
 _AT_FDCWD = -100
@@ -23,7 +23,7 @@ def steps(wanted: Sequence[Cell | None], inherited: int) -> list[Step]:
     """
     Make descriptors 0, 1, 2, ... copies of *wanted*, where None stands for /dev/null, and close all others.
 
-    The first *inherited* of them stay open on exec; the rest are close-on-exec.
+    The first *inherited* copies stay open on exec; the others are close-on-exec.
     """
     made: list[Step] = []
     parked = [Cell(f"end {number}") for number in range(len(wanted))]

@@ -1,18 +1,19 @@
 """
-Egress, the sandbox's side: a route by which every address is local, and listeners from which the broker accepts.
+The sandbox's side of egress: a route by which every address is local, and listeners whose connections the broker
+accepts.
 
 Runs in:   plan() in the daemon; the steps are made in the zygote, and taken in the keeper, before its first runner.
 Stands if: Landlock is missing: a port without a listener refuses at once, and nothing but `lo` is in the namespace.
-Without:   a kernel or a container that refuses the route leaves the proxy's port alone, on 127.0.0.1, and a name server
-           whose answers lead nowhere: programs that don't use the proxy are refused at once. decision 0110
-Leaves:    nothing open on the host. The broker alone has sockets in the sandbox's namespace and on the host
-           (leeward/egress).
+Without:   if a kernel or a container refuses the route, a sandbox has only the proxy's port on 127.0.0.1, and a name
+           server whose addresses can't be reached: programs that don't use the proxy are refused at once. Decision
+           0110.
+Leaves:    no way to the host. Only the broker (leeward/egress) has sockets in the sandbox's namespace and on the host.
 Source:    ip-route(8) on `local`, rtnetlink(7), ip(7) on IP_PKTINFO
 
 With the route `local default dev lo` a listener on 0.0.0.0:443 takes connections to any address on port 443, and
-getsockname(2) of what is accepted says which was meant. The listeners are there before the first job, don't share their
-ports (SO_REUSEPORT), and stay open in the keeper as long as the namespace is: no job can bind one of their ports, not
-with an address of its own either.
+getsockname(2) of an accepted connection returns the address that was meant. The listeners exist before the first job,
+don't share their ports (SO_REUSEPORT), and stay open in the keeper as long as the namespace exists. So no job can bind
+one of their ports, whatever address it binds.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ from leeward.isolation.namespaces import loopback_steps
 from leeward.points import point
 from leeward.wire.egress_control import DNS, PROXY
 
-#: Ports of a policy at most, beside those two: with both families they have to fit beside one message.
+#: The greatest number of ports of a policy besides DNS and PROXY: the listeners of both families have to fit into one
+#: message.
 MOST_PORTS = 8
-#: Connections that wait to be accepted on one listener; more are dropped, and tried again by their client's kernel.
+#: Connections that wait to be accepted on one listener. Further ones are dropped, and the client's kernel retries them.
 BACKLOG = 1024
 
-#: The name server that a sandbox is told: of the addresses that the route catches, one that programs treat as near. A
-#: query that no broker has answered is asked again: one that has died is there again after a tenth of a second, and the
-#: first one of a daemon has to become a process, which takes seconds on a machine that is full.
+#: The name server of a sandbox: an address that the route catches, and that programs treat as near. A resolver repeats
+#: a query that no broker has answered: a broker that has died is restarted after a tenth of a second, and the start of
+#: a daemon's first broker takes seconds on a busy machine.
 NAME_SERVER = "127.0.0.53"
 RESOLV_CONF = f"# The names that this sandbox may reach.\nnameserver {NAME_SERVER}\noptions timeout:3 attempts:4\n"
 
-#: By which programs find the proxy. curl obeys http_proxy in lower case alone, others the upper one; wget and Go both.
-#: Node reads them since 22.21 where it is told to. What is of the sandbox alone goes by no proxy; "::1" isn't named,
-#: which not all clients read as an address.
+#: The environment variables by which programs find the proxy. curl reads http_proxy only in lower case, other programs
+#: only in upper case; wget and Go read both. Node reads them from 22.21 on, if NODE_USE_ENV_PROXY is set. Connections
+#: to the sandbox itself use no proxy; "::1" isn't listed, since some clients don't read it as an address.
 PROXY_URL = f"http://127.0.0.1:{PROXY}"
 _NO_PROXY = "localhost,127.0.0.1,leeward"
 PROXY_VARIABLES = (
@@ -54,17 +56,19 @@ PROXY_VARIABLES = (
 _LOOPBACK = 1  # the interface `lo` of each network namespace
 _NETLINK_ROUTE = 0
 _TABLE_LOCAL = 255
-#: struct nlmsghdr and struct nlmsgerr: of an acknowledgement that reports success, and of one that repeats a request.
+#: Bytes of an acknowledgement that reports success: struct nlmsghdr and struct nlmsgerr.
 _DONE = 16 + 4 + 16
 
 
 @dataclass(frozen=True, slots=True)
 class EgressPlan:
     """
+    The listeners and routes of a sandbox with egress.
+
     Attributes:
         ports: the TCP ports of listeners.
-        routes: requests to rtnetlink that make every address local: IPv4's first, then IPv6's where the host has it;
-            () where no route can be made.
+        routes: requests to rtnetlink that make every address local, for IPv4 and then, if the host has it, for IPv6;
+            () if no route can be made.
     """
 
     ports: tuple[int, ...]
@@ -73,14 +77,14 @@ class EgressPlan:
     @property
     def families(self) -> int:
         """
-        1 for IPv4 alone, 2 with IPv6.
+        The number of address families: 1 for IPv4 alone, 2 with IPv6.
         """
         return max(1, len(self.routes))
 
     @property
     def listeners(self) -> int:
         """
-        The number of sockets.
+        The number of listeners.
         """
         return self.families * (len(self.ports) + 1)
 
@@ -90,7 +94,7 @@ def plan(ports: Iterable[int], *, routed: bool = True) -> EgressPlan:
     The plan for sandboxes of a policy that names *ports*.
 
     Args:
-        routed: every address can be made local. If not, sandboxes only have the proxy.
+        routed: every address can be made local. If False, sandboxes have only the proxy.
 
     Raises:
         BadRequest: there are too many ports, or one isn't valid.
@@ -109,7 +113,7 @@ def plan(ports: Iterable[int], *, routed: bool = True) -> EgressPlan:
 
 def ports_beside(ports: Iterable[int]) -> set[int]:
     """
-    Those of *ports* that don't belong to every sandbox with egress.
+    *ports* without those that every sandbox with egress has.
     """
     return {port for port in ports if port not in (DNS, PROXY)}
 
@@ -152,13 +156,13 @@ def route(family: int) -> bytes:
 @point("egress.steps")
 def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
     """
-    Make the routes, where `lo` is up, and open the listeners.
+    Make the routes in a network namespace whose `lo` is up, and open the listeners.
 
-    Needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE over the user namespace. Where IPv6 is switched off for `lo` its route
-    is refused, and its addresses lead nowhere.
+    Needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE over the user namespace. If IPv6 is switched off for `lo`, its route is
+    refused, and its addresses can't be reached.
 
     Returns:
-        The steps; and the cells of the listeners, for each family its DNS over UDP and then the ports' in order.
+        The steps; and the cells of the listeners: for each family DNS over UDP, and then the TCP ports in order.
     """
     made: list[Step] = []
     cells: list[Cell] = []
@@ -173,10 +177,11 @@ def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
 
 def is_refused(request: bytes) -> bool:
     """
-    Does this host refuse the route? Tries it in new namespaces. The calling process has one thread.
+    Whether this host refuses the route. Tries it in new namespaces, which the calling process enters; it must have only
+    one thread.
 
     Args:
-        request: as of `route`.
+        request: a request that `route` returned.
 
     Raises:
         KernelRefusal: another call is refused.

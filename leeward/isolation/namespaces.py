@@ -1,10 +1,10 @@
 """
-Namespaces: the setup that follows the clone which made them.
+The setup of namespaces after the clone that made them.
 
-Runs in:   the steps are made in the zygote; taken in the runner, those of the loopback in the keeper.
+Runs in:   the zygote makes the steps; the runner takes them, and the keeper those of the loopback.
 Source:    namespaces(7), cgroup_namespaces(7), setsid(2), sethostname(2)
 
-User and network namespace are the keeper's; pid, mount, ipc and uts came with the runner's clone.
+The user and network namespaces are the keeper's; the runner's clone makes the pid, mount, ipc and uts namespaces.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def loopback_steps() -> list[Step]:
     ]
 
 
-#: Bytes that a connection over TCP may queue, in each direction: half of what the watch charges for a socket.
-#: cgroup/none.py
+#: Bytes that a TCP connection may queue in each direction: half of the charge for a socket in cgroup/none.py.
 _QUEUE = 104 << 10
 _TCP_QUEUES = ("tcp_rmem", "tcp_wmem")
 
@@ -59,10 +58,11 @@ _TCP_QUEUES = ("tcp_rmem", "tcp_wmem")
 @point("namespaces.small-queues")
 def small_queues_steps() -> list[Step]:
     """
-    Bound the queues of TCP in this network namespace, where no cgroup counts their memory. By default a connection's
-    grow up to 10 MiB, and no resident set shows it. tcp(7); by network namespace since Linux 4.15.
+    Bound the queues of TCP in this network namespace, for hosts where no cgroup counts their memory. By default the
+    queues of a connection grow up to 10 MiB, which no resident set shows. tcp(7); by network namespace since Linux
+    4.15.
 
-    Needs CAP_NET_ADMIN over the user namespace, and the host's /proc, writable.
+    Needs CAP_NET_ADMIN over the user namespace, and a writable /proc of the host.
     """
     text = f"4096 {_QUEUE // 2} {_QUEUE}".encode()
     made = []
@@ -85,14 +85,14 @@ def steps(hostname: str) -> list[Step]:
     return [
         # Leave the keeper's process group: kill(0, ...) reaches a group's members in any namespace.
         Step(Call.SETSID, (), (), gives=Gives.SOMETHING),
-        # Not in the clone, as the others: its root is the caller's cgroup, and the leaf may be joined after the clone.
+        # The clone doesn't make this namespace: its root is the caller's cgroup, and the leaf may be joined afterwards.
         returns(Call.UNSHARE, Clone.NEWCGROUP),
         returns(Call.SETHOSTNAME, hostname, len(hostname.encode())),
         returns(Call.SETDOMAINNAME, _NO_DOMAIN, len(_NO_DOMAIN)),
     ]
 
 
-#: The namespaces of a sandbox that a further process of it has to enter; the keeper has the others itself.
+#: The namespaces that a further process of a sandbox has to enter; the keeper, which clones it, is in the others.
 ENTERED = ("pid", "mnt", "ipc", "uts")
 
 
@@ -100,7 +100,7 @@ def entrance_steps(cells: Sequence[Cell]) -> list[Step]:
     """
     Open this process's own namespaces, in the order of ENTERED, by the sandbox's /proc.
 
-    Nobody else can: a process that isn't dumpable shows them to itself alone.
+    No other process can open them, since this process isn't dumpable.
     """
     return [gives(cell, Call.OPENAT, _AT_FDCWD, f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC, 0)
             for cell, name in zip(cells, ENTERED, strict=True)]
@@ -108,7 +108,8 @@ def entrance_steps(cells: Sequence[Cell]) -> list[Step]:
 
 def beside_steps(*, terminal: bool = False) -> list[Step]:
     """
-    The steps of a further process of a sandbox in its namespaces: as `steps`, except for the names, which are set.
+    The steps of a further process of a sandbox, in the sandbox's namespaces. They are those of `steps` without the host
+    and domain names, which are set already.
 
     Args:
         terminal: descriptor 0 is a pty's slave, and becomes the controlling terminal.

@@ -1,5 +1,5 @@
 """
-Checks that no other user can replace what a path leads to.
+Checks that no other user can replace the file or folder to which a path leads.
 
 Runs in:   the daemon, before it trusts the file or folder.
 Source:    path_resolution(7), inode(7)
@@ -13,13 +13,13 @@ import stat
 
 from leeward.errors import BadRequest
 
-#: The kernel follows as many symbolic links; path_resolution(7).
+#: The number of symbolic links that the kernel follows; path_resolution(7).
 _MOST_LINKS = 40
 
 
 def check(path: str, what: str) -> None:
     """
-    Refuse *path* if a user other than root and our own could change where it leads.
+    Refuse *path* if a user other than root and this process's user can change where it leads.
 
     Checks each folder and each symbolic link of the path, from / on. Users who can write to a folder
     can replace its entries, and the owner of a folder or link can do so whatever its mode is. In a sticky
@@ -30,10 +30,11 @@ def check(path: str, what: str) -> None:
 
     Args:
         path: an absolute path.
-        what: its name in errors.
+        what: the name of the setting, for errors.
 
     Raises:
-        BadRequest: names the folder or link at fault, and the cure.
+        BadRequest: another user can change it, or the path doesn't exist. The message has the folder or link at fault,
+            and the cure.
     """
     at, ahead, links = "/", _parts(path), 0
     while True:
@@ -60,7 +61,7 @@ def check(path: str, what: str) -> None:
 
 def _parts(path: str) -> list[str]:
     """
-    The components of *path*, the next one last.
+    The components of *path* in reverse order, so that `pop` returns the next one.
     """
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 

@@ -1,7 +1,7 @@
 """
-The plan of a worker: everything that zygote, keeper and runner have to do, decided in the daemon.
+The plan of a worker: all decisions of the daemon about its zygote, keeper and runners.
 
-Runs in:   made in the daemon; sent once to the zygote, in two parts; read by keeper and runner.
+Runs in:   the daemon makes the plan and sends it once to the zygote, in two parts; keeper and runner read it.
 Holds:     no secret. A job can read the memory that holds the plan.
 
 The first part is known as soon as the interpreter is. With it the zygote warms up, while the daemon decides the
@@ -21,16 +21,16 @@ _NOTHING = View((), (), (), Scratch(()))
 @dataclass(frozen=True, slots=True)
 class ZygotePlan:
     """
-    What a zygote needs to begin.
+    The first part of the plan, with which a zygote starts.
 
     Attributes:
         import_path: `sys.path` for leeward and its dependencies; removed once they are imported.
         bare: no site-packages at all, since no python_env was given.
         rehearse: find the pages that every job writes; see crossing/scout.py.
         warm: prepare for many jobs. For a single one (`leeward run`) the preparation costs more than it saves.
-        view: of the jobs; the zygote's own root is made of it (backstage.py).
-        idle_threads: names of threads that libraries leave behind, and that are ended (spec/libraries.py).
-        modules: leeward's own, and what they need, which that root has as well.
+        view: the jobs' view, of which the zygote's own root is made (backstage.py).
+        idle_threads: names of threads that libraries leave running, and that the zygote ends (spec/libraries.py).
+        modules: binds of leeward's own modules and their dependencies, which the zygote's root has as well.
     """
 
     import_path: tuple[str, ...]
@@ -48,19 +48,21 @@ class ZygotePlan:
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
     """
+    The second part of the plan: the locks of a worker's jobs.
+
     Attributes:
-        uid: user and group id inside.
+        uid: user and group id inside the sandbox.
         scratch_bytes: size of the tmpfs behind the writable folders.
         rlimits: number as in `resource`, soft, hard.
-        landlock: with ABI 0 if Landlock is missing and the operator allowed that.
+        landlock: the ruleset; with ABI 0 if Landlock is missing and the operator has allowed that.
         seccomp: the job's filter, 8 bytes an instruction.
         init_seccomp: the init's filter.
         watched: no cgroup counts memory, so the daemon watches it: huge pages are off, since it counts page
             faults, and it gets a descriptor of the job's tmpfs for fstatfs(2).
         loopback: jobs may use TCP and UDP.
-        egress: every address leads to listeners that the keeper opens and hands to the daemon.
-        enterable: the daemon gets what it needs to put more processes beside a runner's first.
-        terminal_seccomp: the filter of those that are on a terminal; where *enterable*.
+        egress: the listeners that the keeper opens and sends to the daemon, and the routes to them; None for no egress.
+        enterable: the daemon gets the descriptors that it needs to start more processes in a runner's sandbox.
+        terminal_seccomp: the filter of processes on a terminal, if *enterable*.
     """
 
     uid: int

@@ -1,7 +1,7 @@
 """
-Privileges: no capability, no way to get one, and no access by other processes (not dumpable).
+Privileges: a job has no capability, can't get one, and isn't dumpable, so other processes can't access it.
 
-Runs in:   the steps are made in the zygote; taken in the runner, some in the keeper.
+Runs in:   the zygote makes the steps; the runner takes them, and the keeper some of them.
 Source:    capabilities(7), prctl(2)
 """
 
@@ -38,10 +38,10 @@ def keeper_steps() -> list[Step]:
 
 def powerless_steps(*, groups: bool) -> list[Step]:
     """
-    For a program that is about to start: no capability in any set, no way to get one, and, with *groups*, none of the
-    supplementary groups. Needs CAP_SETPCAP, and CAP_SETGID for the groups.
+    The steps before the exec of a program that is to have no capability, and no way to get one. With *groups*, they
+    also drop the supplementary groups. They need CAP_SETPCAP, and CAP_SETGID for the groups.
 
-    It stays dumpable, because that flag belongs to its memory, which it may still share.
+    The process stays dumpable, because that flag belongs to its memory, which it may still share.
     """
     return [
         *([returns(Call.SETGROUPS, 0, 0)] if groups else []),
@@ -54,7 +54,7 @@ def powerless_steps(*, groups: bool) -> list[Step]:
 
 def no_huge_pages_steps() -> list[Step]:
     """
-    Switch off transparent huge pages: each page fault maps 4 KiB, not 2 MiB. Inherited.
+    Switch off transparent huge pages, also for children: each page fault maps 4 KiB, not 2 MiB.
     """
     return [_prctl(Prctl.SET_THP_DISABLE, 1)]
 
@@ -76,14 +76,15 @@ def steps() -> list[Step]:
 
 def powerless_proof() -> list[Step]:
     """
-    Try a call that needs a capability, after `steps` and before the filter, for processes without later code of ours.
+    Try a call that needs a capability, after `steps` and before the filter. For processes that run no code of leeward's
+    afterwards.
     """
     return [fails(Call.SETHOSTNAME, "", 0, errnos=(errno.EPERM,))]
 
 
 def proof() -> list[Step]:
     """
-    Ask the kernel whether all of these locks are set, and the filter, which was set after them.
+    Ask the kernel whether these locks and the filter, which is set after them, are in force.
     """
     return [
         _prctl(Prctl.GET_NO_NEW_PRIVS, value=1),

@@ -1,7 +1,7 @@
 """
-Resource limits that the kernel keeps per process or per user.
+Resource limits that the kernel enforces per process or per user.
 
-Runs in:   plan() in the daemon; the steps are made in the zygote and taken in the runner.
+Runs in:   plan() in the daemon; the zygote makes the steps, and the runner takes them.
 Leaves:    memory, tasks and CPU of the whole job: cgroups limit those, or a watch and rlimits
            that the daemon sets from outside when a job's limits are known (cgroup/none.py).
            Bytes of files: the size of the tmpfs limits those. RLIMIT_FSIZE would turn a
@@ -18,7 +18,7 @@ from leeward._native.steps import Block, Call, Step, returns
 from leeward.points import point
 from leeward.spec.limits import MIB, Limits
 
-#: RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, ...: per user; a job needs little of each.
+#: RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_STACK, RLIMIT_SIGPENDING. A job needs little of each.
 _LOCKED_BYTES = 8 * MIB
 _QUEUE_BYTES = 819200
 _STACK_BYTES = 8 * MIB
@@ -27,11 +27,12 @@ _SIGNALS = 1024
 
 def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
     """
-    (resource, soft, hard) in the order in which they are set.
+    Rows of resource, soft limit and hard limit, in the order in which they are set.
     """
     return (
-        # 1, not 0: if core_pattern is a pipe, the kernel runs the host's handler, and gives it the job's memory, at any
-        # limit but 1; core(5). No core file fits into one byte. The filter prevents a job from lowering the limit.
+        # 1, not 0: if core_pattern is a pipe, the kernel starts the host's handler and gives it the job's memory at
+        # every limit except 1; core(5). No core file fits into one byte. The filter prevents a job from lowering the
+        # limit.
         (resource.RLIMIT_CORE, 1, 1),
         (resource.RLIMIT_NOFILE, limits.descriptors, limits.descriptors),
         (resource.RLIMIT_MEMLOCK, _LOCKED_BYTES, _LOCKED_BYTES),
@@ -46,8 +47,8 @@ def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
 @point("rlimits.late")
 def _late() -> tuple[int, ...]:
     """
-    Those that are set when the last descriptor has been sent: with this limit the kernel also bounds how many
-    descriptors all processes of one user id have in flight, and other jobs may have that many.
+    The limits that are set when the last descriptor has been sent: by RLIMIT_NOFILE the kernel also bounds the number
+    of descriptors in flight of all processes of one user id, and other jobs may have that many.
     """
     return (resource.RLIMIT_NOFILE,)
 
@@ -55,10 +56,10 @@ def _late() -> tuple[int, ...]:
 @point("rlimits.steps")
 def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list[Step]:
     """
-    Set the limits of *rows*, never above the hard limits of this process, whose clone takes the steps.
+    Set the limits of *rows*, but never above the hard limits of this process, whose clone takes the steps.
 
     Args:
-        late: only those of `_late`; else all others.
+        late: set only the limits of `_late`; if False, all others.
     """
     made = []
     for number, soft, hard in rows:

@@ -1,26 +1,26 @@
 """
-A keeper's mount template: the root of which each of its runners gets a copy.
+A keeper's mount template: the root folder that each of its runners gets a copy of.
 
-Runs in:   the zygote lays it out; `open` and `build` run in the keeper.
+Runs in:   the zygote lays out the steps; `open` and `build` run in the keeper.
 Order:     the sources of binds are opened while the keeper still has its first host uid (the
-           interpreter may be in a home of mode 0700), everything else after.
-Stands if: Landlock is wrong. A file that isn't mounted has no path here.
-Leaves:    descriptors that were open before; the runner closes those.
+           interpreter may be in a home of mode 0700). Everything else follows.
+Stands if: Landlock is wrong. A file that isn't mounted has no path in this root.
+Leaves:    descriptors that were opened before; the runner closes them.
 Source:    mount_namespaces(7), mount_setattr(2), mount(2), pivot_root(2)
 
 The template is a tmpfs with read-only binds. Its setup is a table of system calls, as a runner's is:
 as bytecode, the setup made each keeper write to 300 pages, and took 3 ms.
 
-Whether each bind is a folder, a file, a link, or missing is looked up when the table is laid out, on the host. If a
-keeper finds something else, the kernel refuses a mount that doesn't fit, and the keeper fails; an optional
-bind that is gone by then is left out.
+When the table is laid out, on the host, each bind is looked up: it is a folder, a file, a link, or missing. If that has
+changed when a keeper takes the steps, the kernel refuses a mount of the wrong type, and the keeper fails; an optional
+bind that is missing then is left out.
 
-A process in a user namespace can only mount a new /proc if another one, fully visible, is in
-the same mount namespace. The template's /proc is that of a pid namespace which has ended: it
-shows no process, and each runner mounts its own on top of it.
+A process in a user namespace can mount a new /proc only if another, fully visible /proc is in
+the same mount namespace. The template has the /proc of a pid namespace that has ended: it
+shows no process, and each runner mounts its own /proc on top of it.
 
-Linux before 5.12 can set attributes only on attached mounts, one at a time. There the keeper
-does so, in Python, while no other process is in its namespace yet.
+Linux before 5.12 can set attributes only on attached mounts, one at a time. On such a kernel the
+keeper sets them in Python, while no other process is in its namespace yet.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from leeward.spec.machine import SIZED
 from leeward.spec.sandbox import Bind, Text, View
 from leeward.spec.trust import MOST_BUNDLE, TRUST, has_trust
 
-#: Bytes of a root's own files, at most.
+#: The greatest number of bytes of the root's own files.
 _SIZE = 1 << 20
 
-#: Where the new root is mounted until pivot_root(2). Any folder does; its content is only hidden meanwhile.
+#: The folder where the new root is mounted until pivot_root(2). Any folder works; its content is only hidden meanwhile.
 _STAGE = "/tmp"
 
 _READ_ONLY = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV
@@ -58,7 +58,7 @@ _PROC = MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOUCH = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
-#: A world-readable file in every root without a Landlock rule: a runner that can open it isn't restricted.
+#: A world-readable file in every root, for which there is no Landlock rule: a runner that can open it isn't restricted.
 _SEALED_TEXT = Text(SEALED, b"A job that can read this is not held by Landlock.\n")
 
 _HINTS = dict.fromkeys((errno.ELOOP, errno.ENOTDIR, errno.ENOENT, errno.EROFS), "a link or a file is in the way")
@@ -71,7 +71,7 @@ class Source:
 
     Attributes:
         fd: a detached copy of the mount, once it is opened.
-        link: the link's text if it is a symbolic link; then nothing is mounted.
+        link: the link's text if the source is a symbolic link; then nothing is mounted.
     """
 
     bind: Bind
@@ -112,18 +112,18 @@ def sources(view: View) -> Iterator[Source]:
 
 class Template:
     """
-    The steps that build the root; they can be taken once.
+    The steps that build the root. They can be taken once.
 
     Args:
         view: the files of the sandbox.
         first: steps to take before all others.
         before: steps to take when all sources are open.
         after: steps to take after pivot_root(2).
-        written: cells that get descriptors, open for writing, of the files of `written_by_daemon`, in that order.
-            Whoever uses them has to close them.
+        written: cells that get descriptors of the files of `written_by_daemon`, open for writing, in that order. The
+            caller owns the descriptors.
 
     Raises:
-        Unsupported: as `sources`.
+        Unsupported: as for `sources`.
         Bug: *view* has a target that isn't an absolute path.
     """
 
@@ -210,16 +210,16 @@ def has_sizes(view: View) -> bool:
 
 def written_by_daemon(view: View) -> tuple[str, ...]:
     """
-    The files of *view* that the daemon writes anew for each job: those of `machine.SIZED`, if *view* has them, and the
-    file of certificates, if it has one of its own.
+    The files of *view* that the daemon rewrites for each job: those of `machine.SIZED`, if *view* has them, and the
+    file of certificates, if *view* has one of its own.
     """
     return (*(SIZED if has_sizes(view) else ()), *((TRUST,) if has_trust(view) else ()))
 
 
 def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterator[Step]:
     """
-    Open files of the root for writing, by a copy of the root's mount that is attached nowhere: a mount where a file is
-    open for writing can't be made read-only.
+    Open files of the root for writing, by a detached copy of the root's mount: a mount on which a file is open for
+    writing can't be made read-only.
     """
     if not cells:
         return
@@ -234,7 +234,7 @@ def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterat
 
 def stage_steps(size: int = _SIZE) -> Iterator[Step]:
     """
-    Mount a new root, which has room for *size* bytes, and make it the current folder.
+    Mount a new root with room for *size* bytes, and make it the current folder.
     """
     root = Cell("root")
     yield native.private_step()
@@ -278,7 +278,7 @@ def folder_steps(targets: Iterable[str]) -> Iterator[Step]:
 
 def put_steps(source: Source) -> Iterator[Step]:
     """
-    Attach a source at its target.
+    Attach *source* at its target below the current folder.
     """
     target, optional = source.bind.target, source.bind.optional
     if source.link:
@@ -315,7 +315,7 @@ def _finish(here: Sequence[Source]) -> Iterator[Step]:
 
 def close_steps(here: Sequence[Source]) -> Iterator[Step]:
     """
-    Close what `open_steps` has opened.
+    Close the descriptors that `open_steps` has opened.
     """
     for source in here:
         if not source.link:
@@ -324,7 +324,7 @@ def close_steps(here: Sequence[Source]) -> Iterator[Step]:
 
 def enter_steps() -> Iterator[Step]:
     """
-    Make the current folder, which is a mount, the root, read-only, and detach the old root.
+    Make the current folder, which is a mount, the root; detach the old root; and make the new one read-only.
     """
     yield returns(Call.PIVOT_ROOT, ".", ".")
     yield native.unmount_step(".")
@@ -350,8 +350,8 @@ def _walk(target: str, folders: Sequence[str]) -> tuple[list[Step], Cell | int]:
     The steps that open each of *folders* in the one before it, from the current folder on, and the descriptor of the
     last one.
 
-    Missing folders are made. Links aren't followed: one in a bind could lead out of the new
-    root, and the old root is still reachable then.
+    Missing folders are made. Links aren't followed: a link in a bind could lead out of the new
+    root, while the old root can still be reached.
     """
     steps: list[Step] = []
     at: Cell | int = AT_FDCWD
@@ -385,7 +385,7 @@ def _set_one_by_one(fd: int, attributes: MountAttr) -> None:
     mount has, which a user namespace can't remove.
 
     Raises:
-        KernelRefusal: a mount can't be reached, because another one covers it.
+        KernelRefusal: a mount can't be reached, because another mount covers it.
     """
     todo = {native.mount_id(fd): f"/proc/self/fd/{fd}"}
     with open("/proc/self/mountinfo") as file:

@@ -1,9 +1,9 @@
 """
-Terminals for clients: each worker has a devpts, in which the daemon opens pseudo-terminals.
+Terminals for clients: each worker has a devpts, where the daemon opens pseudo-terminals.
 
 Runs in:   `devpts_steps` in the keeper, at its setup; `pseudo_terminal` and `resize` in the daemon.
-Trust:     none in the process at the other end. It may change the mode and owner of its file, but the file system is
-           mounted nowhere, so nobody can open the file by a path, neither on the host nor in a sandbox.
+Trust:     none in the process at the other end. It may change the mode and owner of the terminal's file, but the file
+           system is mounted nowhere, so no process can open the file by a path, on the host or in a sandbox.
 Bound:     the mount option `max=` limits the terminals of one devpts, and so of the one sandbox that has the worker.
            The kernel reserves `kernel.pty.reserve` of the host's pseudo-terminals for file systems that were made
            outside of user namespaces.
@@ -24,10 +24,10 @@ from leeward._native.steps import Cell, Step
 #: Terminals of one sandbox at once. A terminal counts for as long as any process has it open.
 MOST_TERMINALS = 16
 
-#: ioctl requests that `termios` lacks: Linux 4.13, 2.0.
+#: ioctl requests that `termios` lacks.
 _TIOCSPTLCK, _TIOCGPTPEER = 0x40045431, 0x5441
 
-#: Input is UTF-8, so that the kernel's line editor deletes whole characters (IUTF8).
+#: IUTF8: input is UTF-8, so that the kernel's line editor deletes whole characters.
 _UTF8 = 0o40000
 
 
@@ -36,7 +36,7 @@ def devpts_steps(devpts: Cell) -> list[Step]:
     Make a devpts that is mounted nowhere. Needs CAP_SYS_ADMIN. Linux 5.2.
 
     Args:
-        devpts: gets the mount's descriptor, which `pseudo_terminal` needs.
+        devpts: a cell that gets the mount's descriptor, which `pseudo_terminal` needs.
     """
     options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(MOST_TERMINALS)}
     return native.filesystem_steps(devpts, "devpts", options, MountAttr.NOSUID | MountAttr.NOEXEC)
@@ -47,8 +47,8 @@ def pseudo_terminal(devpts: int, rows: int, columns: int) -> tuple[int, int]:
     Open a new pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13.
 
     Returns:
-        Its master, which doesn't block, and its slave. Both are close-on-exec, and the caller owns them.
-        Reading the master fails with EIO when the last slave is closed.
+        Descriptors of the master, which doesn't block, and of the slave. Both are close-on-exec, and the caller owns
+        them. Reading the master fails with EIO when the last slave is closed.
 
     Raises:
         OSError: ENOSPC if MOST_TERMINALS are open, or as many as the host allows.

@@ -1,10 +1,10 @@
 """
-The limit on how many descriptors jobs may watch by epoll, where the kernel counts the watches of all jobs together.
+The limit on the descriptors that jobs may watch by epoll, where the kernel counts the watches of all jobs together.
 
 Runs in:   the daemon.
-Holds:     where all workers have one user id, or no cgroup counts memory, the filter passes each new watch to the
+Holds:     if all workers have one user id, or no cgroup counts memory, the filter passes each new watch to the
            supervisor (supervisor_charges.c). All jobs together get half of what the kernel grants the user, and each
-           job as many as it leaves to the others. Where no cgroup counts memory, the job is charged for it as well.
+           job as many as it leaves to the others. If no cgroup counts memory, each watch is charged to the job as well.
 Leaves:    a removed watch counts until its process has ended, because the supervisor doesn't see the removal.
 Source:    epoll(7), /proc/sys/fs/epoll/max_user_watches
 """
@@ -16,7 +16,8 @@ _MOST = "/proc/sys/fs/epoll/max_user_watches"
 
 def granted() -> int:
     """
-    How many watches all jobs may have together. The other half is left to the daemon and its user's other programs.
+    The number of watches that all jobs may have together: half of what the kernel grants the user. The other half is
+    left to the daemon and to its user's other programs.
 
     Raises:
         OSError: /proc can't be read.

@@ -1,7 +1,7 @@
 """
-How much memory there is for this daemon: the host's, or less where a cgroup above it has a limit.
+The amount of memory that this daemon may use: the host's memory, or less if a cgroup above the daemon has a limit.
 
-Runs in:   the daemon. Pure but for `memory`.
+Runs in:   the daemon. Pure except for `memory`.
 Source:    proc_meminfo(5), Documentation/admin-guide/cgroup-v2.rst (memory.max), cgroup-v1/memory.rst
 """
 
@@ -16,7 +16,7 @@ from leeward.isolation.cgroup.hierarchy import Hierarchy, here
 
 def memory() -> int:
     """
-    Bytes.
+    The memory that this daemon may use, in bytes.
     """
     with open("/proc/meminfo", encoding="ascii") as file:
         return least(file.read(), _limits(here()))
@@ -24,7 +24,11 @@ def memory() -> int:
 
 def least(meminfo: str, limits: Iterable[str]) -> int:
     """
-    The smallest of the host's memory and *limits*, the texts of control files; what is no number there is no limit.
+    The smallest of the host's memory and *limits*, in bytes.
+
+    Args:
+        meminfo: the text of /proc/meminfo.
+        limits: the texts of control files; a text that isn't a number means no limit.
     """
     total = next(int(line.split()[1]) << 10 for line in meminfo.splitlines() if line.startswith("MemTotal:"))
     return min([total, *(int(text) for text in map(str.strip, limits) if text.isdecimal())])
@@ -32,7 +36,8 @@ def least(meminfo: str, limits: Iterable[str]) -> int:
 
 def files(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
     """
-    The control files that may hold a limit: of this process's groups and those above, as far as they are shown.
+    The control files that may have a limit: those of this process's groups and of the groups above them, up to the
+    mount.
     """
     for each in hierarchies:
         name = "memory.max" if 2 == each.version else "memory.limit_in_bytes"
@@ -46,5 +51,5 @@ def files(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
 
 def _limits(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
     for path in files(hierarchies):
-        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:  # the root of version 2 has none
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:  # version 2's root has none
             yield file.read()

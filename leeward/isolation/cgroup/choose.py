@@ -1,5 +1,5 @@
 """
-Which driver holds the limits: the best one that this user may use on this host.
+Chooses the driver that holds the limits: the best one that this user may use on this host.
 
 Runs in:   the daemon, once.
 """
@@ -23,14 +23,15 @@ def choose(wanted: str | None = None, *, pinned: bool = False) -> Driver:
     """
     Set up the best driver, or the one that is *wanted*.
 
-    Version 2 may need this process in a group of its own; it is moved there then. Groups that dead daemons left stay:
-    call `sweep`.
+    The driver for version 2 may move this process to a group of its own. Groups of dead daemons stay until the caller
+    calls `sweep`.
 
     Args:
-        pinned: each worker has one processor, also where a controller holds the limit.
+        wanted: the driver's name; None for the best one.
+        pinned: pin each worker to one processor, even if a controller holds the limit.
 
     Raises:
-        Unsupported: no driver can serve, or the wanted one can't. The error says why, for each.
+        Unsupported: no driver works here, or the wanted one doesn't. The message has the reason for each driver.
     """
     hierarchies = hierarchy.here()
     passed_over: tuple[tuple[str, str], ...] = ()

@@ -1,17 +1,17 @@
 """
-The descendants of one process of a live sandbox, where no group holds them: found by /proc, stopped, and killed.
+Finds the descendants of one process of a live sandbox by /proc, stops and kills them, where no cgroup contains them.
 
 Runs in:   the daemon.
 Needs:     CONFIG_PROC_CHILDREN.
 Source:    proc_pid_task_tid_children(5), prctl(2) PR_SET_CHILD_SUBREAPER, setsid(2)
 
 The process leads a session of its own and is a subreaper. As long as it lives, all its descendants are below it in the
-tree, because orphans become its children. When it has ended they become children of the sandbox's init, and those that
-stayed in its session are found by that. A descendant that has left the session (setsid) can't be found any more, and
-ends with the sandbox.
+tree, because orphans become its children. When it has ended, they become children of the sandbox's init, and are found
+by the session if they stayed in it. A descendant that has left the session (setsid) can't be found any more, and ends
+with the sandbox.
 
-A walk that kills what it finds can miss processes that are forked meanwhile. So it stops them first: SIGSTOP to each,
-again and again until a walk finds no running one. Then none can fork, and all get SIGKILL.
+A walk that kills the processes that it finds can miss processes that are forked meanwhile. So `Hunt` stops them first:
+it sends SIGSTOP to each, until a walk finds no running process. Then no process can fork, and all get SIGKILL.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from collections.abc import Callable, Collection
 from leeward.isolation.cgroup.group import pidfd_of
 from leeward.isolation.cgroup.watch import Key, children_of, fields_of, key_of, open_process, times_of
 
-#: Seconds, and walks, after which a tree that still grows is given up.
+#: `Hunt` gives up on a tree that still grows after so many seconds and at least so many walks.
 _PATIENCE_S, _LEAST_WALKS = 1.0, 50
 
-#: Of /proc/PID/stat, from the third field on: state, parent, session, threads, start time.
+#: Indices of fields in /proc/PID/stat, counted from the third field: state, parent, session, threads, start time.
 _STATE, _PARENT, _SESSION, _THREADS, _START = 0, 1, 3, 17, 19
 
 
@@ -40,6 +40,8 @@ def has_ended(pidfd: int) -> bool:
 
 def parent_and_session(pid: int) -> tuple[int, int]:
     """
+    The pid of the process's parent, and its session.
+
     Raises:
         OSError, ValueError: there is no such process.
     """
@@ -53,12 +55,12 @@ def parent_and_session(pid: int) -> tuple[int, int]:
 
 def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes]:
     """
-    The processes that descend from *root*, and itself, each with its state; dead ones are left out.
+    *root* and the processes that descend from it, each with its state. Dead processes are left out.
 
     Args:
-        init: the sandbox's init.
-        root: the process, by the number that it has or had in this pid namespace, which is its session's.
-        spare: processes to pass by, with what is below them.
+        init: the pid of the sandbox's init.
+        root: the pid that the process has or had in this pid namespace. It is also the number of its session.
+        spare: pids of processes to leave out, with their descendants.
     """
     found: dict[Key, bytes] = {}
     waiting = [(root, True)]
@@ -96,7 +98,7 @@ def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes
 
 def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
     """
-    Processor seconds of the processes that descend from *root*, of itself, and of the children that they waited for.
+    Processor seconds of *root*, of the processes that descend from it, and of the children for which they have waited.
     """
     spent = 0.0
     for pid, _ in family(init, root, spare):
@@ -115,24 +117,24 @@ def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
 
 def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
     """
-    Whether any process lives that is known to descend from *root*.
+    Whether *root* lives, or a process that is known to descend from it.
     """
     return bool(family(init, root, spare))
 
 
 class Hunt:
     """
-    The end of all that descends from a process, in steps.
+    Ends a process and all its descendants, in steps.
 
     Attributes:
-        hopeless: it grows faster than it is stopped.
+        hopeless: whether the processes fork faster than they are stopped.
     """
 
     def __init__(self, init: int, root: int, spare: Callable[[], Collection[int]] = tuple) -> None:
         self._init, self._root, self._spare = init, root, spare
         self._since = time.monotonic()
         self._walks = 0
-        self._stopping: set[Key] = set()  # to stop
+        self._stopping: set[Key] = set()  # processes that were sent SIGSTOP
         self.hopeless = False
 
     def step(self) -> bool:
@@ -163,14 +165,14 @@ class Hunt:
 
     def _is_still(self, key: Key, state: bytes) -> bool:
         """
-        Stopped, or in a wait from which it comes to stop: one that has called vfork waits for a child that is stopped.
+        Whether the process is stopped, or waits and will then stop: after vfork a process waits for a stopped child.
         """
         return state in (b"T", b"t") or (b"D" == state and key in self._stopping)
 
 
 def _send(key: Key, number: int) -> None:
     """
-    A signal to the process of *key*, unless it is gone.
+    Send the signal *number* to the process of *key*, unless the process has gone.
     """
     pidfd = pidfd_of(key[0])
     if pidfd < 0:

@@ -32,10 +32,10 @@ def no_sockets() -> int:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """
-    How a new process gets into a group. The driver owns the descriptors.
+    The descriptors by which a new process gets into a group. The driver owns them.
 
     Attributes:
-        into: for CLONE_INTO_CGROUP, or -1.
+        into: the group's folder, for CLONE_INTO_CGROUP; or -1.
         attach: tasks files of version 1 hierarchies, open for writing; the child writes "0" to each of them
             before it does anything else.
     """
@@ -47,12 +47,12 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """
-    What a leaf has used so far.
+    The resources that the processes of a leaf have used so far.
 
     Attributes:
-        cpu_time: seconds, of user and system together.
-        memory_peak: bytes; 0 where the host can't tell.
-        oom_kills: processes that were ended for want of memory.
+        cpu_time: seconds of processor time, user and system together.
+        memory_peak: bytes; 0 if the host can't measure it.
+        oom_kills: processes that were ended because memory ran out.
         forks_refused: forks and new threads that the limit on processes refused.
     """
 
@@ -65,11 +65,11 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Gauges:
     """
-    Where the figures of `Leaf.usage` can be read without Python, by the event loop in C. The leaf owns the descriptors.
+    The files from which the event loop in C reads the figures of `Leaf.usage`. The leaf owns the descriptors.
 
     Attributes:
         time_unit: seconds per unit of *time*.
-        before: the figures when the leaf was made, to be subtracted. The peak needs none.
+        before: the figures when the leaf was made, which are subtracted. Nothing is subtracted from the peak.
     """
 
     time: Gauge
@@ -82,7 +82,7 @@ class Gauges:
 
 class Nest(Protocol):
     """
-    A group for one process of a live sandbox, and for what descends from it: nest.py.
+    A group for one process of a live sandbox and its descendants; see nest.py.
     """
 
     @property
@@ -106,7 +106,7 @@ class Leaf(Protocol):
     The group of one job.
 
     Attributes:
-        needs_ticks: `usage` is what the last `tick` saw. If False, the kernel counts.
+        needs_ticks: True if `usage` returns the figures of the last `tick`; False if the kernel counts.
     """
 
     needs_ticks: bool
@@ -119,20 +119,20 @@ class Leaf(Protocol):
 
     def armed(self) -> None:
         """
-        Give it a job's share of the processor from now on: either its runner is ready for a job, or a job waits
-        for it, and a smaller share would make arming take too long. May be called again.
+        Give the leaf a job's share of the processor from now on: either its runner is ready for a job, or a job waits
+        for the runner, and a smaller share would make arming take too long. May be called again.
         """
 
     def lower_priority(self) -> None:
         """
-        Lower its share of the processor until it is `armed` again: its job has been answered, and nothing waits for
+        Lower the leaf's share of the processor until the next `armed`: its job has been answered, and nothing waits for
         the end of its processes.
         """
 
     @property
     def entry(self) -> Entry:
         """
-        For the job's first process; see the head of this module.
+        The entry for the job's first process; see the docstring of this module.
         """
 
     def apply(self, limits: Limits) -> None:
@@ -156,12 +156,12 @@ class Leaf(Protocol):
 
     def usage(self) -> Usage:
         """
-        What the job has used so far. It stays as it is once the processes are gone.
+        The resources that the job has used so far. The figures stay when the processes have gone.
         """
 
     def memory(self) -> int:
         """
-        Bytes that it has now; 0 where that can't be told.
+        The bytes of memory that the job has now; 0 if that can't be measured.
         """
 
     def cpu_time(self) -> float:
@@ -171,28 +171,28 @@ class Leaf(Protocol):
 
     def gauges(self) -> Gauges | None:
         """
-        Where to read the figures of `usage`, if the kernel alone counts all of them; else None.
+        The files with the figures of `usage`, if the kernel counts all of them; else None.
         """
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
         """
-        Enforce what the kernel doesn't. If the leaf `needs_ticks`, also call it once when a runner is armed, before
-        its job starts, and once before the job's processes end.
+        Enforce the limits that the kernel doesn't enforce. If the leaf `needs_ticks`, also call this once when a runner
+        is armed, before its job starts, and once before the job's processes end.
 
         Args:
-            init_pid: the sandbox's init, as the daemon sees it.
-            files_fd: on the job's writable file system, or -1.
-            sockets: counts the job's sockets, because their buffers are in no resident set.
+            init_pid: the pid of the sandbox's init in the daemon's pid namespace.
+            files_fd: a descriptor on the job's writable file system, or -1.
+            sockets: counts the job's sockets, because no resident set shows their buffers.
             charged: bytes of shared mappings without a file that the job was granted.
 
         Returns:
-            The limit that the job exceeded, so that it must be ended, or None.
+            The limit that the job has exceeded, so that the caller must end the job; or None.
         """
 
     def ended(self, spent: float) -> None:
         """
-        Take in that the job's processes are gone. A driver without a kernel's count of their time uses *spent*.
+        Note that the job's processes have gone. A driver for which the kernel doesn't count their time uses *spent*.
 
         Args:
             spent: processor seconds of all processes that the job's init has reaped, from their start on.
@@ -200,19 +200,19 @@ class Leaf(Protocol):
 
     def share(self) -> None:
         """
-        The leaf is a live sandbox's from now on: where one of its processes is ended for want of memory, the others
-        live on, as far as the driver can do that.
+        Note that the leaf belongs to a live sandbox from now on: if one of its processes is ended because memory ran
+        out, the others live on, if the driver supports that.
         """
 
     def rest(self) -> None:
         """
-        Hold fewer descriptors, until they are needed.
+        Close descriptors that aren't needed now. The leaf opens them again when they are needed.
         """
 
     def nest(self, name: str) -> Nest | None:
         """
-        Make a group in it for one more process and its descendants; None where the driver can't. `remove` removes it,
-        too.
+        Make a group in the leaf for one more process and its descendants. Returns None if the driver has no such
+        groups. `remove` removes the group, too.
 
         Raises:
             KernelRefusal: nothing was made.
@@ -220,25 +220,26 @@ class Leaf(Protocol):
 
     def joined(self, pid: int) -> None:
         """
-        *pid*, as the daemon sees it, is a process of the sandbox that isn't below its init.
+        Note that *pid*, in the daemon's pid namespace, is a process of the sandbox that isn't below its init.
         """
 
     def parted(self, pid: int, spent: float) -> None:
         """
-        That process has ended; it and the children that it has waited for took *spent* seconds of processor.
+        Note that the process *pid* of `joined` has ended. The process, with the children for which it waited, has used
+        *spent* seconds of processor time.
         """
 
     def kill(self) -> None:
         """
-        SIGKILL to every process in the leaf. Returns before they are gone.
+        Send SIGKILL to every process in the leaf. Returns before they have gone.
         """
 
     def is_there(self) -> bool:
         """
-        Whether a process can be put there. Another program on the host may have removed the group while it was empty.
+        Whether the group exists. Another program on the host may have removed it while it was empty.
 
         Raises:
-            KernelRefusal: the kernel doesn't say.
+            KernelRefusal: stat(2) failed with another error.
         """
 
     def remove(self) -> bool:
@@ -247,7 +248,7 @@ class Leaf(Protocol):
         later job of this worker.
 
         Returns:
-            False while a process is in it, or a dead one hasn't left it yet: call again later.
+            False while a process is in the leaf, or a dead process hasn't left it yet: call again later.
         """
 
 
@@ -259,7 +260,7 @@ class WorkerGroup(Protocol):
     @property
     def keeper(self) -> Entry:
         """
-        For the keeper, and by inheritance for the init of each sandbox.
+        The entry for the keeper, and by inheritance for the init of each sandbox.
         """
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> Leaf:
@@ -276,12 +277,12 @@ class WorkerGroup(Protocol):
 
     def rest(self) -> None:
         """
-        No leaf is made for a while: give back what is kept for that.
+        Release what is kept for further leaves, since none is made for a while.
         """
 
     def remove(self) -> bool:
         """
-        Like `Leaf.remove`. The leaves must have been removed before.
+        Remove the groups of the worker, as `Leaf.remove` does for a leaf. The leaves must have been removed before.
         """
 
 
@@ -295,12 +296,12 @@ class Driver(Protocol):
         memory_counted: the kernel counts all of a job's memory, also memory that is in no process's resident set.
             If False, seccomp must refuse the calls that make such memory.
         affinity_fixed: `Leaf.cpu` names the job's processor, and the job must not change it.
-        passed_over: the drivers that were tried before this one, and why each can't serve.
-        detail: for `leeward status`.
-        worker_descriptors: descriptors that a worker's group holds open, beside those of its leaves.
-        leaf_descriptors: descriptors that a leaf holds open, at most.
-        resting_descriptors: what a worker's group holds with one leaf, after `rest` of both.
-        kept_leaves: leaves without a job that a worker keeps for the next jobs, at most.
+        passed_over: the drivers that were tried before this one, each with the reason why it doesn't work here.
+        detail: facts about the driver that `leeward status` shows.
+        worker_descriptors: the number of descriptors that a worker's group holds open, without those of its leaves.
+        leaf_descriptors: the greatest number of descriptors that a leaf holds open.
+        resting_descriptors: the descriptors that a worker's group and one leaf hold after `rest` of both.
+        kept_leaves: the greatest number of leaves without a job that a worker keeps for its next jobs.
     """
 
     name: str
@@ -327,13 +328,13 @@ class Driver(Protocol):
 
     def limit_leaves(self, most: int) -> None:
         """
-        Bound the leaves that a worker made from now on has at once to *most*, including those that are kept for a
-        later job; 0 is no bound.
+        Set the greatest number of leaves that each worker made from now on has at once, including those that are kept
+        for a later job; 0 for no bound.
         """
 
     def sweep(self) -> int:
         """
-        Remove the groups that dead daemons of this user left.
+        Remove the groups of dead daemons of this user.
 
         Returns:
             The number of daemons whose groups were found. A group whose processes are still dying can't be removed
@@ -342,5 +343,5 @@ class Driver(Protocol):
 
     def close(self) -> None:
         """
-        Remove all groups that the driver made, which the caller has emptied, and restore those that it found.
+        Remove all groups that the driver made, which the caller has emptied, and undo its changes to other groups.
         """

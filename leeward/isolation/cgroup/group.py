@@ -42,7 +42,7 @@ def may_give() -> bool:
 
 class Group:
     """
-    A group that this process made, or its own. It holds one descriptor, of the folder, until `let_go`.
+    A group that this process made, or the group that it is in. Holds a descriptor of the folder until `let_go`.
     """
 
     __slots__ = ("_parent", "fd", "name", "path")
@@ -94,7 +94,7 @@ class Group:
 
     def let_go(self) -> None:
         """
-        Close the descriptor. From now on the group is reached from its parent's folder.
+        Close the descriptor of the folder. From now on control files are opened by the parent's descriptor.
         """
         assert self._parent is not None
         self.close()
@@ -116,8 +116,8 @@ class Group:
 
     def is_there(self) -> bool:
         """
-        Whether the group still exists. If another program removed it and made another one by its name, the answer is
-        False only while the descriptor is open: without it the two can't be told apart.
+        Whether the group still exists. If another program has removed it and made another group of that name, this
+        notices it only while the descriptor is open.
         """
         try:
             named = os.stat(self.path, follow_symlinks=False)
@@ -182,16 +182,16 @@ class Group:
 
     def processes(self) -> list[int]:
         """
-        The ids of the processes in this group, not in those below it, in this process's pid namespace.
+        The pids of the processes in this group, without those of groups below it, in this process's pid namespace.
         """
         return [int(line) for line in self.read("cgroup.procs").split()]
 
     def kill(self) -> None:
         """
-        SIGKILL to every process in this group.
+        Send SIGKILL to every process in this group.
 
-        By cgroup.kill, which misses none (Linux 5.14, version 2). Without that file processes are killed one by one,
-        and one that forks fast enough escapes: forbid forks first (pids.max 0), and call again.
+        cgroup.kill misses no process (Linux 5.14, version 2). Without that file processes are killed one by one, and a
+        process that forks fast enough escapes: forbid forks first (pids.max 0), and call this again.
         """
         if self.has("cgroup.kill"):
             self.write("cgroup.kill", "1")
@@ -217,7 +217,7 @@ class Group:
         Remove the group, and close it.
 
         Returns:
-            False if processes or groups are still in it. Its descriptor stays open then.
+            False if processes or groups are still in the group; then its descriptor stays open.
         """
         try:
             if self._parent is not None and self._parent.fd >= 0:
@@ -237,7 +237,7 @@ class Group:
         """
         Close the descriptor of the folder. The group stays.
         """
-        fd, self.fd = self.fd, -1  # in this order: pool/watchdog.py looks at it from another thread
+        fd, self.fd = self.fd, -1  # in this order, since pool/watchdog.py reads self.fd from another thread
         if fd >= 0:
             os.close(fd)
 
@@ -251,14 +251,14 @@ def pidfd_of(pid: int) -> int:
     except ProcessLookupError:
         return -1
     except OSError as error:
-        if errno.EINVAL == error.errno:  # it is ending: Linux before 6.13 finds no thread group for it any more
+        if errno.EINVAL == error.errno:  # the process is ending; Linux before 6.13
             return -1
         raise KernelRefusal("pidfd_open", str(pid), error.errno or 0) from error
 
 
 def kill(pid: int, is_still_meant: Callable[[], bool]) -> None:
     """
-    SIGKILL to *pid*, unless it has gone or another process has its number by now.
+    Send SIGKILL to the process *pid*, unless it has gone or another process has its number now.
 
     Args:
         is_still_meant: whether *pid* is the process that is meant. It is called while a pidfd holds the process, so

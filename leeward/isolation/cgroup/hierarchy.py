@@ -1,7 +1,7 @@
 """
-Where cgroup hierarchies are mounted, and in which of their groups a process is.
+Finds the mounted cgroup hierarchies, and the group of a process in each.
 
-Runs in:   the daemon, and `leeward doctor`. Pure but for `here`.
+Runs in:   the daemon, and `leeward doctor`. Pure except for `here`.
 Source:    cgroups(7), proc_pid_mountinfo(5)
 """
 
@@ -21,11 +21,11 @@ class Hierarchy:
 
     Attributes:
         version: 1 or 2.
-        controllers: those of a version 1 hierarchy, e.g. {"cpu", "cpuacct"}; empty for version 2,
+        controllers: the controllers of a version 1 hierarchy, e.g. {"cpu", "cpuacct"}; empty for version 2,
             where each group has its own list.
-        mount: the folder it is mounted on.
+        mount: the folder where the hierarchy is mounted.
         own: the folder of the process's own group.
-        writable: the mount isn't read-only. The user may still lack the right to write there.
+        writable: whether the mount isn't read-only. The user may still lack the right to write there.
     """
 
     version: int
@@ -58,7 +58,7 @@ def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
         if here is None or here not in own:
             continue
         folder = _within(own[here], root, mount)
-        if folder is not None:  # of several mounts in one place the last is on top, and is the one that is seen
+        if folder is not None:  # of several mounts on one folder the last one is visible
             found[here] = Hierarchy(2 if "cgroup2" == kind else 1, here, mount, folder,
                                     "ro" not in fields[5].split(",") + options.split(","))
     return tuple(found.values())

@@ -3,9 +3,9 @@ The group that holds all other groups of one daemon: its name, its lock, and the
 
 Runs in:   the daemon.
 
-A home is named leeward-PID-STARTTIME (with -N after it where one process has several), and its daemon holds an flock(2)
-on it, in every hierarchy. On a plain host either of them shows whether the daemon lives. Both are needed where daemons
-in two pid namespaces see one cgroup file system, and where a pid is used again.
+A home is named leeward-PID-STARTTIME (followed by -N if one process has several), and its daemon holds an flock(2) on
+it, in every hierarchy. On a plain host either the name or the lock shows whether the daemon lives. Both are needed
+where daemons in two pid namespaces see one cgroup file system, and where a pid is used again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from leeward.isolation.cgroup.hierarchy import Hierarchy
 
 _NAME = re.compile(r"leeward-(\d+)-(\d+)(?:-\d+)?")
 
-#: Folders below the mount that are searched. Daemons aren't nested deeper, and a large host has thousands of folders.
+#: The depth to which folders below the mount are searched. Daemons aren't nested deeper, and a large host has thousands
+#: of folders.
 _DEPTH = 8
 
-#: Seconds that the processes of all dead daemons together get to vanish after SIGKILL.
+#: Seconds that the processes of all dead daemons together have to end after SIGKILL.
 _PATIENCE_S = 1.0
 
 #: Processes that are waited for at one time.
@@ -76,7 +77,7 @@ def sweep(hierarchies: Iterable[Hierarchy]) -> int:
     Remove the homes of this user's dead daemons; return the number of these daemons. Groups whose processes don't end
     in time are left to the next sweep.
     """
-    with contextlib.ExitStack() as held:  # with their locks, which keep other sweeps away
+    with contextlib.ExitStack() as held:  # holds the homes' locks, which keep other sweeps away
         homes: list[Group] = []
         for hierarchy in hierarchies:
             for path in _homes(hierarchy.mount):
@@ -100,7 +101,7 @@ def _homes(mount: str) -> Iterator[str]:
 
 def _deserted(home: Group) -> bool:
     """
-    Whether *home* is this user's, and its daemon is gone.
+    Whether *home* belongs to this user, and its daemon has gone.
     """
     pid, starttime = map(int, _NAME.fullmatch(home.name).groups())  # type: ignore[union-attr]  # _homes matched it
     if os.fstat(home.fd).st_uid != os.geteuid() or _starttime(pid) == starttime:
@@ -114,9 +115,9 @@ def _deserted(home: Group) -> bool:
 
 def _destroy(paths: list[str]) -> None:
     """
-    Remove the groups *paths*, each behind those in it, with the processes that still run there. All have the same
-    _PATIENCE_S, so one with a process that can't be killed, frozen or in a call that doesn't end, delays the start no
-    further and is in no other's way.
+    Remove the groups *paths*, inner groups first, and kill the processes that still run there. All groups share one
+    _PATIENCE_S. So a process that can't be killed, frozen or in a call that doesn't end, delays the start no longer,
+    and doesn't prevent the removal of other groups.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
@@ -131,8 +132,8 @@ def _destroy(paths: list[str]) -> None:
 
 def _removed(path: str, pidfds: list[int]) -> bool:
     """
-    Remove the group *path*, or kill what is in it, and add descriptors of that to *pidfds*. Returns whether it needs no
-    further look.
+    Remove the group *path*, or kill the processes in it and add their pidfds to *pidfds*. Returns whether the group is
+    done with.
     """
     try:
         group = Group.at(path)
@@ -145,13 +146,13 @@ def _removed(path: str, pidfds: list[int]) -> bool:
         finally:
             group.close()
     except (KernelRefusal, OSError):
-        return True  # it is gone, or isn't ours to remove
+        return True  # the group has gone, or this process may not remove it
 
 
 def _await(pidfds: list[int], seconds: float) -> None:
     """
-    Wait until one of *pidfds* has ended. If there is none, wait 5 ms: a group stays busy for a moment after its last
-    process has gone.
+    Wait until one process of *pidfds* has ended, and close *pidfds*. If the list is empty, wait 5 ms: a group stays
+    busy for a moment after its last process has gone.
     """
     poll = select.poll()
     for fd in pidfds:

@@ -1,12 +1,12 @@
 """
-A group below a leaf: one process of a live sandbox, with what descends from it.
+A group below a leaf, for one process of a live sandbox and its descendants.
 
 Runs in:   the daemon.
 Source:    Documentation/admin-guide/cgroup-v2.rst: cgroup.kill, cgroup.freeze
 
-It has no controllers: its memory and tasks count for the leaf. It is there so that one process and all that
-descends from it can be ended, without the others of the sandbox. No process in a sandbox can leave its group, because
-nothing there shows the hierarchy.
+The group has no controllers: its memory and tasks count for the leaf. It exists so that one process and all its
+descendants can be ended without the sandbox's other processes. No process of a sandbox can leave its group, because the
+hierarchy isn't mounted in the sandbox.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leeward.isolation.cgroup.group import Group, field
 
 class Nests:
     """
-    Those of one leaf.
+    The nests of one leaf.
     """
 
     def __init__(self) -> None:
@@ -44,8 +44,10 @@ class Nests:
 
 class GroupNest:
     """
+    A nest, which is a group of its own.
+
     Attributes:
-        entry: for the process.
+        entry: the entry for the process.
     """
 
     def __init__(self, parent: Group, name: str, owner_uid: int, attach: tuple[int, ...] = ()) -> None:
@@ -67,16 +69,16 @@ class GroupNest:
 
     def time(self) -> float:
         """
-        Processor seconds of all that was ever in it.
+        Processor seconds of all processes that are or were in the group.
         """
         return field(self._group.read("cpu.stat"), "usage_usec") / 1e6
 
     def gauge(self) -> Gauge:
         """
-        Where `time` stands, in microseconds, until it is removed.
+        The control file with the figure of `time`, in microseconds. It is valid until `remove`.
 
         Raises:
-            KernelRefusal: it can't be opened.
+            KernelRefusal: the file can't be opened.
         """
         if self._stat < 0:
             self._stat = self._group.open("cpu.stat")
@@ -84,22 +86,22 @@ class GroupNest:
 
     def kill(self) -> None:
         """
-        SIGKILL to every process in it. Returns before they are gone.
+        Send SIGKILL to every process in the group. Returns before they have gone.
 
-        Before Linux 5.14 they are frozen (5.2) while they are killed one by one, so that none forks meanwhile.
+        Before Linux 5.14 the group is frozen (Linux 5.2) while its processes are killed one by one, so that none forks.
         """
         self._end(self._group)
 
     @property
     def folder(self) -> int:
         """
-        The descriptor of its folder, which it owns, or -1.
+        The descriptor of the group's folder, which this object owns; -1 after `remove`.
         """
         return self._group.fd
 
     def kill_by(self, folder: int) -> None:
         """
-        The same by a descriptor of the caller's.
+        As `kill`, by a descriptor of the group's folder that the caller owns.
         """
         self._end(Group(self._group.path, folder))
 
@@ -118,7 +120,7 @@ class GroupNest:
 
     def remove(self) -> bool:
         """
-        Give it back; False while a process is in it.
+        Remove the group. Returns False while a process is in it.
         """
         if not (self.removed or self._group.remove()):
             return False

@@ -2,13 +2,13 @@
 The driver for hosts without usable controllers: rlimits, one processor per worker, and a watch on memory.
 
 Runs in:   the daemon.
-Leaves:    memory that a job takes between two looks. Looks become more frequent as the job comes closer to its limit,
-           so a job that touches memory as fast as it can exceeds the limit by an eighth, and by what it touches while
-           the daemon is late.
+Leaves:    memory that a job takes between two looks. Looks become more frequent as the job approaches its limit. So a
+           job that touches memory as fast as it can exceeds the limit by an eighth, and by the memory that it touches
+           while the daemon is late.
 
 Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on). It doesn't apply this limit
-to the host's root, not even where a user namespace gives root another id. Where workers would run as the host's root,
-this driver can't serve.
+to the host's root, not even if a user namespace gives root another id. If workers would run as the host's root, this
+driver can't be used.
 
 Processor time: the job is pinned to one processor, so it can't use more than 100 %. A limit below 100 % can't be
 enforced.
@@ -37,24 +37,25 @@ from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
 
-#: Seconds between looks, at most and at least. A look takes some 0.2 ms for one process, and 1 ms for 32.
+#: The greatest and the smallest pause between two looks, in seconds. A look takes about 0.2 ms for one process, and 1
+#: ms for 32 processes.
 TICK_S = 0.01
 SHORTEST_S = 0.001
 
-#: Bytes a second that a job on one processor can touch at most. MAP_POPULATE was measured at 2.4 GiB/s on the machine
-#: where this was written.
+#: The greatest number of bytes that a job on one processor can touch in a second. MAP_POPULATE was measured at 2.4
+#: GiB/s.
 FASTEST = 4 << 30
 
-#: The part of its limit, an eighth, by which a job may exceed it before a look that comes in time. Looks that come late
-#: have another eighth, so that the excess is a quarter at most.
+#: A job may exceed its limit by an eighth of it before a look that comes in time, and by another eighth before a look
+#: that comes late. So the excess is at most a quarter.
 PAST = 8
 
-#: The pause before a look is at least this many times what the look before took. So a job with many processes that
+#: The pause before a look is at least this many times as long as the last look took. So a job with many processes that
 #: stays close to its limit costs the daemon a fifth of its time.
 REST = 4
 
-#: Tasks of the user namespace that aren't the job's: the keeper, the job's init, and the init and job process of a
-#: runner that is armed meanwhile.
+#: Tasks of the user namespace that don't belong to the job: the keeper, the job's init, and the init and job process of
+#: a runner that is armed meanwhile.
 OTHERS = 4
 
 #: Bytes that a single process may reserve on top of the memory limit: a stack for each of its tasks, most of which is
@@ -63,26 +64,26 @@ STACK = 8 * MIB
 INTERPRETER = 32 * MIB
 
 
-#: Bytes that can wait in a socket's queues: SO_SNDBUF, which the filter keeps at net.core.wmem_default, 208 KiB; the
-#: same for SO_RCVBUF of UDP; of TCP both directions together, by `namespaces.small_queues_steps`. They are in no
-#: resident set, so each socket beyond the first FREE_SOCKETS is charged in full.
+#: Bytes that can wait in a socket's queues: SO_SNDBUF, which the filter keeps at net.core.wmem_default, 208 KiB; as
+#: many for SO_RCVBUF of UDP; as many for both directions of TCP together, by `namespaces.small_queues_steps`. No
+#: resident set shows them, so each socket beyond the first FREE_SOCKETS is charged in full.
 SOCKET = 208 * KIB
 FREE_SOCKETS = 32
 
 
-#: Bytes of the kernel's for a file, folder or link on tmpfs, with its name: 840 to 940 were measured (Linux 6.18).
+#: Bytes of kernel memory for a file, folder or link on tmpfs, with its name: 840 to 940 were measured (Linux 6.18).
 _INODE = 1 * KIB
 
 #: <linux/capability.h>: _LINUX_CAPABILITY_VERSION_3.
 _CAPABILITY_VERSION = 0x20080522
 
-#: Looks in a row that may fail, which is half a second, before a job that can't be watched is ended.
+#: The number of failed looks in a row, half a second, after which a job that can't be watched is ended.
 MOST_MISSED = 50
 
 
 class NoneLeaf:
     """
-    A job that is watched.
+    The leaf of a job, which is watched.
     """
 
     needs_ticks = True
@@ -102,7 +103,7 @@ class NoneLeaf:
     @property
     def tick_interval(self) -> float:
         """
-        Seconds in which the job could exceed its limit by an eighth if it did nothing but touch memory from now on.
+        The seconds in which the job could exceed its limit by an eighth if it touched memory as fast as it can.
         """
         limit = self._limits.memory
         soon = (limit - self._account.memory + limit // PAST) / FASTEST
@@ -147,7 +148,8 @@ class NoneLeaf:
         except OSError as error:
             if error.errno not in SHORT:
                 raise
-            # The daemon lacks descriptors or memory, which usually passes; the job is ended if it doesn't.
+            # The daemon has too few descriptors or too little memory, which is usually temporary; if not, the job is
+            # ended.
             self._missed += 1
             self._broken = self._broken or self._missed > MOST_MISSED
             return Limit.MEMORY if self._broken else None
@@ -161,8 +163,9 @@ class NoneLeaf:
 
     def _look(self, init_pid: int) -> tuple[list[watch.ProcessSample], float]:
         """
-        Look at the processes below the init. Its key is taken at the first look, when the keeper has just reported
-        its number; later another process could have the number.
+        Look at the processes below the init. The init's key is read at the first look, when the keeper has just
+        reported
+        the init's pid; later another process could have that pid.
         """
         if self._init is None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -194,7 +197,7 @@ class NoneLeaf:
 
     def kill(self) -> None:
         """
-        SIGKILL to the processes that the last look found. The end of the init kills all of them; this is faster.
+        Send SIGKILL to the processes that the last look found. The end of the init kills all of them, but more slowly.
         """
         for key in self._alive:
             self._kill_one(key)
@@ -212,7 +215,7 @@ class NoneLeaf:
 
 def _bytes_in_files(fd: int) -> int:
     """
-    Of a job's tmpfs, what its files, folders and links themselves take among them.
+    The bytes of memory that a job's tmpfs takes, including the kernel's memory for its files, folders and links.
     """
     system = os.fstatvfs(fd)
     return (system.f_blocks - system.f_bfree) * system.f_frsize + (system.f_files - system.f_ffree) * _INODE
@@ -220,7 +223,7 @@ def _bytes_in_files(fd: int) -> int:
 
 class NoneWorker:
     """
-    A worker, and the processor that its jobs are pinned to.
+    A worker, whose jobs are pinned to one processor.
     """
 
     keeper = Entry()
@@ -240,31 +243,33 @@ class NoneWorker:
 
 def _tasks_are_refused() -> bool:
     """
-    Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability; False
-    where that can't be found out. setrlimit(2)
+    Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability; False if
+    that can't be found out. setrlimit(2)
 
-    The one that asks takes steps of a table in C. It may not run Python: another thread may hold the interpreter's
-    lock at the moment of the fork, and would never give it back to a copy that lacks that thread.
+    A child process tries it, by steps of a table in C. The child may not run Python: another thread may hold the
+    interpreter's lock at the moment of the fork, and the child, which lacks that thread, would wait for the lock
+    forever.
     """
     forked = Cell("forked")
     steps = Table([
-        # CAP_SYS_ADMIN and CAP_SYS_RESOURCE each exempt from the limit. Version and 0, itself; two words of three sets.
+        # CAP_SYS_ADMIN and CAP_SYS_RESOURCE each exempt a process from the limit. The header is a version and pid 0,
+        # the process itself; the data are two words for each of three sets.
         returns(Call.CAPSET, Block(struct.pack("=Ii", _CAPABILITY_VERSION, 0)), Block(bytes(24))),
-        # This process and the one that asks are two already.
+        # This process and the child are two processes already.
         returns(Call.PRLIMIT64, 0, resource.RLIMIT_NPROC, Block(struct.pack("=QQ", 1, 1)), 0),
         gives(forked, Call.CLONE, signal.SIGCHLD, 0, 0, 0, 0, optional=True),
-        Step(Call.WAIT4, (-1, 0, 0, 0), (), Gives.ANYTHING),  # it waits for the one that wasn't refused
+        Step(Call.WAIT4, (-1, 0, 0, 0), (), Gives.ANYTHING),  # waits for the fork's child, if there is one
     ])
     try:
         steps.run_aside(0, len(steps.steps))
     except KernelRefusal as refusal:
-        return "clone3" == refusal.call  # without it no worker can be made, and the start reports that by itself
+        return "clone3" == refusal.call  # then no worker can be made, and the daemon's start reports that
     return -errno.EAGAIN == steps.value(forked)
 
 
 class NoneDriver:
     """
-    Limits without controllers.
+    Holds limits without controllers.
     """
 
     name = "none"
@@ -284,7 +289,7 @@ class NoneDriver:
             raise Unsupported("cgroup", have="no controllers, and no /proc/PID/task/TID/children",
                               need="controllers, or a kernel with CONFIG_PROC_CHILDREN",
                               cure="systemd-run --user --scope -p Delegate=yes leeward daemon run")
-        # Root's workers have ids of their own.
+        # The workers of root's daemon have ids of their own.
         if os.geteuid() and not _tasks_are_refused():
             raise Unsupported("cgroup", have="no controllers, and the host's root under another name, whom "
                               "RLIMIT_NPROC refuses nothing", need="controllers, or another user",
@@ -308,5 +313,5 @@ class NoneDriver:
 
     def close(self) -> None:
         """
-        Nothing was made.
+        Do nothing, since the driver has made no groups.
         """

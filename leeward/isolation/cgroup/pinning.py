@@ -1,5 +1,5 @@
 """
-The processors that jobs are pinned to, where no controller bounds their processor time.
+The processors to which jobs are pinned where no controller bounds their processor time.
 
 Runs in:   the daemon.
 """
@@ -11,10 +11,10 @@ import os
 
 def processors_in_turn() -> tuple[int, ...]:
     """
-    The processors of this process, for the workers in turn, by their slots.
+    The processors of this process, in the order in which workers get them by their slots.
 
-    The first one is chosen at random. The worker in slot 0 has most jobs. If it had the first processor in every daemon
-    of the host, the jobs of all of them would compete for that one while others are idle.
+    The first processor is chosen at random. The worker in slot 0 has most jobs: if it had the same processor in every
+    daemon of the host, the jobs of all daemons would compete for that processor while others are idle.
     """
     processors = sorted(os.sched_getaffinity(0))
     first = int.from_bytes(os.urandom(4), "big") % len(processors)

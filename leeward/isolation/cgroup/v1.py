@@ -11,8 +11,7 @@ reads the time from cpuacct.
 Version 1 can't place a process at its birth. The job's first process writes "0" to `tasks` files that the daemon
 has opened. The kernel checks the rights of the opener, so the job's process needs none.
 
-Two things that version 2 has are missing: memory.oom.group (see `v1_worker`), and a peak of the leaf alone that is
-exact to the page.
+Version 1 lacks memory.oom.group (see `v1_worker`), and a peak of the leaf alone that is exact to the page.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ NEEDED = ("memory", "pids", "cpu")
 
 class V1Driver:
     """
-    Limits by version 1 controllers.
+    Holds limits by version 1 controllers.
     """
 
     name = "v1"
@@ -52,7 +51,7 @@ class V1Driver:
         Make this daemon's homes.
 
         Args:
-            pinned: each worker has one processor, beside the limit.
+            pinned: pin each worker to one processor, in addition to the limit.
 
         Raises:
             Unsupported: a controller of NEEDED isn't on version 1, or no group can be made there.
@@ -74,11 +73,11 @@ class V1Driver:
 
     def _make_homes(self) -> None:
         """
-        Make the homes that don't exist: all at the start, and later those that another program removed while they were
-        empty.
+        Make the homes that don't exist: all of them at the start, and later those that another program has removed
+        while they were empty.
 
         Raises:
-            KernelRefusal: one can't be made. The others stay.
+            KernelRefusal: a home can't be made. The others stay.
         """
         made: dict[str, Group] = {}  # by folder, because one hierarchy may have several controllers
         for controller, hierarchy in self._used.items():
@@ -109,7 +108,7 @@ class V1Driver:
 
     def _mend(self) -> bool:
         """
-        Make the homes again that another program removed; return whether there was one.
+        Make the homes again that another program has removed. Returns whether there was one.
         """
         before = dict(self._homes)
         self._make_homes()
@@ -128,7 +127,10 @@ class V1Driver:
 
 def _used(hierarchies: tuple[Hierarchy, ...]) -> dict[str, Hierarchy]:
     """
-    The hierarchies to make groups in, by the controller that they are used for.
+    The hierarchies in which groups are made, by the controller for which each is used.
+
+    Raises:
+        Unsupported: a controller isn't on a writable version 1 hierarchy.
     """
     by_name = {name: each for each in hierarchies if each.version == 1 for name in each.controllers}
     unified = next((each for each in hierarchies if each.version == 2 and each.writable and may_give()), None)

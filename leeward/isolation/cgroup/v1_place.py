@@ -1,5 +1,5 @@
 """
-Version 1: the groups of one job, one in each hierarchy, which the next job gets when they are empty.
+Version 1: the groups of one job, one in each hierarchy. When they are empty, another job gets them.
 
 Runs in:   the daemon.
 Source:    Documentation/admin-guide/cgroup-v1/{memory,pids}.rst, Documentation/scheduler/sched-bwc.rst
@@ -22,30 +22,30 @@ from leeward.spec.limits import Limits
 #: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
 PERIOD_US = 100_000
 
-#: Errors for want of a descriptor.
+#: Errors that mean that no descriptor is free.
 NO_ROOM = (errno.EMFILE, errno.ENFILE)
 
-#: Bytes that a group may still count, page cache for example, when it is given to another job.
+#: The greatest number of bytes, page cache for example, that a group may still count when another job gets it.
 RESIDUE_BYTES = 512 << 10
 
-#: Descriptors of a place, at most: seven control files; `tasks` of memory, pids and cpu; and either `tasks` of cpuacct
-#: or the folder on the unified hierarchy.
+#: The greatest number of descriptors of a place: seven control files; `tasks` of memory, pids and cpu; and either
+#: `tasks` of cpuacct or the folder on the unified hierarchy.
 DESCRIPTORS = 7 + 4
 
 
 class V1Place:
     """
-    A group per hierarchy, with its control files open, for one job after the other.
+    One group in each hierarchy, with open control files, for one job after the other.
 
     Making and removing the four groups of a job, with their files, took half of the daemon's system calls for the job.
     An empty place can be used again. Its counters go on from where they are, so a leaf subtracts their values at its
     start.
 
     Attributes:
-        limits: those in force.
-        patient: its processes get only a small share of the processor where others compete for it.
+        limits: the limits in force.
+        patient: whether its processes get only a small share of the processor if others compete for it.
         last: the figures of the last `count`.
-        spoiled: it can't be given to another job.
+        spoiled: whether no other job may get this place.
     """
 
     def __init__(self, parents: Mapping[str, Group], name: str, owner_uid: int, memsw: bool, patience: str) -> None:
@@ -70,7 +70,7 @@ class V1Place:
             if "unified" in self.groups and owner_uid != os.geteuid():
                 self.groups["unified"].give(owner_uid, "cgroup.procs")
             for group in made.values():
-                if group is not self.groups.get("unified"):  # whose folder CLONE_INTO_CGROUP needs
+                if group is not self.groups.get("unified"):  # CLONE_INTO_CGROUP needs the unified group's folder
                     group.let_go()
         except KernelRefusal:
             self.abandon()
@@ -100,7 +100,7 @@ class V1Place:
     @property
     def entry(self) -> Entry:
         """
-        For its job.
+        The entry for the job's first process.
         """
         self._wake()
         return self._entry
@@ -112,7 +112,7 @@ class V1Place:
 
     def rest(self) -> None:
         """
-        Hold no descriptor until one is needed. A process has to be in the groups, so that nobody removes them.
+        Close the descriptors until one is needed. A process has to be in the groups, so that no program removes them.
         """
         if not self._resting and self._held:
             self._close_files()
@@ -139,7 +139,7 @@ class V1Place:
 
     def vacant(self) -> bool:
         """
-        Whether every process has gone and the place can be used again.
+        Whether no process is in the place any more, and another job may get it.
         """
         try:
             return not self.spoiled and 0 == int(pread(self._files["tasks"])) and self._nests.remove()
@@ -166,8 +166,11 @@ class V1Place:
 
     def _missing(self, error: OSError) -> None:
         """
-        Another program removed one of the groups. It was empty then, so no job is in it, and none will be put there.
-        Or there is no room for its descriptors now.
+        Handle an error of a control file. Either no descriptor is free now. Or another program has removed one of the
+        groups: it was empty then, so no job is in it, and no other job gets this place.
+
+        Raises:
+            KernelRefusal: any other error.
         """
         if error.errno in NO_ROOM:
             return
@@ -177,14 +180,14 @@ class V1Place:
 
     def is_there(self) -> bool:
         """
-        Whether all of its groups still exist. If one was removed, no other job gets this place.
+        Whether all groups of the place still exist. If one was removed, no other job gets this place.
         """
         self.spoiled = self.spoiled or not all(group.is_there() for group in set(self.groups.values()))
         return not self.spoiled
 
     def forget_peak(self) -> None:
         """
-        Count the peak of memory from now on.
+        Measure the peak of memory from now on.
 
         Raises:
             OSError: the kernel refuses the write.
@@ -193,7 +196,7 @@ class V1Place:
 
     def be_patient(self, value: str) -> None:
         """
-        Write *value* to the file that the worker's row of `v1_worker.PATIENT` names.
+        Write *value* to the worker's file of `v1_worker.PATIENT`.
         """
         try:
             os.pwrite(self._files["patience"], value.encode(), 0)
@@ -218,7 +221,7 @@ class V1Place:
 
     def count(self) -> Usage:
         """
-        What was used since the groups were made; the peak since the last `forget_peak`.
+        The resources used since the groups were made; the peak since the last `forget_peak`.
         """
         try:
             files = self._files
@@ -230,7 +233,7 @@ class V1Place:
 
     def cpu_time(self) -> float:
         """
-        `cpu_time` of `count`, by one read in place of four.
+        The `cpu_time` of `count`, by one read instead of four.
         """
         try:
             return self._time()
@@ -257,7 +260,8 @@ class V1Place:
 
     def nest(self, name: str) -> Nest | None:
         """
-        As `Leaf.nest`, on the unified hierarchy; the others have one group for all processes of the sandbox.
+        Make a nest on the unified hierarchy; see `Leaf.nest`. On the other hierarchies one group has all processes of
+        the sandbox.
         """
         if "unified" not in self.groups:
             return None
@@ -274,7 +278,7 @@ class V1Place:
 
     def remove(self) -> bool:
         """
-        Remove the groups and close what is open; False while a process is in one of them.
+        Close the descriptors and remove the groups. Returns False while a process is in one of them.
         """
         self._close()
         if not self._nests.remove():

@@ -21,21 +21,22 @@ from leeward.isolation.cgroup.v1_place import V1Place
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 
-#: Seconds between looks at the OOM killer's count. When it has killed a process of a job, the rest of the job runs on
-#: for at most this long. A look is one read of an open file, some 3 us.
+#: Seconds between looks at the OOM killer's count. When the OOM killer has killed a process of a job, the job's other
+#: processes run on for at most this long. A look is one read of an open file, about 3 us.
 TICK_S = 0.02
 
-#: How a runner that nothing waits for is held back: file, value while it is held back, value afterwards. cpu.idle
-#: (Linux 5.15) gives it only time that no other process wants; before that it gets an eighth of the default share.
+#: The control file by which a runner for which nothing waits gets a small share, the value for that, and the value
+#: afterwards. cpu.idle (Linux 5.15) gives it only time that no other process wants; otherwise it gets an eighth of the
+#: default share.
 PATIENT = (("cpu.idle", "1", "0"), ("cpu.shares", "128", "1024"))
 
-#: Places without a job that a worker keeps for the next jobs, at most.
+#: The greatest number of places without a job that a worker keeps for its next jobs.
 MOST_KEPT = 3
 
 
 class V1Leaf:
     """
-    The use that one job makes of a place: its limits, and what it has used.
+    The use of a place by one job: the job's limits, and the resources that it has used.
     """
 
     tick_interval = TICK_S
@@ -123,7 +124,7 @@ class V1Leaf:
 
     def remove(self) -> bool:
         """
-        As `Leaf.remove`. The place goes back to the worker if it is empty and the worker keeps it.
+        Give the leaf back; see `Leaf.remove`. If the place is empty, the worker may keep it for another job.
         """
         if self._place is None:
             return True
@@ -141,20 +142,20 @@ class V1Leaf:
 
 class V1Worker:
     """
-    The groups of a worker: one on the unified hierarchy, and on the others only a prefix of the leaves' names.
+    The group of a worker on the unified hierarchy, and the prefix of its leaves' names on the other hierarchies.
 
-    On the others the leaves of all workers are directly in the daemon's home, because the kernel charges each page to
-    every level of groups, which takes time.
+    On the other hierarchies the leaves of all workers are directly in the daemon's home, because the kernel charges
+    each page to every level of groups, which takes time.
 
     Args:
-        homes: the driver's, by controller.
-        mend: makes the homes again, in the same mapping, that another program removed while they were empty. Returns
-            whether there was one.
-        most: places at once, including those that are kept, where descriptors are scarce; 0 is no bound.
+        homes: the driver's homes, by controller.
+        mend: makes the homes that another program has removed again, in the same mapping. Returns whether there was
+            one.
+        most: the greatest number of places at once, including those that are kept; 0 for no bound.
 
     Attributes:
-        cpu: the processor of its jobs, or None for any.
-        places: the places that exist, including those that are kept.
+        cpu: the processor to which its jobs are pinned, or None.
+        places: the number of places that exist, including those that are kept.
     """
 
     def __init__(self, homes: Mapping[str, Group], slot: int, owner_uid: int, memsw: bool,
@@ -174,7 +175,8 @@ class V1Worker:
             try:
                 self._keeper = self._group.make("keeper")
                 if owner_uid != os.geteuid():
-                    # The init clones the job into its leaf, for which it must own cgroup.procs of the group above both.
+                    # The init clones the job into its leaf, for which it must own cgroup.procs of the common parent
+                    # group.
                     self._group.give(owner_uid, "cgroup.procs")
             except KernelRefusal:
                 self.remove()
@@ -183,7 +185,7 @@ class V1Worker:
     @property
     def parents(self) -> dict[str, Group]:
         """
-        The groups that its leaves are in, by controller, or "unified".
+        The groups in which the worker's leaves are, by controller, or "unified".
         """
         return {**self._homes, **({} if self._group is None else {"unified": self._group})}
 

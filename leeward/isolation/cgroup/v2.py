@@ -1,5 +1,5 @@
 """
-The driver for version 2, in a subtree that is delegated to this user. It is the best of the three.
+The driver for version 2, in a subtree that is delegated to this user. It is the best of the three drivers.
 
 Runs in:   the daemon. The driver moves the daemon's process to a group of its own.
 Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
@@ -38,7 +38,7 @@ from leeward.spec.limits import Limits
 
 NEEDED = frozenset({"memory", "pids"})
 
-#: Used where it is delegated. Where it isn't, each worker is pinned to one processor.
+#: Controllers that are used if they are delegated. Without cpu, each worker is pinned to one processor.
 WELCOME = frozenset({"cpu"})
 
 #: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
@@ -52,8 +52,9 @@ CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
 CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
-#: How a runner that nothing waits for is held back: file, value while it is held back, value afterwards. cpu.idle
-#: (Linux 5.15) gives it only time that no other process wants; before that it gets an eighth of the default share.
+#: The control file by which a runner for which nothing waits gets a small share, the value for that, and the value
+#: afterwards. cpu.idle (Linux 5.15) gives it only time that no other process wants; otherwise it gets an eighth of the
+#: default share.
 PATIENT = (("cpu.idle", "1", "0"), ("cpu.weight", "12", "100"))
 
 
@@ -81,7 +82,7 @@ class V2Leaf:
         try:
             if worker.owner_uid != os.geteuid():
                 self._group.give(worker.owner_uid, "cgroup.procs")
-            # These files are read when the job has ended. Nobody waits while they are opened now.
+            # These files are read when the job has ended. They are opened now, since nothing waits for the runner yet.
             for key, file in worker.files:
                 self._files[key] = self._group.open(file)
             if worker.oom_group:
@@ -202,11 +203,11 @@ class V2Leaf:
 
 class V2Worker:
     """
-    The group of one worker. Which control files this kernel has is looked up once, here, for all of its leaves.
+    The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has.
 
     Attributes:
-        cpu: the processor of its jobs, or None for any.
-        timed: the cpu controller holds their limit.
+        cpu: the processor to which its jobs are pinned, or None.
+        timed: whether the cpu controller holds the jobs' limit on processor time.
     """
 
     def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None, *, timed: bool) -> None:
@@ -218,8 +219,8 @@ class V2Worker:
             self.group.write("cgroup.subtree_control", _enable(NEEDED | WELCOME if timed else NEEDED))
             if owner_uid != os.geteuid():
                 self.group.give(owner_uid, "cgroup.procs")
-            if self.group.has("memory.swap.max"):  # it is absent where the kernel doesn't count swap
-                self.group.write("memory.swap.max", "0")  # it applies to the groups below, so to all leaves
+            if self.group.has("memory.swap.max"):  # absent if the kernel doesn't count swap
+                self.group.write("memory.swap.max", "0")  # applies to the groups below, so to all leaves
         except KernelRefusal:
             self.remove()
             raise
@@ -248,14 +249,14 @@ class V2Worker:
 
 class V2Driver:
     """
-    Limits by version 2 controllers.
+    Holds limits by version 2 controllers.
     """
 
     name = "v2"
     degraded = False
     memory_counted = True
     worker_descriptors = 2
-    leaf_descriptors = 5 + 1  # its folder and four files; one more while its limits are set
+    leaf_descriptors = 5 + 1  # the folder and four files; one more while limits are set
     resting_descriptors = worker_descriptors + 5
     kept_leaves = 0
 
@@ -265,7 +266,7 @@ class V2Driver:
         Make this daemon's home, move this process into it, and enable controllers.
 
         Args:
-            pinned: each worker has one processor, also where the cpu controller is delegated.
+            pinned: pin each worker to one processor, even if the cpu controller is delegated.
 
         Raises:
             Unsupported: the memory or pids controller can't be used. The groups are as they were before.
@@ -288,7 +289,7 @@ class V2Driver:
 
     def _take_over(self) -> frozenset[str]:
         """
-        Move the daemon out of its own group and enable controllers there; return those that workers have.
+        Move the daemon out of its first group, and enable controllers there. Returns the controllers that workers have.
         """
         outer = self._outer
         self._home = home.make(outer)
@@ -313,15 +314,15 @@ class V2Driver:
                         self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None, timed=self._timed)
 
     def limit_leaves(self, most: int) -> None:
-        return  # none is kept
+        return  # no leaf is kept
 
     def sweep(self) -> int:
         return home.sweep(self._hierarchies)
 
     def close(self) -> None:
         """
-        As `Driver.close`. This process goes back to its first group, unless another daemon keeps that from holding
-        processes.
+        Remove the groups; see `Driver.close`. This process moves back to its first group, unless that can't hold
+        processes because of another daemon.
         """
         with contextlib.suppress(KernelRefusal):
             if self._enabled:
@@ -340,7 +341,10 @@ class V2Driver:
 
 def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
     """
-    The folder of our own version 2 group, if it has the controllers.
+    The folder of this process's version 2 group, if the group has the needed controllers.
+
+    Raises:
+        Unsupported: the group lacks a controller, or can't be used.
     """
     unified = next((each for each in hierarchies if each.version == 2), None)
     if unified is None:

@@ -1,13 +1,13 @@
 """
-seccomp: decides which system calls a job may make, and with which arguments.
+seccomp: the filter for a job's system calls and their arguments.
 
 Runs in:   the daemon, which chooses a program (`filters`), and the crossing, which makes and takes the steps. The
            programs are generated from `table` when leeward is developed (`compiler`).
-Stands if: other locks are wrong, as far as an attack needs a call that this one refuses.
+Stands if: other locks are wrong, and an attack needs a call that this filter refuses.
 Leaves:    the effects of allowed calls, which the mount view, Landlock and rlimits limit.
 Source:    seccomp(2), seccomp_unotify(2)
 
-There are four outcomes of a job's system call: it is allowed; the filter itself answers it
+A job's system call has one of four outcomes: it is allowed; the filter itself answers it
 with an errno; it kills the process (another architecture's calling convention); or, for every call
 that the table doesn't list, the supervisor refuses it with EACCES, counts and logs it.
 """
@@ -30,8 +30,11 @@ def steps(program: bytes, listener: Cell) -> list[Step]:
     """
     Install *program*, the `insns` of a `filters.Program`, on the thread that takes these steps.
 
-    Irreversible; needs no_new_privs. *listener* gets a close-on-exec descriptor, which must be sent to
-    the supervisor; until then a call that the supervisor has to answer blocks.
+    Irreversible; needs no_new_privs.
+
+    Args:
+        listener: a cell that gets a close-on-exec descriptor, which must be sent to the supervisor. Until then a call
+            that the supervisor has to answer blocks.
     """
     return [native.listen_step(listener, program, killable=native.has_wait_killable())]
 
@@ -45,7 +48,7 @@ def proof() -> list[Step]:
 
 def quiet_proof() -> list[Step]:
     """
-    Try a call that the filter itself refuses: for a process whose steps must not wait for the supervisor.
+    Try a call that the filter itself refuses. For a process whose steps must not wait for the supervisor.
     """
     allow = Block(struct.pack("I", _ALLOW))
     return [fails(Call.SECCOMP, _GET_ACTION_AVAIL, 0, allow, errnos=(errno.EACCES,))]

@@ -22,7 +22,7 @@ class Program:
 
     Attributes:
         insns: BPF instructions of 8 bytes each.
-        rules: rows of the table that it implements.
+        rules: the number of rows of the table that it implements.
     """
 
     insns: bytes
@@ -81,7 +81,7 @@ def broker_program(arch: str) -> bytes:
 
 def _programs(loopback: bool, terminal: bool) -> ModuleType:
     """
-    The module with the filters for these settings. Each but the usual one is imported only when it is needed.
+    The module with the filters for these settings. All modules except the usual one are imported only when needed.
     """
     if loopback and terminal:
         from leeward.isolation.seccomp import _generated_loopback_terminal

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 from leeward._native.arguments import value
 
-#: Of every argument that the table tests, the kernel uses only the low 32 bits of the register.
-#: A job could pass a filter that compared all 64 by setting one of the upper bits.
+#: The kernel uses only the low 32 bits of each argument that the table tests.
+#: A filter that compared all 64 bits could be passed by setting one of the upper bits.
 WORD = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """
-    What the filter does with a call.
+    The filter's answer to a call.
 
     Attributes:
-        text: for people, e.g. "allow" or "ENOSYS".
+        text: the answer for readers, e.g. "allow" or "ENOSYS".
         ret: the filter's return value, SECCOMP_RET_*.
     """
 
@@ -46,7 +46,7 @@ def errno(code: int) -> Action:
 @dataclass(frozen=True, slots=True)
 class Match:
     """
-    A test of an argument: it holds if (argument number *arg* & *mask*) == *value*. *text* is for people.
+    A test of an argument, which passes if (argument number *arg* & *mask*) == *value*. *text* is for readers.
     """
 
     arg: int
@@ -109,14 +109,14 @@ def null(arg: int) -> Match:
 
 def under(arg: int, mask: str, name: str) -> Match:
     """
-    Test that the bits *mask* of the argument have the value *name*. *mask* is names with spaces between.
+    Test that the bits *mask* of the argument have the value *name*. *mask* has names, separated by spaces.
     """
     return Match(arg, _bits(mask), value(name), f"{mask} {name}")
 
 
 def flags(arg: int, *, have: str = "", lack: str = "") -> Match:
     """
-    Test that all flags in *have* are set and none in *lack*. Both are names with spaces between.
+    Test that all flags in *have* are set, and none in *lack*. Both have names, separated by spaces.
     """
     wanted, unwanted = _bits(have), _bits(lack)
     return Match(arg, wanted | unwanted, wanted, " ".join([*have.split(), *(f"!{name}" for name in lack.split())]))
@@ -151,9 +151,9 @@ class Rule:
     """
     One row of the table: the call *name* gets *action* if its arguments pass all *tests*.
 
-    Rows of one call with different actions don't overlap, with two exceptions: a row that tests an address, or for
-    the init's number, comes first and takes precedence; and a row without tests decides where no other row of its
-    call matches. If there is none, the action is NOTIFY.
+    Rows of one call with different actions don't overlap, with two exceptions. A row that tests an address, or for
+    the init's number, comes first and takes precedence. A row without tests decides if no other row of its call
+    matches; without such a row, the action is NOTIFY.
     """
 
     name: str
@@ -165,7 +165,7 @@ class Rule:
 
 def rows(names: str, action: Action, reason: str, *tests: Match, needs: Needs = Needs.NOTHING) -> tuple[Rule, ...]:
     """
-    The same row for several calls; *names* has spaces between.
+    The same row for several calls. *names* has the names of the calls, separated by spaces.
     """
     return tuple(Rule(name, action, reason, tests, needs) for name in names.split())
 
@@ -173,6 +173,6 @@ def rows(names: str, action: Action, reason: str, *tests: Match, needs: Needs = 
 def each(name: str, arg: int, constants: str, reason: str, *tests: Match,
          needs: Needs = Needs.NOTHING) -> tuple[Rule, ...]:
     """
-    A row that allows *name* for each constant that its argument *arg* may be.
+    Rows that allow the call *name* if its argument *arg* is one of *constants*, which are separated by spaces.
     """
     return tuple(Rule(name, ALLOW, reason, (*tests, is_(arg, constant)), needs) for constant in constants.split())

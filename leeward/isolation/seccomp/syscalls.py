@@ -14,7 +14,7 @@ from leeward._native.arguments import value
 
 ARCHES = ("x86_64", "aarch64")
 
-#: The values by which the kernel reports to filters and to the supervisor of which architecture a call is.
+#: The values by which the kernel reports the architecture of a call to filters and to the supervisor.
 AUDIT_ARCH = {arch: value(f"AUDIT_ARCH_{arch.upper()}") for arch in ARCHES}
 
 #: One call a line: name, number on x86_64, number on aarch64; "-" where the architecture lacks the call.
@@ -411,7 +411,7 @@ def _column(arch: str) -> dict[str, int]:
     return {row[0]: int(row[at]) for row in rows if row[at] != "-"}
 
 
-#: NUMBERS[arch][name] is the call's number there.
+#: NUMBERS[arch][name] is the call's number on that architecture.
 NUMBERS: dict[str, dict[str, int]] = {arch: _column(arch) for arch in ARCHES}
 
 #: NAMES[arch][number] is the call's name.

@@ -1,5 +1,5 @@
 """
-The table: every system call of Linux, and the reason why a job may make it or may not.
+The table: every system call of Linux, and the reason why a job may or may not make it.
 
 Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
 Measured:  CPython 3.11 to 3.13 and their tests, the coreutils and shells of Debian, git,
@@ -48,8 +48,8 @@ HUGE = ("huge pages are of a pool that the host's administrator has reserved for
 INIT = ("the init has the job's user id, so the kernel would allow it. An init that gets no processor delays the end of"
         " its job, and the worker's next one")
 
-#: Bits that no call may give a file: in a folder of the host that a sandbox may write, a set-id file would be a program
-#: that runs as the client, whoever starts it. Elsewhere they have no effect.
+#: Mode bits that no call may set on a file: in a folder of the host to which a sandbox may write, a set-id file would
+#: be a program that runs with the client's user id for every user who starts it. Elsewhere the bits have no effect.
 NO_SET_ID = "S_ISUID S_ISGID"
 
 FILES = (
@@ -63,7 +63,7 @@ FILES = (
     *(Rule(name, ALLOW, "the mounts and Landlock decide which files; no job makes a set-id file", (match,))
       for name, test in (("open", 1), ("openat", 2), ("creat", 0))
       for match in (flags(test + 1, lack=NO_SET_ID),
-                    *((flags(test, lack="O_CREAT O_TMPFILE"),) if test else ()))),  # else a mode has no meaning
+                    *((flags(test, lack="O_CREAT O_TMPFILE"),) if test else ()))),  # no mode then
     *rows("openat2", errno(ENOSYS),
           "its arguments are in memory, which a filter can't read; callers that probe fall back to openat"),
     *rows("stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents getdents64"
@@ -139,7 +139,7 @@ DESCRIPTORS = (
           "close-on-exec, non-blocking, bytes waiting; Python sets the first"),
     *each("ioctl", 1, "TCGETS TCGETS2 TIOCGWINSZ TIOCGPGRP", "isatty() and a terminal's size; they only read"),
     *each("ioctl", 1, "FICLONE", "cp asks before each copy"),
-    # Refused with all other requests: TIOCSTI and TIOCLINUX, which type on a terminal, and TIOCSETD, which
+    # Refused with all other requests: TIOCSTI and TIOCLINUX, which put input into a terminal, and TIOCSETD, which
     # loads a driver.
 )
 

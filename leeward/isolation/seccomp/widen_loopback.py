@@ -1,13 +1,13 @@
 """
-What `loopback = true` adds to the table: TCP and UDP, in a network namespace that has `lo` and no other interface.
+The rows that `loopback = true` adds to the table: TCP and UDP, in a network namespace that has only the interface `lo`.
 
 Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
 Who needs it: web servers and their tests, notebooks and kernels (Jupyter talks to its kernel over TCP), databases,
            debuggers, multiprocessing managers with an address, node's and java's development servers.
 Costs:     the kernel's code for IPv4, IPv6, TCP, UDP and questions to rtnetlink becomes reachable for jobs. So the
            operator has to allow it.
-Stands:    the network namespace. It belongs to the worker, has no address but 127.0.0.0/8 and ::1, and no job has a
-           capability in it; so nothing leaves, whatever this filter lets through.
+Stands:    the network namespace. It belongs to the worker, has only the addresses 127.0.0.0/8 and ::1, and no job has a
+           capability in it. So no packet leaves it, even if this filter allows a call.
 """
 
 from __future__ import annotations

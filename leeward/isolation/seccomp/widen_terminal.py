@@ -1,11 +1,11 @@
 """
-What `terminal = true` adds to the table: pseudo-terminals, of a devpts that is the job's own.
+The rows that `terminal = true` adds to the table: pseudo-terminals, in a devpts of the job's own.
 
 Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
 Who needs it: pty.spawn, pexpect, script, tmux; shells with job control; programs that write colours, progress and
            prompts to a terminal only; tests of such programs.
 Costs:     the kernel's terminal code becomes reachable for jobs. So the operator has to allow it.
-Stands:    a job sees no terminals but those that it makes: its session has none, and no other one is in its view.
+Stands:    a job sees only the terminals that it makes: its session has none, and no other one is in its view.
 """
 
 from __future__ import annotations

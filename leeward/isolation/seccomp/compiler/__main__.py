@@ -1,5 +1,5 @@
 """
-Prints what is generated from the table: docs/seccomp.md, or with `programs` the compiled filters.
+Prints a file that is generated from the table: docs/seccomp.md, or with an argument a module of compiled filters.
 
     python -m leeward.isolation.seccomp.compiler >docs/seccomp.md
     python -m leeward.isolation.seccomp.compiler programs >leeward/isolation/seccomp/_generated_programs.py
@@ -7,7 +7,7 @@ Prints what is generated from the table: docs/seccomp.md, or with `programs` the
         python -m leeward.isolation.seccomp.compiler $what >leeward/isolation/seccomp/_generated_$what.py
     done
 
-Runs in:   a developer's shell, and the tests that keep both true.
+Runs in:   a developer's shell, and the tests that compare these files with the table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Of {len(NUMBERS["x86_64"])} calls of x86_64, aarch64 has {len(NUMBERS["aarch64"]
 
 def listing() -> str:
     """
-    The whole document.
+    The text of docs/seccomp.md.
     """
     return HEAD + "".join(_lines())
 
@@ -74,7 +74,7 @@ from __future__ import annotations
 _LINE = 56
 
 
-#: The modules of programs that aren't the table's own, and what each is for.
+#: The modules of programs with optional rows, and the arguments of `plan` for each.
 WIDENED: dict[str, dict[str, bool]] = {
     "loopback": {"loopback": True}, "terminal": {"terminal": True},
     "loopback_terminal": {"loopback": True, "terminal": True},
@@ -84,7 +84,8 @@ WIDENED: dict[str, dict[str, bool]] = {
 
 def programs(widened: str = "") -> str:
     """
-    The whole module; of *widened*, if that isn't empty: the init's program is the same.
+    The text of the module of programs; if *widened* isn't empty, of that module of WIDENED, without the init's program,
+    which is the same.
     """
     both = (True, False)
     more = WIDENED.get(widened, {})
@@ -111,7 +112,7 @@ def programs(widened: str = "") -> str:
 
 def broker() -> str:
     """
-    The module with the broker's programs.
+    The text of the module with the broker's programs.
     """
     lines = [PROGRAMS_HEAD.replace("The filters as the kernel gets them", "The egress broker's filter")
              .replace("compiler programs`", "compiler broker`"), "#: By architecture.\n", "BROKER = {\n"]

@@ -1,11 +1,11 @@
 """
-Classic BPF as seccomp has it: instructions, a small assembler, an interpreter.
+Classic BPF for seccomp: instructions, a small assembler, an interpreter.
 
-Runs in:   where the programs are made, and the tests. Pure.
+Runs in:   a developer's shell, where the programs are made, and the tests. Pure.
 Source:    <linux/filter.h>, the kernel's seccomp_check_filter(): only 32-bit loads from
            struct seccomp_data, and no backward jump.
-Why:       the kernel runs a filter's bytes, whatever the compiler meant. So
-           `compile` runs every program over all numbers before it gets into the package.
+Why:       the kernel runs the bytes of a filter, even if the compiler has a mistake. So `compile` runs every program
+           over all numbers before the program gets into the package.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JGE_K = 0x35    # BPF_JMP | BPF_JGE | BPF_K
 JSET_K = 0x45   # BPF_JMP | BPF_JSET | BPF_K
 RET_K = 0x06    # BPF_RET | BPF_K
 
-#: Where struct seccomp_data has its fields.
+#: The offsets of the fields of struct seccomp_data.
 NR_OFFSET = 0
 ARCH_OFFSET = 4
 _ARGS_OFFSET = 16
@@ -51,7 +51,7 @@ class Instruction(NamedTuple):
 
 def assemble(instructions: Iterable[Instruction]) -> bytes:
     """
-    The bytes that seccomp(2) takes, in this machine's byte order.
+    The program as bytes for seccomp(2), in this machine's byte order.
     """
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
 
@@ -61,7 +61,7 @@ def disassemble(program: bytes) -> tuple[Instruction, ...]:
     The reverse of `assemble`.
 
     Raises:
-        Bug: not a program that the kernel would take.
+        Bug: the kernel wouldn't accept *program*.
     """
     if not program or len(program) % _INSTRUCTION.size:
         raise Bug(f"a filter of {len(program)} bytes isn't made of instructions")
@@ -73,14 +73,14 @@ def disassemble(program: bytes) -> tuple[Instruction, ...]:
 
 def argument(number: int) -> int:
     """
-    The offset of the low word of an argument; its high word is the next one.
+    The offset of the low word of an argument; the high word follows it.
     """
     return _ARGS_OFFSET + 8 * number
 
 
 def data(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> bytes:
     """
-    struct seccomp_data.
+    The bytes of a struct seccomp_data.
     """
     return _DATA.pack(number & 0xFFFF_FFFF, arch, *args)
 
@@ -97,10 +97,10 @@ def run(program: Sequence[Instruction], data: Sequence[int]) -> int:
     The SECCOMP_RET_ value that *program* returns to the kernel for a call.
 
     Args:
-        data: as `words` makes it.
+        data: the words of the call, as `words` returns them.
 
     Raises:
-        Bug: an instruction that seccomp doesn't take, or a run past the end.
+        Bug: seccomp doesn't accept an instruction, or the program runs past its end.
     """
     at, a = 0, 0
     try:

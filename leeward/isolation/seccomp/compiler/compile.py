@@ -1,11 +1,11 @@
 """
-From a plan to the program that the kernel runs, checked against the plan.
+Compiles a plan to the program that the kernel runs, and checks the program against the plan.
 
 Runs in:   a developer's shell, where it makes `programs`, and the tests. Pure.
 
-A program is a tree of questions: for the architecture, then for the number, then for the words of the arguments that
-rows test. `shorten` writes it in few instructions. Neither step is trusted: `check` runs the bytes that the kernel
-will get, and the tests compare with libseccomp as well.
+A program is a tree of questions: about the architecture, then about the number, then about the words of the arguments
+that rows test. `shorten` writes the tree in few instructions. Neither step is trusted: `check` runs the instructions
+that the kernel will get, and the tests compare them with libseccomp as well.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from leeward.isolation.seccomp.compiler.shorten import Node
 from leeward.isolation.seccomp.rules import KILL, WORD, Match
 from leeward.isolation.seccomp.syscalls import AUDIT_ARCH
 
-#: Numbers that are run through each program that is made.
+#: The system call numbers with which `check` runs each program.
 CHECKED = range(1025)
 
-#: Architectures whose calls an x86_64 or aarch64 kernel takes, and the ends of the range.
+#: Architectures whose calls an x86_64 or aarch64 kernel accepts, and the ends of the range.
 OTHER_ARCHES = frozenset((*AUDIT_ARCH.values(), value("AUDIT_ARCH_I386"), value("AUDIT_ARCH_ARM"), 0, WORD))
 
 NO_ARGS: Args = (0, 0, 0, 0, 0, 0)
@@ -45,7 +45,7 @@ def compile(plan: SeccompPlan) -> tuple[Instruction, ...]:
 
 def _numbers(plan: SeccompPlan) -> Node:
     """
-    The question for the number.
+    The question about the number.
     """
     spans: list[tuple[int, Node]] = []
     for number in range(plan.newest + 2):
@@ -65,7 +65,7 @@ def _call(call: CallPolicy) -> Node:
 
 def _words(test: Match) -> Iterator[tuple[int, int, int]]:
     """
-    Offset, mask and value of each word that *test* looks at: one, or two of an address.
+    Offset, mask and value of each word that *test* compares: one word, or the two words of an address.
     """
     low = bpf.argument(test.arg)
     if test.is_wide:
@@ -75,7 +75,7 @@ def _words(test: Match) -> Iterator[tuple[int, int, int]]:
 
 def _where(words: Sequence[tuple[int, int, int]], answer: int, node: Node) -> Node:
     """
-    *answer* where all *words* are as they should be, else what *node* says.
+    A node that returns *answer* if all *words* match, and otherwise continues with *node*.
     """
     if not words:
         return answer
@@ -93,7 +93,7 @@ def check(plan: SeccompPlan, program: tuple[Instruction, ...]) -> None:
     Run *program* over numbers and arguments, and compare with *plan*.
 
     Raises:
-        Bug: they differ.
+        Bug: the program and the plan differ.
     """
     asked: list[tuple[int, int, Args]] = []
     for arch in OTHER_ARCHES - {plan.audit_arch}:
@@ -111,10 +111,10 @@ def check(plan: SeccompPlan, program: tuple[Instruction, ...]) -> None:
 
 def samples(call: CallPolicy) -> Iterator[Args]:
     """
-    Arguments on both sides of each test of *call*, with and without garbage in the bits beside it.
+    Arguments that pass and that fail each test of *call*, with and without garbage in the bits that it ignores.
     """
     yield NO_ARGS
-    yield (1, 1, 1, 1, 1, 1)  # the init's number, among others: what the rows of a neighbour may ask for
+    yield (1, 1, 1, 1, 1, 1)  # the init's number, among others, which rows of other calls test
     yield (0xFFFF_FFFF_FFFF_FFFF,) * 6
     for tests, _ in call.rows:
         clean, dirty = list(NO_ARGS), [0xFFFF_FFFF_FFFF_FFFF] * 6

@@ -1,11 +1,11 @@
 """
-From the table to the decisions of one host's filter.
+Makes the decisions of one host's filter from the table.
 
 Runs in:   a developer's shell, where the programs are made, and the tests. Pure.
 
 A filter decides in this order, here and in the compiled program: calls of another
-architecture kill the process, and so do those of x32, which shares x86_64's; a number that
-no kernel has assigned gets ENOSYS; then the call's rows; then NOTIFY.
+architecture kill the process, and so do calls of x32, which has x86_64's architecture value; a number
+that no kernel has assigned gets ENOSYS; then the call's rows decide; then the action is NOTIFY.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leeward.isolation.seccomp.rules import KILL, NOTIFY, Action, Match, Needs, 
 from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, NUMBERS
 from leeward.isolation.seccomp.table import INIT_RULES, RULES
 
-#: Bit 30 of a number means x32 to x86_64. Bit 31 doesn't: -1 is a number like any unknown one.
+#: On x86_64, bit 30 of a number means x32, unless bit 31 is set: -1 is an unknown number like others.
 X32_BIT = 0x4000_0000
 NEGATIVE_BIT = 0x8000_0000
 
@@ -49,14 +49,14 @@ class CallPolicy:
 @dataclass(frozen=True, slots=True)
 class SeccompPlan:
     """
-    What a filter does, for every architecture, number and argument.
+    The decisions of a filter, for every architecture, number and argument.
 
     Attributes:
-        arch: "x86_64" or "aarch64", the only one whose calls aren't deadly.
-        calls: by number, each that this architecture has.
-        default: for a call without a row that fits.
-        unassigned: for a number that no call has.
-        rules: rows of the table that count here.
+        arch: "x86_64" or "aarch64". Calls of other architectures kill the process.
+        calls: the policies of all calls of this architecture, by number.
+        default: the action for a call for which no row matches.
+        unassigned: the action for a number that no call has.
+        rules: the number of rows of the table that apply here.
     """
 
     arch: str
@@ -68,7 +68,7 @@ class SeccompPlan:
 
     def decide(self, audit_arch: int, number: int, args: Args) -> Action:
         """
-        The decision; *number* as the 32 bits that the kernel sees.
+        The action for a call. Only the low 32 bits of *number* count, as in the kernel.
         """
         number &= 0xFFFF_FFFF
         if audit_arch != self.audit_arch:
@@ -81,7 +81,7 @@ class SeccompPlan:
     @property
     def has_x32(self) -> bool:
         """
-        Whether numbers with bit 30 are another calling convention of this architecture.
+        Whether numbers with bit 30 set belong to another calling convention of this architecture.
         """
         return "x86_64" == self.arch
 
@@ -99,17 +99,17 @@ def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: boo
     Choose the rows that hold on a host.
 
     Args:
-        memory_counted: a cgroup counts memory that no process's resident set shows; if
-            not, the calls that make such memory go to the supervisor.
-        affinity_fixed: the processor limit is kept by the affinity, which jobs must not change.
-        arch: as os.uname().machine has it.
+        memory_counted: a cgroup counts memory that no process's resident set shows. If False, the calls that make such
+            memory go to the supervisor.
+        affinity_fixed: the affinity holds the processor limit, so jobs must not change it.
+        arch: the architecture, as in os.uname().machine.
         loopback: TCP and UDP are allowed.
         terminal: pseudo-terminals are allowed.
-        host: the view is the host's: no socket is connected to.
+        host: the view is the host's, so connections to sockets are refused.
         shared: the workers of several jobs have one user id.
 
     Raises:
-        Unsupported: no table for *arch*.
+        Unsupported: there is no table for *arch*.
     """
     holds = {Needs.LOOPBACK: loopback, Needs.TERMINAL: terminal, Needs.HOST_SHOWN: host, Needs.HOST_HIDDEN: not host,
              Needs.NOTHING: True, Needs.MEMORY_COUNTED: memory_counted, Needs.MEMORY_CHARGED: memory_counted,
@@ -119,20 +119,20 @@ def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: boo
 
 def init_plan(arch: str) -> SeccompPlan:
     """
-    For the sandbox's init: what its loop needs; anything else kills it, and the sandbox with it.
+    The plan for the sandbox's init: the calls of its loop are allowed; any other call kills it, and so the sandbox.
 
     Raises:
-        Unsupported: no table for *arch*.
+        Unsupported: there is no table for *arch*.
     """
     return _plan(INIT_RULES, arch, KILL, KILL)
 
 
 def broker_plan(arch: str) -> SeccompPlan:
     """
-    For the egress broker: what isn't listed is refused with EPERM, since nobody supervises it.
+    The plan for the egress broker: calls that aren't listed are refused with EPERM, since it has no supervisor.
 
     Raises:
-        Unsupported: no table for *arch*.
+        Unsupported: there is no table for *arch*.
     """
     return _plan(BROKER_RULES, arch, errno(EPERM), errno(ENOSYS))
 
@@ -143,7 +143,7 @@ def _plan(rules: tuple[Rule, ...], arch: str, default: Action, unassigned: Actio
     numbers = NUMBERS[arch]
     by_name: dict[str, list[Rule]] = {name: [] for name in numbers}
     for rule in rules:
-        if rule.name in by_name:  # else another architecture's
+        if rule.name in by_name:  # else the call is one of another architecture
             by_name[rule.name].append(rule)
     calls = {numbers[name]: _call(name, numbers[name], mine, default) for name, mine in by_name.items()}
     return SeccompPlan(arch, AUDIT_ARCH[arch], MappingProxyType(calls), default, unassigned,
@@ -156,7 +156,7 @@ def _call(name: str, number: int, rules: list[Rule], default: Action) -> CallPol
         raise Bug(f"the seccomp table decides {name} twice: {', '.join(sorted(action.text for action in plain))}")
     otherwise = plain.pop() if plain else default
     rows = [(rule.tests, rule.action) for rule in rules if rule.tests]
-    # A row that says what happens anyway would only lengthen the program, unless it keeps a later one from deciding.
+    # A last row with the default action would only lengthen the program.
     while rows and rows[-1][1] == otherwise:
         rows.pop()
     return CallPolicy(name, number, tuple(rows), otherwise)

@@ -1,11 +1,11 @@
 """
-Write a filter in as few instructions as possible.
+Writes a filter in as few instructions as possible.
 
 Runs in:   a developer's shell, and the tests. Pure.
 
 Each job installs a filter, and each instruction of it costs time then: the kernel translates and compiles the program,
-and runs it once for every system call number, to find the calls that are always allowed. A program that compares with
-one call of the table after the other has 437 instructions; this module's programs have 210.
+and runs it once for every system call number, to find the calls that are always allowed. A program that compares the
+number with one call of the table after the other has 437 instructions; this module's programs have 210.
 
 A filter is a tree of questions. A question names a word of the call's data and a mask. It divides the values of the
 masked word into spans, and each span leads to an answer or to another question. Neighbouring spans with the same answer
@@ -26,18 +26,18 @@ from leeward.isolation.seccomp.compiler.bpf import Instruction
 
 _ALL = 0xFFFF_FFFF
 
-#: The farthest that a conditional jump goes, in instructions.
+#: The greatest distance of a conditional jump, in instructions.
 FARTHEST = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """
-    Load the word at *offset*, apply *mask*, and look between which *spans* it falls.
+    Load the word at *offset*, apply *mask*, and find the span of *spans* that has the value.
 
     Attributes:
-        spans: (first value, what comes next), ascending; the first begins at 0 and each
-            ends where the next begins.
+        spans: pairs of a span's first value and the next node, ascending. The first span begins at 0, and each span
+            ends where the next one begins.
     """
 
     offset: int
@@ -62,7 +62,7 @@ def given(node: Node, offset: int, word: int) -> Node:
 
 def question(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Node:
     """
-    A question without needless spans; or its only answer, if all spans have the same one.
+    A question with as few spans as possible; or the node of all spans, if it is the same.
     """
     merged: list[tuple[int, Node]] = []
     for first, node in _flat(offset, mask, spans):
@@ -73,7 +73,7 @@ def question(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Node:
 
 def _flat(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Iterator[tuple[int, Node]]:
     """
-    The spans, without questions inside them that the span itself answers.
+    The spans, without inner questions that the span itself answers.
     """
     for at, (first, node) in enumerate(spans):
         end = spans[at + 1][0] if at + 1 < len(spans) else _ALL + 1
@@ -102,16 +102,16 @@ def write(node: Node) -> tuple[Instruction, ...]:
 
 class _Writer:
     """
-    Writes from the end to the beginning, since jumps only go forward.
+    Writes a program from its end to its beginning, since jumps only go forward.
     """
 
     def __init__(self) -> None:
         self.backwards: list[Instruction] = []
-        self.places: dict[Node, int] = {}  # by node, its instruction, counted from the end
+        self.places: dict[Node, int] = {}  # the instruction of each node, counted from the end
 
     def place(self, node: Node) -> int:
         """
-        Write *node* if it isn't written yet; return its place.
+        Write *node* if it isn't written yet, and return its place.
         """
         if node not in self.places:
             self.places[node] = self._answer(node) if isinstance(node, int) else self._question(node)
@@ -129,7 +129,7 @@ class _Writer:
             if isinstance(following, Question):
                 self.place(following)
         place = self._search(node.spans)
-        if len(self.backwards) - 1 != place:  # a search of one span: `question` makes none
+        if len(self.backwards) - 1 != place:  # only a search in one span, which `question` never makes
             raise Bug("a question without a choice")
         if _ALL != node.mask:
             self._append(bpf.AND_K, node.mask)
@@ -153,8 +153,8 @@ class _Writer:
 
     def _near(self, place: int, room: int) -> int:
         """
-        *place*, or the place of a new instruction that does the same or jumps there, in reach of a jump that will be
-        written *room* instructions later at most.
+        *place*, or the place of a new instruction that does the same or jumps to *place*. It is in reach of a jump that
+        is written at most *room* instructions later.
         """
         here = len(self.backwards)
         if here + room - place - 1 <= FARTHEST:
