@@ -40,7 +40,7 @@ def errno(code: int) -> Action:
     """
     The action by which a call fails with the errno *code*, or, for 0, returns success. The call isn't executed.
     """
-    return Action(_errno.errorcode[code] if code else "0, not done", value("SECCOMP_RET_ERRNO") | code)
+    return Action(_errno.errorcode[code] if code else "0, without effect", value("SECCOMP_RET_ERRNO") | code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from leeward.isolation.seccomp.rules import Needs, Rule, each
 
 RULES: tuple[Rule, ...] = (
     *each("ioctl", 1, "TIOCGPTN TIOCSPTLCK TIOCGPTLCK TIOCGPTPEER",
-          "openpty: the number of the other end, its lock, and its descriptor", needs=Needs.TERMINAL),
+          "openpty reads the number of the other end, unlocks it, and opens it", needs=Needs.TERMINAL),
     *each("ioctl", 1, "TCSETS TCSETSW TCSETSF TCSETS2 TCSETSW2 TCSETSF2 TCSBRK TCSBRKP TCXONC TCFLSH TIOCOUTQ",
-          "modes of a terminal: tty.setraw, getpass, readline, stty", needs=Needs.TERMINAL),
+          "tty.setraw, getpass, readline and stty set a terminal's modes", needs=Needs.TERMINAL),
     *each("ioctl", 1, "TIOCSCTTY TIOCNOTTY TIOCSPGRP TIOCGSID TIOCSIG",
-          "a session's terminal, and which group of processes reads from it: job control", needs=Needs.TERMINAL),
-    *each("ioctl", 1, "TIOCSWINSZ TIOCPKT TIOCGPKT", "a terminal's size, for its programs; packet mode, for telnet and"
-          " its kin", needs=Needs.TERMINAL),
+          "job control sets a session's terminal, and the process group that reads from it", needs=Needs.TERMINAL),
+    *each("ioctl", 1, "TIOCSWINSZ TIOCPKT TIOCGPKT", "set a terminal's size, and packet mode for programs such as"
+          " telnet", needs=Needs.TERMINAL),
     # Refused also with this setting, because there is no row: TIOCSTI and TIOCLINUX, which put input into a terminal;
     # TIOCSETD, which loads a driver; TIOCCONS, which takes the console's output; TIOCVHANGUP.
 )
