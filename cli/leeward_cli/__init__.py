@@ -1,5 +1,5 @@
 """
-The `leeward` command, except for what the command in C does itself.
+The `leeward` command, except for the parts that the command in C does itself.
 
 Runs in:   the CLI, a client's process; `leeward daemon run` and `leeward run` become a daemon.
 """

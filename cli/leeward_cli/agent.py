@@ -25,7 +25,7 @@ from leeward_cli.rows import plain
 if TYPE_CHECKING:
     from leeward.agents.instances import Instance, InstanceRegistry
 
-#: Seconds that an agent has to end after a signal, and then its sandbox.
+#: Seconds that an agent has to end after a signal. Then its sandbox is ended.
 _STOP_S = 20.0
 
 
@@ -87,7 +87,7 @@ def list_(socket: str | None, as_json: bool) -> None:
 
 def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
     """
-    The running instances, each with its row of the daemon. A daemon that isn't running isn't started for this.
+    The running instances, each with the daemon's row of its sandbox. No daemon is started for this.
     """
     from leeward.agents.running import sandboxes_of
     from leeward.client.sandbox import Sandbox
@@ -119,7 +119,7 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
 
 def _inside(instance: Instance, socket: str | None) -> str | None:
     """
-    The project's path in the sandbox.
+    The project's path in the sandbox of *instance*; None if the sandbox doesn't mount it.
     """
     from leeward.client.sandbox import Sandbox
 
@@ -168,7 +168,7 @@ def stop(socket: str | None, names: tuple[str, ...]) -> int:
 
 def _signal(running: InstanceRegistry, found: Instance) -> None:
     """
-    Ask the process that holds *found* to end. Its pid can't be reused as long as it holds the lock.
+    Send SIGTERM to the process of *found*. The pid can't be reused as long as that process holds the instance's lock.
     """
     with suppress(ProcessLookupError):
         process = os.pidfd_open(found.pid)

@@ -1,10 +1,10 @@
 """
 `leeward agent start --approved`: an agent's sandbox that is registered with the service for approvals. Its processes
-ask for whatever should leave it, and a person decides.
+ask before anything leaves the sandbox, and a person decides.
 
 Runs in:   the CLI.
-Holds:     without the service no agent is started, since nobody would decide. The service ends the sandbox when it ends
-           itself.
+Holds:     without the service no agent is started, since nobody would decide. When the service ends, it ends the
+           sandbox.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from leeward_cli.approvals import tell_sync
 
 class ApprovedAgent:
     """
+    The registration of an agent's sandbox with the service.
+
     Args:
-        project: its real path, of which the agent works on a copy.
+        project: the real path of the project. The agent works on a copy of it.
 
     Raises:
         LeewardError: the service for approvals doesn't answer.
@@ -34,7 +36,7 @@ class ApprovedAgent:
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """
-        The environment variables that the agent gets beside *env*.
+        The environment variables that the agent gets in addition to *env*.
         """
         own = environment_of(self._project)
         if env.get("PYTHONPATH"):
@@ -47,7 +49,7 @@ class ApprovedAgent:
 
     def sync(self) -> None:
         """
-        Make requests for what was changed and pushed.
+        Make requests for the changes and pushes in the sandbox.
         """
         tell_sync("files", self._link.call("POST", "/api/sync/files", {"sandbox": self._sandbox}))
         if self._git:
@@ -56,5 +58,5 @@ class ApprovedAgent:
     def ending(self) -> None:
         sandbox, self._sandbox = self._sandbox, ""
         if sandbox:
-            with contextlib.suppress(LeewardError):  # it went with its service
+            with contextlib.suppress(LeewardError):  # the sandbox has ended with the service
                 self._link.close_sandbox(sandbox)

@@ -1,5 +1,5 @@
 """
-`leeward agent doctor`: what an agent needs, and which parts are missing.
+`leeward agent doctor`: checks the things that an agent needs, and says which are missing.
 
 Runs in:   the CLI. It opens one sandbox, in which the agent's program prints its version; it connects to no host.
 """
@@ -22,7 +22,7 @@ from leeward.errors import LeewardError
 from leeward.outcome import Outcome
 from leeward_cli import agent_start
 
-#: Seconds that a program may take to say its version.
+#: Seconds that a program may take to print its version.
 _VERSION_S = 30.0
 
 
@@ -65,7 +65,7 @@ def _account(definition: AgentDefinition) -> Row:
 
 def _hosts(definition: AgentDefinition) -> list[Row]:
     """
-    The decision of the policy that bounds agents about each host of *definition*.
+    For each host of *definition*, the decision of the policy that bounds agents.
     """
     from leeward.daemon.config_sources import load
     from leeward.spec.egress import AGENT
@@ -85,7 +85,7 @@ def _hosts(definition: AgentDefinition) -> list[Row]:
 
 def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
     """
-    Whether the program runs in a sandbox.
+    Whether the agent's program runs in a sandbox.
     """
     try:
         program: AgentProgram | None = agent_start.program_of(definition)
@@ -103,7 +103,8 @@ def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
     text = ascii(said[0] if said else "it runs")[1:-1]
     if got.ok:
         return True, "sandbox", text
-    # By itself: it runs, and has no such option. By a limit, a signal, or what couldn't be executed: it doesn't.
+    # If the program has exited by itself, it runs, and only lacks the option. It doesn't run if a limit or a signal
+    # ended it, or it couldn't be executed.
     if Outcome.FINISHED is got.outcome and got.exit_code < 126:
         return True, "sandbox", f"it runs; --version ends with status {got.exit_code}: {text}"
     return False, "sandbox", f"{text}: {got!r:.200}"

@@ -1,7 +1,7 @@
 """
 The end of `leeward agent`: its exit statuses, the signals that end it, and the clean-up after starts that were killed.
 
-Runs in:   the CLI. No click here: `start` does without.
+Runs in:   the CLI. This module doesn't import click, which `start` doesn't need.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from leeward_cli.job import complain
 if TYPE_CHECKING:
     from leeward.agents.instances import InstanceRegistry
 
-#: Exit statuses: no agent was started; its time limit was reached.
+#: Exit statuses: no agent was started; the agent's time limit was reached.
 FAILED, TIMED_OUT = 1, 124
 
 
 def registry() -> InstanceRegistry:
     """
-    The running agents of this user. Cleans up first after starts that were killed.
+    The registry of this user's agents. Cleans up first after starts that were killed.
     """
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
@@ -41,7 +41,7 @@ def registry() -> InstanceRegistry:
 
 def settle_home() -> None:
     """
-    Without HOME, or with a relative one, it is what the system's list of users says, as for shells.
+    Set HOME from the system's list of users, as shells do, if it is missing or relative.
     """
     if not os.environ.get("HOME", "").startswith("/"):
         os.environ.pop("HOME", None)
@@ -51,8 +51,8 @@ def settle_home() -> None:
 @contextmanager
 def ending_by_signals() -> Iterator[Callable[[], None]]:
     """
-    In the block, signals that ask this process to end raise `AskedToEnd`, until the function that this gives was
-    called: then they are ignored.
+    A context in which signals that ask this process to end raise `AskedToEnd`. Its value is a function: once it was
+    called, the signals are ignored.
     """
     def end(number: int, _frame: FrameType | None) -> None:
         raise AskedToEnd(number)

@@ -1,14 +1,15 @@
 """
-`leeward agent start`: click reads the command line in a copy of this process, which imports what a start needs.
+`leeward agent start`: click parses the command line in a forked copy of this process, while this process imports the
+modules that a start needs.
 
-Runs in:   the CLI. The user waits for the agent: both take some 15 ms, and are done at the same time.
-Stands if: the copy gives no parameters: a line that is wrong, a shell that asks for completions, no process to be had.
-           Then, and where no processor is idle, click reads the line here, and says what there is to say.
+Runs in:   the CLI. The user waits for the agent: both tasks take some 15 ms, and run at the same time.
+Stands if: the copy returns no parameters, because the line is wrong, a shell asks for completions, or no process can be
+           forked. In these cases, and if no processor is idle, click parses the line here, and prints its messages.
 """
 
 from __future__ import annotations
 
-import datetime as dt  # noqa: F401  # of the modules that both import, those that take longest
+import datetime as dt  # noqa: F401  # both processes need these; they take longest to import
 import os
 import sys
 import threading  # noqa: F401
@@ -23,7 +24,7 @@ from leeward_cli.options import UsageError
 
 def run(argv: Sequence[str]) -> int:
     """
-    Run `agent start` in *argv*; return the exit status. This is a process without another thread.
+    Run `agent start` in *argv*; return the exit status. This process must have only one thread.
     """
     try:
         return _run(argv)
@@ -58,13 +59,13 @@ def _run(argv: Sequence[str]) -> int:
 
 def processor_idle() -> bool:
     """
-    Is there a processor for a copy? Where there is none, it takes 10 ms more than it saves.
+    Whether a processor is idle, which can run the copy. Without one, the copy takes 10 ms more than it saves.
     """
     if len(os.sched_getaffinity(0)) < 2:
         return False
     try:
         with open("/proc/loadavg") as file:
-            running = int(file.read().split()[3].partition("/")[0])  # right now, on all processors; us among them
+            running = int(file.read().split()[3].partition("/")[0])  # running threads, with this one
     except (OSError, ValueError, IndexError):
         return False
     return running < (os.cpu_count() or 1)
@@ -75,7 +76,7 @@ def by_click(argv: Sequence[str], act: Any = None) -> int:
     Run `agent start` in *argv*, without the other commands.
 
     Args:
-        act: called in place of the start.
+        act: called instead of the start.
     """
     from leeward_cli.agent_start_command import alone
     from leeward_cli.groups import run_alone
@@ -85,10 +86,10 @@ def by_click(argv: Sequence[str], act: Any = None) -> int:
 
 def parameters(argv: Sequence[str]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """
-    What a start is called with for *argv*; None where click refuses it or shows something, which isn't shown. In the
-    copy: nothing is written by this process from here on.
+    The arguments with which a start is called for *argv*; None if click refuses *argv* or would print something. Called
+    in the copy, which prints nothing from here on.
     """
-    sys.stdout = sys.stderr = None  # as where both were closed at the start
+    sys.stdout = sys.stderr = None  # as if both had been closed at the start
     found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     def keep(*words: Any, **options: Any) -> int:

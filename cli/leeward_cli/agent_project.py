@@ -1,6 +1,6 @@
 """
-What an agent may have of a project: its settings, which the caller has to accept where they widen what it may do, and
-the names that are hidden.
+The parts of a project that concern an agent: its settings, which the user has to accept if they widen the agent's
+rights, and the files that are hidden.
 
 Runs in:   the CLI.
 """
@@ -22,8 +22,8 @@ from leeward.errors import BadRequest
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[tuple[str, int]]:
     """
-    A project's real path, and a descriptor of its folder. What is asked about, hidden and mounted is this folder,
-    whatever has its name by then.
+    A context with a project's real path, and a descriptor of its folder. Settings, hiding and mounts all use this
+    folder, even if another folder gets its name meanwhile.
 
     Raises:
         BadRequest: *path* isn't a folder.
@@ -36,7 +36,7 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
         try:
             project = os.readlink(f"/proc/self/fd/{fd}")
             project.encode()
-        except OSError as error:  # a path that is longer than the kernel tells
+        except OSError as error:  # the path is longer than the kernel reports
             raise BadRequest(f"{path!a:.200} can't be used: {os.strerror(error.errno or 0).lower()}") from None
         except UnicodeEncodeError:
             raise BadRequest(f"{path!a:.200} can't be used: its path isn't UTF-8") from None
@@ -50,19 +50,19 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
     The settings for *project*.
 
     Args:
-        fd: a descriptor of its folder, which the caller closes.
-        project: its real path.
+        fd: a descriptor of the project's folder, which the caller closes.
+        project: the project's real path.
         trusted: accept everything that the project's own file asks for.
 
     Raises:
-        BadRequest: the user doesn't accept it, or a file can't be used.
+        BadRequest: the user doesn't accept the settings, or a file can't be used.
     """
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
     if settings.widening:
         from leeward.agents.state_files import own_folder
         from leeward.agents.trust import TrustStore, require_trust
 
-        # Its folder first, with its mode, where nothing of leeward's has been run yet.
+        # The state folder is made first, with its mode, since this may be the first run of leeward.
         store = TrustStore(os.path.join(own_folder(state_home(os.environ)), "trust"))
         asked = os.isatty(0) and os.isatty(2)
         require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
@@ -72,7 +72,7 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
 
 def look_at(fd: int, project: str, settings: AgentSettings) -> ProjectLook:
     """
-    Begin to look for the files of *project* to hide; *fd* is its folder.
+    Start to look for the files of *project* to hide; *fd* is a descriptor of its folder.
     """
     return ProjectLook(fd, rules_of(settings.exclude, settings.include), project)
 

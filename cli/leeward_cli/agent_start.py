@@ -1,13 +1,13 @@
 """
 `leeward agent start`: from a command line to an agent's exit status.
 
-Runs in:   the CLI. Its user waits: modules that only some starts need are imported where they are needed.
+Runs in:   the CLI, while the user waits. So modules that only some starts need are imported where they are needed.
 
-Theory of operation. From the first step on SIGTERM, SIGHUP and SIGQUIT raise exceptions, and so does Ctrl-C where no
-other code handles it. So every end passes through `AgentRun.__exit__`, which ignores them. The agent's process
-is on our terminal (`leeward_cli.terminal`) where standard input and output are one, else on pipes
-(`leeward_cli.passing`). A project with many files is looked at by a copy of this process, made as early as can be: what
-speaks to the daemon is imported meanwhile.
+Theory of operation. From the first step on SIGTERM, SIGHUP and SIGQUIT raise exceptions, and so does Ctrl-C if no other
+code handles it. So every end passes through `AgentRun.__exit__`, which ignores these signals. The agent's process is on
+the user's terminal (`leeward_cli.terminal`) if standard input and output are that terminal, else on pipes
+(`leeward_cli.passing`). If a project has many files, a forked copy of this process looks at them. It is started as
+early as possible, and the modules that talk to the daemon are imported meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from leeward.agents.running import AgentRun
     from leeward.client.process import Process
 
-#: Names that one warning has.
+#: The greatest number of names in one warning.
 _SHOWN = 50
 #: The longest --timeout, in seconds.
 _MOST_S = 366 * 86400
@@ -49,10 +49,11 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
           dump_network_access: str | None, libraries: tuple[str, ...], egress: str, trust_project: bool,
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
     """
-    As `leeward_cli.agent.start`; the exit status.
+    Start an agent, and wait for its end; `leeward_cli.agent_start_command.start` describes the options. Returns the
+    exit status.
 
     Raises:
-        UsageError: the options contradict each other; nothing was started.
+        UsageError: the options contradict each other, or a value isn't valid. Nothing was started.
     """
     agent_ends.settle_home()
     here = os.isatty(0) and os.isatty(1)
@@ -86,7 +87,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
 
 def import_what_follows() -> None:
     """
-    Import what a start needs for its request, beside something else that is waited for.
+    Import the modules that a start needs for its request, while another process parses the command line.
     """
     import leeward.agents.request
     import leeward.agents.running  # noqa: F401
@@ -94,7 +95,7 @@ def import_what_follows() -> None:
 
 def library_of(text: str) -> LibraryFolder:
     """
-    PATH[:MOUNT][:rw].
+    The folder that *text* describes as PATH[:MOUNT][:rw].
 
     Raises:
         UsageError: *text* has another form.
@@ -108,13 +109,13 @@ def library_of(text: str) -> LibraryFolder:
 
 def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> AgentProgram | None:
     """
-    The agent's program on this host; None where its definition names none.
+    The agent's program on this host; None if the agent's definition names no program.
 
     Args:
-        written: real paths of folders that agents write.
+        written: real paths of folders to which agents can write.
 
     Raises:
-        BadRequest: it isn't installed, or an agent could choose what is shown for it.
+        BadRequest: the program isn't installed, or an agent could replace its files.
     """
     if not definition.command:
         return None
@@ -132,17 +133,17 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
               socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
     """
-    Decide what is to run, without starting anything.
+    Prepare the run of an agent, without starting anything.
 
     Args:
         asked: the values of AgentOptions.
-        ignore: called before it is undone: a second Ctrl-C doesn't leave half of it.
+        ignore: called before the run is undone, so that a second Ctrl-C doesn't interrupt that.
     """
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
     look = agent_project.look_at(folder, project, settings)
     held.callback(look.close)
-    from leeward.agents.request import AgentOptions, request_of, written_by  # while it looks
+    from leeward.agents.request import AgentOptions, request_of, written_by  # while the copy looks at the files
     from leeward.agents.running import AgentRun
 
     options, registry = AgentOptions(*asked), agent_ends.registry()
@@ -170,7 +171,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
 
 def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:
     """
-    The packages of `dependencies`. Missing ones are fetched.
+    The layer with the packages of `dependencies`; None if there are no dependencies. Missing packages are fetched.
     """
     if not settings.dependencies:
         if rebuild:
@@ -202,8 +203,8 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
         from leeward_cli.terminal import attend  # while the program starts
     else:
         from leeward_cli.passing import pass_on
-    # `main` has put it off; from here on this may last for days. What was imported stays: to look through it would take
-    # 4 ms of the processor on which the agent starts.
+    # `main` has disabled the garbage collector; from here on this process may run for days. The imported objects are
+    # frozen: a collection of them would take 4 ms of the processor on which the agent starts.
     gc.freeze()
     gc.enable()
     timeout = timeout or run.settings.limits.get("timeout")
@@ -228,7 +229,8 @@ def _end(process: Process, late: threading.Event) -> None:
 
 def _changes(run: AgentRun, applied: bool | None) -> int:
     """
-    Show the changes in an overlay, and apply them to the host if that is wanted. Returns 1 if that fails.
+    Show the changes in an overlay, and apply them to the host if the user wants that. Returns 1 if they can't be
+    applied, else 0.
     """
     import click
 
@@ -260,7 +262,7 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
 
 def _asked(run: AgentRun) -> int:
     """
-    Make requests for approval of what the agent has changed and pushed.
+    Make requests for approval of the agent's changes and pushes.
     """
     from leeward_cli.agent_approved import ApprovedAgent
 
@@ -271,7 +273,8 @@ def _asked(run: AgentRun) -> int:
 
 def _tell_what_it_left(run: AgentRun) -> None:
     """
-    Warn of changed files that programs of the host execute or read on their own, and of files that didn't stay hidden.
+    Warn about changed files that programs of the host execute or read on their own, and about files that didn't stay
+    hidden.
     """
     seen = run.no_longer_hidden()
     if seen:
@@ -285,7 +288,7 @@ def _tell_what_it_left(run: AgentRun) -> None:
 
 def _some(names: list[str]) -> str:
     """
-    The first of *names*, of which an agent can have made any number.
+    The first of *names* as text. An agent can make any number of them.
     """
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(ascii, names[:_SHOWN])) + more

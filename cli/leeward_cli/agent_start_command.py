@@ -1,8 +1,8 @@
 """
 The command line of `leeward agent start`.
 
-Runs in:   the CLI, by click. The user waits for the agent: no other command is made for this one, and what a start does
-           (`leeward_cli.agent_start`) is imported when the line is known to be right.
+Runs in:   the CLI, by click, while the user waits for the agent. So this module defines no other command, and
+           `leeward_cli.agent_start`, which starts the agent, is imported when the line has been parsed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; els
 
 class _Start(click.Command):
     """
-    The command `start`: words behind the first `--` are the agent's, whether PATH is given or not.
+    The command `start`. Words after the first `--` are the agent's, with or without PATH.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

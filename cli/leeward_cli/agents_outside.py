@@ -1,5 +1,5 @@
 """
-`leeward shell-prefix`: runs the shell lines of an agent that itself runs outside of a sandbox in a sandbox.
+`leeward shell-prefix`: runs the shell lines of an agent in a sandbox, while the agent itself runs outside of it.
 
 Runs in:   the CLI, by click.
 """
@@ -12,7 +12,7 @@ import sys
 
 import click
 
-#: The program whose path agents get. It is installed beside `leeward`.
+#: The program that agents run for each line. It is installed beside `leeward`.
 PROGRAM = "leeward-shell-prefix"
 
 _HELP = """\
@@ -56,7 +56,7 @@ def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
 
 def program() -> str:
     """
-    The path of the program for a prefix.
+    The path of the program PROGRAM.
     """
     beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), PROGRAM)
     return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM) or PROGRAM

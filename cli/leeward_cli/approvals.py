@@ -1,8 +1,8 @@
 """
-`leeward approvals`: the service that decides, and the operator's side of it.
+`leeward approvals`: the service for approvals, and the operator's commands.
 
-Runs in:   the CLI, by click; all but `serve` talk to the service by the operator's socket.
-Trust:     none in what is shown: descriptions, paths and commands are a sandbox's. They are escaped.
+Runs in:   the CLI, by click. All commands except `serve` talk to the service over the operator's socket.
+Trust:     none in the descriptions, paths and commands that are shown, which come from a sandbox. They are escaped.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _requests(link: OperatorLink, recent: bool = False, category: str | None = N
 
 def line_of(row: Mapping[str, Any]) -> str:
     """
-    A request in one line.
+    A request as one line of text.
     """
     state = _state(row)
     words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
@@ -173,7 +173,7 @@ def _places(text: str) -> list[int]:
 
 def resolved(found: Mapping[str, Any]) -> int:
     """
-    Say what a decision has done; the exit status.
+    Print the results of a decision. Returns the exit status.
     """
     for row in found.get("decided", []):
         click.echo(f"{row['id']:>5}  {row['status']}")
@@ -188,7 +188,7 @@ def resolved(found: Mapping[str, Any]) -> int:
 
 def _where(row: Mapping[str, Any]) -> str:
     """
-    Where a rule holds.
+    The projects for which a rule holds, as text.
     """
     return f"in {row['project']}" if row.get("project") else "everywhere"
 
@@ -367,7 +367,7 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
 
 def _tell_notes(link: OperatorLink, box: str) -> None:
     """
-    Say on standard error what live sync has not written, without what `tell_sync` has said.
+    Print to standard error the changes that live sync has not written, without those that `tell_sync` has printed.
     """
     for row in link.call("GET", "/api/sandboxes")["sandboxes"]:
         for line in note_lines(row, ("conflict", "denied")) if row["sandbox"] == box else ():
@@ -376,7 +376,7 @@ def _tell_notes(link: OperatorLink, box: str) -> None:
 
 def note_lines(row: Mapping[str, Any], kinds: Collection[str] = ()) -> list[str]:
     """
-    What live sync of a sandbox hasn't written; of these *kinds* alone, if there are any.
+    Lines about the changes that live sync of a sandbox hasn't written; only those of *kinds*, if there are any.
     """
     sync = row.get("sync") or {}
     lines = list[str]()
@@ -411,7 +411,7 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
 
 def tell_sync(what: str, found: Mapping[str, Any]) -> None:
     """
-    Say on standard error what became of a sandbox's changes.
+    Print to standard error which requests wait for a sandbox's changes, and which changes were refused.
     """
     waiting = [row["id"] for row in found.get("requests", []) if "pending" == row["status"]]
     if waiting:

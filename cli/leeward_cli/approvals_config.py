@@ -1,7 +1,8 @@
 """
-`leeward approvals status`, `mode` and `config`: the state of the service, and what it does without a rule.
+`leeward approvals status`, `mode` and `config`: the service's state, its modes for requests without a rule, and its
+configuration.
 
-Runs in:   the CLI; it talks to the service by the operator's socket.
+Runs in:   the CLI, which talks to the service over the operator's socket.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from leeward.approvals.link import OperatorLink
 from leeward.approvals.rules import CATEGORIES, MODES
 from leeward.errors import BadRequest
 from leeward_cli.approvals import JSON, SOCKET, resolved
-from leeward_cli.approvals import approvals as approvals  # the group, with these commands in it
+from leeward_cli.approvals import approvals as approvals  # the group with these commands
 from leeward_cli.rows import plain
 
 

@@ -1,5 +1,5 @@
 """
-A request on a terminal: its subject, remarks on what could be overlooked, and its diff in colours.
+Formats a request for a terminal: its subject, remarks on things that could be overlooked, and its diff in colours.
 
 Runs in:   the CLI; pure.
 Trust:     none in the texts. A line from a sandbox stays one line, without control characters; invisible characters
@@ -16,7 +16,7 @@ from leeward_cli.rows import plain
 
 _RED, _GREEN, _CYAN, _YELLOW, _BOLD, _OFF = ("\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
 
-#: Lines that are shown, and lines around a change.
+#: The greatest number of lines, and the lines of context around a change.
 MOST_LINES, AROUND = 2000, 3
 
 
@@ -25,9 +25,9 @@ def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool)
     Lines for a terminal.
 
     Args:
-        request: of the service.
-        detail: what it would carry out.
-        color: mark them with colours.
+        request: the request, as the service sends it.
+        detail: the action that the request would carry out, as the service sends it.
+        color: mark the lines with colours.
     """
     found = list[str]()
     for line in _all(request, detail):
@@ -41,7 +41,7 @@ def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool)
 
 def _marked(text: str, code: str) -> str:
     """
-    *text* on one line; what isn't seen is shown, in yellow.
+    *text* on one line, with yellow escapes for invisible characters.
     """
     return "".join(one if one.isprintable() else f"{_YELLOW}{ascii(one)[1:-1]}{_OFF}{code}" for one in text)
 

@@ -1,11 +1,12 @@
 """
-`leeward approvals watch`: what is pending, as it comes, and keys to decide.
+`leeward approvals watch`: shows pending requests as they arrive, and decides by keys.
 
-Runs in:   the CLI. A thread listens to the service's events, and each has the table fetched anew; the main thread draws
-           and reads keys.
-Trust:     none in the texts, which are escaped. A key decides about the request that was on the screen when it was
-           pressed, by its id, and a request's content never changes. A sandbox can withdraw its own request by making a
-           new one, and so move the mark to another request at a moment of its choice: that one must be shown first.
+Runs in:   the CLI. A thread listens for the service's events; after each event the main thread fetches the table again.
+           The main thread also draws and reads keys.
+Trust:     none in the texts, which are escaped. A key decides about the request that was on the screen when the key was
+           pressed, by the request's id, and a request's content never changes. A sandbox can withdraw its own request
+           by making a new one, and so move the mark to another request at a moment of its choice. So a request that
+           gets the mark in this way must be shown for a while before a key decides about it.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from leeward_cli.approvals import line_of
 from leeward_cli.approvals_diff import lines_of
 from leeward_cli.rows import plain
 
-#: Another screen, and back; home, and clear to the end of a line and of the screen.
+#: Escape sequences: switch to the alternate screen, and back; cursor to the top; clear to the end of the line, and of
+#: the screen.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _REVERSE, _BOLD, _OFF = "\x1b[7m", "\x1b[1m", "\x1b[0m"
 
-#: Seconds between a and a second a, and between two drawings of countdowns.
+#: The greatest time between the two keys of "aa", and the time between two drawings of countdowns, in seconds.
 _SECOND_S, _DRAW_S = 0.4, 1.0
 
-#: Seconds for which no key decides about a request that the mark went to by itself.
+#: Seconds for which no key decides about a request after the mark has moved to it by itself.
 LOOK_S = 0.5
 
 HELP = ("a approve   aa approve all that are shown   d deny   A always allow   D always deny",
@@ -48,16 +50,16 @@ _ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1bOA": "k", b"\x1bOB": "j"}
 @dataclass(slots=True)
 class WatchState:
     """
-    What is on the screen.
+    The state of the screen.
 
     Attributes:
-        rows: what is pending, the oldest first.
-        selected: the id of the marked one; 0 for none.
-        shown: the id of the one that the view "one" shows.
-        marked: when the mark went to another one by itself, in seconds of `time.monotonic`.
+        rows: the pending requests, the oldest first.
+        selected: the id of the marked request; 0 for none.
+        shown: the id of the request in the view "one".
+        marked: when the mark last moved to another request by itself, in seconds of `time.monotonic`.
         view: "pending", "recent", "help" or "one".
-        lines: of a view that isn't the table.
-        message: of the last thing that was done.
+        lines: the lines of a view that isn't the table.
+        message: the message about the last action.
     """
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
@@ -70,7 +72,7 @@ class WatchState:
 
     def take(self, rows: list[Mapping[str, Any]]) -> None:
         """
-        New rows; the mark stays on its request, or goes to the one that is in its place.
+        Take new rows. The mark stays on its request, or moves to the request that is in its place.
         """
         place = self._place()
         self.rows = rows
@@ -105,10 +107,10 @@ class WatchState:
 
 class WatchDesk:
     """
-    What keys do.
+    Carries out the actions of keys.
 
     Args:
-        link: to the service.
+        link: the connection to the service.
     """
 
     def __init__(self, link: OperatorLink) -> None:
@@ -122,10 +124,10 @@ class WatchDesk:
 
     def press(self, key: str) -> bool:
         """
-        Do what *key* is for; "aa" is one.
+        Carry out the action of *key*; "aa" is one key.
 
         Returns:
-            False for the end.
+            False if the key ends the command.
         """
         state = self.state
         if "q" == key:
@@ -165,17 +167,17 @@ class WatchDesk:
             said.append(f"rule {found['rule']}, {where}")
         state.message, state.view = "; ".join(said), "pending"
         self.reload()
-        state.marked = 0.0  # to the next one, by the person's own key
+        state.marked = 0.0  # the user's own key has moved the mark to the next request
 
 
-#: What is decided, whether for good, and whether about all.
+#: The decision of each key, whether it also stores a rule, and whether it is about all requests.
 _DECISIONS = {"a": ("approve", False, False), "aa": ("approve", False, True), "d": ("deny", False, False),
               "A": ("approve", True, False), "D": ("deny", True, False)}
 
 
 def attend(link: OperatorLink) -> int:
     """
-    Until q, or the end of the service; the exit status.
+    Show pending requests and decide by keys, until q or the end of the service. Returns the exit status.
     """
     desk = WatchDesk(link)
     desk.reload()
@@ -198,7 +200,7 @@ def attend(link: OperatorLink) -> int:
 
 def _listen(path: str, wake: int) -> None:
     """
-    A byte for each event; the end of the file when the service is gone.
+    Write a byte to the pipe *wake* for each event of the service, and close it when the service has ended.
     """
     from websockets.exceptions import WebSocketException
     from websockets.sync.client import unix_connect
@@ -249,7 +251,10 @@ def _second() -> str:
 
 def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
     """
-    *keys* with two a's in succession as one; after a single one at the end the next key is waited for a moment.
+    *keys*, with two successive "a" combined to "aa". After a single "a" at the end, wait a moment for the next key.
+
+    Args:
+        second: returns the next key if it is pressed within a moment, else "".
     """
     found = list[str]()
     while keys:

@@ -1,8 +1,8 @@
 """
-`leeward audit show` and `leeward audit verify`: a record of decisions.
+`leeward audit show` and `leeward audit verify`: the record of decisions.
 
-Runs in:   the CLI, by click; it reads files and asks nobody.
-Trust:     none in a line: texts of it may be a sandbox's, and are shown escaped.
+Runs in:   the CLI, by click. It only reads files.
+Trust:     none in a line: its texts may come from a sandbox, and are shown escaped.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def check(folder: str | None, head: str | None) -> int:
 
 def text_of(line: ReadLine) -> str:
     """
-    One line, for people.
+    A line of the record as text for a person.
     """
     if line.row is None:
         return f"BAD line {line.number}, in {line.file}: {line.fault}"

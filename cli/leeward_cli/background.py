@@ -4,10 +4,10 @@
 Runs in:   the CLI.
 
 Theory of operation. `start` runs `daemon run` in a session of its own, with this
-command's standard error and the end of a pipe. So errors of the start are shown on the
-terminal. Where systemd runs, the daemon starts in a scope of its own, whose cgroups it may
-divide; elsewhere it takes the best driver that it may use, and `leeward status` names it. When the
-daemon is ready it moves its descriptors to a log file and writes a byte to the pipe. If the pipe ends
+command's standard error and one end of a pipe. So errors of the start are shown on the
+terminal. Where systemd runs, the daemon starts in a scope of its own, in which it may make
+cgroups; elsewhere it uses the best cgroup driver that it can, and `leeward status` names it. When the
+daemon is ready, it redirects its output to a log file and writes a byte to the pipe. If the pipe ends
 without that byte, the start has failed.
 """
 
@@ -30,7 +30,7 @@ from leeward_cli.stopping import STOP_S
 
 #: Seconds until a daemon must be ready; its own deadline for the first worker is shorter.
 START_S = 60.0
-#: Seconds that systemd has to make a scope; it takes some hundredths of one.
+#: Seconds that systemd has to make a scope; it takes some hundredths of a second.
 SCOPE_S = 10.0
 #: Exists if systemd is the service manager; sd_booted(3).
 _SYSTEMD = "/run/systemd/system"
@@ -38,10 +38,10 @@ _SYSTEMD = "/run/systemd/system"
 
 def start(arguments: list[str], socket: str) -> int:
     """
-    Start `daemon run` with *arguments*, wait until it is ready; return the exit status.
+    Start `daemon run` with *arguments*, and wait until the daemon is ready. Returns the exit status.
     """
     read, written = os.pipe()
-    # -P: the folder where the user happens to be must not provide our modules.
+    # -P: no module may be imported from the current folder.
     command = [*scope(), sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}",
                *arguments]
     daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(written,),
@@ -74,14 +74,15 @@ def start(arguments: list[str], socket: str) -> int:
 @contextlib.contextmanager
 def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
     """
-    Start a daemon with these *options* for the length of a block. Gives the path of its socket, in a folder of its own.
+    A context in which a daemon with these *options* runs. Its value is the path of the daemon's socket, which is in a
+    new folder.
 
     Args:
-        purpose: the command that needs it, for error messages.
-        env: its environment, in place of ours.
+        purpose: the command that needs the daemon, for error messages.
+        env: the daemon's environment; by default that of this process.
 
     Raises:
-        LeewardError: it was not ready in time; it has written the reason to standard error.
+        LeewardError: the daemon wasn't ready in time; it has written the reason to standard error.
     """
     folder = tempfile.mkdtemp(prefix=f"leeward-{purpose}.", dir="/tmp")  # a socket's path has 107 bytes at most
     path = f"{folder}/leeward.sock"
@@ -108,10 +109,10 @@ def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None)
 
 def scope() -> list[str]:
     """
-    The words before a command that run it in a systemd scope of its own; empty if that isn't possible.
+    The words to put before a command, so that it runs in a systemd scope of its own; empty if that isn't possible.
 
-    systemd-run registers the scope and becomes the command: same process, same descriptors. Whether it
-    works is tried with a command that does nothing: there may be no manager for this user, or no bus.
+    systemd-run registers the scope and then executes the command in the same process, with the same descriptors. This
+    tries it with a command that does nothing, since there may be no manager for this user, or no bus.
     """
     program = shutil.which("systemd-run") if os.path.isdir(_SYSTEMD) else None
     if program is None:

@@ -1,7 +1,7 @@
 """
-`leeward run`: the same isolation without a daemon, made for one job.
+`leeward run`: one job without a daemon, with the same isolation.
 
-Runs in:   the CLI, which is its own daemon here.
+Runs in:   the CLI, which does the daemon's work itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from leeward_cli.options import parse
 
 def run(argv: Sequence[str]) -> int:
     """
-    Run one job in a pool of one worker, made and taken down around it.
+    Run one job in a pool of one worker that exists only for this job. Returns the exit status.
     """
     parsed = parse("run", argv)
-    # Parsed as the daemon does, so that both refuse the same requests.
+    # Parsed as in the daemon, so that both refuse the same requests.
     request = parse_request({"v": VERSION, "id": 1, "op": "execute", **job.request(parsed)})
     assert isinstance(request, Execute)
     overrides: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
                         terminal=config.terminal, pinned=config.pinned)
     bootstrap = early.start(settings)
     try:
-        # While a zygote starts.
+        # Imported while the zygote starts.
         from leeward.daemon.serving.parcel import pack
         from leeward_cli.live import ShownOutput
         from leeward_cli.once import EndedBySignal, perform

@@ -1,20 +1,20 @@
 """
-`leeward bench`: what a job costs on this machine, beside lower bounds and alternatives.
+`leeward bench`: the cost of a job on this machine, compared with lower bounds and alternatives.
 
 Runs in:   the CLI, which is the client that is measured.
 
     figures       percentiles, ratios, noise; pure
-    machine       what it is, and what others did to it meanwhile
+    machine       a description of the machine, and the load of other processes meanwhile
     floors        ping-pong and process starts without leeward, each a `Subject`
     floors.c      the hops in C, and a bare supervisor; compiled.py compiles it
     peers         the processes at the other end of the floors
-    alternatives  what people would use instead, as far as it is installed
-    ours          the subject itself: a daemon of its own, one connection, 8 callers
-    native        the same from C
-    spent         the processor time of its processes
+    alternatives  other ways to run code, if they are installed
+    ours          leeward itself: a daemon for the bench, one connection, 8 callers
+    native        leeward called from C
+    spent         the processor time of leeward's processes
     rounds        the interleaved run
     report, plot  the findings as text, and as a picture
-    table         the figures to reach, one module a group
+    table         the figures to reach, one module for each group
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from leeward_cli.bench.plot import svg
 from leeward_cli.bench.report import findings, text
 from leeward_cli.bench.rounds import measure
 
-#: Without --rounds: 800 calls of leeward where the machine is quiet, 8 of them at or above its
-#: p99; and no further round after so many seconds, so that all is done within two minutes.
+#: Without --rounds: on a quiet machine there are 800 calls of leeward, 8 of them at or above the p99. No round
+#: starts after SECONDS, so that the bench takes less than two minutes.
 ROUNDS, SECONDS = 40, 75.0
 
 
-#: What each level of the daemon is worth: the same without it.
+#: Options that switch optimisations of the daemon off, to measure the gain of each.
 LEVELS = (("--io=socket",), ("--no-fast-path",), ("--no-rehearse",), ("--spares=0",),
           ("--io=socket", "--no-fast-path", "--no-rehearse", "--spares=0"))
 
 
 def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = False, plot: str | None = None) -> None:
     """
-    Measure and print.
+    Measure, and print the findings.
 
     Args:
-        socket: of a running daemon; None starts one for the bench.
-        rounds: None for ROUNDS, or as many as SECONDS allow.
-        levels: measure daemons without this and that beside it.
-        plot: a file for a picture of it, SVG.
+        socket: the socket of a running daemon; None to start one for the bench.
+        rounds: the number of rounds; None for ROUNDS, or as many as SECONDS allow.
+        levels: also measure daemons with the options of LEVELS.
+        plot: the path of a file to which a picture is written, as SVG.
 
     Raises:
         OSError: the picture can't be written.
-        LeewardError: no daemon, or a wrong answer from anybody who is measured.
+        LeewardError: there is no daemon, or a subject gives a wrong answer.
     """
     shown = not as_json and sys.stderr.isatty()
 

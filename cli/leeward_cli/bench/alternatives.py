@@ -1,10 +1,10 @@
 """
-What people would use instead, as far as it is installed: each found by itself, or said why not.
+The alternatives: other ways to run code, if they are installed. If one isn't, the report says why it isn't measured.
 
-Runs in:   the CLI; those that are libraries run in it as well, as in any program that uses them.
+Runs in:   the CLI. Alternatives that are libraries run in it as well, as in any program that uses them.
 
-None of them is a dependency. `pip install 'leeward[peers]'` and Debian's `bubblewrap` bring those that a
-package index has; docker needs its daemon, and an image with Python in it, which isn't fetched.
+None of them is a dependency. `pip install 'leeward[peers]'` and Debian's `bubblewrap` install those that a
+package index has; docker needs its daemon, and an image with Python, which isn't fetched.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 
 from leeward_cli.bench.floors import CODE, Spawn, Subject, check, interpreter
 
-#: Seconds that docker may take to say what it has.
+#: Seconds that docker may take to list its images.
 _PATIENCE_S = 10.0
 
 
 class Missing(Exception):
     """
-    It can't be measured here; the text says why.
+    An alternative can't be measured here; the text says why.
     """
 
 
@@ -48,7 +48,7 @@ class MultiprocessingPool:
 
 def printed_by(code: str) -> str:
     """
-    Run *code*; what it printed.
+    Run *code*, and return what it printed.
     """
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
@@ -74,7 +74,7 @@ class Monty:
 
 class MontySession:
     """
-    The same, one session for all calls.
+    As `Monty`, with one session for all calls.
     """
 
     name = "monty, one session"
@@ -104,7 +104,7 @@ class Sandlock:
 
 def readable() -> list[str]:
     """
-    The folders without which Python doesn't start.
+    The folders that Python needs to start.
     """
     folders = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev", sys.base_prefix]
     return sorted({folder for folder in folders if os.path.isdir(folder)})
@@ -112,7 +112,7 @@ def readable() -> list[str]:
 
 @contextlib.contextmanager
 def pool() -> Iterator[Subject]:
-    # By fork, as it is the default on Linux up to 3.13 and the fastest.
+    # By fork, which is the fastest method, and the default on Linux up to Python 3.13.
     with multiprocessing.get_context("fork").Pool(2) as made:
         yield MultiprocessingPool(made)
 
@@ -131,7 +131,7 @@ def bubblewrap() -> Iterator[Spawn]:
               for argument in ("--symlink", os.readlink(folder), folder)]
     if not sys.base_prefix.startswith("/usr"):
         places += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    # Every namespace that it has, as a job of ours has them, and no files but Python's.
+    # Every namespace that bwrap supports, as for a job of leeward, and no files but Python's.
     spawn = Spawn("bwrap + python3 -I -S -c", [
         program, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr", *places,
         "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", interpreter(), "-I", "-S", "-c", CODE])
@@ -181,8 +181,8 @@ def monty_session() -> Iterator[Subject]:
         yield MontySession(session)
 
 
-#: What `leeward bench` looks for: how it is opened, and calls in a row with gaps and without. The pool first: it
-#: forks, and the libraries have threads.
+#: The alternatives: a function that opens each, and the numbers of successive calls with gaps and without. The pool is
+#: first, since it forks, and the libraries start threads.
 ALL: dict[str, tuple[Callable[[], contextlib.AbstractContextManager[Subject]], tuple[int, int]]] = {
     "multiprocessing.Pool.apply": (pool, (10, 10)),
     "python3 -c": (plain_python, (2, 2)),
@@ -202,10 +202,10 @@ def _module(name: str) -> Any:
 
 def _answers(subject: Subject) -> None:
     """
-    One that is installed may still not work here.
+    Check that an installed alternative works here.
 
     Raises:
-        Missing: with its own reason.
+        Missing: the alternative failed; the text has its own reason.
     """
     try:
         subject.call()
@@ -215,7 +215,8 @@ def _answers(subject: Subject) -> None:
 
 def opened(stack: contextlib.ExitStack, name: str, missing: dict[str, str]) -> tuple[Subject, tuple[int, int]] | None:
     """
-    The alternative *name*, until *stack* closes; None if it can't be measured, and *missing* says why.
+    Open the alternative *name* until *stack* closes. Returns None if it can't be measured; the reason is added to
+    *missing*.
     """
     how, calls = ALL[name]
     try:

@@ -3,8 +3,8 @@ The floors that are written in C, compiled for the time of the bench.
 
 Runs in:   the CLI.
 
-They are no part of the installation: nobody but the bench runs them. Where there is no compiler
-the hops are peers.py's, which take a little longer, and the bench says so.
+They aren't part of the installation, since only the bench runs them. Without a compiler
+the hops are those of peers.py, which take a little longer, and the bench says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLAGS = ("-std=c11", "-O2")
 @contextlib.contextmanager
 def floors() -> Iterator[str | None]:
     """
-    The path of the program; None without a compiler that makes it.
+    A context with the path of the compiled program; None if no compiler can make it.
     """
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:

@@ -4,7 +4,7 @@ Percentiles, ratios and noise.
 Runs in:   the CLI; pure.
 
 A percentile is the nearest rank: the smallest sample that at least p % of all samples
-don't exceed. It is a time that was measured, never one between two.
+don't exceed. It is a measured time, never a value between two samples.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from leeward_cli.bench.machine import Stir
 
-#: A machine on which nothing but the bench runs keeps the floor's medians this close together,
-#: ninth decile over first; beyond it the times say as much about the others as about us.
+#: The ninth decile of the floor's medians divided by the first. If only the bench runs on a machine, it is below this.
+#: Above it, the times depend as much on other processes as on leeward.
 NOISY = 1.35
 
 
@@ -31,7 +31,7 @@ def percentile(samples: Sequence[float], p: int) -> float:
 @dataclass(frozen=True, slots=True)
 class Figure:
     """
-    A row of the report; times in microseconds.
+    A row of the report, with times in microseconds.
     """
 
     subject: str
@@ -58,7 +58,7 @@ def ratio(over: Sequence[Sequence[float]], under: Sequence[Sequence[float]]) -> 
     """
     The median, over the rounds, of one round's median *over* divided by its median *under*.
 
-    Round by round, because a machine that slows down for a second slows both.
+    Both are compared within a round, because a machine that slows down for a second slows both.
     """
     pairs = [percentile(a, 50) / percentile(b, 50) for a, b in zip(over, under, strict=True)]
     return round(percentile(pairs, 50), 3)
@@ -67,7 +67,8 @@ def ratio(over: Sequence[Sequence[float]], under: Sequence[Sequence[float]]) -> 
 @dataclass(frozen=True, slots=True)
 class Noise:
     """
-    How far the floor's medians of single rounds lie apart, in microseconds; and what others took of the machine.
+    The spread of the floor's medians of single rounds, in microseconds, and the share of the machine that other
+    processes took.
     """
 
     low: float
@@ -80,7 +81,8 @@ class Noise:
 
 def noise(floor: Sequence[Sequence[float]], stir: Stir) -> Noise:
     """
-    Judge by the *floor*'s samples, round by round: they have no reason of ours to differ. And by what others took.
+    Judge the noise by the *floor*'s samples of each round, which leeward doesn't influence, and by the load of other
+    processes.
     """
     medians = [percentile(samples, 50) for samples in floor]
     low, high = percentile(medians, 10), percentile(medians, 90)
@@ -92,10 +94,10 @@ def noise(floor: Sequence[Sequence[float]], stir: Stir) -> Noise:
 @dataclass(frozen=True, slots=True)
 class Rate:
     """
-    Jobs per second of bursts; the percentiles go from the good end to the bad one, as those of times do.
+    Jobs per second of bursts. The percentiles go from the good end to the bad one, as those of times do.
 
     Attributes:
-        n: jobs, in *bursts* bursts.
+        n: the number of jobs in all *bursts* bursts.
     """
 
     subject: str

@@ -1,5 +1,5 @@
 """
-The floors: what the same answer costs where less, or nothing, is done for it.
+The floors: the time that the same answer takes with less isolation, or with none.
 
 Runs in:   the CLI.
 """
@@ -24,13 +24,13 @@ from leeward_cli.bench import peers
 CODE = 'print("hello world")'
 PRINTED = b"hello world\n"
 
-#: Bytes of a ping-pong message: about a request's.
+#: A ping-pong message, about as long as a request.
 _MESSAGE = b"x" * 128
 
 
 class Subject(Protocol):
     """
-    Something whose calls are timed. `call` answers one and raises LeewardError if it answers wrong.
+    Something whose calls are timed. `call` makes one call, and raises LeewardError if the answer is wrong.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Subject(Protocol):
 
 def check(name: str, printed: bytes) -> None:
     """
-    A fast wrong answer is no figure.
+    Check an answer, since the time of a wrong answer means nothing.
 
     Raises:
-        LeewardError: it isn't what CODE prints.
+        LeewardError: *printed* isn't what CODE prints.
     """
     if printed != PRINTED:
         raise LeewardError(f"bench: {name} printed {printed[:80]!r}")
@@ -51,7 +51,7 @@ def check(name: str, printed: bytes) -> None:
 
 class Peer:
     """
-    A process at the other end of our socket: peers.py's *what*, or another *command*.
+    A process at the other end of a socket pair: the function *what* of peers.py, or another *command*.
     """
 
     def __init__(self, what: str, kind: int, command: Sequence[str] = ()) -> None:
@@ -65,24 +65,25 @@ class Peer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self.socket.close()  # which ends it
+        self.socket.close()  # ends the process
         self._process.wait()
 
 
 def interpreter() -> str:
     """
-    What `python3` is for this installation: the interpreter itself, not its virtual environment.
+    The path of this installation's base interpreter, outside of its virtual environment.
     """
     return str(getattr(sys, "_base_executable", sys.executable))
 
 
 class Hops(Peer):
     """
-    Client, daemon, worker, daemon, client: four hops through three processes, with nothing done. Or there and back.
+    Four hops of a message through three processes that do nothing else: client, daemon, worker, daemon, client. Or two
+    hops, without the worker.
 
     Args:
         count: "four" or "two".
-        program: compiled.py's; None for peers.py's.
+        program: the path of the compiled program; None for peers.py.
     """
 
     name = "four hops"
@@ -99,11 +100,11 @@ class Hops(Peer):
 
 class Through(Peer):
     """
-    Four hops, and behind the third an interpreter that stays, runs the code and answers what it printed: what a call
-    costs that goes to a warm CPython in another process, with nothing around it and nothing fresh.
+    Four hops, where the worker is an interpreter that stays, runs the code and answers with what it
+    printed: the cost of a call to a warm CPython in another process, without isolation and without a new process.
 
     Args:
-        program: compiled.py's.
+        program: the path of the compiled program.
     """
 
     name = "four hops and a warm interpreter"
@@ -118,10 +119,10 @@ class Through(Peer):
 
 class Pour(Peer):
     """
-    *size* bytes by a pipe, from one process into a memory file of another.
+    A transfer of *size* bytes by a pipe from one process into a memory file of another.
 
     Args:
-        program: compiled.py's.
+        program: the path of the compiled program.
         size: a multiple of 1 MiB.
     """
 
@@ -138,7 +139,7 @@ class Pour(Peer):
 
 class Fork(Peer):
     """
-    A warm interpreter that forks when asked, without isolation.
+    A warm interpreter that forks for each request, without isolation.
     """
 
     name = "fork on request"
@@ -155,7 +156,8 @@ class Fork(Peer):
 
 class Confined(Fork):
     """
-    The same, into namespaces with two mounts of its own, behind a filter: what no sandbox of this kind can do without.
+    As `Fork`, but each process is in new namespaces with two mounts of its own, under a filter: the least that a
+    sandbox of this kind needs.
     """
 
     name = "fork into namespaces"
@@ -164,7 +166,7 @@ class Confined(Fork):
 
 class Warm:
     """
-    The code in an interpreter that has run it before, our own: no process, no isolation, nothing between.
+    The code in this process, whose interpreter has run it before: no other process and no isolation.
     """
 
     name = "exec in a warm interpreter"
@@ -177,11 +179,11 @@ class Warm:
 
 class Spawn:
     """
-    A program, started by posix_spawn, read to its end and reaped.
+    A program that is started by posix_spawn. Its output is read to the end, and the process is reaped.
 
     Args:
-        environment: of the program; none unless told.
-        printed: what it has to print.
+        environment: the program's environment; empty by default.
+        printed: the output that the program must print.
     """
 
     def __init__(self, name: str, arguments: list[str], environment: Mapping[str, str] | None = None,
@@ -193,7 +195,7 @@ class Spawn:
 
     def start(self) -> tuple[int, int]:
         """
-        Its pid, and the end of a pipe that it prints to.
+        Start the program. Returns its pid, and the end of a pipe from which its output is read.
         """
         read, write = os.pipe()
         try:
@@ -209,7 +211,7 @@ class Spawn:
 
     def end(self, pid: int, pipe: int) -> None:
         """
-        Wait for one that was started.
+        Read the output of a started program, and wait for its end.
         """
         with open(pipe, "rb") as file:
             printed = file.read()
@@ -222,7 +224,7 @@ class Spawn:
 
     def rate(self, callers: int, jobs: int) -> None:
         """
-        Run it *jobs* times, *callers* of them at any time.
+        Run the program *jobs* times, *callers* of them at the same time.
         """
         running: dict[int, int] = {}
         poll = select.poll()
@@ -248,7 +250,7 @@ def echo() -> Spawn:
 
 def fork_rate(peer: socket, callers: int, jobs: int) -> None:
     """
-    *jobs* forks on request, *callers* of them asked for at any time.
+    Make *jobs* fork requests, *callers* of them pending at any time.
     """
     for _ in range(min(callers, jobs)):
         peer.send(CODE.encode())

@@ -1,11 +1,11 @@
 """
-The machine: what a figure has to be dated with, and what others did to it meanwhile.
+The machine: its description, which belongs to each figure, and the load of other processes meanwhile.
 
 Runs in:   the CLI.
 
-Nobody sees from inside how fast a virtual processor is at a moment. What shows is the time that the
-host gave to others (steal), and what this host's own others take: how busy its processors are while the bench does
-nothing, in a short window of each round.
+A guest can't see how fast a virtual processor is at a moment. It can see the time that the host gave to other guests
+(steal), and the time that other processes of this machine take: how busy the processors are in a short window of each
+round, in which the bench does nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Shares of all processor time, above which times mean little: taken by the host's other guests, and by other
-#: processes while the bench did nothing.
+#: Shares of all processor time above which the measured times mean little: that of the host's other guests, and that of
+#: other processes while the bench does nothing.
 STOLEN, OTHERS = 0.02, 0.1
 
-#: Seconds of a window, and of rest before it, in which what the bench has set going comes to its end.
+#: Seconds of a window, and of a rest before it, in which work that the bench has started ends.
 _WINDOW_S, _REST_S = 0.05, 0.03
 
 
 def described(floors_in_c: bool) -> dict[str, Any]:
     """
-    What a figure has to be dated with.
+    The description of the machine, which belongs to each figure.
     """
     return {"kernel": platform.release(), "arch": platform.machine(), "processors": len(os.sched_getaffinity(0)),
             "python": platform.python_version(), "root": 0 == os.geteuid(),
@@ -37,7 +37,7 @@ def described(floors_in_c: bool) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Ticks:
     """
-    The kernel's counters, of all processors together; or what they grew by.
+    The kernel's counters for all processors together, or differences of them.
     """
 
     total: int = 0
@@ -54,11 +54,11 @@ class Ticks:
 @dataclass(frozen=True, slots=True)
 class Stir:
     """
-    What others did, in shares of all processor time.
+    The load of others, as shares of all processor time.
 
     Attributes:
-        steal: given to others by the host.
-        others: taken by other processes, while the bench did nothing.
+        steal: the share that the host gave to other guests.
+        others: the share that other processes took while the bench did nothing.
     """
 
     steal: float
@@ -71,7 +71,7 @@ class Stir:
 
 def read(stat: str) -> Ticks:
     """
-    From the text of /proc/stat; proc(5).
+    The counters in the text of /proc/stat; proc(5).
     """
     user, nice, system, idle, iowait, irq, softirq, *rest = (int(word) for word in stat.split("\n", 1)[0].split()[1:])
     stolen = rest[0] if rest else 0
@@ -84,7 +84,7 @@ def now() -> Ticks:
 
 class Watch:
     """
-    Looks at the machine from its making on.
+    Measures the load of others since this object was made.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Watch:
 
     def window(self) -> None:
         """
-        Do nothing for a moment, and see who does.
+        Do nothing for a moment, and count the processor time that other processes take.
         """
         time.sleep(_REST_S)
         before = now()
@@ -106,7 +106,7 @@ class Watch:
 
 def judged(whole: Ticks, windows: Ticks) -> Stir:
     """
-    Of the time of the run, and of its windows.
+    The load of others, from the counters of the whole run and those of its windows.
     """
     busy = windows.total - windows.idle
     return Stir(round(whole.stolen / max(1, whole.total), 4), round(busy / max(1, windows.total), 4))

@@ -1,5 +1,5 @@
 """
-leeward from C: the same call by libleeward, as a program in C, Go or Rust would make it.
+leeward from C: the same call by libleeward, as a program in C, Go or Rust makes it.
 
 Runs in:   the CLI. ctypes adds a microsecond or two to each call.
 """
@@ -20,7 +20,7 @@ _CODE = CODE.encode()
 
 class _Result(ctypes.Structure):
     """
-    The head of leeward.h's leeward_result, which only grows at its end.
+    The first fields of leeward_result in leeward.h. New fields are added only at its end.
     """
 
     _fields_ = [
@@ -53,7 +53,7 @@ class FromC:
 @contextlib.contextmanager
 def connected(path: str) -> Iterator[FromC | None]:
     """
-    One connection; None where this installation has no libleeward.
+    A context with one connection; None if this installation has no libleeward.
     """
     if not Path(library.SDK, "lib", library.SONAME).exists():
         yield None

@@ -1,5 +1,5 @@
 """
-leeward itself: a daemon for the bench, one connection, 8 callers, and where the time goes.
+leeward itself: a daemon for the bench, one connection, 8 callers, and the parts of a call's time.
 
 Runs in:   the CLI.
 """
@@ -32,17 +32,18 @@ from leeward.wire.replies import Reply
 from leeward_cli.background import START_S, temporary
 from leeward_cli.bench.floors import CODE, check
 
-#: Prints when its first line runs. CLOCK_MONOTONIC is the same for every process of the host.
+#: Code that prints the time at which its first line runs. CLOCK_MONOTONIC is the same for all processes of the host.
 _STAMP = "import time; print(time.monotonic_ns())"
 
 
 @contextlib.contextmanager
 def daemon(socket: str | None, *options: str) -> Iterator[str]:
     """
-    The path of a daemon's socket: *socket*, or that of a daemon with these *options* that lives as long as the bench.
+    A context with the path of a daemon's socket: *socket*, or that of a daemon with these *options*, which is started
+    for the time of the context.
 
     Raises:
-        LeewardError: it was not ready in time.
+        LeewardError: the daemon wasn't ready in time.
     """
     if socket is not None:
         yield socket
@@ -54,10 +55,11 @@ def daemon(socket: str | None, *options: str) -> Iterator[str]:
 @contextlib.contextmanager
 def started(*options: str) -> Iterator[tuple[str, float]]:
     """
-    A daemon with these *options*, ready: the path of its socket, and by perf_counter when it was started.
+    A context with a ready daemon with these *options*: the path of its socket, and the time of its start by
+    perf_counter.
 
     Raises:
-        LeewardError: it was not ready in time.
+        LeewardError: the daemon wasn't ready in time.
     """
     start = time.perf_counter()
     with temporary("bench", *options) as path:
@@ -66,10 +68,10 @@ def started(*options: str) -> Iterator[tuple[str, float]]:
 
 def armed(path: str, workers: int) -> float:
     """
-    Wait until so many runners are armed and nobody is being armed any more; by perf_counter when it was seen.
+    Wait until *workers* runners are armed and no runner is being armed any more. Returns the time by perf_counter.
 
     Raises:
-        LeewardError: not in time.
+        LeewardError: the runners weren't armed in time.
     """
     until = time.perf_counter() + START_S
     with Client(path) as client:
@@ -85,10 +87,10 @@ def armed(path: str, workers: int) -> float:
 
 def program() -> str:
     """
-    The `leeward` of this installation.
+    The path of this installation's program `leeward`.
 
     Raises:
-        LeewardError: there is none.
+        LeewardError: there is no such program.
     """
     beside = os.path.join(os.path.dirname(sys.executable), "leeward")
     found = beside if os.access(beside, os.X_OK) else shutil.which("leeward")
@@ -113,7 +115,7 @@ class LeewardSubject:
 
 class InSession:
     """
-    The same in a session: one process for all calls, which keeps its state.
+    As `LeewardSubject`, in a session: one process for all calls, which keeps its state.
     """
 
     name = "leeward, in a session"
@@ -127,6 +129,8 @@ class InSession:
 
 def good(result: Result) -> Result:
     """
+    *result*, if the job succeeded.
+
     Raises:
         LeewardError: the job didn't finish, so its time means nothing.
     """
@@ -138,8 +142,12 @@ def good(result: Result) -> Result:
 @dataclass(frozen=True, slots=True)
 class Legs:
     """
-    One call, in seconds: until the job's first line, from there until the client has the answer,
-    and the daemon's own measure of the job, from before it wrote the frame until it had read the reply.
+    The parts of one call, in seconds.
+
+    Attributes:
+        there: from the call to the job's first line.
+        back: from the job's first line until the client has the answer.
+        job: the daemon's own measure of the job, from before it writes the frame until it has read the reply.
     """
 
     there: float
@@ -149,7 +157,7 @@ class Legs:
 
 def legs(client: Client) -> Legs:
     """
-    Time one call whose job says when it began.
+    Time one call of a job that prints the time of its first line.
     """
     start = time.monotonic_ns()
     result = good(client.execute(_STAMP))
@@ -161,7 +169,7 @@ def legs(client: Client) -> Legs:
 @dataclass(frozen=True, slots=True)
 class Talk:
     """
-    A connection of one of many callers, and what it asks for.
+    The connection of one of many callers, and the fields of its requests.
     """
 
     socket: Socket
@@ -180,7 +188,7 @@ class Talk:
 
 def rate(path: str, callers: int, jobs: int) -> None:
     """
-    *jobs* jobs by *callers* connections, each with one on its way at any time.
+    Run *jobs* jobs over *callers* connections, with one job in flight on each connection.
     """
     with contextlib.ExitStack() as stack:
         burst([_talk(stack, path, execute_fields(CODE)) for _ in range(min(callers, jobs))], jobs)
@@ -189,7 +197,7 @@ def rate(path: str, callers: int, jobs: int) -> None:
 @contextlib.contextmanager
 def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
     """
-    *callers* connections, each with a session of its own.
+    A context with *callers* connections, each with a session of its own.
     """
     with contextlib.ExitStack() as stack:
         talks = []
@@ -205,9 +213,9 @@ def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
 
 def burst(talks: Sequence[Talk], jobs: int) -> None:
     """
-    *jobs* jobs, one of each caller on its way at any time.
+    Run *jobs* jobs, with one job of each caller in flight.
 
-    One thread and no blocking client: on two processors eight threads would be measured instead.
+    This uses one thread and no blocking client: with eight threads on two processors, the threads would be measured.
     """
     poll = select.poll()
     by_fd = {talk.socket.fileno(): talk for talk in talks}
@@ -235,7 +243,7 @@ def _talk(stack: contextlib.ExitStack, path: str, fields: Mapping[str, Any]) -> 
 
 def daemon_pid(path: str) -> int:
     """
-    Who listens on *path*; 0 for a process that we don't see.
+    The pid of the process that listens on *path*; 0 if it is in a pid namespace that this process doesn't see.
     """
     probe = connect(path)
     assert probe is not None

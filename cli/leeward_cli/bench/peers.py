@@ -1,8 +1,8 @@
 """
 The other ends of the floors: run as a script by its path, with a socket as descriptor 0.
 
-Runs in:   processes of their own, `python -I -S`: an interpreter with little in it, since
-           what is measured is the least that anybody would pay.
+Runs in:   processes of their own, by `python -I -S`: an interpreter with few modules, since the floors are the least
+           possible costs.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 
-#: Bytes; more than any message here.
+#: Bytes of one read, more than any message has.
 MOST = 4096
 
 
 def two(client: int) -> None:
     """
-    There and back, without a worker.
+    Send each message back, without a worker.
     """
     while message := os.read(client, MOST):
         os.write(client, message)
@@ -25,7 +25,7 @@ def two(client: int) -> None:
 
 def four(client: int) -> None:
     """
-    Stand where the daemon stands: socket on one side, a worker's pipes on the other.
+    Pass each message on to a worker and its answer back, as the daemon does: a socket on one side, pipes on the other.
     """
     down, up = os.pipe(), os.pipe()
     if 0 == os.fork():
@@ -42,7 +42,7 @@ def four(client: int) -> None:
 
 def fork(client: int) -> None:
     """
-    Fork for each message, run it as code, answer with what it printed. No isolation at all.
+    Fork for each message, run it as code, and answer with what it printed. There is no isolation.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     exec(compile("print(end='')", "<warm>", "exec"), {})
@@ -56,17 +56,17 @@ def fork(client: int) -> None:
 
 def confined(client: int) -> None:
     """
-    As `fork`, each in namespaces of its own with a /proc and a /tmp of its own, behind a filter of 300 lines. Without
-    cgroups, ids, Landlock, limits, pipes, or anybody who answers or looks.
+    As `fork`, with each process in new namespaces with its own /proc and /tmp, under a filter of 300 instructions.
+    There are no cgroups, ids, Landlock, limits, pipes, supervisor or watch.
     """
-    import ctypes  # here: an interpreter that forks for `fork` has as little in it as can be
+    import ctypes  # here, so that the interpreter of `fork` has as few modules as possible
     from array import array
 
     libc = ctypes.PyDLL(None, use_errno=True)
     new_user, new_ns, new_each = 0x10000000, 0x00020000, 0x20000000 | 0x00020000 | 0x08000000 | 0x04000000
     private, nosuid_nodev_noexec = 0x44000, 14
     clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
-    # Load the call's number; unless it is one of 298 that are none, allowed.
+    # Load the call's number, compare it with 298 numbers that no call has, and allow the call.
     lines = [(0x20, 0, 0, 0), *((0x15, 0, 0, 10_000 + number) for number in range(298)), (0x06, 0, 0, 0x7FFF0000)]
     packed = b"".join(array("H", line[:1]).tobytes() + bytes(line[1:3]) + array("I", line[3:]).tobytes()
                       for line in lines)
@@ -105,7 +105,7 @@ def confined(client: int) -> None:
 
 def run(client: int) -> None:
     """
-    Run each message as code, in this interpreter, which stays; answer on descriptor 1 with what it printed.
+    Run each message as code in this interpreter, which stays, and write what it printed to descriptor 1.
     """
     while code := os.read(client, MOST):
         with contextlib.redirect_stdout(io.StringIO()) as printed:

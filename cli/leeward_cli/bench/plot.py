@@ -1,7 +1,7 @@
 """
-The findings as a picture: one bar for each subject, on a scale by which ten times as long is as far everywhere.
+Draws the findings: one bar for each subject, on a logarithmic scale.
 
-Runs in:   the CLI; pure. SVG, as text: any browser shows it.
+Runs in:   the CLI; pure. The picture is SVG, which any browser shows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
-#: Pixels.
+#: Sizes in pixels.
 _WIDTH, _LEFT, _RIGHT, _TOP, _STEP, _BAR = 960, 270, 190, 104, 30, 16
 
 _OURS, _OTHERS, _INK, _PALE = "#0b6e4f", "#8fa3b0", "#1b1f23", "#d9dee2"
@@ -19,7 +19,7 @@ _OURS, _OTHERS, _INK, _PALE = "#0b6e4f", "#8fa3b0", "#1b1f23", "#d9dee2"
 
 def svg(found: Mapping[str, Any], gap_ms: float = 5.0) -> str:
     """
-    The calls of *found* with *gap_ms* between them.
+    A picture of the calls in *found* that have *gap_ms* milliseconds between them.
     """
     rows = sorted((row for row in found["latency"] if row["gap_ms"] == gap_ms), key=lambda row: row["p50"])
     low = 10 ** math.floor(math.log10(min(row["p50"] for row in rows)))
@@ -49,7 +49,7 @@ def svg(found: Mapping[str, Any], gap_ms: float = 5.0) -> str:
 
 def duration(us: float) -> str:
     """
-    A time as people say it.
+    A time as text, with a suitable unit.
     """
     return f"{us:.3g} µs" if us < 999.5 else f"{us / 1e3:.3g} ms" if us < 999.5e3 else f"{us / 1e6:.3g} s"
 

@@ -1,7 +1,7 @@
 """
 The findings: one object for `--json`, and the same as text.
 
-Runs in:   the CLI; pure but for what the machine is.
+Runs in:   the CLI; pure except for the description of the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leeward_cli.bench.machine import described
 from leeward_cli.bench.ours import LeewardSubject
 from leeward_cli.bench.rounds import CALLERS, GAP_S, Samples
 
-#: Where a call's time goes, by the fields of Legs.
+#: The parts of a call's time, by the fields of Legs.
 _LEGS = {
     "there": "from the client to the job's first line",
     "back": "from the job's first line to the client",
@@ -28,11 +28,11 @@ _LEGS = {
 
 def findings(samples: Samples) -> dict[str, Any]:
     """
-    What `--json` prints. Times in microseconds, rates in jobs per second.
+    The object that `--json` prints, with times in microseconds and rates in jobs per second.
     """
     ours = {gap: samples.calls[LeewardSubject.name, gap] for gap in (GAP_S, 0.0)}
     floor = samples.calls[floors.Hops.name, GAP_S]
-    # With one round there is nothing to compare but its own calls.
+    # If there is only one round, its single calls are compared.
     stirred = noise(floor if len(floor) > 1 else [[time] for time in floor[0]], samples.stir)
     ratios = [
         {"over": LeewardSubject.name, "under": name, "gap_ms": gap * 1e3, "ratio": ratio(ours[gap], times)}
@@ -57,7 +57,8 @@ def findings(samples: Samples) -> dict[str, Any]:
 
 def _spent(samples: Samples) -> dict[str, dict[str, float]]:
     """
-    Microseconds per job, of the bursts; the kernel counts in ticks of 10 ms, so of few jobs it knows little.
+    Microseconds of processor time per job in the bursts. The kernel counts in ticks of 10 ms, so figures from few jobs
+    are inexact.
     """
     made = {}
     for name in ("daemon", "zygote", "workers") if samples.spent else ():
@@ -72,7 +73,7 @@ def _spent(samples: Samples) -> dict[str, dict[str, float]]:
 
 def text(found: Mapping[str, Any]) -> str:
     """
-    The findings, to be read.
+    The findings as text.
     """
     host, stirred = found["machine"], found["noise"]
     lines = [

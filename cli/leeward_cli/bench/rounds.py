@@ -1,12 +1,11 @@
 """
-The interleaved run: every subject has its turn in every round.
+The interleaved run: every subject is measured in every round.
 
 Runs in:   the CLI.
 
-What a shared machine does to one subject it then does to the others, and the ratios hold
-where the times don't. In a round each subject is called in a row, first with gaps and
-then without. A row takes one call's warm caches and cold ones alike, as its first call
-follows another subject; that is in the upper percentiles, for all.
+The load of a shared machine then affects all subjects alike, so ratios are reliable even if times aren't. In a round
+each subject is called several times in succession, first with gaps and then without. The first call of a series follows
+another subject and finds cold caches, which shows in the upper percentiles of all subjects.
 """
 
 from __future__ import annotations
@@ -24,36 +23,37 @@ from leeward_cli.bench.floors import Subject
 from leeward_cli.bench.ours import LeewardSubject, Legs, daemon_pid, legs, rate
 from leeward_cli.bench.spent import Spent, spent
 
-#: Seconds between calls, where there are gaps: long enough for a worker to be armed again and
-#: for a processor to fall asleep, as it does between the calls of a real client.
+#: Seconds between calls with gaps: long enough for a worker to be armed again, and for a processor to become idle, as
+#: between the calls of a real client.
 GAP_S = 0.005
 
-#: Calls in a row with gaps and without, by how long one takes.
+#: The numbers of successive calls with gaps and without, by the time that one call takes.
 _CALLS, _FEW, _CALLS_OF_PYTHON = (20, 20), (10, 10), (2, 2)
 
 CALLERS = 8
-#: Jobs of a burst of the callers, and after how many rounds there is one.
+#: The number of jobs in a burst of the callers, and of rounds between two bursts.
 _BURST, _EVERY = 200, 8
 
-#: Calls before anything counts.
+#: Calls of each subject before the measurement.
 _WARM = 3
 
 
 @dataclass(slots=True)
 class Samples:
     """
-    Everything that was measured, in seconds, by round.
+    The measured values, in seconds.
 
     Attributes:
-        calls: by subject and gap.
-        legs: calls of leeward with gaps whose job says when it began.
+        calls: the times of each round's calls, by subject and gap.
+        legs: the parts of calls of leeward with gaps.
         rates: jobs per second, by subject.
-        spent: by the daemon's processes during the bursts, and for how many jobs.
-        rounds: how many there were.
-        load: of one minute, before the start.
-        stir: what others did to the machine meanwhile.
-        missing: alternatives that aren't measured, and why.
-        in_c: the hops are C's.
+        spent: the processor time of the daemon's processes in each burst.
+        burst: the number of jobs in a burst.
+        rounds: the number of rounds.
+        load: the load average of one minute before the start.
+        stir: the load of others meanwhile.
+        missing: alternatives that aren't measured, each with the reason.
+        in_c: whether the hops are the compiled ones.
     """
 
     calls: dict[tuple[str, float], list[list[float]]] = field(default_factory=dict)
@@ -74,12 +74,13 @@ def measure(path: str, rounds: int, seconds: float, progress: Callable[[int], No
     Measure for *rounds* rounds against the daemon on *path*.
 
     Args:
-        seconds: after which no further round begins.
-        levels: paths of other daemons, by the switches that they were started with.
-        progress: called after each round.
+        rounds: the greatest number of rounds.
+        seconds: the time after which no further round starts.
+        progress: called after each round, with its number.
+        levels: paths of other daemons' sockets, by the options with which they were started.
 
     Raises:
-        LeewardError: the daemon is away, or a subject answers wrong.
+        LeewardError: the daemon doesn't answer, or a subject gives a wrong answer.
     """
     samples = Samples(load=os.getloadavg()[0])
     with contextlib.ExitStack() as stack:
@@ -113,9 +114,9 @@ def measure(path: str, rounds: int, seconds: float, progress: Callable[[int], No
 def _subjects(stack: contextlib.ExitStack, path: str, levels: Mapping[str, str],
               samples: Samples) -> tuple[list[tuple[Subject, tuple[int, int]]], Client, floors.Fork]:
     """
-    All that is measured, with its calls in a row, until *stack* closes.
+    All subjects, each with its numbers of successive calls, until *stack* closes; the client; and the fork floor.
     """
-    # Before everything else, as one of them forks us.
+    # First, since one of them forks this process.
     others = [alternatives.opened(stack, name, samples.missing) for name in alternatives.ALL]
     program = stack.enter_context(compiled.floors())
     samples.in_c = program is not None
@@ -168,7 +169,7 @@ def _bursts(samples: Samples, path: str, pid: int, fork: floors.Fork) -> None:
 
 def timed(call: Callable[[], None]) -> float:
     """
-    The seconds that it took.
+    The seconds that *call* takes.
     """
     start = time.perf_counter()
     call()
@@ -178,7 +179,7 @@ def timed(call: Callable[[], None]) -> float:
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
     """
-    Keep the client's own collector out of the figures.
+    A context in which the garbage collector of this process is disabled, so that it doesn't affect the figures.
     """
     gc.collect()
     gc.disable()

@@ -3,8 +3,8 @@ The processor time that a daemon and its workers have used.
 
 Runs in:   the CLI.
 
-/proc leaves most of a job's time out: when a pid namespace ends, its init reaps nobody, the kernel does, and what the
-job's processes have used is added to no parent's account. A cgroup's account keeps it.
+/proc doesn't show most of a job's time: when a pid namespace ends, the kernel reaps its processes, not their init, and
+adds their time to no parent. A cgroup counts it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 @dataclass(frozen=True, slots=True)
 class Spent:
     """
-    Processor seconds so far, by who spent them.
+    Processor seconds so far of each kind of process.
 
     Attributes:
-        workers: keepers and runners, those that are gone as well: arming, the job, the end. None where no cgroup
-            counts them.
+        workers: the time of keepers and runners, also of those that have ended: for arming, jobs and ends. None if no
+            cgroup counts it.
     """
 
     daemon: float
@@ -38,7 +38,7 @@ class Spent:
 
 def spent(daemon: int) -> Spent | None:
     """
-    What *daemon* and the processes below it have used; None where /proc doesn't tell.
+    The processor time of the process *daemon* and of those below it; None if /proc can't be read.
     """
     try:
         own = seconds(Path(f"/proc/{daemon}/stat").read_text())
@@ -52,13 +52,14 @@ def spent(daemon: int) -> Spent | None:
 
 def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
     """
-    From the group above all workers' groups, less the *others* that are in it: with version 2 the daemon may be.
+    The time of all workers, from the group above their groups, minus the time of *others* in that group: with version 2
+    the daemon may be in it.
     """
     if not keepers:
         return None
     mount = unified(Path("/proc/self/mountinfo").read_text())
     path = group_of(Path(f"/proc/{keepers[0]}/cgroup").read_text())
-    top = os.path.dirname(os.path.dirname(path))  # a keeper sits in a leaf of its worker's
+    top = os.path.dirname(os.path.dirname(path))  # a keeper is in a child of its worker's group
     if mount is None or "keeper" != os.path.basename(path) or "/" == top:
         return None
     fields = dict(line.split() for line in Path(f"{mount}{top}/cpu.stat").read_text().splitlines())
@@ -69,7 +70,7 @@ def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
 
 def unified(mountinfo: str) -> str | None:
     """
-    Where version 2's hierarchy is mounted, whole.
+    The folder where the root of version 2's hierarchy is mounted; None if it isn't.
     """
     for line in mountinfo.splitlines():
         fields, _, kind = line.partition(" - ")
@@ -80,7 +81,7 @@ def unified(mountinfo: str) -> str | None:
 
 def group_of(cgroup: str) -> str:
     """
-    The group in version 2's hierarchy, from the text of /proc/PID/cgroup; "/" where there is none.
+    The group in version 2's hierarchy, from the text of /proc/PID/cgroup; "/" if there is none.
     """
     return next((line[3:] for line in cgroup.splitlines() if line.startswith("0::")), "/")
 
@@ -95,8 +96,8 @@ def children(pid: int) -> list[int]:
 
 def zygotes(daemon: int) -> list[int]:
     """
-    Its children but for the opener, which leeward/worker/opener.py starts, and one that hasn't become a program yet, or
-    is about to.
+    The children of *daemon* without the opener, which leeward/worker/opener.py starts, and without children before or
+    during their exec.
     """
     others = (_arguments(daemon), b"")
     return [pid for pid in children(daemon)
@@ -109,7 +110,7 @@ def _arguments(pid: int) -> bytes:
 
 def seconds(stat: str) -> float:
     """
-    Of the process itself, from the text of /proc/PID/stat; proc(5).
+    The processor seconds of a process, from the text of /proc/PID/stat; proc(5).
     """
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / _TICKS
