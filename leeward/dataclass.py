@@ -1,18 +1,19 @@
 """
-`dataclass`, `field` and `replace` as `dataclasses` has them, at a twentieth of the price.
+`dataclass`, `field` and `replace` with the interface of `dataclasses`, at a twentieth of the cost.
 
-Runs in:   anywhere; pure. To a type checker these are the ones of `dataclasses`.
+Runs in:   anywhere; pure. A type checker sees those of `dataclasses`.
 Why:       `dataclasses` imports `inspect`, and compiles five functions or so for each class that it decorates:
-           a millisecond for most. Here `__init__` is compiled once for all classes with as many fields, when leeward is
-           built (packaging/initialisers.py), and the others are closures. docs/decisions/0018
-For:       what a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. It saves 9 ms of
-           processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's, where an interpreter
-           takes 15 (2026-11-24; docs/decisions/0018 has the table). Modules that a daemon imports later, and those of
-           `doctor` or of a developer, use the library's; tests/unit/test_dataclass.py
+           this takes a millisecond for most classes. Here `__init__` is compiled once for all classes with the same
+           number of fields, when leeward is built (packaging/initialisers.py), and the other methods are closures.
+           docs/decisions/0018
+For:       modules that a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. This saves 9 ms
+           of processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's; an interpreter
+           takes 15 (2026-11-24; docs/decisions/0018 has the table). Modules that a daemon imports later, and modules of
+           `doctor` or for developers, use the library's; tests/unit/test_dataclass.py
 
-Only what leeward uses is here: fields and class variables, annotations that are text, defaults and
-factories, `frozen`, `slots`, `eq`, `repr`; no inheritance of fields. The functions of `dataclasses` take these
-classes and their instances for their own; what they go by is made when one of them asks.
+This module supports only what leeward uses: fields and class variables, annotations that are text, defaults and
+factories, `frozen`, `slots`, `eq`, `repr`; no inheritance of fields. The functions of `dataclasses` accept these
+classes and their instances; `__dataclass_fields__`, which they read, is made at its first use.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from dataclasses import replace as replace
     from typing import Any
 
-#: In place of a default: there is none.
+#: In place of a default: the field has none.
 _NONE: Any = object()
 
 
 class _Factory:
     """
-    In place of a default: what makes one.
+    In place of a default: a function that makes one.
     """
 
     __slots__ = ("make",)
@@ -47,7 +48,7 @@ class _Factory:
 
 class _Asked:
     """
-    `__dataclass_fields__`, by which the functions of `dataclasses` know a class.
+    `__dataclass_fields__`, by which the functions of `dataclasses` recognize a class. It is made at its first use.
     """
 
     def __init__(self, defaults: dict[str, Any], annotations: dict[str, Any]) -> None:
@@ -68,7 +69,7 @@ class _Asked:
 
 def names(kind: Any) -> tuple[str, ...]:
     """
-    The fields of a class that `dataclass` has made, in order; none of any other.
+    The names of the fields of a class that `dataclass` has made, in order; () for any other class.
     """
     found: tuple[str, ...] = getattr(kind, "__leeward_fields__", ())
     return found
@@ -108,7 +109,7 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
     for name, default in defaults.items():
         if type(default) is _Factory or (slots and default is not _NONE):
             delattr(cls, name)
-    if slots:  # they can't be added to a class
+    if slots:  # slots can't be added to an existing class
         methods |= {"__slots__": fields, "__getstate__": _state, "__setstate__": _set_state}
         kept = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
         made = type(cls)(cls.__name__, cls.__bases__, {**methods, **kept})
@@ -122,7 +123,8 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
 
 def _initialiser(cls: type, defaults: dict[str, Any], frozen: bool) -> Any:
     """
-    `__init__`, from the code of any class with as many fields. Renaming takes a tenth of what compiling does.
+    An `__init__`, made by renaming the variables in the code for classes with the same number of fields. This takes a
+    tenth of the time that compiling takes.
     """
     shape = "".join(["+" if type(default) is _Factory else "-" for default in defaults.values()])
     template = CODES.get((frozen, shape)) or _compiled(frozen, shape)
@@ -144,8 +146,8 @@ def _initialiser(cls: type, defaults: dict[str, Any], frozen: bool) -> Any:
 
 def source(frozen: bool, shape: str, name: str) -> str:
     """
-    The text of an `__init__` whose fields are called by their numbers; *shape* has + for each that has a factory, and -
-    for any other.
+    The source of an `__init__` whose fields are named by their numbers. *shape* has a + for each field with a factory,
+    and a - for any other field.
     """
     lines = []
     for number, kind in enumerate(shape):
@@ -157,7 +159,7 @@ def source(frozen: bool, shape: str, name: str) -> str:
 
 def _compiled(frozen: bool, shape: str) -> CodeType:
     """
-    For a shape that no class of leeward's own has, or none had when the file was written.
+    Compile the code for a shape that isn't in CODES: no class of leeward had it when that file was generated.
     """
     found: dict[str, Any] = {}
     exec(source(frozen, shape, "__init__"), found)

@@ -1,5 +1,5 @@
 """
-Every exception that leeward raises: whose fault it is, what was tried, what to do.
+The exceptions that leeward raises. Each says who has to act, what was tried, and what to do.
 
 Runs in:   anywhere.
 Not here:  a job's own failure, which is an Outcome and never an exception.
@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno as _errno
 import os
 
-#: What a call says when this process, or the host, has no descriptor or memory left: it may be better a moment later.
-#: ETOOMANYREFS: too many descriptors of this user are on their way between processes.
+#: The errors of a call when this process or the host has no descriptor or memory left, which is often temporary.
+#: ETOOMANYREFS: too many descriptors of this user are in flight between processes.
 SHORT = (_errno.EMFILE, _errno.ENFILE, _errno.ENOMEM, _errno.ETOOMANYREFS)
 
 
@@ -35,7 +35,7 @@ class Unsupported(LeewardError):
         feature: the feature's usual name, e.g. "landlock".
         have: what the host offers.
         need: what leeward needs.
-        cure: a command to type, or what to change; may be empty.
+        cure: a command or a change that helps; may be empty.
     """
 
     def __init__(self, feature: str, *, have: str, need: str, cure: str = "") -> None:
@@ -52,7 +52,7 @@ class KernelRefusal(LeewardError):
         call: its name in section 2 of the manual.
         arguments: the arguments that matter, as text.
         errno: a positive errno.
-        hint: what this errno means for this call, if that is more than errno(3) says.
+        hint: the meaning of this errno for this call, if errno(3) doesn't say it.
     """
 
     def __init__(self, call: str, arguments: str, errno: int, hint: str = "") -> None:
@@ -75,11 +75,11 @@ class Bug(LeewardError):
 
 class EditError(LeewardError, ValueError):
     """
-    `files.edit` has changed nothing: the text that it was to replace isn't in the file exactly once.
+    `files.edit` has changed nothing, because the text to replace isn't in the file exactly once.
 
     Args:
-        path: of the file.
-        found: how many times the text is there.
+        path: the file's path.
+        found: how many times the text is in the file.
     """
 
     def __init__(self, path: str, found: int) -> None:
@@ -90,7 +90,7 @@ class EditError(LeewardError, ValueError):
 
 class DaemonError(LeewardError):
     """
-    The daemon could not take or finish a request. The base class of what a client raises.
+    The daemon couldn't accept or finish a request. The base class of the exceptions that a client raises.
 
     Attributes:
         may_have_run: whether the job, or a part of it, may have run. False is certain: the request can be sent again.
@@ -124,8 +124,7 @@ class Refused(DaemonError):
 
     Args:
         message: the daemon's explanation, for people.
-
-        retry_after: seconds after which the same request may be taken, where the daemon can tell; else None.
+        retry_after: seconds after which the daemon may accept the same request; None if the daemon doesn't know.
 
     Attributes:
         kind: the reason as a word of the protocol, e.g. "busy"; docs/wire.md lists them.
@@ -149,7 +148,7 @@ class Busy(Refused):
 
 class QueueTimeout(Refused):
     """
-    No worker came free before the request's deadline in the queue.
+    No worker became free before the request's deadline in the queue.
     """
 
     kind = "queue_timeout"
@@ -157,7 +156,7 @@ class QueueTimeout(Refused):
 
 class ShuttingDown(Refused):
     """
-    The daemon is stopping and takes no new jobs. Jobs that it had begun are answered by a result.
+    The daemon is stopping and accepts no new jobs. Jobs that it has started are answered by a result.
     """
 
     kind = "shutting_down"
@@ -165,7 +164,7 @@ class ShuttingDown(Refused):
 
 class VersionMismatch(Refused):
     """
-    Client and daemon speak different versions of the protocol.
+    The client and the daemon use different versions of the protocol.
     """
 
     kind = "version"
@@ -173,7 +172,7 @@ class VersionMismatch(Refused):
 
 class RequestRejected(Refused):
     """
-    The request is invalid: an unknown field, for instance, or a limit above its ceiling.
+    The request is invalid: it has an unknown field, for instance, or a limit above its ceiling.
     """
 
     kind = "bad_request"
@@ -203,13 +202,13 @@ class SandboxOver(Refused):
     Attributes:
         reason: one word of docs/wire.md: "idle", "lifetime", "killed", "memory", "exited", "shutdown", "restart",
             "lost", "unopened" or "unknown".
-        when: seconds since the epoch at which it ended; 0.0 where that isn't known.
-        limit: the limit that ended it, "memory" or "time", or None.
-        may_have_run: False if it had ended before the request came.
+        when: the time of the sandbox's end, in seconds since the epoch; 0.0 if it isn't known.
+        limit: the limit that ended the sandbox, "memory" or "time"; or None.
+        may_have_run: False if the sandbox had ended before the request arrived.
     """
 
     kind = "sandbox_over"
-    may_have_run = True  # it may have ended while the program ran
+    may_have_run = True  # the sandbox may have ended while the program ran
 
     def __init__(self, message: str, reason: str = "unknown", when: float = 0.0, limit: str | None = None, *,
                  may_have_run: bool = True) -> None:
@@ -219,7 +218,7 @@ class SandboxOver(Refused):
 
 class ProcessOver(Refused):
     """
-    The sandbox has no such process any more: it never had, or it ended a while ago.
+    The sandbox has no such process: it never had one, or the process ended a while ago.
     """
 
     kind = "process_over"
@@ -227,10 +226,10 @@ class ProcessOver(Refused):
 
 class Stale(LeewardError):
     """
-    A file or folder of the host isn't any more what it was when the sandbox was opened, so nothing is written over it.
+    A file or folder of the host has changed since the sandbox was opened, so it isn't overwritten.
 
     Attributes:
-        path: which.
+        path: the path of that file or folder.
     """
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -240,11 +239,11 @@ class Stale(LeewardError):
 
 class FetchFailed(LeewardError):
     """
-    A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached.
+    A fetch has no response: the policy refused it, a limit was hit, or the host can't be reached.
 
     Attributes:
         cause: one word of docs/wire.md, such as "unlisted", "private", "dns" or "total".
-        url: of the hop that failed; "" where that isn't known.
+        url: the URL of the request or redirect that failed; "" if it isn't known.
     """
 
     def __init__(self, message: str, cause: str = "http", url: str = "") -> None:
@@ -254,7 +253,7 @@ class FetchFailed(LeewardError):
 
 class PoolFailed(Refused):
     """
-    The processes of this profile or environment can't be started on this host; requests for others are served.
+    The processes of this profile or environment can't be started on this host. Requests for others are served.
     """
 
     kind = "pool_failed"

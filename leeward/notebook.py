@@ -1,12 +1,11 @@
 """
-A result as a notebook shows it.
+Formats a result for a notebook.
 
 Runs in:   a client's process, when a notebook asks a Result for its forms; pure.
-Trust:     none in what a job shows. A page that shows a notebook runs the scripts in it, and they can do there what the
-           notebook's owner can. So nothing that a job wrote becomes a part of the page: its HTML is in a frame without
-           scripts, forms, and an origin of its own, which loads nothing
-           from anywhere unless somebody follows a link in it; its SVG is an image, which the
-           browser draws without scripts; all the rest is text.
+Trust:     none in what a job shows. A page that shows a notebook runs the scripts in it, with the rights of the
+           notebook's owner. So nothing that a job wrote becomes a part of the page. HTML is put into a frame that has
+           no scripts, no forms and not the page's origin, and loads nothing unless the user follows a link in it. SVG
+           is an image, which the browser draws without scripts. Everything else is text.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
 
     from leeward.outcome import Result
 
-#: Characters of each stream that are shown; the result has all of it.
+#: The greatest number of characters of each stream that are shown. The result has all of them.
 _SHOWN = 20_000
 
-#: What HTML of a job may load: nothing but what is in it.
+#: The content security policy of a job's HTML: it loads only what it contains.
 POLICY = ("<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; img-src data:;"
           " style-src 'unsafe-inline'\">")
 _IMAGES = ("image/svg+xml", "image/png", "image/jpeg")
-#: Of a frame, in pixels: a row of a table, what is around them, at least and at most.
+#: The height of a frame in pixels: for each row of a table, for the rest, the smallest, and the greatest.
 _ROW, _AROUND, _LEAST, _MOST = 24, 60, 120, 480
 
 

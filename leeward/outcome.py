@@ -20,9 +20,9 @@ class Outcome(enum.StrEnum):
 
     Attributes:
         FINISHED: the code ran to its end, or called `sys.exit`.
-        RAISED: an exception left the main module; `Result.error` has it.
+        RAISED: an exception left the main module; `Result.error` describes it.
         SIGNALLED: a signal ended the job's main process.
-        TIMED_OUT: the time limit ended the job; it counts from the moment that the code was sent to a worker.
+        TIMED_OUT: the time limit ended the job. The time counts from the moment that the code was sent to a worker.
         OUT_OF_MEMORY: the kernel or the daemon's memory watch ended the job.
         OUTPUT_LIMIT: stdout and stderr together exceeded their limit.
         INTERNAL: the daemon lost the worker; `Result.error` says why.
@@ -39,15 +39,15 @@ class Outcome(enum.StrEnum):
 
 class Limit(enum.StrEnum):
     """
-    A limit that a job hit, whether or not that ended it.
+    A limit that a job hit, whether or not that ended the job.
 
     Attributes:
         MEMORY: memory of all processes and files together.
         PROCESSES: processes and threads at once.
-        FILES: bytes in the job's writable folders together. As the job reports it.
+        FILES: bytes in the job's writable folders together. The job itself reports that it hit this limit.
         OUTPUT: stdout and stderr together.
         TIME: seconds since the code was sent to a worker.
-        CPU: processor seconds of one program of a live sandbox, and of all that descends from it.
+        CPU: processor seconds of one program of a live sandbox and all its descendants.
     """
 
     MEMORY = "memory"
@@ -60,20 +60,23 @@ class Limit(enum.StrEnum):
 
 class LeftOutReason(enum.StrEnum):
     """
-    Why `collect`, or what a job showed, left something out.
+    Why a file that `collect` names, or a form of an object that a job showed, isn't in the result.
 
     Attributes:
-        NO_MATCH: nothing is there under this name, or nothing matches this pattern.
-        HIDDEN: its name, or that of a folder around it, begins with a dot, and the pattern names no dot there.
-        FOLDER: a pattern with wildcards matches a folder, and stands for files only: `NAME/**` has what is in it.
-        LINK: a symbolic link, or reached by one.
-        SPECIAL: a FIFO, a socket, a device.
-        UNREADABLE: it can't be opened; by its mode, say. Of something shown: its own method for this form failed.
-        NAME: the name can't be sent: not UTF-8, not printable, longer than 1,024 characters, more than 16 folders deep.
-        TOO_LARGE: it is larger than what is left of the bytes that may come back.
-        TOO_MANY: as many files as the daemon's `max_collected` have come back already.
-        ENDED: the job's process had ended, or didn't answer, so that nobody could look. Its name is the pattern.
-        MORE: more was left out than is listed. It has no name, and is the last of the list.
+        NO_MATCH: no file has this name or matches this pattern.
+        HIDDEN: the name of the file, or of a folder above it, begins with a dot, and the pattern has no dot there.
+        FOLDER: a pattern with wildcards matches a folder, and stands for files only. `NAME/**` stands for the files in
+            it.
+        LINK: the file is a symbolic link, or is reached by one.
+        SPECIAL: the file is a FIFO, a socket or a device.
+        UNREADABLE: the file can't be opened, because of its mode for instance. For a shown object: its own method for
+            this form failed.
+        NAME: the name can't be sent: it isn't UTF-8, isn't printable, is longer than 1,024 characters, or is more than
+            16 folders deep.
+        TOO_LARGE: the file is larger than the rest of the bytes that may be returned.
+        TOO_MANY: the daemon's greatest number of files, `max_collected`, was returned already.
+        ENDED: the job's process had ended, or didn't answer, so its files couldn't be read. The name is the pattern.
+        MORE: more was left out than is listed. This entry has no name, and is the last one.
     """
 
     NO_MATCH = "no_match"
@@ -116,13 +119,13 @@ class JobError:
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """
-    Something that `collect` left out, or a form of something that a job showed.
+    A file that `collect` left out, or a form of an object that a job showed.
 
     Attributes:
-        name: of the file or folder below /workspace, or the pattern. Untrusted text, cut after 255 characters; what
-            can't be shown in it is written as Python's repr does. Of what was shown it is
-            "result 2: image/png" for a form of the second thing.
-        reason: why.
+        name: the name of the file or folder below /workspace, or the pattern. It is untrusted text, cut after 255
+            characters; characters that can't be shown are escaped as in Python's repr. For a form of the second shown
+            object it is "result 2: image/png", for instance.
+        reason: why it was left out.
     """
 
     name: str
@@ -139,29 +142,30 @@ class Result:
     The result of one job.
 
     Attributes:
-        stdout: what the job wrote to descriptor 1. Large output is in a memory file, which the first
+        stdout: the bytes that the job wrote to descriptor 1. Large output is in a memory file, which the first
             access copies; `stdout_view` doesn't copy.
-        stderr: what the job wrote to descriptor 2; as `stdout`.
-        exit_code: 0 to 255: the job's own; 124 timed out, 125 internal, 137 out of memory, 153 output
-            limit, 128 + n for signal n.
+        stderr: the bytes that the job wrote to descriptor 2, as for `stdout`.
+        exit_code: 0 to 255. It is the job's own exit code, or 124 for the time limit, 125 for an internal error, 137
+            for the memory limit, 153 for the output limit, and 128 + n for signal n.
         outcome: the way the job ended.
         limit: the limit that the job hit, or None. A job may hit a limit and go on.
         duration: seconds from sending the code to the job's end.
         cpu_time: seconds of processor time of all the job's processes.
-        memory_peak: bytes of all the job's processes and files together; 0 if the host can't tell.
-        denied: system calls that the sandbox refused: counts by name. Beside them `network` counts those that asked
-            for a socket of any kind but Unix's.
-        truncated: stdout or stderr was cut at the output limit.
-        degraded: layers of the sandbox that were missing, by the operator's leave.
+        memory_peak: the greatest number of bytes of all the job's processes and files together; 0 if the host can't
+            measure it.
+        denied: the numbers of system calls that the sandbox refused, by name. In addition, `network` counts refused
+            calls for sockets that aren't Unix sockets.
+        truncated: whether stdout or stderr was cut at the output limit.
+        degraded: layers of the sandbox that were missing, which the operator has allowed.
         error: the exception that left the main module, or None.
         files: the files that `collect` matched, by name below /workspace.
         label: the label that the request had, or "".
-        job: the daemon's number of the job, by which its logs name it; 0 unless the request had a label.
-        left_out: what `collect` matched or named, and didn't bring back, with the reason; at most 257 entries.
-            And what of `results` was left out.
-        results: what the job showed, where `display` was asked for: for each thing a map from MIME type to its content,
-            text as str and images as bytes. They are the job's bytes: HTML and SVG of it can hold scripts.
-        value: the repr of the last expression's value, cut after 65,536 characters; None where there was none.
+        job: the job's number in the daemon's logs; 0 unless the request had a label.
+        left_out: the files that `collect` matched or named but didn't return, and the forms that `results` lacks, each
+            with the reason; at most 257 entries.
+        results: the objects that the job showed, if the request had `display`. Each is a map from MIME types to
+            contents, text as str and images as bytes. The job chooses them: its HTML and SVG can have scripts.
+        value: the repr of the last expression's value, cut after 65,536 characters; None if there was none.
     """
 
     stdout: bytes
@@ -193,7 +197,7 @@ class Result:
     @property
     def text(self) -> str:
         """
-        What the job printed: the same as `stdout_text`.
+        The job's standard output as text; the same as `stdout_text`.
         """
         return self.stdout_text
 
@@ -236,8 +240,8 @@ class Result:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """
-        For notebooks: what the job showed and wrote, as HTML in which nothing of the job's can run.
+        The forms of the result for notebooks. No script of the job can run in the HTML.
         """
-        from leeward.notebook import bundle  # only who looks pays
+        from leeward.notebook import bundle  # here, since only notebooks need it
 
         return bundle(self)

@@ -1,11 +1,11 @@
 """
-`leeward daemon status`, `restart`, `reload` and `logs`: a daemon that runs already.
+`leeward daemon status`, `restart`, `reload` and `logs`, for a daemon that runs already.
 
 Runs in:   the CLI.
 
-The kernel says which process answers (stopping.Line). How that process was started is read from /proc: its command line
-has --ready-fd if `leeward daemon start` made it, and its cgroup is that of a unit if a service manager did. It is
-signalled by a pidfd that was opened while it was known to answer.
+The kernel says which process answers (stopping.Line). /proc shows how that process was started: its command line has
+--ready-fd if `leeward daemon start` started it, and its cgroup is that of a unit if a service manager did. Signals are
+sent by a pidfd that was opened while the process was known to answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leeward_cli.stopping import Line, pidfd_of, stop
 ANSWER_S, RELOAD_S = 5.0, 5.0
 #: Seconds between looks at a log that is followed.
 _LOOK_S = 0.2
-#: Bytes at the end of a log in which its last lines are looked for.
+#: Bytes that are read from the end of a log to find its last lines.
 _TAIL = 1 << 20
 
 
@@ -35,13 +35,13 @@ class Running:
     The daemon that answers on a socket.
 
     Attributes:
-        pid: its pid; 0 if it is in a pid namespace that this process doesn't see.
-        unit: the systemd unit that it belongs to, or "".
-        arguments: what followed `daemon run`, without --ready-fd; None unless `leeward daemon start` made it.
-        status: its own status.
+        pid: the daemon's pid; 0 if it is in a pid namespace that this process doesn't see.
+        unit: the systemd unit to which the daemon belongs, or "".
+        arguments: the arguments after `daemon run`, without --ready-fd; None unless `leeward daemon start` started it.
+        status: the daemon's status.
 
     Raises:
-        DaemonAway: no daemon answers there.
+        DaemonAway: no daemon answers on *socket*.
     """
 
     def __init__(self, socket: str) -> None:
@@ -52,7 +52,7 @@ class Running:
             self.status: dict[str, Any] = dict(reply.ok or {})
             self.pid = line.pid
             self.process = pidfd_of(line.pid)
-            line.ask("ping", {}, time.monotonic() + ANSWER_S)  # so it was that process when the pidfd was opened
+            line.ask("ping", {}, time.monotonic() + ANSWER_S)  # the answer shows that the pidfd is that process's
         finally:
             line.close()
         self.unit = unit_of(_text(f"/proc/{self.pid}/cgroup")) if self.pid else ""
@@ -72,10 +72,10 @@ class Running:
 
     def signal(self, number: int) -> None:
         """
-        Send it a signal.
+        Send a signal to the daemon.
 
         Raises:
-            LeewardError: it belongs to another user, or isn't visible here.
+            LeewardError: the daemon belongs to another user, or its process isn't visible here.
         """
         if self.process < 0:
             raise LeewardError("the daemon's process isn't visible here: it is in another pid namespace")
@@ -92,7 +92,7 @@ class Running:
 
 def unit_of(cgroups: str) -> str:
     """
-    The service unit in the text of /proc/PID/cgroup, "" where there is none. Pure.
+    The service unit in the text of /proc/PID/cgroup; "" if there is none. Pure.
     """
     for line in cgroups.splitlines():
         for part in line.rpartition(":")[2].split("/"):
@@ -129,7 +129,7 @@ def _text(path: str) -> str:
 
 def status(socket: str, as_json: bool) -> int:
     """
-    Print which daemon answers on *socket*; return the exit status.
+    Print facts about the daemon that answers on *socket*. Returns the exit status.
     """
     daemon = Running(socket)
     daemon.close()
@@ -158,10 +158,10 @@ def restart(socket: str, given: list[str], now: bool) -> int:
 
     Args:
         given: options of `daemon run`; if there are none, those of the running daemon are kept.
-        now: end its running jobs at once.
+        now: end the daemon's running jobs at once.
 
     Raises:
-        LeewardError: it can't be stopped, or wasn't started by `leeward daemon start` or a service manager.
+        LeewardError: the daemon can't be stopped, or wasn't started by `leeward daemon start` or a service manager.
     """
     from leeward_cli.background import start
 
@@ -198,10 +198,10 @@ def _check(arguments: list[str]) -> None:
 
 def reload(socket: str) -> int:
     """
-    Have the daemon read its configuration again. Returns the exit status: 1 if the daemon refuses the configuration.
+    Make the daemon read its configuration again. Returns the exit status: 1 if the daemon refuses the configuration.
 
     Raises:
-        LeewardError: it belongs to another user.
+        LeewardError: the daemon belongs to another user.
     """
     daemon = Running(socket)
     try:
@@ -218,7 +218,7 @@ def reload(socket: str) -> int:
     while time.monotonic() < until:
         said = _read_from(log_file(socket), end)
         if b"configuration reloaded" in said or b"configuration not reloaded" in said:
-            time.sleep(_LOOK_S)  # which keys need a restart is the next line
+            time.sleep(_LOOK_S)  # the next line names the keys that need a restart
             write(1, escape(_read_from(log_file(socket), end)))
             return int(b"configuration not reloaded" in said)
         time.sleep(0.02)
@@ -252,7 +252,7 @@ def logs(socket: str, lines: int, follow: bool) -> int:
         daemon.close()
         unit = daemon.unit
     except DaemonAway:
-        pass  # what its end was is in its log
+        pass  # the log shows how the daemon ended
     if unit:
         return subprocess.call(journal(unit, f"-n{lines}", *(["-f"] if follow else ["--no-pager"])))
     path = log_file(socket)
@@ -265,7 +265,7 @@ def logs(socket: str, lines: int, follow: bool) -> int:
     write(1, _shown(b"".join(content.splitlines(keepends=True)[-lines:] if lines else [])))
     while follow:
         time.sleep(_LOOK_S)
-        if _size(path) < at:  # another daemon has begun it anew
+        if _size(path) < at:  # another daemon has truncated it
             at = 0
         content = _read_from(path, at)
         at += len(content)

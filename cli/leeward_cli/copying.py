@@ -1,5 +1,5 @@
 """
-`leeward cp`: files and folders into a live sandbox, out of one, and within one.
+`leeward cp`: copies files and folders into a live sandbox, out of one, and within one.
 
 Runs in:   the CLI, by click.
 """
@@ -30,7 +30,7 @@ _WHY = {
 
 def split(place: str) -> tuple[str, str]:
     """
-    A sandbox's id, or "" for the host, and a path there.
+    The sandbox's id in *place*, or "" for the host, and the path there.
     """
     found = _INSIDE.fullmatch(place)
     return (found[1], found[2] or ".") if found else ("", place)

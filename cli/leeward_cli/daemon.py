@@ -1,8 +1,8 @@
 """
-`leeward daemon run`: its options in one table, and the daemon that they ask for.
+`leeward daemon run`: the table of its options, and the start of the daemon.
 
 Runs in:   the CLI, which becomes the daemon. Click prints the help and usage errors, and isn't imported otherwise:
-           it would be a third of what a daemon imports.
+           it would be a third of a daemon's imports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward_cli.options import Option
 
-if TYPE_CHECKING:  # its import is a step of the start; see `configuration`
+if TYPE_CHECKING:  # imported in `configuration`, as a step of the start
     from leeward.daemon.config import Config
 
 DEGRADABLE = ("landlock",)
@@ -22,7 +22,7 @@ TRANSPORTS = ("auto", "uring", "socket")
 RESULTS = ("auto", "inline", "memfd")
 
 
-#: Each but --config sets the key of the configuration that has its name.
+#: Each option except --config sets the configuration key of the same name.
 OPTIONS = (
     Option("--pool-size", "N", "Workers, each of which runs one job at a time.  [default: 4]", kind=int),
     Option("--socket", "PATH", "Listen here; else LEEWARD_SOCKET, else the configuration's, else the"
@@ -45,13 +45,13 @@ OPTIONS = (
     Option("--rehearse", "", "Run a small job in each new process before its real one, which then starts faster; making"
                              " the process costs more processor time.  [default: on]", off=True),
 )
-#: Of `daemon start`: become a background process when ready.
+#: The option by which `daemon start` makes the daemon a background process when it is ready.
 READY = Option("--ready-fd", "N", "", kind=int)
 
 
 def parse_run(argv: Sequence[str]) -> dict[str, Any] | None:
     """
-    The parameters that click would parse from *argv*; None if click has to print help or a usage error.
+    The parameters in *argv*, as click parses them; None if click has to print help or a usage error.
     """
     known = {option.name: option for option in (*OPTIONS, READY)}
     off = {f"--no-{name[2:]}": option for name, option in known.items() if option.off}
@@ -117,7 +117,7 @@ def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
 
     try:
         bootstrap = early.start(early.settings(config))
-        from leeward.daemon.main import run  # while a zygote warms up
+        from leeward.daemon.main import run  # while the zygote warms up
 
         run(config, ready, load=lambda: configuration(**options), bootstrap=bootstrap)
     except LeewardError as error:

@@ -11,14 +11,14 @@ import os
 
 def log_file(socket: str) -> str:
     """
-    Where the background daemon of *socket* logs: beside it, in the same private folder.
+    The path of the log of the background daemon of *socket*: beside the socket, in the same private folder.
     """
     return f"{socket.removesuffix('.sock')}.log"
 
 
 def detach(ready_fd: int, socket: str) -> None:
     """
-    In the daemon: detach from the terminal, and report that it is ready.
+    Redirect the daemon's output to its log, and report that it is ready. Called in the daemon.
     """
     log = os.open(log_file(socket), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     os.ftruncate(log, 0)

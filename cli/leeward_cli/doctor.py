@@ -1,5 +1,5 @@
 """
-`leeward doctor`: the host's features, as text and as JSON; and as the cause of a start that failed.
+`leeward doctor`: the host's features as text and as JSON; also the causes of a failed start.
 
 Runs in:   the CLI. leeward.host examines the host.
 """
@@ -22,7 +22,7 @@ _TOLD = ("name", "state", "have", "without", "cure")
 
 def causes(features: Iterable[Feature], allowed: Iterable[str] = ()) -> list[str]:
     """
-    One line, with its cure, for each feature whose absence prevents a start.
+    A line, with the cure, for each feature whose absence prevents a start.
 
     Args:
         allowed: layers that may be missing.
@@ -34,7 +34,7 @@ def causes(features: Iterable[Feature], allowed: Iterable[str] = ()) -> list[str
 
 def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
     """
-    Print *error*, with which leeward didn't start, and the missing features of this host that explain it.
+    Print *error*, which prevented a start, and the missing features of this host that explain it.
 
     Args:
         allowed: layers that may be missing.
@@ -52,7 +52,8 @@ def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
 
 def as_object(features: Iterable[Feature], record: Record) -> dict[str, Any]:
     """
-    What `--json` prints: for each feature name, state, have, without and cure; and the record that they are judged by.
+    The object that `--json` prints: for each feature name, state, have, without and cure; and the record of the host
+    from which the features are derived.
     """
     return {"features": [{key: str(getattr(feature, key)) for key in _TOLD} for feature in features],
             "record": dataclasses.asdict(record)}
@@ -60,7 +61,7 @@ def as_object(features: Iterable[Feature], record: Record) -> dict[str, Any]:
 
 def as_text(features: Iterable[Feature]) -> str:
     """
-    A line for each feature, and below it what its absence means and what to type.
+    Lines about each feature: its state, the effect of its absence, and the commands that enable it.
     """
     lines = []
     for feature in features:

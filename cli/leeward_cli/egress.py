@@ -1,5 +1,6 @@
 """
-`leeward egress test`: which rule of a policy decides, without a query or a connection; and `leeward egress log`.
+`leeward egress test`, which shows the rule of a policy that decides, without a query or a connection; and `leeward
+egress log`.
 
 Runs in:   the CLI, by click; `test` reads the configuration as a daemon of this user would, `log` asks the daemon.
 """
@@ -13,7 +14,7 @@ import click
 from leeward.errors import BadRequest
 from leeward.spec.paths import client_socket
 
-#: The protocol of a connection by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
+#: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 
 
@@ -83,9 +84,9 @@ def verdict(policy: object, text: str, method: str, address: str | None, fetch: 
     Args:
         policy: a `spec.egress.Policy`.
         text: the URL.
-        method: of a request that is seen.
-        address: the address that the name resolves to; None stands for a public one.
-        fetch: the request is one of `fetch`.
+        method: the method of the request, if the broker sees it.
+        address: the address to which the name resolves; None stands for a public address.
+        fetch: decide as for a request by `fetch`.
 
     Raises:
         BadRequest: *text* isn't a URL, or *address* not an address.

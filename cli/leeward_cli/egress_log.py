@@ -1,8 +1,8 @@
 """
-`leeward egress log`: what sandboxes tried to reach, and what would have allowed it.
+`leeward egress log`: the hosts that sandboxes tried to reach, and the rules that would have allowed it.
 
 Runs in:   the CLI.
-Trust:     none in a name, nor in another text of a row, which jobs choose: they are shown escaped.
+Trust:     none in the names and other texts of a row, which jobs choose: they are shown escaped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from leeward_cli.rows import matches, plain
 from leeward_cli.rows import show as show_rows
 
 _ANSWER_S = 5.0
-#: Seconds that one request waits for more.
+#: Seconds that one request waits for more rows.
 _WAIT_S = 60.0
-#: Answers that are read without --follow: the daemon keeps fewer rows.
+#: The greatest number of answers that are read without --follow: the daemon keeps fewer rows.
 _MOST_PAGES = 2000
 _TEXTS = ("kind", "policy", "name", "address", "verdict", "rule", "reason")
 _NUMBERS = ("number", "user", "lease", "try", "port", "sent", "received")
 
-#: Rows of one job that `leeward explain` shows.
+#: The greatest number of rows of one job that `leeward explain` shows.
 _MOST_EXPLAINED = 20
 
 
@@ -58,7 +58,7 @@ class DecisionLog:
                     yield found
                     after, wait, pages = found[-1]["number"], 0.0, pages + 1
                     if pages >= _MOST_PAGES and not follow:
-                        return  # a sandbox makes rows as fast as they are read
+                        return  # a sandbox may add rows as fast as they are read
                 elif follow:
                     wait = _WAIT_S
                 else:
@@ -120,7 +120,7 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
 
 def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """
-    "allowed NAME" and "denied NAME" of *rows*, each once, sorted; an address where none was asked for by name.
+    The lines "allowed NAME" and "denied NAME" of *rows*, each once, sorted. A row without a name has its address.
     """
     return sorted({f"{row['verdict']} {row['name'] or row['address']}" for row in rows
                    if row["verdict"] in ("allowed", "denied") and (row["name"] or row["address"])})
@@ -128,7 +128,7 @@ def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def write_names(path: str, asked: str, file: str) -> None:
     """
-    Write `names` of *asked* to *file*, one a line.
+    Write the `names` of the job or sandbox *asked* to *file*, one on each line.
 
     Raises:
         BadRequest: the file can't be written.
@@ -146,8 +146,8 @@ def write_names(path: str, asked: str, file: str) -> None:
 
 def _written(path: str, flags: int) -> int:
     """
-    A file that may lie in a folder which the sandbox has written: it isn't written through a link that was put there,
-    and nobody waits for the other end of a FIFO. Names in /dev are links to what they mean.
+    Open a file for writing, as the opener of `open`. The sandbox may have written to the file's folder, so no link is
+    followed, and opening a FIFO doesn't wait. Names in /dev are links by intention, and are followed.
     """
     here = 0 if path.startswith("/dev/") else os.O_NOFOLLOW | os.O_NONBLOCK
     return os.open(path, flags | here | os.O_NOCTTY, 0o666)
@@ -155,7 +155,8 @@ def _written(path: str, flags: int) -> int:
 
 def explained(path: str, event: Mapping[str, Any]) -> list[str]:
     """
-    What the job or sandbox of *event*, a row of `leeward logs`, was refused, and what would allow it.
+    Lines about the connections that the job or sandbox of *event*, a row of `leeward logs`, was refused, and about the
+    rules that would allow them.
     """
     found = {(row["name"], row["address"], row["port"], row["reason"]): row for row in DecisionLog(path).rows()
              if row["user"] == os.geteuid() and row["verdict"] in ("denied", "failed") and _is_of(row, event)}
@@ -175,14 +176,14 @@ def _is_of(row: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
         return bool(row.get("sandbox") == event["sandbox"])
     if row.get("job") is not None:
         return bool(row["job"] == event.get("job"))
-    # A session's rows don't say which of its jobs they are of, but the job was running then.
+    # The rows of a session don't name its job; the job that was running at the row's time is meant.
     begun = event["time"] - (event.get("seconds") or 0.0)
     return bool(row["kind"] == "session" and begun <= row["time"] <= event["time"])
 
 
 def would_allow(row: Mapping[str, Any]) -> str:
     """
-    The line of the configuration that would allow what *row* was denied; "" where none is known.
+    The line of the configuration that would allow the denied connection of *row*; "" if none is known.
     """
     if row["verdict"] != "denied":
         return ""

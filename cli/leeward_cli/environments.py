@@ -1,5 +1,5 @@
 """
-`leeward env`: makes the environments that requests can name, and looks after them.
+`leeward env`: makes, lists and removes the environments that requests can name.
 
 Runs in:   the CLI, by click, as the user whose daemon is to use them.
 """
@@ -37,7 +37,7 @@ def _size(count: int) -> str:
 
 def _open(config_file: str | None) -> tuple[Environments, Any]:
     """
-    The folder that the configuration names, and the configuration.
+    The environments in the folder that the configuration names, and the configuration.
     """
     from leeward.client.environments import Environments
     from leeward.daemon.config_sources import load
@@ -115,10 +115,10 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
 
 def _lines(file: str) -> list[str]:
     """
-    The requirements of a file. Options of pip are refused, because they could name another index or another file.
+    The requirements in a file. Options of pip are refused, because they could name another index or another file.
 
     Raises:
-        BadRequest: it can't be read, or has an option.
+        BadRequest: the file can't be read, or has an option.
     """
     try:
         with open(file, encoding="utf-8") as text:

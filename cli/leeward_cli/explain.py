@@ -1,6 +1,6 @@
 """
-`leeward explain`: what a name in a result's `denied` means, by the rows of the table of system calls;
-and what an operator can switch on.
+`leeward explain`: explains a name in a result's `denied` by the rows of the table of system calls,
+and names the settings by which an operator can allow it.
 
 Runs in:   the CLI; pure. No daemon is asked.
 """

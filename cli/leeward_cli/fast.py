@@ -1,8 +1,8 @@
 """
-`exec`, `ping` and `status`: straight to the socket.
+The commands `exec`, `ping` and `status`, which use the daemon's socket directly.
 
-Runs in:   the CLI. A whole `leeward exec` is one short process, so this imports neither
-           click nor dataclasses, and leaves without tearing the interpreter down.
+Runs in:   the CLI. A `leeward exec` is one short process, so this module imports neither
+           click nor dataclasses, and the process exits without finalizing the interpreter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANSWER_S = 5.0
 
 def exec_(argv: Sequence[str]) -> int:
     """
-    Run a job in the daemon. The first Ctrl-C interrupts the job, the second one kills it.
+    Run a job in the daemon. The first Ctrl-C interrupts the job, the second one kills it. Returns the exit status.
     """
     parsed = parse("exec", argv)
     if parsed.value("--profile") and not (parsed.words or parsed.value("--file") or parsed.value("-m")):
@@ -61,7 +61,7 @@ def exec_(argv: Sequence[str]) -> int:
         try:
             reply, descriptors = (_with_packages(link, fields, packages, live) if packages else
                                   link.call("execute", fields, functions=live))
-        except Cancelled:  # it had no worker yet
+        except Cancelled:  # the job had no worker yet
             raise KeyboardInterrupt from None
     arenas = map_arenas(descriptors, reply.arenas)
     status = job.show(parse_result(reply), arenas, parsed, shown)
@@ -71,7 +71,7 @@ def exec_(argv: Sequence[str]) -> int:
 def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
                    live: LiveJob | None) -> tuple[Reply, list[int]]:
     """
-    The answer of a job with *packages*. If the daemon has no environment with them, one is made.
+    The answer of a job with *packages*. If the daemon has no environment with these packages, it is made.
     """
     from leeward.client.packages import asked, opened
 
@@ -93,7 +93,7 @@ def ping(argv: Sequence[str]) -> int:
 
 def status(argv: Sequence[str]) -> int:
     """
-    Print workers, jobs and layers. Returns the exit status.
+    Print the daemon's workers, jobs and layers. Returns the exit status.
     """
     parsed = parse("status", argv)
     _no_words("status", parsed.words + parsed.after)

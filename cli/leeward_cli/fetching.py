@@ -1,5 +1,5 @@
 """
-`leeward fetch`: sends one request under a policy of the daemon, as `Sandbox.fetch` does.
+`leeward fetch`: sends one request by a policy of the daemon, as `Sandbox.fetch` does.
 
 Runs in:   the CLI, by click. The broker resolves, connects and decides; this process sends nothing to the host.
 """

@@ -1,9 +1,9 @@
 """
-`--put` and `--collect`: files of the host for a job, and a job's files for the host.
+`--put` and `--collect`: copies files of the host into a job, and a job's files to the host.
 
 Runs in:   the CLI.
-Trust:     none in the names and contents that come back. Each file is made below the folder that was asked for, without
-           following a link that lies there, and has the mode of any new file here, whatever it was in the job.
+Trust:     none in the names and contents that come back. Each file is made below the folder that the user named,
+           without following a link there, and has the mode of any new file of this process, not its mode in the job.
 Source:    openat(2), rename(2)
 """
 
@@ -26,18 +26,19 @@ _WHY = {
     "too_large": "too large", "too_many": "one file too many", "ended": "the job had ended and couldn't be asked",
 }
 
-#: How many names one line has.
+#: The greatest number of names in one line.
 _NAMED = 6
 
 
 def put(words: Iterable[str]) -> dict[str, bytes]:
     """
-    The files that *words*, each HOST or HOST:INSIDE, name: contents by their name below /workspace.
+    The contents of the files that *words*, each HOST or HOST:INSIDE, name, by the names below /workspace.
 
-    A folder stands for every regular file in it. Links in it are left out, so that nothing outside of it is read.
+    A folder stands for every regular file in it. Links in it are left out, so that no file outside of it is read.
 
     Raises:
-        UsageError: a path can't be read or is neither file nor folder, two files have one name, or there are too many.
+        UsageError: a path can't be read or is neither a file nor a folder, two files have one name, or there are too
+            many files.
     """
     files: dict[str, bytes] = {}
     total = 0
@@ -62,7 +63,7 @@ def _split(word: str) -> tuple[str, str]:
 
 def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, str]]:
     """
-    Each file that is meant: its path on the host, and its name inside.
+    The path on the host, and the name in the sandbox, of each regular file that *word* names.
     """
     name = inside or os.path.basename(os.path.abspath(host))
     if not os.path.isdir(host):
@@ -83,7 +84,7 @@ def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, str]]
 
 def _content(path: str, word: str, room: int) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer is no file
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # so that a FIFO without a writer doesn't block
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise UsageError(f"--put {word!a}: {path!a} is not a regular file")
@@ -105,11 +106,11 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
     Write *files* below the folder *into*, which is made if it is missing.
 
     Args:
-        files: contents by name; the names are the job's, and so is what they say.
-        replace: a plain file that is there is replaced; else it stays.
+        files: contents by name. The job chooses both.
+        replace: replace regular files that exist; if False, they stay.
 
     Returns:
-        A line for each file that was not written, with the reason.
+        A line for each file that wasn't written, with the reason.
 
     Raises:
         OSError: the folder itself can't be used.
@@ -132,10 +133,10 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
 
 def left_out(names: Sequence[tuple[str, str]]) -> str:
     """
-    One line about what `collect` has left out.
+    One line about the files that `collect` has left out.
 
     Args:
-        names: each with its reason, as a result's `left_out` has them; not empty. The names are the job's.
+        names: pairs of a name, which the job chooses, and a reason, as in a result's `left_out`; not empty.
     """
     named = [f"{name!a} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if "more" != reason]
     rest = ", and more: --json lists them" if len(named) < len(names) else ""
@@ -177,7 +178,10 @@ def _must_be_plain(parent: int, name: str) -> None:
 
 def _parent(top: int, folders: list[str]) -> int:
     """
-    The folder below *top*, made if it is missing; a link on the way is refused. The descriptor is the caller's.
+    A descriptor of the folder *folders* below *top*; missing folders are made. The caller owns it.
+
+    Raises:
+        OSError: a component is a link, or can't be opened.
     """
     at = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
     try:

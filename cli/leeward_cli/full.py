@@ -1,5 +1,5 @@
 """
-Commands whose start needn't be fast: help, `daemon`, `doctor`, `bench`, `config`.
+The commands that needn't start fast, such as `daemon`, `doctor`, `bench` and `config`; and all help.
 
 Runs in:   the CLI, by click.
 """
@@ -49,7 +49,7 @@ def cli() -> None:
 
 class Described(click.Command):
     """
-    A command that `leeward_cli.main` runs without click; click only shows its help.
+    A command that `leeward_cli.main` runs without click. Click only shows its help.
     """
 
     def __init__(self, name: str, text: str) -> None:
@@ -93,7 +93,7 @@ def daemon() -> None:
 
 def _degradable(ctx: click.Context, param: click.Parameter, layers: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Check with the configuration's own check that a layer may be missing.
+    Check that each layer may be missing, by the check of the configuration.
     """
     from leeward.daemon.config_checks import degradable
 

@@ -1,7 +1,7 @@
 """
 Runs commands of click, and turns their errors into messages and exit statuses.
 
-Runs in:   the CLI. A group that must start fast is run without the others, which import most of leeward.
+Runs in:   the CLI. A group that must start fast is run without the other groups, which import most of leeward.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from leeward_cli.job import complain
 
 def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> int:
     """
-    Run the command of *group* in *argv*; return the exit status.
+    Run the command in *argv*, one of *group*. Returns the exit status.
 
     Args:
-        passed: to commands that ask for it, by `click.pass_obj`.
+        passed: the object that commands with `click.pass_obj` get.
     """
     try:
         status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False, obj=passed)
@@ -39,7 +39,11 @@ def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> in
 
 def run_alone(command: click.Command, argv: Sequence[str], passed: Any = None) -> int:
     """
-    Run *command*, the first word of *argv*, as a `leeward` with this one command would; *passed* as above.
+    Run *command*, which is the first word of *argv*, as if it were the only command of `leeward`. Returns the exit
+    status.
+
+    Args:
+        passed: as for `run_group`.
     """
     group = click.Group("leeward", {command.name or "": command},
                         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -1,8 +1,8 @@
 """
-`leeward daemon install` and `uninstall`: the units of systemd, written, enabled, and removed again.
+`leeward daemon install` and `uninstall`: writes, enables and removes the units of systemd.
 
 Runs in:   the CLI.
-Trust:     files without our mark were made by others: they are neither overwritten nor removed.
+Trust:     files without leeward's mark were made by others: they are neither overwritten nor removed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ USER_FOLDER = ".config/systemd/user"
 
 class Place:
     """
-    Where units go.
+    The folder to which units are written.
 
     Args:
-        user: to the user's own folder, else to the system's.
-        root: "/", or a folder that stands for it, as of an image that is being made: nothing is started there.
+        user: True for the user's own folder, False for the system's.
+        root: "/", or a folder that becomes the root of an image: then nothing is started.
     """
 
     def __init__(self, *, user: bool, root: str = "/") -> None:
@@ -50,7 +50,7 @@ class Place:
         Run systemctl.
 
         Raises:
-            Unsupported: it isn't there, or refuses.
+            Unsupported: systemctl isn't installed, or failed.
         """
         program = shutil.which("systemctl")
         if program is None:
@@ -66,15 +66,15 @@ class Place:
 
 def program() -> list[str]:
     """
-    The words that run the daemon, as this installation is.
+    The command that runs this installation's daemon.
     """
-    # -P: the folder where a service happens to start must not provide our modules.
+    # -P: no module may be imported from the current folder.
     return [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run"]
 
 
 def executable() -> str:
     """
-    The path of this installation's program `leeward` without links in it, as a security module sees it.
+    The path of this installation's program `leeward`, without links, as security modules see it.
     """
     own = os.path.join(sysconfig.get_path("scripts"), "leeward")
     return os.path.realpath(own if os.path.exists(own) else shutil.which("leeward") or "/usr/bin/leeward")
@@ -82,7 +82,7 @@ def executable() -> str:
 
 def unreachable(path: str) -> str:
     """
-    The first part of *path* that an arbitrary user can't get through; "" if he can read it.
+    The first folder or file on *path* that other users can't enter or read; "" if they can read *path*.
     """
     real = Path(os.path.realpath(path))
     for part in (*reversed(real.parents), real):
@@ -94,10 +94,10 @@ def unreachable(path: str) -> str:
 
 def check_reachable() -> None:
     """
-    Make sure that the system's service, whose user is nobody in particular, can run this installation.
+    Check that the system's service, which has a user of its own, can run this installation.
 
     Raises:
-        BadRequest: what he can't read.
+        BadRequest: that user can't read a part of the installation.
     """
     import leeward
     import leeward_cli
@@ -114,11 +114,11 @@ def check_reachable() -> None:
 
 def install(place: Place, group: str = "") -> list[Path]:
     """
-    Write the units, enable and start them; return their paths.
+    Write, enable and start the units. Returns their paths.
 
     Raises:
-        BadRequest: a file is in the way, or the service's user couldn't run this installation.
-        Unsupported: systemd isn't there, or refuses; nothing is left then.
+        BadRequest: another file has the name of a unit, or the service's user can't run this installation.
+        Unsupported: systemctl isn't installed, or failed; the units are removed again.
     """
     command = program()
     if not place.user:
@@ -148,10 +148,10 @@ def install(place: Place, group: str = "") -> list[Path]:
 
 def uninstall(place: Place) -> list[Path]:
     """
-    Stop and disable the units, and remove what `install` wrote; return the paths that were removed.
+    Stop and disable the units, and remove the files that `install` has written. Returns the removed paths.
 
     Raises:
-        BadRequest: a file there isn't ours.
+        BadRequest: a file doesn't have leeward's mark.
     """
     paths = [place.folder / name for name in (SERVICE, SOCKET)]
     for path in paths:
@@ -171,7 +171,7 @@ def uninstall(place: Place) -> list[Path]:
     if place.user or not place.live:
         _remove_empty(place.folder, place.folder.parents[2])
     with contextlib.suppress(OSError):
-        place.runtime.rmdir()  # systemd made it for the socket, and leaves it
+        place.runtime.rmdir()  # systemd has made it for the socket, and doesn't remove it
     if there and place.live:
         with contextlib.suppress(Unsupported):
             place.manager("daemon-reload", check=False)
@@ -207,7 +207,7 @@ def _check_ours(path: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     """
-    All of it or nothing, readable by all as units are.
+    Write a unit completely or not at all, readable by all users.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -223,7 +223,7 @@ def _write(path: Path, text: str) -> None:
 
 def _remove_empty(folder: Path, upto: Path) -> None:
     """
-    Remove *folder* and those above it, below *upto*, as far as they are empty.
+    Remove *folder* and the folders above it, up to but without *upto*, until one isn't empty.
     """
     with contextlib.suppress(OSError):
         while folder != upto and upto in folder.parents:

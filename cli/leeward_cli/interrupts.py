@@ -1,16 +1,16 @@
 """
-Ctrl-C while a job runs: the first one is for the job, the second one ends it.
+Handles Ctrl-C while a job runs: the first one interrupts the job, the second one ends it.
 
 Runs in:   the CLI.
 
 Theory of operation. The handler sends a request for an interrupt, and the command goes on waiting for the job's result,
-which has all of its output. While the command waits for no job, Ctrl-C has its usual effect. So has the third one,
-because the daemon may be gone.
+which has all of its output. While the command waits for no job, Ctrl-C has its usual effect. So has the third Ctrl-C,
+because the daemon may not answer.
 """
 
 from __future__ import annotations
 
-# Not `signal`, which builds enumerations: 2 ms.
+# `_signal` instead of `signal`, which builds enumerations and takes 2 ms.
 from _signal import SIGINT, default_int_handler, getsignal, signal  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False  # see leeward/wire/frames.py
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
 
-#: The exit status after a job that was ended by Ctrl-C: 128 + SIGINT, as the shell says it.
+#: The exit status after a job that was ended by Ctrl-C: 128 + SIGINT, as in a shell.
 INTERRUPTED = 130
 
-#: What each Ctrl-C does to the job.
+#: The action of the first and of the second Ctrl-C.
 _HOW = ("interrupt", "kill")
 
 
 class AskedToEnd(BaseException):
     """
-    A signal asked for our end; its number is the argument.
+    A signal has asked this process to end. The argument is the signal's number.
     """
 
 
 class CtrlC:
     """
-    In a `with` statement SIGINT goes to *job*.
+    A context in which SIGINT calls *job*.
 
     Args:
-        job: is told "interrupt" or "kill"; says whether there is a job that it can be done to.
+        job: called with "interrupt" or "kill"; returns whether there is a job to which it can do that.
 
     Attributes:
-        killed: it was told to kill.
+        killed: whether *job* was called with "kill".
     """
 
     def __init__(self, job: Callable[[str], bool]) -> None:
         self._job = job
         self._pressed = self._served = 0
         self._serving = False
-        # In the background of a shell it is ignored, and stays so.
+        # In the background of a shell SIGINT is ignored, and stays ignored.
         self._ours = getsignal(SIGINT) is default_int_handler
 
     @property
@@ -60,7 +60,7 @@ class CtrlC:
 
     def _arrived(self, _number: int, _frame: FrameType | None) -> None:
         self._pressed += 1
-        if self._serving:  # one that came while the handler was at the one before: that call sees it
+        if self._serving:  # the handler is running already, and sees this one
             return
         self._serving = True
         try:

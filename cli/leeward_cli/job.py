@@ -1,7 +1,7 @@
 """
-From a command line to a job, and from a result to bytes and an exit status.
+Makes a job from a command line, and output and an exit status from a result.
 
-Runs in:   the CLI; shared by `exec` and `run`, so that they can't differ.
+Runs in:   the CLI. `exec` and `run` share this module, so that they can't differ.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ ENDS = {
 NO_NETWORK = ("the job asked for the network, and there is none in the sandbox; give it what it needs as files or"
               " standard input (`leeward explain network`)")
 
-#: Control characters that a terminal acts on: C0 but newline and tab, DEL, C1.
+#: Control characters that a terminal interprets: C0 without newline and tab, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
-#: Characters that show as nothing, or turn the text around them, so that it reads as another text: soft hyphen,
-#: fillers, zero-width ones, marks and overrides of direction, line and paragraph separators, tags, variants.
-#: leeward/capi/text.c has the same.
+#: Characters that are invisible, or reorder the text around them, so that it reads as another text: soft hyphen,
+#: fillers, zero-width characters, marks and overrides of direction, line and paragraph separators, tags, variants.
+#: leeward/capi/text.c has the same list.
 _HIDING = (0xad, 0x61c, 0x115f, 0x1160, 0x180e, *range(0x200b, 0x2010), *range(0x2028, 0x202f), *range(0x2060, 0x2070),
            0x3164, 0xfeff, 0xffa0, *range(0xfff9, 0xfffc), *range(0xe0000, 0xe1000))
 
@@ -62,7 +62,8 @@ def _read_file(path: str) -> bytes:
 
 def is_path(word: str) -> bool:
     """
-    Does *word*, given as code, probably mean a file? It names an existing file, or looks like a Python file's name.
+    Whether *word*, given as code, is probably the name of a file: it names an existing file, or ends as a Python file's
+    name does.
     """
     if not word or len(word) > 4096 or any(char in word for char in " \t\n\0()=\"'"):
         return False
@@ -84,7 +85,7 @@ def request(parsed: Parsed) -> dict[str, Any]:
     The fields of the execute request that the command line describes.
 
     Raises:
-        UsageError: there isn't exactly one source, or a value is invalid.
+        UsageError: there isn't exactly one source of code, or a value is invalid.
     """
     path, module = parsed.value("--file"), parsed.value("-m")
     sources = len(parsed.words) + (path is not None) + (module is not None)
@@ -121,7 +122,7 @@ def request(parsed: Parsed) -> dict[str, Any]:
 
 def beside(parsed: Parsed) -> dict[str, Any]:
     """
-    The fields of a command line beside the code: standard input, variables, limits and the label.
+    The request's fields other than the code: standard input, variables, limits and the label.
 
     Raises:
         UsageError: a value is invalid.
@@ -166,7 +167,7 @@ def _limits(parsed: Parsed) -> dict[str, Any]:
 
 def escape(content: bytes | memoryview) -> bytes:
     """
-    *content* with everything that a terminal would act on shown as \\xNN, and what it would hide as \\uNNNN.
+    *content* with control characters as \\xNN, and invisible or reordering characters as \\uNNNN.
     """
     text = str(content, "utf-8", "backslashreplace")
     return (text.translate(_CONTROLS) if text.isascii() else text.translate(_all())).encode()
@@ -174,7 +175,8 @@ def escape(content: bytes | memoryview) -> bytes:
 
 def _all() -> dict[int, str]:
     """
-    Every character that isn't shown as it is. Made when the first text needs it: most jobs print ASCII.
+    The escapes of all characters that aren't shown as they are. Those of characters outside of ASCII are added when the
+    first text needs them: most jobs print ASCII.
     """
     if 0xad not in _CONTROLS:
         _CONTROLS.update((code, f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}") for code in _HIDING)
@@ -217,11 +219,11 @@ def tell_end(result: Mapping[str, Any]) -> None:
 def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed,
          shown: ShownOutput | None = None) -> int:
     """
-    Print a result as the options say; return the exit status.
+    Print a result as the options say. Returns the exit status.
 
     Args:
-        result: as leeward.wire.replies.parse_result gives it.
-        shown: what was shown of its output already.
+        result: the fields that leeward.wire.replies.parse_result returns.
+        shown: the output that was shown while the job ran; None if none was.
     """
     stdout, stderr = (piece(result[name], arenas) for name in ("stdout", "stderr"))
     if parsed.flag("--json"):

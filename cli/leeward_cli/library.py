@@ -1,5 +1,5 @@
 """
-The compiler and linker flags for libleeward and its header; and a copy of both below a prefix.
+The compiler and linker flags for libleeward and its header; copies both below a prefix.
 
 Runs in:   the CLI, as `leeward config`.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import leeward
 from leeward.errors import Unsupported
 
-#: As build_client.py lays it out: include/leeward.h, lib/libleeward.*, lib/pkgconfig/leeward.pc.
+#: The folder that build_client.py makes: include/leeward.h, lib/libleeward.*, lib/pkgconfig/leeward.pc.
 SDK = Path(leeward.__path__[0], "_native", "sdk")
 
 SONAME = "libleeward.so.0"
@@ -46,9 +46,9 @@ def library() -> str:
 
 def install(prefix: Path) -> list[Path]:
     """
-    Copy all of it below *prefix*, where compilers look; the paths that it has there.
+    Copy the header and the libraries below *prefix*, where compilers look. Returns the paths of the copies.
 
-    A file that is there is replaced in one step, so that a program that runs with it keeps the old one.
+    An existing file is replaced in one step, so that a program that uses it keeps the old one.
 
     Raises:
         OSError: *prefix* can't be written.
@@ -61,7 +61,7 @@ def install(prefix: Path) -> list[Path]:
         arriving = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             if "libleeward.so" == target.name:
-                arriving.symlink_to(SONAME)  # a wheel holds no links: there it is a copy
+                arriving.symlink_to(SONAME)  # a wheel can't have links, so SDK has a copy
             else:
                 shutil.copyfile(source, arriving)
                 arriving.chmod(0o644)

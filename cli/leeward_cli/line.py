@@ -1,8 +1,8 @@
 """
-`leeward exec --profile NAME -- LINE`: one line of the shell in a sandbox of its own.
+`leeward exec --profile NAME -- LINE`: runs one shell line in a sandbox of its own.
 
-Runs in:   the CLI. Its output is shown as it comes, and its end as that of any job. Ctrl-C interrupts the line, and
-           ends it when it comes again.
+Runs in:   the CLI. The line's output is shown as it arrives, and its end as that of a job. The first Ctrl-C interrupts
+           the line, and the second one ends it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 
     from leeward_cli.options import Parsed
 
-#: Options that only jobs of Python code have.
+#: Options that are only for Python code.
 _CODES = ("--file", "-m", "--put", "--collect", "--into")
 
 
 def run_line(parsed: Parsed) -> int:
     """
-    Run the words behind `--`: one word is a line for the shell, several are a program and its arguments.
+    Run the words after `--`: one word is a line for the shell, several are a program and its arguments. Returns the
+    exit status.
 
     Raises:
         UsageError: there are no words, or an option is only for Python code.
-        LeewardError: the daemon refuses it.
+        LeewardError: the daemon refuses the request.
     """
     for name in _CODES:
         if parsed.flag(name):

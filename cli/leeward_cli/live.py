@@ -4,9 +4,9 @@ Shows a job's output while the job runs, and the rest of it at the end.
 Runs in:   the CLI. leeward/capi/await.c and command/exec_job.c do the same in C.
 Trust:     none in the output; a malformed answer ends the connection.
 
-Theory of operation. Most jobs are over before anybody would notice that their output came late. So the first request
-for output is sent after LOOK_S, beside that for the job. Each answer brings what is new and is followed by the next
-request, until the result is there, which has everything.
+Theory of operation. Most jobs end before a user would notice a delay of their output. So the first request for output
+is sent after LOOK_S, while the job's request waits. Each answer has the new output, and the next request follows it,
+until the result arrives, which has all output.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from leeward.client.link import Link
     from leeward.wire.replies import Reply
 
-#: Seconds until output is asked for, and until it is asked for again while the job waits for a worker.
+#: Seconds until output is requested, and until it is requested again while the job waits for a worker.
 LOOK_S = 0.05
 
 
 class ShownOutput:
     """
-    The output of one job, as far as it was shown.
+    Shows the output of one job, and knows how much of it was shown.
 
     Args:
-        raw: control bytes are written to a terminal as they are.
+        raw: write control characters to a terminal as they are.
     """
 
     def __init__(self, raw: bool) -> None:
@@ -61,7 +61,7 @@ class ShownOutput:
 
 class LiveJob:
     """
-    For `Link.call`: shows the output of the job that it waits for.
+    Shows the output of the job for which `Link.call` waits; the argument `functions` of `Link.call`.
     """
 
     def __init__(self, shown: ShownOutput) -> None:
@@ -69,10 +69,11 @@ class LiveJob:
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         """
-        Show output of the job of request *number* until its answer comes.
+        Show output of the job of request *number* until its answer arrives, and return that answer.
 
         Args:
-            answer: waits for that, and passes on the replies to others.
+            answer: a function that waits for the answer and returns it. Meanwhile it passes replies to other requests
+                to the function that is its argument.
         """
         taking = _TakenOutput(link, number, self._shown)
         try:
@@ -89,7 +90,7 @@ class _TakenOutput:
         self._number, self._over = 0, False
 
     def later(self) -> None:
-        import threading  # `leeward run` does without
+        import threading  # `leeward run` doesn't need it
 
         self._timer = threading.Timer(LOOK_S, self._take)
         self._timer.daemon = True
@@ -103,13 +104,13 @@ class _TakenOutput:
             try:
                 self._number = self._link.post("output_take", {"target": self._target, "stdout": out, "stderr": err})
             except (OSError, DaemonError):
-                pass  # reading tells why, and what it finds may be the answer
+                pass  # the next read raises the error, or finds the answer
 
     def heard(self, reply: Reply) -> None:
         """
-        A reply that isn't the job's has come.
+        Handle a reply to another request than the job's.
         """
-        with self._link.sending:  # the timer's thread may have sent the request, and not have its number yet
+        with self._link.sending:  # the timer's thread may not have stored its request's number yet
             number = self._number
         if reply.id != number or reply.ok is None:
             return

@@ -1,8 +1,8 @@
 """
-`leeward logs`, and `leeward explain` of one of its rows: how jobs and sandboxes of the user ended, and why.
+`leeward logs`, and `leeward explain` for one of its rows: how and why jobs and sandboxes of the user ended.
 
 Runs in:   the CLI.
-Trust:     none in a title, nor in the names of calls that a job was refused: they are shown escaped.
+Trust:     none in titles and in names of refused calls: they are shown escaped.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from leeward_cli.rows import matches, plain
 from leeward_cli.rows import show as show_rows
 
 _ANSWER_S = 5.0
-#: Seconds that one request waits for more.
+#: Seconds that one request waits for more rows.
 _WAIT_S = 60.0
 _TEXTS = ("kind", "outcome", "reason", "detail", "limit", "error", "title", "sandbox")
 _NUMBERS = ("number", "time", "job", "process", "exit_code", "seconds", "memory_peak")
 
-#: Of a limit: what it was, and what raises it.
+#: For each limit, a text about reaching it, and the option that raises it.
 _LIMITS = {
     "time": ("its time was up", "--timeout SECONDS, timeout= in Python"),
     "memory": ("its processes and files have reached the memory limit", "--memory SIZE, memory= in Python"),
@@ -108,13 +108,15 @@ def line(row: Mapping[str, Any]) -> str:
 
 def is_end(asked: str) -> bool:
     """
-    Can *asked* be a job's number or a sandbox's id?
+    Whether *asked* has the form of a job's number or a sandbox's id.
     """
     return asked.isdecimal() or (ID_LENGTH == len(asked) and not asked.strip(ID_ALPHABET))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
     """
+    Print the rows of the job or sandbox *asked*, or all rows if it is "".
+
     Raises:
         BadRequest: *asked* is neither a job's number nor a sandbox's id.
     """
@@ -126,7 +128,7 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
 
 def of(path: str, asked: str) -> str:
     """
-    Everything that is known about the job or sandbox *asked*; "" stands for the last one that didn't end normally.
+    A text with all that is known about the job or sandbox *asked*; "" stands for the last one that didn't end normally.
 
     Raises:
         BadRequest: the daemon remembers no such job or sandbox.
@@ -149,7 +151,7 @@ def _is_fine(row: Mapping[str, Any]) -> bool:
 def _outcome(row: Mapping[str, Any]) -> str:
     outcome = row.get("outcome") or ""
     if "internal" == outcome and (row.get("error") or "").startswith("Ended: "):
-        return "was ended"  # and the error says why: nobody waited for it, say, which is nobody's fault
+        return "was ended"  # the error says why, such as that no client waited
     return _OUTCOMES.get(outcome, outcome or "over")
 
 
@@ -174,6 +176,6 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
         lines.append(f"  {'denied':14}  {call}, {count} times:")
         try:
             lines += [f"    {text}" for text in explain(call).splitlines()]
-        except BadRequest:  # a number that has no name here
+        except BadRequest:  # a number without a name
             lines.append("    refused with EACCES: no row of the table allows it")
     return lines

@@ -1,11 +1,11 @@
 """
-The `leeward` command: chooses the fast path or the full one, and the exit status.
+The `leeward` command: chooses between the fast path and click, and returns the exit status.
 
 Runs in:   the CLI.
 
 Exit status: the job's own, with 124 for its time limit, 137 for its memory limit, 153 for
-its output limit, 128 + n for a signal; 1 for a daemon that is away or refuses, 2 for a
-command line that makes no sense.
+its output limit, 128 + n for signal n; 1 if the daemon doesn't answer or refuses, 2 for a
+mistake in the command line.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = argv[0] if argv else ""
     options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
     if argv[:2] == ["daemon", "run"]:
-        gc.disable()  # until the daemon is ready: what it imports stays
+        gc.disable()  # until the daemon is ready: imported objects stay
         from leeward_cli.daemon import parse_run
 
         given = parse_run(argv[2:])
         if given is not None:
             return _serve(given)
     if command == "agent":
-        # A copy of this process is only made where it is known to have no other thread.
+        # A copy of this process is forked only if this process is known to have one thread.
         status = _agent(argv, arguments is None and "--help" not in options and "-h" not in options)
         if arguments is None and argv[1:2] == ["start"]:
             _leave(status)
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return app(argv)
     status = _own(command, argv[1:])
     if arguments is None:
-        # All output was written by write(2); the interpreter's own end would only cost 4 ms.
+        # All output was written by write(2); finalizing the interpreter would take 4 ms for nothing.
         os._exit(status)
     return status
 
@@ -60,14 +60,14 @@ def _agent(argv: list[str], forked: bool) -> int:
     Run `leeward agent` by click, without the other groups; `agent start` also without the other commands.
 
     Args:
-        forked: a copy of this process may read the line of a start.
+        forked: a forked copy of this process may parse the command line of a start.
     """
     if argv[1:2] != ["start"]:
         from leeward_cli.agent import agent
         from leeward_cli.groups import run_alone
 
         return run_alone(agent, argv)
-    gc.disable()  # until an agent is started, which enables it: what is imported stays
+    gc.disable()  # until an agent is started: imported objects stay
     try:
         from leeward_cli.agent_line import by_click, run
 
@@ -78,11 +78,11 @@ def _agent(argv: list[str], forked: bool) -> int:
 
 def _leave(status: int) -> None:
     """
-    Exit at once, because the interpreter's own end takes 5 ms. Returns if buffered output can't be written.
+    Exit without finalizing the interpreter, which takes 5 ms. Returns if buffered output can't be written.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # it was closed when we were started
+            if stream is not None:  # the stream was closed at the start
                 stream.flush()
     except OSError:
         return
@@ -118,7 +118,7 @@ def _own(command: str, argv: list[str]) -> int:
     except KeyboardInterrupt:
         return die_by("SIGINT")
     except BrokenPipeError:
-        return die_by("SIGPIPE")  # `leeward exec ... | head`: the reader has seen enough
+        return die_by("SIGPIPE")  # `leeward exec ... | head`: the reader has closed the pipe
     except OSError as error:
         complain(str(error))
         return 1
@@ -141,9 +141,9 @@ def _serve(options: dict[str, Any]) -> int:
 
 def die_by(name: str) -> int:
     """
-    End this process by the signal itself, so that a shell sees that.
+    End this process by the signal *name*, so that a shell sees the signal. Returns the exit status if that fails.
     """
-    import signal  # builds enumerations, 2 ms that only this way out pays
+    import signal  # here, since it builds enumerations, which takes 2 ms
 
     number = int(getattr(signal, name))
     signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 """
-One job in an engine that lives as long as the job; `leeward run` imports this while a zygote warms up.
+Runs one job in an engine that exists only for this job. `leeward run` imports this module while its zygote warms up.
 
-Runs in:   the CLI, which is its own daemon here.
+Runs in:   the CLI, which does the daemon's work itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward_cli.live import LOOK_S, ShownOutput
 
-#: Seconds until the one worker must be ready to take the one job.
+#: Seconds until the worker must be ready for the job.
 WORKER_S = 30.0
 
 
 class Quiet:
     """
-    A log that drops everything: errors come back as exceptions or in the result.
+    A log that drops everything: errors are raised, or are in the result.
     """
 
     details = False
@@ -36,10 +36,11 @@ class Quiet:
 def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
             shown: ShownOutput | None = None) -> tuple[Report, bool]:
     """
-    Run *one* job in an engine that lives as long as the job. Returns its report, and whether Ctrl-C has ended the job.
+    Run the job *one* in an engine that exists only for this job. Returns the job's report, and whether Ctrl-C has ended
+    the job.
 
     Args:
-        shown: where its output is shown while it runs.
+        shown: shows the job's output while the job runs; None to show none.
 
     Raises:
         LeewardError: a layer can't be set.
@@ -68,7 +69,7 @@ def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
 
 class _Looks:
     """
-    Shows what the job has written, every LOOK_S seconds. There is only this job, so the work delays nobody.
+    Shows the job's new output every LOOK_S seconds. There is only this job, so this work delays no other one.
     """
 
     costs = "job"
@@ -88,24 +89,25 @@ class _Looks:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: our standard output is closed, so the job's output isn't wanted any more.
+        Pass an exception of `_look` on to the job, such as that standard output is closed. The barrier calls this.
         """
         self._job.broken(error)
 
 
 class EndedBySignal(BaseException):
     """
-    A signal asked for the end; its name is the argument.
+    A signal has asked this process to end. The argument is the signal's name.
     """
 
 
 class Asked:
     """
-    Records the signal by which this process was asked to end. The first SIGINT interrupts the job, the second kills it.
+    Records the signal that asked this process to end. The first SIGINT interrupts the job, the second one kills it.
 
     Attributes:
-        job: the job to interrupt, once there is one.
-        interrupts: how many SIGINT have come.
+        name: the name of that signal; "" before it.
+        job: the job to interrupt; None before it was submitted.
+        interrupts: the number of SIGINT that have arrived.
     """
 
     def __init__(self, reactor: Reactor) -> None:

@@ -1,10 +1,10 @@
 """
-`leeward sandbox new --json`: a sandbox opened for another program, in whatever language.
+`leeward sandbox new --json`: opens a sandbox for a program in another language.
 
-Runs in:   the CLI, by click. A program that can't send descriptors starts it as a child: it opens the folders itself,
-           with its own rights, and the child inherits them; then they are /proc/self/fd/N here.
-Trust:     as in the command line: the parent has the same rights. Options come on standard input and not as arguments,
-           which every user of the host can read.
+Runs in:   the CLI, by click. A program that can't send descriptors starts this command as a child. It opens the folders
+           itself, with its own rights, and the child inherits the descriptors: mounts name them as /proc/self/fd/N.
+Trust:     the options are trusted as a command line is, since the parent has the same rights. They come on standard
+           input and not as arguments, which every user of the host can read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, RequestRejected
 
-#: Bytes of the options, at most: an environment has less than a tenth of that.
+#: The greatest number of bytes of the options. The environment of a process has less than a tenth of that.
 MOST = 16 << 20
-#: Options of `Sandbox`; `socket` is the command's own.
+#: The options of `Sandbox` that are accepted. The socket is an option of the command.
 KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
                    "env", "idle", "lifetime", "metadata", "memory", "processes",
                    "timeout", "output", "show_secrets", "workdir", "overlay", "mounts"))
@@ -27,7 +27,8 @@ KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_networ
 
 def open_by_json(socket: str | None) -> int:
     """
-    Read the options of `Sandbox` as one JSON object, and print one: the sandbox's id, or the reason of a failure.
+    Read the options of `Sandbox` as one JSON object, open the sandbox, and print one JSON object with the sandbox's id
+    or the reason of the failure. Returns the exit status.
     """
     try:
         print(json.dumps({"sandbox": Sandbox(socket=socket, **_options(sys.stdin.buffer.read(MOST + 1))).detach()}))
@@ -42,8 +43,10 @@ def open_by_json(socket: str | None) -> int:
 
 def _options(data: bytes) -> dict[str, Any]:
     """
+    The options in *data*, JSON.
+
     Raises:
-        RequestRejected: *data* isn't such an object.
+        RequestRejected: *data* isn't an object with options of KNOWN.
     """
     try:
         if len(data) > MOST:

@@ -1,8 +1,9 @@
 """
-The options of `exec`, `run`, `ping` and `status`: one table, one small parser. `leeward_cli.daemon` has the daemon's.
+The table of the options of `exec`, `run`, `ping` and `status`, and their parser. `leeward_cli.daemon` has the daemon's
+options.
 
 Runs in:   the CLI. It doesn't use click, whose import takes longer than a whole `leeward exec`.
-           click prints the help, from this table.
+           Click prints the help from this table.
 Tests:     tests/unit/cli/test_option_tables.py compares these tables, the configuration's keys and clients' options,
            and tests/unit/client/test_c_command.py the table of the C command.
 """
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 class UsageError(Exception):
     """
-    A mistake in the command line; exit status 2.
+    A mistake in the command line. The exit status is 2.
     """
 
 
@@ -25,13 +26,14 @@ class Option:
     One option.
 
     Args:
-        name: as it is typed.
-        value: the name of its value in the help, "" for a flag or where the help lists the choices.
-        many: it may be repeated.
-        kind: int, str, the words that it may be, or bool: then it takes no value. Where it isn't given, str or bool by
-            *value*.
-        off: of a bool: `--no-name` is there, too.
-        parameter: what the program calls it, where that isn't its name.
+        name: the option as it is typed, such as "--json".
+        value: the name of its value in the help; "" for a flag, or if the help lists the choices.
+        text: the help text.
+        many: whether the option may be repeated.
+        kind: the type of its value: int, str, or a tuple of the accepted words; bool for an option without a value. By
+            default str, or bool if *value* is "".
+        off: for a bool: whether `--no-NAME` exists, too.
+        parameter: the name of the parameter; by default the option's name with "_".
     """
 
     __slots__ = ("help", "kind", "many", "name", "off", "parameter", "value")
@@ -98,7 +100,7 @@ USAGE = {
 
 class Parsed:
     """
-    A parsed command line: flags and values by option, words, and what follows `--`.
+    A parsed command line: flags and values by option, words, and the words after `--`.
     """
 
     __slots__ = ("_values", "after", "words")
@@ -119,10 +121,10 @@ class Parsed:
 
 def parse(command: str, argv: Sequence[str]) -> Parsed:
     """
-    Parse *argv*, without the command itself.
+    Parse *argv*, the words after the command.
 
     Raises:
-        UsageError: an option is unknown, lacks its value, has one too many, or is repeated.
+        UsageError: an option is unknown, lacks its value, has a value that it doesn't take, or is repeated.
     """
     known = {option.name: option for option in OPTIONS[command]}
     values: dict[str, list[str]] = {}
@@ -131,7 +133,7 @@ def parse(command: str, argv: Sequence[str]) -> Parsed:
     after: list[str] = []
     if "--" in rest:
         split = rest.index("--")
-        # A value may be "--" as well: `--file --`. Nobody's file is called that.
+        # "--" could also be a value, as in `--file --`; that isn't supported.
         rest, after = rest[:split], rest[split + 1:]
     rest.reverse()
     while rest:
@@ -142,7 +144,7 @@ def parse(command: str, argv: Sequence[str]) -> Parsed:
         name, equals, value = word.partition("=")
         option = known.get(name)
         if option is None:
-            import difflib  # who makes no mistake doesn't pay for it
+            import difflib  # here, since it is needed only for the error
 
             meant = difflib.get_close_matches(name, known, 1)
             raise UsageError(f"{command} has no option {name!a}{f'; did you mean {meant[0]}?' if meant else ''}")

@@ -1,6 +1,6 @@
 """
 `leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: show a sandbox's changes in its copy of a folder, apply
-them to the host, undo them, keep a copy, and go back to one.
+them to the host, undo them, keep a copy of them, and restore such a copy.
 
 Runs in:   the CLI, by click.
 """
@@ -18,7 +18,7 @@ from leeward_cli.rows import plain
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="The mount, if the sandbox has several overlays.")
-#: As git has them, and m for a mode.
+#: The letters of git, and m for a change of the mode alone.
 _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 
 
@@ -122,7 +122,7 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
 
 def line(change: FolderChange) -> str:
     """
-    A change as a line of text, escaped, because the sandbox chose the name.
+    A change as a line of text, which is escaped, because the sandbox chooses the name.
     """
     return f"{_LETTERS[change.kind]} {plain(change.path)}"
 

@@ -1,11 +1,12 @@
 """
-A program of a sandbox on pipes: its output is copied to this command's, and this command's standard input to it.
+Connects a program of a sandbox with this command by pipes: its output is copied to this command's output, and this
+command's standard input to the program.
 
 Runs in:   the CLI.
 
-Theory of operation. The main thread reads the program's output and passes it on; a second thread reads our standard
-input and writes it to the program's. The first Ctrl-C sends SIGINT to the program, the second one ends it, the third
-one ends this command.
+Theory of operation. The main thread reads the program's output and writes it; a second thread reads this command's
+standard input and writes it to the program's. The first Ctrl-C sends SIGINT to the program, the second one ends the
+program, and the third one ends this command.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from leeward.errors import DaemonError
 from leeward.outcome import Result
 from leeward_cli.shown import EscapedStream
 
-#: Bytes of standard input that are passed on at once.
+#: The greatest number of bytes of standard input that are passed on at once.
 _READ = 1 << 16
 #: The exit status of a program that Ctrl-C has ended, as in a shell.
 _INTERRUPTED = 130
-#: So many Ctrl-C are for the program. The next one ends this command, since the daemon may not answer.
+#: The number of Ctrl-C that are for the program. The next one ends this command, since the daemon may not answer.
 _ASKED = 2
 
 
 def pass_on(process: Process, raw: bool) -> int:
     """
-    Connect the process's pipes with this command's. Returns its exit status.
+    Connect the process's pipes with this command's. Returns the exit status.
     """
     threading.Thread(target=_feed, args=(process,), daemon=True).start()
     _, status = passed(process, raw)
@@ -49,18 +50,18 @@ def passed(process: Process, raw: bool) -> tuple[Result, int]:
         pressed.append(1)
         if len(pressed) > _ASKED:
             raise KeyboardInterrupt
-        # Not in the handler: the call that is being made may be in the middle of a frame.
+        # Not in the handler, since the interrupted call may be in the middle of a frame.
         threading.Thread(target=_interrupt, args=(process, len(pressed)), daemon=True).start()
 
     before = signal.signal(signal.SIGINT, interrupted)
     try:
-        for chunk in process:  # and nothing of it is kept, as `Process.result` does
+        for chunk in process:  # `Process.result` would keep all output
             streams[chunk.stream].write(chunk.data)
         for stream in streams.values():
             stream.close()
         result = process.wait()
         assert result is not None
-    except KeyboardInterrupt:  # its end was asked for by the one before
+    except KeyboardInterrupt:  # the Ctrl-C before has ended the program
         raise
     except BaseException:
         with contextlib.suppress(DaemonError):
@@ -80,7 +81,7 @@ def _interrupt(process: Process, times: int) -> None:
 
 
 def _feed(process: Process) -> None:
-    with contextlib.suppress(DaemonError, OSError):  # it has ended, or reads no more
+    with contextlib.suppress(DaemonError, OSError):  # the process has ended, or reads no more
         while data := os.read(0, _READ):
             process.write(data)
         process.close_stdin()

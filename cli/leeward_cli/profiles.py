@@ -1,7 +1,7 @@
 """
-`leeward profiles`: which kinds of sandbox there are, and what one of them is, field by field.
+`leeward profiles`: lists the profiles, or shows the fields of one.
 
-Runs in:   the CLI. Reads the configuration as a daemon that starts now would, and asks no daemon.
+Runs in:   the CLI. It reads the configuration, as a daemon does at its start, and asks no daemon.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _shown(value: object) -> str:
 
 def _all(config: Any) -> dict[str, Any]:
     """
-    A sentence about each profile.
+    A sentence about each profile, by its name.
     """
     from leeward.spec.profiles import OURS
 
@@ -55,7 +55,7 @@ def _all(config: Any) -> dict[str, Any]:
 
 def _one(config: Any, name: str) -> dict[str, Any]:
     """
-    Everything that a job of this profile would have on this host.
+    The things that a job of the profile *name* has on this host.
 
     Raises:
         LeewardError: there is no such profile, or it isn't possible on this host.
@@ -71,7 +71,7 @@ def _one(config: Any, name: str) -> dict[str, Any]:
     from leeward.spec.profiles import OURS
 
     settings = Plans(lambda: config, first(config))(PoolKey(name))
-    # With a cgroup that counts memory; without one, jobs can't write to /dev/zero.
+    # As if a cgroup counted memory. Without one, jobs can't write to /dev/zero.
     spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, pinned=False)
     view = spec.view
     return {

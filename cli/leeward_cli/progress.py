@@ -1,7 +1,7 @@
 """
 Shows a line on standard error, if that is a terminal, about work that takes longer than a second.
 
-Runs in:   the CLI, in a thread beside the command. The line is gone when the command goes on.
+Runs in:   the CLI, in a thread beside the command. The line is removed when the work ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leeward.protocols import Protocol
 from leeward.wire.replies import Reply
 from leeward_cli.job import escape
 
-#: Seconds until there is a line, and from one look to the next.
+#: Seconds until the line is shown, and between its updates.
 AFTER_S, _EACH_S = 1.0, 0.25
 
 _CLEAR = b"\r\x1b[K"
@@ -29,10 +29,10 @@ def _nothing() -> str:
 
 class Progress:
     """
-    Shows that *what* is going on, for the time of the block.
+    A context in which the line shows that *what* is being done.
 
     Args:
-        told: returns the progress as text; called in another thread.
+        told: returns the progress as text. It is called in another thread.
     """
 
     def __init__(self, what: str, told: Callable[[], str] = _nothing) -> None:
@@ -81,7 +81,8 @@ class Asks(Protocol):
 
 class Counted:
     """
-    *sandbox*, whose file calls are counted: `leeward.client.files.Files` takes it in its place.
+    Counts the files and bytes of file calls on *sandbox*. `leeward.client.files.Files` accepts this object as a
+    sandbox.
     """
 
     def __init__(self, sandbox: Asks) -> None:

@@ -1,12 +1,13 @@
 """
-`leeward python`: a prompt, whose Python runs in a sandbox.
+`leeward python`: a Python prompt whose statements run in a sandbox.
 
-Runs in:   the CLI. Here lines are read, and looked at to see whether a statement is complete; all that is typed is run
-           by a kernel of the sandbox, which keeps its state.
+Runs in:   the CLI. This process reads lines, and checks whether a statement is complete. A kernel of the sandbox, which
+           keeps its state, runs the statements.
 Trust:     none in the kernel's output: it is shown escaped on a terminal.
 
 Theory of operation. The main thread waits for the kernel's answer. Ctrl-C meanwhile raises KeyboardInterrupt in the
-kernel; a second one ends the kernel's process, and the next statement has a fresh one. A third one ends us.
+kernel; a second one ends the kernel's process, and the next statement runs in a fresh one. A third one ends this
+command.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from leeward_cli.job import complain, escape, write
 
 #: The name of typed statements in tracebacks.
 _NAME = "<stdin>"
-#: Statements that are remembered from one session to the next.
+#: The number of lines in the history.
 _REMEMBERED = 2000
-#: So many Ctrl-C are for the kernel. The next one ends this command, since the daemon may not answer.
+#: The number of Ctrl-C that are for the kernel. The next one ends this command, since the daemon may not answer.
 _ASKED = 2
 _SHOW = "__import__('sys').displayhook(("
 
 
 def history_file() -> Path:
     """
-    The file with earlier statements, which only the user can read.
+    The path of the history, a file that only the user can read.
     """
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "leeward" / "python_history"
@@ -47,15 +48,15 @@ def history_file() -> Path:
 
 def shown(source: str) -> str:
     """
-    *source* with the last expression's value shown, as Python's own prompt does: its repr, and `_` afterwards. As it
-    is where it ends with no expression, or with a semicolon. Line numbers stay.
+    *source*, changed so that the value of its last expression is passed to sys.displayhook, as at Python's own prompt.
+    *source* is unchanged if it doesn't end with an expression, or ends with a semicolon. Line numbers don't change.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return source  # the kernel says what is wrong
+        return source  # the kernel reports the error
     last = body[-1] if body else None
     if not isinstance(last, ast.Expr) or source.rstrip().endswith(";"):
         return source
@@ -69,7 +70,7 @@ def shown(source: str) -> str:
 
 def is_complete(source: str) -> bool:
     """
-    Is *source* complete, or already wrong? As at Python's prompt, an empty line ends a block.
+    Whether *source* is complete, or has an error. As at Python's prompt, an empty line ends a block.
     """
     try:
         with warnings.catch_warnings():
@@ -81,8 +82,10 @@ def is_complete(source: str) -> bool:
 
 class Prompt:
     """
+    Reads statements, and runs them in *kernel*.
+
     Args:
-        raw: output isn't escaped on a terminal.
+        raw: don't escape output on a terminal.
     """
 
     def __init__(self, kernel: Kernel, raw: bool) -> None:
@@ -114,7 +117,7 @@ class Prompt:
         self._pressed += 1
         if self._pressed > _ASKED:
             raise KeyboardInterrupt
-        # Not in the handler: the call that is being made may be in the middle of a frame.
+        # Not in the handler, since the interrupted call may be in the middle of a frame.
         threading.Thread(target=self._interrupt, args=(self._pressed,), daemon=True).start()
 
     def _interrupt(self, times: int) -> None:
@@ -179,7 +182,7 @@ def main(box: Sandbox, raw: bool) -> int:
     with box.kernel() as kernel:
         prompt = Prompt(kernel, raw)
         if not os.isatty(0):
-            result = prompt.run(sys.stdin.buffer.read())  # a text of its own encoding, or none at all
+            result = prompt.run(sys.stdin.buffer.read())  # the kernel decodes it, by its own encoding declaration
             return 1 if result is None else result.exit_code
         version = kernel.execute("import sys; print(sys.version.split()[0], end='')").stdout_text
         print(f"Python {escape(version.encode()).decode()} in sandbox {box.id}; Ctrl-D ends this prompt.")

@@ -1,5 +1,5 @@
 """
-Rows of the daemon's books, and other texts that jobs and clients choose, for people.
+Prints rows of the daemon's logs, and other texts that jobs and clients choose, on a terminal.
 
 Runs in:   the CLI.
 """
@@ -15,14 +15,14 @@ from leeward_cli.job import write
 
 def plain(text: str) -> str:
     """
-    *text* in one line, with nothing in it that a terminal would act on.
+    *text* on one line, with escapes for characters that a terminal would interpret or not show.
     """
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def matches(row: Mapping[str, Any], asked: str) -> bool:
     """
-    Is *row* about the job, or the sandbox, *asked*?
+    Whether *row* is about the job or sandbox *asked*; True for all rows if *asked* is "".
     """
     return not asked or asked in (str(row.get("job", "")), row.get("sandbox"))
 
@@ -30,7 +30,7 @@ def matches(row: Mapping[str, Any], asked: str) -> bool:
 def show(pages: Iterable[Iterable[Mapping[str, Any]]], line: Callable[[Mapping[str, Any]], str], asked: str,
          as_json: bool) -> None:
     """
-    Print the rows of *asked*, of all if it is "", until the user interrupts it.
+    Print the rows of the job or sandbox *asked*, or all rows if it is "", until the last one or Ctrl-C.
     """
     try:
         for page in pages:

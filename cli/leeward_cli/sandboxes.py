@@ -3,9 +3,9 @@
 
 Runs in:   the CLI, by click.
 
-Theory of operation of `shell`. Where we are on a terminal the program gets one (`leeward_cli.terminal`), else pipes
-(`leeward_cli.passing`). A sandbox that was opened for one `shell` ends with it, whatever happens; one that was named
-stays.
+Theory of operation of `shell`. If this command is on a terminal, the program gets one (`leeward_cli.terminal`), else
+pipes (`leeward_cli.passing`). A sandbox that `shell` has opened ends with it in any case; a sandbox that the user has
+named stays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; el
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     """
-    NAME=VALUE, several of them.
+    The values of options of the form NAME=VALUE, by name.
     """
     found = {}
     for pair in given:
@@ -50,7 +50,7 @@ _RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don'
 
 def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """
-    The ids that begin so, for a shell's completion.
+    The ids of sandboxes that begin with *begun*, for a shell's completion.
     """
     try:
         rows = Sandbox.list(socket=ctx.params.get("socket"))
@@ -61,7 +61,7 @@ def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
 
 def _mounts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Mount, ...]:
     """
-    SOURCE:TARGET, with `:rw` or `:overlay` behind it.
+    The mounts in options of the form SOURCE:TARGET, with an optional `:rw` or `:overlay` at the end.
     """
     found = []
     for one in given:
@@ -132,7 +132,7 @@ def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
 
 def _opened(socket: str | None, given: Mapping[str, Any]) -> Sandbox:
     """
-    A new sandbox. A daemon may have to be started for it, or packages to be installed.
+    Open a sandbox. This may start a daemon or install packages, so progress is shown.
     """
     box = Sandbox(socket=socket, **given)
     try:
@@ -298,7 +298,7 @@ def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], a
 
 def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, list[str]]:
     """
-    The id, None where there is none, and the command, which stands behind `--` in the *line*.
+    The id, or None if there is none, and the command, which follows `--` in *line*.
     """
     command = list(line[line.index("--") + 1:]) if "--" in line else []
     before = list(words[:len(words) - len(command)])
@@ -314,7 +314,7 @@ def _as_json(*rows: Any) -> None:
         click.echo(json.dumps(row))
 
 
-#: What `info` has in seconds and in bytes.
+#: The fields of `info` in seconds, and those in bytes.
 _SECONDS = ("age", "idle", "unused", "left", "cpu_time")
 _BYTES = ("memory_limit", "memory_peak", "memory")
 

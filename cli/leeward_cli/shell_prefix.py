@@ -1,13 +1,14 @@
 """
-`leeward-shell-prefix LINE`: runs a shell line in a sandbox, for an agent outside of one; and that agent's hook.
+`leeward-shell-prefix LINE`: runs a shell line in a sandbox for an agent outside of one; also that agent's hook.
 
-Runs in:   the CLI, once for each line. `main` is a program of its own, since agents take the path of one.
+Runs in:   the CLI, once for each line. `main` is a program of its own, since agents need the path of a program.
 
-Theory of operation. Lines of one agent share a sandbox, which is found by its metadata: the number and the start of the
-agent's process. A lock of the user's state folder makes each open one at most. A sandbox whose agent has ended is ended
-by the next line of any agent, or when it was idle for as long as the daemon lets it. A line is told by the number and
-the start of the process that has brought it: where that was killed, the next line ends it. Without any sandbox nothing
-is run: the status is FAILED, and standard error says why.
+Theory of operation. All lines of one agent run in one sandbox, which is found by its metadata: the pid and the start
+time of the agent's process. Because of a lock in the user's state folder an agent gets at most one sandbox. If an agent
+has ended, the next line of any agent ends its sandbox; otherwise the daemon does when the sandbox's idle time has
+passed. The title of a line's process has the pid and the start time of this program. If this program is killed, the
+next line ends that process. If there is no sandbox, nothing runs: the exit status is FAILED, and standard error says
+why.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ from leeward_cli.job import complain, write
 if TYPE_CHECKING:
     from leeward.client.process import Process
 
-#: Bytes of standard input that are passed on at once.
+#: The greatest number of bytes of standard input that are passed on at once.
 _READ = 1 << 16
 #: The exit status of a command that can't be run, as in a shell.
 FAILED = 126
-#: In the metadata of the sandbox, and before the key in the title of a line's process.
+#: The name of the agent's key in the sandbox's metadata, and the beginning of the title of a line's process.
 _AGENT, _LINE = "agent-outside", "line of "
-#: Of the agent's variables: those that programs of a line look for.
+#: The agent's environment variables that a line gets.
 _PASSED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "TERM", "NO_COLOR", "GIT_EDITOR")
-#: Bytes of the file that says where the next line starts.
+#: The greatest size in bytes of the file with the folder in which the next line starts.
 _MOST_FOLDER = 8192
 
 
 class _Told(BaseException):
     """
-    A signal that ends the line.
+    A signal has asked this process to end the line. The argument is the signal's number.
     """
 
 
 def main() -> int:
     """
-    The program `leeward-shell-prefix`.
+    Run the program `leeward-shell-prefix`. Returns the exit status.
     """
     if len(sys.argv) != 2:
         complain("usage: leeward-shell-prefix LINE; `leeward shell-prefix` explains it")
@@ -59,7 +60,7 @@ def main() -> int:
 
 def run_line(line: str) -> int:
     """
-    Run *line* by bash in the sandbox of the calling agent; its exit status.
+    Run *line* by bash in the sandbox of the calling agent. Returns the line's exit status, or FAILED.
     """
     try:
         with _signals():
@@ -97,9 +98,9 @@ def _run(line: str) -> int:
 
 def _feed(process: Process) -> None:
     """
-    Pass on what comes on standard input, to its end.
+    Copy standard input to the process's, to its end.
     """
-    with contextlib.suppress(DaemonError, OSError):  # it has ended, or reads no more
+    with contextlib.suppress(DaemonError, OSError):  # the process has ended, or reads no more
         while data := os.read(0, _READ):
             process.write(data)
         process.close_stdin()
@@ -116,7 +117,7 @@ def project_of(pid: int) -> str:
     The folder in which the agent was started.
 
     Raises:
-        BadRequest: it can't be found out.
+        BadRequest: the folder can't be found out.
     """
     try:
         return os.path.realpath(os.readlink(f"/proc/{pid}/cwd"))
@@ -131,14 +132,14 @@ def _stat(pid: int) -> str:
 
 def _environment() -> dict[str, str]:
     """
-    The variables that tell a line about the agent.
+    The environment variables of _PASSED, for the line.
     """
     return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
 
 
 def _sandbox(session: Any, project: str) -> tuple[Any, str]:
     """
-    The agent's sandbox, and where the project is in it.
+    The agent's sandbox, which is opened unless it exists, and the project's path in it.
     """
     from leeward.agents.places import state_home
     from leeward.agents.state_files import own_folder
@@ -159,7 +160,7 @@ def _sandbox(session: Any, project: str) -> tuple[Any, str]:
 
 def _is_of(row: Mapping[str, Any], session: Any) -> bool:
     """
-    Whether the sandbox of *row* is the one of *session*. One whose agent has ended is ended.
+    Whether the sandbox of *row* belongs to *session*. If it belongs to an agent that has ended, end the sandbox.
     """
     from leeward.agents import prefix
     from leeward.client.sandbox import Sandbox
@@ -191,7 +192,7 @@ def _opened(session: Any, project: str) -> tuple[Any, str]:
                              [each.path for each in hiding.hidden], os.environ, hiding.absent,
                              f"/proc/self/fd/{folder}")
         box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd}, **request.options)
-        box.info()  # which opens it, while the lock is held
+        box.info()  # opens the sandbox, while the lock is held
     try:
         for each in (*settings.hooks.setup, *settings.hooks.prestart):
             done = box.shell(each, cwd=request.cwd)
@@ -205,7 +206,8 @@ def _opened(session: Any, project: str) -> tuple[Any, str]:
 
 def _end_line(sandbox: str, title: str) -> None:
     """
-    End the line *title* by a connection of its own: it may have begun though nobody has heard of it yet.
+    End the line with the process title *title*, over a new connection: it may have been started though this process has
+    got no answer.
     """
     from leeward.client.sandbox import Sandbox
 
@@ -220,7 +222,7 @@ def _end_line(sandbox: str, title: str) -> None:
 
 def _end_lines(box: Any) -> None:
     """
-    End lines that were brought by a program which was killed since.
+    End the lines of `leeward-shell-prefix` programs that were killed.
     """
     from leeward.agents import prefix
 
@@ -233,7 +235,7 @@ def _end_lines(box: Any) -> None:
 
 def _tell_folder(box: Any, line: str, project: str, inside: str) -> None:
     """
-    Write down for the agent in which folder the line has ended, where it asks for that.
+    Write the folder in which the line has ended to a file for the agent, if *line* contains such a file.
     """
     from leeward.agents import prefix
 
@@ -256,7 +258,7 @@ def _tell_folder(box: Any, line: str, project: str, inside: str) -> None:
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
     """
-    SIGTERM, SIGHUP and SIGINT end the line, and then this program.
+    A context in which SIGTERM, SIGHUP and SIGINT end the line, and then this program.
     """
     def tell(number: int, _frame: FrameType | None) -> None:
         raise _Told(number)
@@ -271,7 +273,7 @@ def _signals() -> Iterator[None]:
 
 def hook(content: bytes, prefix_path: str, approve: bool) -> int:
     """
-    Answer a call of PreToolUse, whose JSON is *content*; the exit status.
+    Answer a call of the hook PreToolUse, whose JSON is *content*. Returns the exit status.
     """
     from leeward.agents import tool_hook
     from leeward.agents.hiding import rules_of

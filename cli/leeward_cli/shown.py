@@ -1,8 +1,8 @@
 """
-Passes a stream of a job on as it comes, with control characters escaped on a terminal.
+Writes a stream of a job as it arrives, with control characters escaped on a terminal.
 
 Runs in:   the CLI.
-Trust:     none in what is passed on.
+Trust:     none in the stream.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from leeward_cli.job import escape, write
 
 class EscapedStream:
     """
+    Writes a stream, piece by piece.
+
     Args:
-        fd: the descriptor that it is written to.
+        fd: the descriptor to which the stream is written.
         raw: don't escape control characters on a terminal.
     """
 
@@ -25,7 +27,7 @@ class EscapedStream:
 
     def write(self, data: bytes | memoryview) -> None:
         """
-        Pass *data* on. A character that is cut at its end waits for its rest.
+        Write *data*. An incomplete character at its end is held back until the next piece.
         """
         if not self._escaped:
             write(self._fd, data)
@@ -37,7 +39,7 @@ class EscapedStream:
 
     def close(self) -> None:
         """
-        The stream has ended: write the bytes that were held back.
+        Write the bytes that were held back, at the end of the stream.
         """
         rest, self._cut = self._cut, b""
         write(self._fd, escape(rest))
@@ -45,7 +47,7 @@ class EscapedStream:
 
 def cut(data: bytes) -> int:
     """
-    How many bytes at the end of *data* may be an incomplete UTF-8 character.
+    The number of bytes at the end of *data* that may be an incomplete UTF-8 character.
     """
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]

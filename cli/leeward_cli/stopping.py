@@ -1,15 +1,15 @@
 """
-`leeward daemon stop`: ask the daemon to end, and wait until its process is gone.
+`leeward daemon stop`: asks the daemon to end, and waits until its process has ended.
 
 Runs in:   the CLI.
 
-Theory of operation. Everything goes over one connection, so that it concerns one daemon: on a socket that a service
-manager keeps the next connection may be the next daemon's. Whose process to wait for the kernel says, beside the bytes
-of an answer (SCM_CREDENTIALS): not the socket, whose maker may be the manager, and not the daemon, whose own number
-means something else where it has a pid namespace. A pidfd is opened before the daemon is asked to end, and the
-answer shows that it was still that process. Where no process is seen from here the connection's end has to do.
+Theory of operation. All requests use one connection, so that they go to one daemon: if a service manager keeps the
+socket, the next connection may reach the next daemon. The kernel reports the daemon's pid with the bytes of an answer
+(SCM_CREDENTIALS). The socket's peer may be the service manager, and the daemon's own pid may belong to another pid
+namespace. A pidfd is opened before the daemon is asked to end; the following answer shows that the pidfd is still that
+daemon's. If this process can't see the daemon's, it waits for the end of the connection instead.
 
-Exit status: 0, the process is gone; 1, nobody answers, the daemon refuses, or it lives on after STOP_S.
+Exit status: 0 if the process has ended; 1 if no daemon answers, the daemon refuses, or it lives on after STOP_S.
 Source:    unix(7), pidfd_open(2)
 """
 
@@ -28,8 +28,8 @@ from leeward.client.link import READ, Link
 from leeward.errors import DaemonAway, NoAnswer, RequestRejected
 from leeward.wire.replies import Reply
 
-#: Seconds until a daemon that was asked must have ended: it drains for less than 5, and takes some more where its
-#: clients don't read or its workers don't end.
+#: Seconds that a daemon has to end: it drains for less than 5 s, and takes longer if clients don't read or workers
+#: don't end.
 STOP_S = 15.0
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -37,10 +37,10 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 class Line(Link):
     """
-    One connection, which is never remade, that knows the process of the daemon that answers.
+    A connection that isn't renewed, and that knows the pid of the daemon that answers.
 
     Attributes:
-        pid: the daemon's pid, as this process sees it; 0 while it isn't known.
+        pid: the daemon's pid in this process's pid namespace; 0 if it isn't known.
     """
 
     def __init__(self, path: str) -> None:
@@ -52,9 +52,10 @@ class Line(Link):
 
     def ask(self, op: str, fields: Mapping[str, Any], until: float) -> Reply:
         """
-        The good answer to a request that has no descriptors.
+        The answer to a request, without descriptors.
 
-        Raises: as Link.call.
+        Raises:
+            DaemonError: as for Link.call.
         """
         if self._socket is None:
             raise away(self.path, "it closed the connection")
@@ -73,15 +74,15 @@ class Line(Link):
 
 def stop(socket: str, now: bool = False) -> int:
     """
-    Ask the daemon on *socket* to end, wait for that; return the exit status.
+    Ask the daemon on *socket* to end, and wait until it has ended. Returns the exit status.
 
     Args:
-        now: end its running jobs at once.
+        now: end the daemon's running jobs at once.
 
     Raises:
-        DaemonAway: no daemon answers there.
-        NoAnswer: it has not ended within STOP_S; the text says which process that is.
-        Refused: it belongs to another user, or is older than --now.
+        DaemonAway: no daemon answers on *socket*.
+        NoAnswer: the daemon hasn't ended within STOP_S; the text has its pid.
+        Refused: the daemon belongs to another user, or doesn't know --now.
     """
     until = time.monotonic() + STOP_S
     line = Line(socket)
@@ -99,7 +100,7 @@ def stop(socket: str, now: bool = False) -> int:
         except DaemonAway:
             if process < 0:
                 raise
-            # It ends already: else it would not have closed a connection that was just in use.
+            # The daemon is ending already: otherwise it wouldn't have closed a connection in use.
         if process >= 0:
             _wait_for(process, line.pid, until)
         else:
@@ -113,7 +114,7 @@ def stop(socket: str, now: bool = False) -> int:
 
 def pidfd_of(pid: int) -> int:
     """
-    A pidfd of *pid*, or -1 where there is none: it is in a pid namespace that we don't see, or was quicker than we.
+    A pidfd of *pid*; -1 if the process is in a pid namespace that this process doesn't see, or has ended.
     """
     if not pid:
         return -1
@@ -133,7 +134,7 @@ def _wait_for(process: int, pid: int, until: float) -> None:
 
 def _wait_closed(line: Line, until: float) -> None:
     """
-    Wait until the connection ends, which it does with the daemon.
+    Wait until the connection ends, which happens when the daemon ends.
     """
     try:
         while True:

@@ -1,14 +1,14 @@
 """
-A terminal session: our terminal for a program on a terminal of a sandbox.
+A terminal session: connects the user's terminal with a program on a terminal of a sandbox.
 
 Runs in:   the CLI.
 
-Theory of operation. Our terminal is raw, so every key goes to the program, Ctrl-C among them, and everything that the
-program writes comes to our terminal as it is: that is what a terminal session is, and docs/sandboxes.md says what
-follows from it. The main thread reads the program's output and writes it; a second thread reads keys and types them; a
-third one tells the program our size after each SIGWINCH. Our modes are put back in `_Modes.__exit__`, on every way out:
-SIGTERM, SIGHUP and SIGQUIT are exceptions meanwhile, after which we end by that signal. What a terminal answers to
-questions that the program asked at its end is thrown away, so that it isn't typed into whatever comes after us.
+Theory of operation. The user's terminal is raw, so every key goes to the program, Ctrl-C included, and the program's
+output goes to the terminal unchanged; docs/sandboxes.md describes the consequences. The main thread reads the program's
+output and writes it; a second thread reads keys and sends them; a third one sends the terminal's size after each
+SIGWINCH. `_Modes.__exit__` restores the terminal's modes at every end: meanwhile SIGTERM, SIGHUP and SIGQUIT raise
+exceptions, and this process then ends by that signal. The terminal's answers to queries that the program made at its
+end are discarded, so that the next program doesn't read them as input.
 """
 
 from __future__ import annotations
@@ -31,32 +31,33 @@ from leeward.errors import DaemonError
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.terminal_size import size
 
-#: Keys that are read at once.
+#: The greatest number of bytes of keys that are read at once.
 _READ = 1 << 16
-#: A question of ours to the terminal, "device status report", and its answer. A terminal answers questions in order.
+#: A query to the terminal, "device status report", and its answer. A terminal answers queries in order.
 _ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
-#: Seconds without a byte after which nothing more is expected from the terminal: before its answer to our question,
-#: and after it. And the most seconds for all of it.
+#: Seconds without a byte after which no more is expected from the terminal, before its answer to the query, and after
+#: it; and the greatest number of seconds in all.
 _SILENT_S, _QUIET_S, _FORGET_S = 1.0, 0.05, 3.0
 #: Signals by which a person or the system asks this process to end.
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: Resets what a killed program may have left: colours, the cursor, reports of mouse and paste.
+#: Escape sequences that reset modes which a killed program may have left: colours, a hidden cursor, reports of mouse
+#: and paste.
 _PLAIN = b"\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
 
-#: The shell that a person gets: with history and completion where there is one.
+#: The default shell: bash if it exists, for history and completion.
 SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
 
 def is_ours() -> bool:
     """
-    Are standard input and output terminals?
+    Whether standard input and output are terminals.
     """
     return os.isatty(0) and os.isatty(1)
 
 
 class _Modes:
     """
-    Our terminal, raw for the time of the block. SIGTSTP puts it back, and SIGCONT makes it raw again.
+    A context in which the user's terminal is raw. SIGTSTP restores its modes, and SIGCONT makes it raw again.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class _Modes:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        for number in _ENDS:  # once more, from an impatient person: not before the terminal is what it was
+        for number in _ENDS:  # a second signal must not interrupt the restoration
             if number in self._handlers:
                 signal.signal(number, signal.SIG_IGN)
         try:
@@ -109,8 +110,8 @@ class _Modes:
 
 def _forget_answers() -> None:
     """
-    Discard what the terminal still sends. The program may have asked the same question as we do, so the answer to it
-    is followed by a short wait.
+    Discard the answers that the terminal still sends. The program may have made the same query as this function, so a
+    short wait follows the answer.
     """
     wait = _QUIET_S
     if os.environ.get("TERM", "dumb") not in ("", "dumb"):
@@ -129,7 +130,7 @@ def _forget_answers() -> None:
 
 def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
     """
-    A program on a terminal of the size of ours, for which it is the same kind.
+    Start a program on a terminal with the size and the TERM of the user's terminal.
     """
     env = {name: os.environ[name] for name in ("TERM", "COLORTERM") if os.environ.get(name, "").isprintable()
            and os.environ.get(name)}
@@ -138,19 +139,19 @@ def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
 
 def attend(process: Process) -> int:
     """
-    Be the terminal of *process* until it ends.
+    Connect the user's terminal with *process* until it ends.
 
     Returns:
-        Its exit status.
+        The process's exit status.
 
     Raises:
-        AskedToEnd: by a signal. The process is killed.
+        AskedToEnd: a signal has asked this process to end. *process* is killed.
         DaemonError: the daemon has gone, or the sandbox.
     """
     changed = threading.Event()
     with _Modes(), _Keys(process):
         before = signal.signal(signal.SIGWINCH, lambda _number, _frame: changed.set())
-        changed.set()  # it may have changed since the program was started
+        changed.set()  # the size may have changed since the program's start
         threading.Thread(target=_follow, args=(process, changed), daemon=True).start()
         try:
             for chunk in process:
@@ -168,8 +169,8 @@ def attend(process: Process) -> int:
 
 class _Keys:
     """
-    What is typed goes to *process* for the time of the block. Nobody else reads our terminal meanwhile, and after the
-    block this doesn't.
+    A context in which a thread sends typed keys to *process*. Only this thread reads the terminal meanwhile, and it
+    doesn't read afterwards.
     """
 
     def __init__(self, process: Process) -> None:
@@ -182,7 +183,7 @@ class _Keys:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._end)
-        self._thread.join(_FORGET_S)  # it may wait for a daemon that doesn't answer, and then it isn't reading
+        self._thread.join(_FORGET_S)  # it may wait for the daemon, and then it doesn't read
 
     def _type(self) -> None:
         with contextlib.suppress(DaemonError, OSError):  # the process has ended
@@ -197,7 +198,7 @@ class _Keys:
 
 def _follow(process: Process, changed: threading.Event) -> None:
     """
-    Tell the program each new size. One that isn't started yet can't be told: it has had the size at its start.
+    Send each new size to the program.
     """
     told = None
     with contextlib.suppress(DaemonError):

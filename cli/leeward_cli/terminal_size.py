@@ -1,7 +1,7 @@
 """
-The size of our terminal.
+The size of the user's terminal.
 
-Runs in:   the CLI. A program on a terminal of that size is started before `leeward_cli.terminal` is imported.
+Runs in:   the CLI. A program is started on a terminal of this size before `leeward_cli.terminal` is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 
 def size() -> tuple[int, int]:
     """
-    Rows and columns of our terminal; 24 and 80 where it doesn't know.
+    Rows and columns of the terminal on standard output; 24 and 80 if they aren't known.
     """
     try:
         columns, rows = os.get_terminal_size(1)

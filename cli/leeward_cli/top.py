@@ -22,7 +22,8 @@ from leeward.spec.sizes import size_text
 from leeward_cli.job import escape, write
 
 _ANSWER_S = 5.0
-#: Another screen, and back to the one before; home, and clear to the end of a line and of the screen.
+#: Escape sequences: switch to the alternate screen, and back; cursor to the top; clear to the end of the line, and of
+#: the screen.
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = b"\x1b[H", b"\x1b[K", b"\x1b[J"
 
@@ -32,7 +33,7 @@ _HEAD = (f"{'SANDBOX':26}  {'AGE':>7}  {'UNUSED':>7}  {'PROCS':>5}  {'PEAK':>9} 
 
 def look(path: str) -> dict[str, Any]:
     """
-    What the daemon tells now: `time` (monotonic seconds), `status` and `sandboxes`.
+    The present state: `time` (seconds of time.monotonic), and the daemon's `status` and `sandboxes`.
     """
     link = Link(path)
     try:
@@ -81,7 +82,7 @@ def once(path: str, as_json: bool) -> None:
 
 class _Over(BaseException):
     """
-    A signal asked for the end.
+    A signal has asked this process to end. The argument is the signal's number.
     """
 
 
@@ -91,7 +92,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 def follow(path: str, seconds: float, as_json: bool) -> int:
     """
-    Show it every *seconds*, until Ctrl-C or q, and restore the terminal then.
+    Show the table every *seconds*, until Ctrl-C or q, and restore the terminal then. Returns the exit status.
     """
     if as_json or not os.isatty(1):
         while True:

@@ -1,21 +1,21 @@
 """
-systemd's units for the daemon, as text: a service and a socket, for the system or for one user.
+The units of systemd for the daemon, as text: a service and a socket, for the system or for one user.
 
 Runs in:   the CLI; pure.
 Source:    systemd.service(5), systemd.socket(5), systemd.exec(5), systemd.resource-control(5)
 
-The system's service has a user of its own that exists while it runs (DynamicUser), so nothing of it is left. Its socket
-is systemd's: clients trust it as root's, and nobody is refused over a restart. What the sandbox itself has to do
-can't be forbidden to the daemon, and systemd's filters and mounts are inherited by every job. So these stay off:
+The system's service has a user of its own that exists only while the service runs (DynamicUser). Its socket belongs to
+systemd: clients trust it as root's, and no client is refused during a restart. The daemon needs the rights to set up
+sandboxes, and every job inherits systemd's filters and mounts. So these settings stay off:
 
     RestrictNamespaces              sandboxes are namespaces
-    ProtectKernelTunables,          they cover parts of /proc, and the kernel then refuses a sandbox its own
+    ProtectKernelTunables,          they cover parts of /proc, and the kernel then refuses a sandbox its own /proc
     ProtectKernelLogs, ProtectProc
     ProtectKernelModules            it covers a part of /usr, and the kernel then refuses a bind of the rest
-    ProtectControlGroups            limits are cgroups of ours, below the service's own (Delegate)
+    ProtectControlGroups            leeward makes cgroups for limits, below the service's own (Delegate)
     ProtectHostname                 a sandbox has a host name of its own
     PrivateUsers                    the daemon maps ids of its host
-    SystemCallFilter                jobs may call what docs/seccomp.md lists, and have that filter
+    SystemCallFilter                a job's own filter allows the calls in docs/seccomp.md
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: By this line we know our own files.
+#: The first line of the files that leeward has written.
 MARK = "# Written by `leeward daemon install`; `leeward daemon uninstall` removes it."
 SERVICE, SOCKET = "leeward.service", "leeward.socket"
-#: Where the system's socket is: root's default.
+#: The path of the system's socket, which is root's default.
 SYSTEM_SOCKET = "/run/leeward/leeward.sock"
 
 _SERVICE = """\
@@ -98,12 +98,12 @@ WantedBy=sockets.target
 @dataclass(frozen=True, slots=True)
 class Installation:
     """
-    What is to be written.
+    The values for the units.
 
     Attributes:
-        user: for one user's service manager, else for the system's.
-        command: the words that run the daemon.
-        group: whose members may use the system's daemon; "" is root alone.
+        user: True for one user's service manager, False for the system's.
+        command: the command that runs the daemon, as words.
+        group: the group whose members may use the system's daemon; "" for root alone.
     """
 
     user: bool
@@ -113,7 +113,7 @@ class Installation:
 
 def quoted(word: str) -> str:
     """
-    *word* as ExecStart takes it: systemd expands % and $, and splits at blanks.
+    *word*, quoted for ExecStart: systemd expands % and $, and splits at blanks.
     """
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return plain if plain == word and word and not set(word) & set(" \t;'") else f'"{plain}"'
@@ -124,7 +124,7 @@ def units(what: Installation, mark: str = MARK) -> dict[str, str]:
     The text of each unit, by its name.
 
     Args:
-        mark: the first line, a comment; a distribution's package has one of its own.
+        mark: the first line, which is a comment. A distribution's package has its own.
     """
     command = [*what.command, *(["--group", what.group] if what.group else [])]
     service = _SERVICE.format(

@@ -1,11 +1,11 @@
 """
-Bounds the rows that one sandbox causes in the record, so that it can't have old rows rotated away.
+Bounds the rows that one sandbox causes in the record, so that it can't make the record drop old rows by rotation.
 
 Runs in:   the program that decides.
-Holds:     a person's decisions, what was carried out, and starts and ends of sandboxes are always written. Of the other
-           rows (denials by rules and modes, expiry, egress policies, denied system calls) a sandbox has BURST at once
-           and EACH_MINUTE more. The rows beyond are counted, and a row with the counts comes before the next one that
-           is written, or before the end of the sandbox.
+Holds:     a person's decisions, their results, and starts and ends of sandboxes are always written. Of the other
+           rows (denials by rules and modes, expiry, egress policies, denied system calls) a sandbox may cause BURST at
+           once, and EACH_MINUTE more in each minute. Further rows are counted, and a row with the counts is written
+           before the sandbox's next row, or at the end of the sandbox.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from dataclasses import dataclass, field
 from leeward.audit.record import RowSink
 from leeward.audit.rows import AuditRow
 
-#: Rows of one sandbox at once, and each minute.
+#: The number of rows that one sandbox may cause at once, and in each further minute.
 BURST, EACH_MINUTE = 1000, 30
 
-#: Kinds of rows of one sandbox that are counted each by itself, and sandboxes that are kept: at most.
+#: The greatest number of kinds of left-out rows that are counted separately for a sandbox, and of sandboxes with an
+#: account.
 MOST_KINDS, MOST_SANDBOXES = 50, 1000
 
-#: Values of `by`, `category` and `decision` of rows that are always written. A sandbox can cause the rows of _WITHIN,
-#: of processes that a limit kills or prevents, as often as it likes, so these are bounded.
+#: Values of `by`, `category` and `decision` of rows that are always written. Decisions of _WITHIN are about processes
+#: that a limit kills or prevents; a sandbox can cause any number of them, so they are bounded.
 _BY, _CATEGORIES = ("cli", "page", "shutdown", "stale", "sync"), ("sandbox", "service", "audit")
 _DECISIONS, _WITHIN = ("approved", "applied", "failed"), ("killed", "refused")
 

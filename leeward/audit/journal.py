@@ -27,7 +27,8 @@ from leeward.errors import Busy
 
 FILE, HEAD = "audit.jsonl", "audit.head"
 
-#: Bytes after which another file is begun; files that are kept; rows that wait for the disk, at most.
+#: Bytes after which a new file is started; the number of files that are kept; the greatest number of rows that wait for
+#: the disk.
 ROTATE, KEPT_FILES, MOST_WAITING = 16 << 20, 16, 10_000
 
 _HEAD_LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{64}) ([0-9]{1,15})\n")
@@ -74,13 +75,13 @@ class Journal:
     The writer of a chain, one process at a time.
 
     Args:
-        folder: of the chain; made unless it exists.
-        head: the folder of the head; None for the same.
-        rotate: bytes after which another file is begun.
-        kept: files that are kept.
+        folder: the folder of the chain; it is made unless it exists.
+        head: the folder of the head; None for the same folder.
+        rotate: bytes after which a new file is started.
+        kept: the number of files that are kept.
 
     Attributes:
-        folder: as given.
+        folder: the argument.
         lost: the number of rows that weren't written.
         trouble: why the last row wasn't written; "" when rows are written again.
 
@@ -202,7 +203,7 @@ class Journal:
 
     def _go_on(self) -> None:
         """
-        Find the line that the next one follows: the last line, or the one that the head names if that isn't there.
+        Find the line that the next one follows: the line that the head names if the chain lacks it, else the last line.
         """
         head = read_head(self._head_folder)
         last = next((line for line in map(_alone, _backwards(self.folder)) if line.row is not None), None)
@@ -247,7 +248,7 @@ class Journal:
 
     def _rotate(self) -> None:
         """
-        Begin another file. Its first line follows the last line of the file before.
+        Start a new file. Its first line follows the last line of the previous file.
         """
         os.close(self._fd)
         self._fd = -1
@@ -331,8 +332,8 @@ class RecordHead:
     The end of a chain, as the head's file has it.
 
     Attributes:
-        number: of the last line; 0 for a head that can't be read.
-        hash: of the last line.
+        number: the number of the last line; 0 for a head that can't be read.
+        hash: the hash of the last line.
         first: the number of the oldest line that rotation has left.
     """
 
@@ -361,9 +362,9 @@ def verify(folder: str, head: str | None = None, seen: Callable[[ReadLine], None
     Check that a chain is intact, and has the line that the head names.
 
     Args:
-        folder: of the chain.
-        head: the folder of the head; None for the same.
-        seen: is called with each line.
+        folder: the folder of the chain.
+        head: the folder of the head; None for the same folder.
+        seen: called with each line.
 
     Raises:
         OSError: a file can't be read.

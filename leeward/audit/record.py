@@ -1,12 +1,13 @@
 """
-The whole record: two chains of lines, one of them for people's decisions alone.
+The whole record: two chains of lines, of which one has only people's decisions.
 
-Runs in:   the program that decides, which writes; `read_record` and `verify_record` in the CLI as well.
+Runs in:   the program that decides, which writes the record; `read_record` and `verify_record` in the CLI as well.
 Files:     the second chain, of decisions, is in the folder DECISIONS below the record's folder, and its head in the
            folder DECISIONS below the head's. The first chain, of all other rows, is in the record's folder itself.
 Holds:     the operator's decisions, their results, and the service's starts and ends are rows of the second chain. Only
-           people cause these, so no sandbox can have them rotated away. Each time that a writer starts, a row of the
-           first chain names the last line of the second one, so that the removal of the second chain is noticed.
+           people cause these, so no sandbox can make the chain drop them by rotation. When a writer starts, it writes a
+           row to the first chain that names the last line of the second one, so that a removal of the second chain is
+           noticed.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class AuditRecord:
     The writer of both chains, one process at a time.
 
     Args:
-        folder: of the record; made unless it exists.
-        head: the folder of the heads; None for the same.
-        rotate: bytes of a file after which another file is begun.
-        kept: files of each chain that are kept.
+        folder: the folder of the record; it is made unless it exists.
+        head: the folder of the heads; None for the same folder.
+        rotate: bytes after which a new file is started.
+        kept: the number of files of each chain that are kept.
 
     Attributes:
-        folder: as given.
+        folder: the argument.
 
     Raises:
         Busy: another process writes the record.
@@ -111,7 +112,7 @@ class AuditRecord:
 
 def read_record(folder: str) -> Iterator[ReadLine]:
     """
-    The lines of both chains by their times, the oldest first, each with its fault.
+    The lines of both chains, sorted by time, the oldest first, each with its fault.
 
     Raises:
         OSError: a file can't be read.
@@ -172,8 +173,8 @@ def verify_record(folder: str, head: str | None = None) -> Verified:
     line that the first one names.
 
     Args:
-        folder: of the record.
-        head: the folder of the heads; None for the same.
+        folder: the folder of the record.
+        head: the folder of the heads; None for the same folder.
 
     Raises:
         OSError: a file can't be read.

@@ -2,10 +2,10 @@
 A line of the record, and the chain of lines.
 
 Runs in:   anywhere; pure.
-Trust:     none in a line. A bad one is shown as bad and skipped.
+Trust:     none in a line. A bad line is shown as bad and skipped.
 Format:    a line is a JSON object in ASCII. Its last field "hash" is the SHA-256 of the line's bytes before that field,
-           and the field "before" is the hash of the line before. So the line after one that was changed, removed or
-           moved doesn't fit.
+           and the field "before" is the hash of the line before. So if a line was changed, removed or moved, the next
+           line doesn't fit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 #: The field "before" of the first line of a record.
 BEGINNING = "0" * 64
 
-#: Bytes of a line, at most.
+#: The greatest length of a line in bytes.
 MOST_LINE = 1 << 18
 
 _TAIL = re.compile(rb', "hash": "([0-9a-f]{64})"\}\Z')
@@ -33,14 +33,14 @@ class AuditRow:
 
     Attributes:
         time: seconds since the epoch.
-        category: of rules, or "sandbox" for starts, ends and limits, "syscall" for refused calls.
-        action: a word.
+        category: a category of rules; or "sandbox" for starts, ends and limits, "syscall" for refused calls.
+        action: one word for the action.
         decision: "approved", "denied", "expired", "superseded", "applied", "failed", "started", "ended", ...
-        id: of the request; "" for none.
-        by: what has decided, as `ApprovalRequest.decided_by`, or "policy", "sync", "".
-        sandbox: its id; "" for none.
+        id: the request's id; "" for none.
+        by: who or what has decided, as in `ApprovalRequest.decided_by`; or "policy", "sync" or "".
+        sandbox: the sandbox's id; "" for none.
         duration: seconds from the request to the decision; None without a request.
-        metadata: for JSON.
+        metadata: further values, which JSON can represent.
     """
 
     time: float
@@ -60,11 +60,11 @@ class ReadLine:
     A line that was read.
 
     Attributes:
-        number: its place in the files, from 1.
-        row: its object; None for a bad line.
+        number: the line's place in the files, from 1.
+        row: the line's object; None for a bad line.
         fault: why the line is bad or doesn't fit the line before; "" if it is intact.
-        hash: its own; "" for a bad line.
-        file: the name of its file.
+        hash: the line's own hash; "" for a bad line.
+        file: the name of the line's file.
     """
 
     number: int
@@ -79,8 +79,8 @@ def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:
     A row as a line.
 
     Args:
-        row: to write. Metadata that is too long, or that JSON can't represent, is replaced by a note.
-        number: of the line in the chain, from 1.
+        row: the row. Metadata that is too long, or that JSON can't represent, is replaced by a note.
+        number: the line's number in the chain, from 1.
         before: the hash of the line before.
 
     Returns:
@@ -123,7 +123,7 @@ def read_line(line: bytes, number: int) -> ReadLine:
 
 def chained(lines: Iterable[ReadLine]) -> Iterator[ReadLine]:
     """
-    The lines, each with a fault if it doesn't follow the one before.
+    *lines*, each with a fault if it doesn't follow the line before.
 
     The first line may follow any line that rotation has removed, unless its number is 1.
     """

@@ -1,7 +1,7 @@
 """
 A live sandbox for each sample of an evaluation with Inspect.
 
-Runs in:   anybody's program; needs the extra `inspect-ai`. Inspect finds it by the entry point `leeward`:
+Runs in:   anybody's program; needs the extra `inspect-ai`. Inspect finds this module by the entry point `leeward`:
            `Task(..., sandbox="leeward")`, or `sandbox=("leeward", LeewardConfig(memory="1G"))`.
 """
 
@@ -34,11 +34,13 @@ _MEMORY, _PROCESSES, _TIME_S = "1G", 128, 600.0
 
 class LeewardConfig(BaseModel):
     """
+    The configuration of a sample's sandbox.
+
     Attributes:
-        memory: bytes, or a size such as "1G", of all processes and files of a sample together.
+        memory: bytes, or a size such as "1G", for all processes and files of a sample together.
         processes: processes and threads of a sample at once.
-        timeout: seconds of each command that sets none.
-        idle: seconds without a call after which a sample's sandbox ends; by default as long as the daemon allows.
+        timeout: seconds for each command that doesn't set its own.
+        idle: seconds without a call after which a sample's sandbox ends. By default the daemon's limit holds.
         env: environment variables.
         socket: path of the daemon's socket; as for leeward.Client.
     """
@@ -56,6 +58,8 @@ class LeewardConfig(BaseModel):
 @sandboxenv(name="leeward")
 class LeewardSandboxEnvironment(SandboxEnvironment):
     """
+    A sandbox environment of Inspect, in a live sandbox.
+
     Args:
         box: the sandbox. The caller closes it.
     """
@@ -68,7 +72,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
         """
-        One sandbox, by the name "default".
+        Make the sandbox of a sample, with the name "default".
         """
         asked = config if isinstance(config, LeewardConfig) else LeewardConfig.model_validate(config or {})
         options = OpenOptions(memory=asked.memory, processes=asked.processes, timeout=asked.timeout, idle=asked.idle,
@@ -97,7 +101,8 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
                    env: dict[str, str] | None = None, user: str | None = None, timeout: int | None = None,
                    timeout_retry: bool = True, concurrency: bool = True) -> ExecResult[str]:
         """
-        As SandboxEnvironment.exec. A command is never retried, because the connection to the sandbox is reliable.
+        Run a command, as SandboxEnvironment.exec describes. It is never retried, since the connection to the sandbox is
+        reliable.
         """
         await self._check_user(user)
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
@@ -115,8 +120,10 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
 
     async def _check_user(self, user: str | None) -> None:
         """
+        Check that the sandbox has *user*.
+
         Raises:
-            SandboxUserUnsupportedError: the sandbox has one user, and *user* is another.
+            SandboxUserUnsupportedError: the sandbox has only one user, and *user* is another.
         """
         if user is None:
             return
@@ -130,7 +137,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """
-        As SandboxEnvironment.write_file.
+        Write a file, as SandboxEnvironment.write_file describes.
         """
         await self._ask(self._box.files.write(_below(file), contents))
 
@@ -142,7 +149,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
         """
-        As SandboxEnvironment.read_file.
+        Read a file, as SandboxEnvironment.read_file describes.
         """
         try:
             data: bytes = await self._ask(self._box.files.read(
@@ -157,7 +164,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
         """
-        The command by which a person gets a shell in the sandbox.
+        The command that gives a person a shell in the sandbox.
         """
         await self._check_user(user)
         return SandboxConnection(type="leeward", command=f"leeward shell {await self._box.id()}")

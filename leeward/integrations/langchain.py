@@ -23,13 +23,15 @@ from deepagents.backends.sandbox import BaseSandbox
 from leeward.client.sandbox import Sandbox
 from leeward.outcome import Outcome
 
-#: Python's errors, by deepagents' words for them.
+#: Classes of Python's errors, and deepagents' words for them.
 _WORDS: tuple[tuple[type[OSError], FileOperationError], ...] = (
     (FileNotFoundError, "file_not_found"), (PermissionError, "permission_denied"), (IsADirectoryError, "is_directory"))
 
 
 class LeewardSandbox(BaseSandbox):
     """
+    A backend of Deep Agents, in a live sandbox.
+
     Args:
         box: the sandbox. The caller closes it.
     """
@@ -53,8 +55,8 @@ class LeewardSandbox(BaseSandbox):
             timeout: seconds; the sandbox's `timeout` by default.
 
         Returns:
-            Output, exit code, and whether the output was cut. At the time limit the exit code is 124, and the output
-            says so.
+            Output, exit code, and whether the output was cut. If the time limit has ended the command, the exit code is
+            124, and the output says so.
         """
         options = {} if timeout is None else {"timeout": float(timeout)}
         result = self._box.shell(f"exec 2>&1\n{command}", **options)  # type: ignore[arg-type]  # one key, or none

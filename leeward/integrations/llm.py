@@ -7,7 +7,7 @@ Runs in:   anybody's program; needs the extra `llm`, and a daemon.
     llm chat -T Leeward
 
 `sandboxed_shell` runs each command in a sandbox of its own, of the profile `shell`. `Leeward` has one sandbox of the
-profile `python` for a conversation. A tool answers with text whatever happens: a model can go on from that.
+profile `python` for a conversation. A tool answers with text also after an error, so that the model can go on.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.outcome import Outcome, Result
 
-#: Characters of an answer, at most. Each takes room in the model's context.
+#: The greatest number of characters of an answer, which takes room in the model's context.
 MOST = 20_000
-#: Lines of a search, and entries of a list, at most.
+#: The greatest number of lines of a search, and of entries of a list.
 MOST_ROWS = 200
 
 
@@ -153,7 +153,7 @@ class Leeward(llm.Toolbox):
 @llm.hookimpl
 def register_tools(register: Callable[..., None]) -> None:
     """
-    For `llm`, which finds this module by its entry point.
+    Register the tools. `llm` calls this, and finds this module by its entry point.
     """
     register(sandboxed_shell)
     register(Leeward)

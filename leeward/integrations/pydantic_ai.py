@@ -37,8 +37,10 @@ _HOME = "/workspace"
 
 class LeewardWorkspace:
     """
+    A workspace of Pydantic AI, in a live sandbox.
+
     Args:
-        box: the sandbox. The caller closes it. It is opened by the first operation.
+        box: the sandbox. The first operation opens it, and the caller closes it.
     """
 
     def __init__(self, box: AsyncSandbox) -> None:
@@ -49,14 +51,14 @@ class LeewardWorkspace:
     @classmethod
     def attach(cls, ref: WorkspaceRef, *, socket: str | None = None) -> LeewardWorkspace:
         """
-        The workspace that *ref* names, of any program of the same user.
+        The workspace that *ref* names, which any program of the same user may have made.
 
         Args:
             ref: the `ref` of another workspace.
             socket: path of the daemon's socket; as for Client.
 
         Raises:
-            ValueError: *ref* is another provider's.
+            ValueError: *ref* belongs to another provider.
         """
         if ref.provider != _PROVIDER:
             raise ValueError(f"a workspace of {ref.provider!r} is not a workspace of leeward")
@@ -96,13 +98,13 @@ class LeewardWorkspace:
 
         Args:
             command: the program and its arguments; with *shell* a line.
-            shell: *command* is for the shell.
-            env: environment variables, beside the sandbox's.
+            shell: whether *command* is a line for the shell.
+            env: environment variables, added to the sandbox's.
             timeout: seconds; the sandbox's `timeout` by default.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
-            WorkspaceTimeoutError, WorkspaceOutputLimitError: it was killed at that limit.
+            WorkspaceTimeoutError, WorkspaceOutputLimitError: the command was killed at that limit.
             WorkspaceUnavailableError: the sandbox has ended.
         """
         if isinstance(command, str) is not shell:
@@ -121,7 +123,7 @@ class LeewardWorkspace:
 
     async def read_bytes(self, path: str) -> bytes:
         """
-        What is in a file.
+        The content of a file.
         """
         with _available():
             return await (await self._open()).files.read(path)
@@ -135,7 +137,7 @@ class LeewardWorkspace:
 
     async def stat(self, path: str) -> FileEntry:
         """
-        What is by this name; of a link: what it leads to.
+        The entry at *path*. For a link, the file or folder that the link leads to.
         """
         with _available():
             found = await (await self._open()).files.stat(path)
@@ -144,7 +146,7 @@ class LeewardWorkspace:
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """
-        What is in a folder.
+        The entries of a folder.
         """
         with _available():
             files = (await self._open()).files
@@ -157,14 +159,14 @@ class LeewardWorkspace:
                     try:
                         folder = "folder" == (await files.stat(inside)).kind
                     except OSError:
-                        folder = False  # it leads nowhere, or in a circle
+                        folder = False  # the link is broken
                 rows.append(FileEntry(name=entry.name, path=inside, is_dir=folder,
                                       size=entry.size if entry.is_file else None))
         return rows
 
     async def make_dir(self, path: str) -> None:
         """
-        Make a folder, with those that lead to it, if it isn't there.
+        Make a folder, with the folders that lead to it, if it doesn't exist.
         """
         with _available():
             await (await self._open()).files.mkdir(path, exist_ok=True)
@@ -174,7 +176,7 @@ class LeewardWorkspace:
         Remove a file, a link, or a folder with all that is in it.
 
         Raises:
-            ValueError: it is the working folder, or above it.
+            ValueError: the path is the working folder, or a folder above it.
         """
         whole = posixpath.normpath(posixpath.join(_HOME, path))
         if posixpath.commonpath([whole, _HOME]) == whole:
@@ -184,17 +186,17 @@ class LeewardWorkspace:
 
     async def exists(self, path: str) -> bool:
         """
-        Is there something by this name?
+        Whether *path* exists.
         """
         with _available():
             return await (await self._open()).files.exists(path)
 
     async def realpath(self, path: str) -> str:
         """
-        *path* without links, `.` and `..`; components that aren't there stay as they are.
+        *path* without links, `.` and `..`. Components that don't exist are unchanged.
 
         Raises:
-            OSError: links go in a circle.
+            OSError: links form a circle.
         """
         with _available():
             result = await (await self._open()).run(["realpath", "-mz", "--", path])

@@ -1,7 +1,7 @@
 """
-What a row of the tables is: a program, the locks that hold it, and how to tell whether they did.
+A row of the tables: a program, the locks that hold it, and the function that judges whether they did.
 
-Runs in:   the CLI; pure. `PRELUDE` is what every program begins with, in the job.
+Runs in:   the CLI; pure. Every program begins with `PRELUDE`, which runs in the job.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from leeward.isolation.seccomp.syscalls import NUMBERS
 from leeward.outcome import Outcome, Result
 from leeward.protocols import Protocol
 
-#: Before each program, which defines attack(): `given` is what the client passes, `call` makes a system call by name.
-#: The last line of output tells what attack() returned, by which errno it was refused, or which mistake it made.
+#: The beginning of each program, before the code that defines attack(). `given` has the client's values, and `call`
+#: makes a system call by name. The last line of output has the return value of attack(), the errno of a refusal, or an
+#: error.
 PRELUDE = """
 import ctypes, errno, json, os, sys
 given = json.loads(sys.argv[1])
@@ -53,7 +54,7 @@ os.write(1, b"\\n" + json.dumps(said).encode())
 
 class Scene(Protocol):
     """
-    What attacks are after, and whether they got it: canaries.Canaries.
+    The targets of attacks, and the checks whether an attack has reached them: canaries.Canaries.
     """
 
     token: str
@@ -70,13 +71,13 @@ class Scene(Protocol):
 @dataclass(frozen=True, slots=True)
 class Seen:
     """
-    What came back of one row.
+    The reports and results of one row's jobs.
 
     Attributes:
-        did: what attack() returned in each of the row's jobs; None where it was refused or didn't come to that.
-        refused: the first refusal, an errno's name, or "".
-        failed: why the program itself could not be tried, or "".
-        results: of each job.
+        did: the return value of attack() in each job; None if it was refused, or didn't return.
+        refused: the first refusal, an errno's name; or "".
+        failed: why the program couldn't be tried; or "".
+        results: the results of the jobs.
     """
 
     did: tuple[Any, ...]
@@ -89,20 +90,20 @@ class Seen:
         return next((did for did in self.did if did), None)
 
 
-#: Says how the attack succeeded, "" if it was held.
+#: Returns how the attack has succeeded; "" if it was held.
 Judge = Callable[[Scene, Seen], str]
 
 
 def did(canaries: Scene, seen: Seen) -> str:
     """
-    What attack() returned is the proof.
+    Judge by the return value of attack(), which is the proof of success.
     """
     return str(seen.any)[:80] if seen.any else ""
 
 
 def secret_read(canaries: Scene, seen: Seen) -> str:
     """
-    The secret came back, in whatever the job wrote.
+    Judge by the job's output: the attack has succeeded if the secret is in it.
     """
     found = any(canaries.token.encode() in result.stdout + result.stderr for result in seen.results)
     return "the secret was read" if found else ""
@@ -111,20 +112,21 @@ def secret_read(canaries: Scene, seen: Seen) -> str:
 @dataclass(frozen=True, slots=True)
 class Attack:
     """
-    One row.
+    One row of the tables.
 
     Attributes:
-        number: of the attack in tests/escapes/CATALOGUE.md.
-        area: under which heading it is shown.
-        name: what is tried.
-        locks: those that hold it, the one that does so first in front.
-        code: the program; it defines attack().
-        judge: whether it succeeded.
-        options: of the request: limits.
-        repeat: so many jobs run it, one after the other.
-        ends: outcomes that are an answer though the program says nothing more.
-        needs: "controllers" where without those of cgroups less than a processor can't be held, else "".
-        only: the lock without which the attack succeeds while all others stand, "" where there are more of them.
+        number: the attack's number in tests/escapes/CATALOGUE.md.
+        area: the heading under which the row is shown.
+        name: the action that is tried.
+        locks: the locks that hold the attack; the first one holds it first.
+        code: the program, which defines attack().
+        judge: the function that judges whether the attack has succeeded.
+        options: options of the request, such as limits.
+        repeat: the number of jobs that run the program, one after the other.
+        ends: outcomes that count as a refusal, though the program reports nothing.
+        needs: "controllers" if only cgroup controllers can hold the attack with a limit of less than one processor; or
+            "".
+        only: the lock without which the attack succeeds while all others stand; "" if more than one lock holds it.
     """
 
     number: str
@@ -153,7 +155,7 @@ def calls() -> dict[str, int]:
 
 def seen_of(attack: Attack, results: tuple[Result, ...]) -> Seen:
     """
-    What *results* say of *attack*. Pure.
+    The reports in the *results* of the jobs of *attack*. Pure.
     """
     done: list[Any] = []
     refused = failed = ""
@@ -176,7 +178,7 @@ def seen_of(attack: Attack, results: tuple[Result, ...]) -> Seen:
 
 def _said(result: Result) -> dict[str, Any] | None:
     """
-    The last line of a job's output, if it is what _END writes.
+    The report in the last line of a job's output; None if that isn't a report of _END.
     """
     last = result.stdout.rpartition(b"\n")[2]
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from leeward.outcome import Outcome
 from leeward_cli.selftest.attack import Attack, Scene, Seen
 
-#: Variables that a job has by itself, whatever the daemon has.
+#: Environment variables that every job has, independent of the daemon's environment.
 OWN = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "USER", "LC_ALL", "LC_CTYPE", "TZ", "TERM",
                  "PYTHONDONTWRITEBYTECODE", "MPLCONFIGDIR", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                  "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"})

@@ -1,7 +1,7 @@
 """
-Attacks on limits, and on the jobs that come after.
+Attacks on limits, and on later jobs.
 
-Runs in:   the CLI; pure data. Each has a bound of its own, so that it does no harm where a limit is missing.
+Runs in:   the CLI; pure data. Each attack has a bound of its own, so that it does no harm if a limit is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from leeward_cli.selftest.attack import Attack, Scene, Seen
 
 def _taken(canaries: Scene, seen: Seen) -> str:
     """
-    The program took all that it wanted, several times its limit, and lived to say so.
+    Judge by the program's report: it has taken several times its limit, and still runs.
     """
     return f"took {seen.any}" if seen.any else ""
 

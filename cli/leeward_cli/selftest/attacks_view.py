@@ -1,5 +1,5 @@
 """
-Attacks on what a job sees: namespaces, network, mounts, /proc, devices.
+Attacks on a job's view of the host: namespaces, network, mounts, /proc, devices.
 
 Runs in:   the CLI; pure data.
 """

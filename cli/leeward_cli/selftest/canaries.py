@@ -1,7 +1,7 @@
 """
-What the attacks are after: a file, a process, sockets and shared memory of this host, made for one run.
+The targets of the attacks: a file, a process, sockets and shared memory of this host, made for one run.
 
-Runs in:   the CLI. Nothing of it is anybody's: the file holds a random text, the processes sleep.
+Runs in:   the CLI. None of the targets is of use to anybody: the file has a random text, and the process sleeps.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any
 
 from leeward_cli.selftest.attack import calls
 
-#: Calls that programs make by number.
+#: System calls that programs make by number.
 _CALLS = ("unshare", "clone", "io_uring_setup", "add_key", "userfaultfd", "bpf", "perf_event_open", "ptrace",
           "process_vm_readv", "seccomp", "vmsplice", "mount", "umount2", "fsopen", "open_tree", "name_to_handle_at",
           "shmget")
-#: A folder that isn't one of a job's own.
+#: The folder for the secret file, which isn't one of a job's own folders.
 _PLACE = "/var/tmp"
-#: Seconds that processes of a job have to be gone after its answer: they end then, not before.
+#: Seconds that processes of a job have to end after the job's answer; they are killed only after it.
 GONE_S = 5.0
 
 _IPC_CREAT, _IPC_EXCL, _IPC_RMID = 0o1000, 0o2000, 0
@@ -38,16 +38,19 @@ _IPC_CREAT, _IPC_EXCL, _IPC_RMID = 0o1000, 0o2000, 0
 
 class Canaries:
     """
+    A context with the targets.
+
     Args:
-        path: of the daemon's socket, "" if there is none that a job could try.
-        environment: the daemon's, as far as it is known.
-        cpu: percent of a processor that a job may have.
-        until: waits until its argument says true, at most so many seconds; says whether it did.
+        path: the path of the daemon's socket; "" if there is none that a job could try.
+        environment: the daemon's environment, as far as it is known.
+        token: the secret text.
+        cpu: percent of a processor that a job may use.
+        until: waits until the function returns true, at most the given number of seconds. Returns whether it did.
 
     Attributes:
-        token: the secret text; also in the daemon's environment, if the daemon is this run's own.
-        mark: a name that nothing else on this host has. Jobs are given it backwards: their code isn't found by it.
-        neighbour: the host's number of a process that a job in another worker has, 0 while there is none.
+        token: the secret text. It is also in the daemon's environment, if the daemon is this run's own.
+        mark: a name that nothing else on this host has. Jobs get it reversed, so that their code doesn't have it.
+        neighbour: the host's pid of a process of a job in another worker; 0 while there is none.
     """
 
     def __init__(self, path: str, environment: Mapping[str, str], token: str, cpu: int,
@@ -86,7 +89,7 @@ class Canaries:
 
     def _share(self, stack: contextlib.ExitStack) -> int:
         """
-        The key of a System V segment that everybody may read, 0 where the host has none to give.
+        Make a System V segment that all users may read. Returns its key; 0 if the host has no such segments.
         """
         libc = ctypes.CDLL(None, use_errno=True)
         key = secrets.randbelow(1 << 30) + 1
@@ -102,7 +105,7 @@ class Canaries:
 
     def _tidy(self) -> None:
         """
-        Remove what jobs without a lock have left on this host.
+        Remove files that jobs have left on this host because a lock was missing.
         """
         of_jobs = self.mark[::-1]
         for folder in ("/tmp", "/var/tmp", "/dev/shm"):
@@ -114,7 +117,7 @@ class Canaries:
 
     def given(self) -> dict[str, Any]:
         """
-        What a program needs to know. The victim lives when this returns.
+        The values for a program. The victim is alive when this returns.
         """
         victim = self._living_victim()
         numbers = calls()
@@ -138,7 +141,7 @@ class Canaries:
 
     def victim_is_hurt(self) -> str:
         """
-        Whether the process of the host was ended or stopped; a stopped one goes on then.
+        How the process of the host was ended or stopped; "" if it wasn't. A stopped process is continued.
         """
         assert self._victim is not None
         if self._victim.poll() is not None:
@@ -155,7 +158,7 @@ class Canaries:
 
     def left_behind(self) -> str:
         """
-        A process of a job that lives on after the job's end.
+        A process of a job that lives on after the job's end, as text; "" if there is none. Kills it.
         """
         found = f"{self.mark}-left"
         if self._until(lambda: not named(found), GONE_S):
@@ -165,7 +168,7 @@ class Canaries:
             with contextlib.suppress(OSError):
                 fd = os.pidfd_open(number)
                 try:
-                    if number in named(found):  # it is still the same process
+                    if number in named(found):  # the pid is still that process's
                         signal.pidfd_send_signal(fd, signal.SIGKILL)
                 finally:
                     os.close(fd)
@@ -175,7 +178,7 @@ class Canaries:
 
     def somebody_called(self) -> str:
         """
-        Which of the sockets has something, taken from it.
+        The sockets at which something arrived, as text; "" for none. Takes the data or connection from them.
         """
         names = {self._tcp: "TCP", self._udp: "UDP", self._abstract: "the abstract socket"}
         ready = select.select(list(names), [], [], 0.05)[0]
@@ -189,7 +192,7 @@ class Canaries:
 
 def named(text: str) -> list[int]:
     """
-    Processes of this host with *text* in their command line.
+    The pids of processes of this host with *text* in their command line.
     """
     found = []
     for number in os.listdir("/proc"):
@@ -202,7 +205,7 @@ def named(text: str) -> list[int]:
 
 def _state(pid: int) -> str:
     """
-    The letter of a process's state, "" if it is gone.
+    The letter of a process's state; "" if the process has gone.
     """
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -213,7 +216,8 @@ def _state(pid: int) -> str:
 
 def wait(condition: Callable[[], bool], seconds: float) -> bool:
     """
-    For `Canaries(until=)`, where nobody else has to be given a turn.
+    Wait until *condition* returns true, at most *seconds*. Returns whether it did. For `Canaries(until=)` if no event
+    loop has to run meanwhile.
     """
     until = time.monotonic() + seconds
     while not condition():

@@ -1,5 +1,5 @@
 """
-`leeward selftest`: against the user's own daemon, or one that lives as long as the test.
+`leeward selftest`: tests the user's own daemon, or a daemon that is started for the test.
 
 Runs in:   the CLI.
 """
@@ -34,7 +34,7 @@ VARIABLE = "LEEWARD_SELFTEST_SECRET"
 
 class ByDaemon:
     """
-    trial.TriedSandbox over a daemon's socket.
+    A trial.TriedSandbox that uses a daemon's socket.
     """
 
     def __init__(self, path: str) -> None:
@@ -49,7 +49,7 @@ class ByDaemon:
         sock = connect(self._path)
         assert sock is not None
         sock.sendall(Conversation().request("execute", execute_fields(code, **options))[1])
-        return sock.close  # which ends its job
+        return sock.close  # closing it ends the job
 
     def close(self) -> None:
         self._client.close()
@@ -61,9 +61,10 @@ class Target:
     The daemon that is tested.
 
     Attributes:
-        private: it lives as long as this test.
-        environment: the daemon's, as far as this user may read it.
-        cpu: percent of a processor that its jobs have by default.
+        path: the path of its socket.
+        private: whether it was started for this test.
+        environment: the daemon's environment, as far as this user may read it.
+        cpu: percent of a processor that its jobs may use by default.
     """
 
     path: str
@@ -75,7 +76,7 @@ class Target:
 @contextlib.contextmanager
 def target(path: str, private: bool, token: str) -> Iterator[Target]:
     """
-    The daemon on *path*; or one of this test's own, if that is asked for or nobody answers there.
+    A context with the daemon on *path*; or with a new daemon, if *private* is True or no daemon answers on *path*.
     """
     if not private:
         try:
@@ -93,7 +94,7 @@ def target(path: str, private: bool, token: str) -> Iterator[Target]:
 
 def environment_of(pid: int) -> dict[str, str]:
     """
-    The environment that a process was started with; empty where this user may not read it.
+    The environment with which a process was started; empty if this user may not read it.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -115,10 +116,10 @@ def _default_cpu() -> int:
 
 def lacks_of(status: dict[str, Any], cpu: int) -> dict[str, str]:
     """
-    What a daemon with this *status* says it has not, of Attack.needs.
+    The values of Attack.needs that a daemon with this *status* lacks, each with the reason.
 
     Args:
-        cpu: percent of a processor that its jobs have. Without controllers each worker has one processor.
+        cpu: percent of a processor that its jobs may use. Without controllers each worker has one processor.
     """
     group = status.get("layers", {}).get("cgroup", {})
     if group.get("driver") in ("v1", "v2") or cpu >= 100:
@@ -128,10 +129,10 @@ def lacks_of(status: dict[str, Any], cpu: int) -> dict[str, str]:
 
 def run(path: str, private: bool, as_json: bool) -> int:
     """
-    Try every attack, show what came of it; return the exit status: 0 only if all were held.
+    Try every attack, and show the findings. Returns the exit status: 0 only if all attacks were held.
 
     Raises:
-        LeewardError: no daemon could be asked.
+        LeewardError: no daemon answers.
     """
     token = secrets.token_hex(8)
     with target(path, private, token) as daemon, contextlib.closing(ByDaemon(daemon.path)) as sandbox:

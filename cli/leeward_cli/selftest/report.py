@@ -1,5 +1,5 @@
 """
-What came of a self-test, as a table and as JSON.
+The findings of a self-test, as a table and as JSON.
 
 Runs in:   the CLI; pure.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from leeward.host.findings import Feature, Support
 from leeward_cli.selftest.trial import HELD, MISSING, OPEN, Finding
 
-#: The host's features that a lock is made of, by the beginning of their names.
+#: For each lock, the beginnings of the names of the host's features that it needs.
 FEATURES = {"namespaces": ("namespace.",), "mounts": ("namespace.mount", "mount."), "landlock": ("landlock",),
             "seccomp": ("seccomp",), "limits": ("cgroup",), "controllers": ("cgroup",), "rlimits": ("cgroup",)}
 
@@ -21,7 +21,7 @@ _HOLE = "this is a hole: please report it as SECURITY.md says"
 
 def cure(finding: Finding, features: Iterable[Feature]) -> str:
     """
-    What to type or to do so that the row is held; "" for one that is.
+    The commands or actions by which the attack of *finding* is held; "" if it is held.
     """
     if finding.state not in (OPEN, MISSING):
         return ""
@@ -38,7 +38,8 @@ def holds(findings: Iterable[Finding]) -> bool:
 
 def as_text(findings: Sequence[Finding], features: Sequence[Feature]) -> str:
     """
-    A line for each row, below those that weren't held what to do, and at the end what this host lacks.
+    A line for each finding, with the cure below it if the attack wasn't held, and at the end the features that this
+    host lacks.
     """
     width = max(len(finding.attack.name) for finding in findings)
     lines = []
@@ -67,7 +68,7 @@ def as_text(findings: Sequence[Finding], features: Sequence[Feature]) -> str:
 
 def as_object(findings: Sequence[Finding], features: Sequence[Feature], daemon: Mapping[str, Any]) -> dict[str, Any]:
     """
-    What `--json` prints.
+    The object that `--json` prints.
     """
     return {
         "held": holds(findings),

@@ -1,5 +1,5 @@
 """
-Sends each row's program, and judges what came of it.
+Runs the program of each row, and judges the results.
 
 Runs in:   the CLI.
 """
@@ -25,7 +25,7 @@ ATTACKS = (*NAMESPACES, *NETWORK, *MOUNTS, *PROCFS, *CALLS, *RIGHTS, *LIMITS, *L
 
 HELD, OPEN, MISSING, UNTRIED = "held", "OPEN", "missing", "untried"
 
-#: Seconds that a neighbour's process has to be there, and the neighbour lives.
+#: Seconds until the neighbour's process must be seen, and seconds that the neighbour runs.
 _NEIGHBOUR_S, _NEIGHBOUR_LIVES_S = 20.0, 60.0
 _NEIGHBOUR = """
 import subprocess, sys
@@ -35,33 +35,36 @@ subprocess.run(["/bin/sh", "-c", "sleep {seconds}; : " + sys.argv[1]], stdin=sub
 
 class TriedSandbox(Protocol):
     """
-    Where the programs run.
+    The sandbox in which the programs run.
     """
 
     def run(self, code: str, **options: Any) -> Result:
         """
-        One job, to its end. DaemonError where it isn't taken.
+        Run a job to its end.
+
+        Raises:
+            DaemonError: the daemon refused the job.
         """
 
     def beside(self, code: str, **options: Any) -> Callable[[], object]:
         """
-        One job that goes on until the function that is returned is called.
+        Start a job. Returns a function that ends it.
         """
 
     def until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """
-        Wait for *condition*; whether it came.
+        Wait until *condition* returns true, at most *seconds*. Returns whether it did.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    What came of one row.
+    The finding about one row.
 
     Attributes:
-        state: HELD, OPEN, UNTRIED; or MISSING: this daemon says itself that it lacks what would hold it.
-        said: the refusal that the program met, how it got through, or why it could not be tried.
+        state: HELD, OPEN, UNTRIED; or MISSING if the daemon reports that it lacks the means to hold the attack.
+        said: the refusal of the attack, how it succeeded, or why it couldn't be tried.
     """
 
     attack: Attack
@@ -75,7 +78,7 @@ def attempt(sandbox: TriedSandbox, attacks: tuple[Attack, ...], canaries: Canari
     Try *attacks* one after the other.
 
     Args:
-        lacks: what the daemon says it has not, of Attack.needs, each with its word for that.
+        lacks: the values of Attack.needs that the daemon lacks, each with the reason.
     """
     for attack in attacks:
         if attack.needs in lacks:
@@ -107,7 +110,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_neighbour(sandbox: TriedSandbox, attack: Attack, canaries: Canaries) -> Finding:
     """
-    While a job in another worker has a process that the attack is after.
+    Try *attack* while a job in another worker has a process, which is the attack's target.
     """
     mark = f"{canaries.mark}-beside"
     stop = sandbox.beside(_NEIGHBOUR.replace("{seconds}", f"{_NEIGHBOUR_LIVES_S:.0f}"), args=[mark],
