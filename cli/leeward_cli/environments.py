@@ -79,13 +79,13 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     name that exists stands for the new environment from its pool's next start on.
     """
     from leeward.client.environments import PackageSource
-    from leeward.spec.stored import Named, plain_host
+    from leeward.spec.stored import Named, unencrypted_host
     from leeward_cli.shown import EscapedStream
 
     made, config = _open(config_file)
     if not egress and not folders and not index_url:
         egress, index_url = config.environments_egress, config.environments_index
-        trusted = (*trusted, *plain_host(index_url))
+        trusted = (*trusted, *unencrypted_host(index_url))
     source = PackageSource(socket, egress, index_url, trusted, folders, timeout, config.environments_size)
     for folder in folders:
         if not os.path.isdir(folder):

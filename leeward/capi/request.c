@@ -288,7 +288,7 @@ int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox
 }
 
 /* Write a request without fields of its own. */
-int lw_request_plain(struct lw_buffer *buffer, int64_t id, const char *op)
+int lw_request_bare(struct lw_buffer *buffer, int64_t id, const char *op)
 {
 	lw_request_begin(buffer, id, op, 0);
 	return lw_request_finish(buffer, op);

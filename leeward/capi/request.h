@@ -34,7 +34,7 @@ void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size
 int lw_request_finish(struct lw_buffer *buffer, const char *op);
 int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,
 		       size_t length, const leeward_options *options);
-int lw_request_plain(struct lw_buffer *buffer, int64_t id, const char *op);
+int lw_request_bare(struct lw_buffer *buffer, int64_t id, const char *op);
 int lw_request_status(struct lw_buffer *buffer, int64_t id);
 int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length);
 int lw_request_output(struct lw_buffer *buffer, int64_t id, int64_t target, const uint64_t taken[2]);

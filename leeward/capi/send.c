@@ -13,7 +13,7 @@
 #define KEPT_BUFFER ((size_t)64 << 10)
 
 /* The ops of requests without fields. */
-static const char *const PLAIN[] = {[LW_PING] = "ping", [LW_ARENA] = "arena"};
+static const char *const BARE[] = {[LW_PING] = "ping", [LW_ARENA] = "arena"};
 
 /* Record that the connection was lost, with error *code*, after *sent* bytes of a request. Returns *code*. */
 static int lost(int code, size_t sent)
@@ -127,7 +127,7 @@ int lw_send_request(leeward_handle *handle, enum lw_op op, double until)
 int lw_send_plain(leeward_handle *handle, enum lw_op op, double until)
 {
 	int64_t id = ++handle->last_id;
-	int failed = op == LW_STATUS ? lw_request_status(&handle->out, id) : lw_request_plain(&handle->out, id, PLAIN[op]);
+	int failed = op == LW_STATUS ? lw_request_status(&handle->out, id) : lw_request_bare(&handle->out, id, BARE[op]);
 
 	if (!failed)
 		failed = lw_send_request(handle, op, until);
@@ -167,7 +167,7 @@ static int nudge(leeward_handle *handle, enum lw_op op, int failed)
 
 int lw_nudge_ping(leeward_handle *handle)
 {
-	return nudge(handle, LW_PING, lw_request_plain(&handle->out, ++handle->last_id, PLAIN[LW_PING]));
+	return nudge(handle, LW_PING, lw_request_bare(&handle->out, ++handle->last_id, BARE[LW_PING]));
 }
 
 int lw_nudge_cancel(leeward_handle *handle, int64_t id, enum lw_end how)

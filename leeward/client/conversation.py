@@ -17,8 +17,8 @@ import os
 
 from leeward.errors import BY_KIND, BadReply, PeerError, Refused, RequestRejected
 from leeward.wire.frames import MAX_REPLY, VERSION, FrameReader, decode, encode, frame, pack
-from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply
+from leeward.wire.template import parse_by_template
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ class Conversation:
             Refused: the daemon refused the whole connection.
         """
         if self._reader.idle and not (descriptors or self._descriptors):
-            plain = parse_plain(data)
-            if plain is not None and plain.id in self._waiting:
-                self._waiting.remove(plain.id)
-                return [(plain, [])]
+            usual = parse_by_template(data)
+            if usual is not None and usual.id in self._waiting:
+                self._waiting.remove(usual.id)
+                return [(usual, [])]
         self._descriptors += descriptors
         answers: list[tuple[Reply, list[int]]] = []
         try:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from leeward.client.connecting import connect
 from leeward.client.environments import Environments, PackageSource
 from leeward.errors import BadReply, Forbidden, RequestRejected
-from leeward.spec.stored import Named, Recipe, packages_name, plain_host
+from leeward.spec.stored import Named, Recipe, packages_name, unencrypted_host
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> 
         index, egress, folder, python = (told[name] for name in ("index", "egress", "folder", "python"))
         if not all(isinstance(each, str) for each in (index, egress, folder, python)) or not folder.startswith("/"):
             raise ValueError("no text")
-        source = PackageSource(socket, egress, index, plain_host(index), size=int(told["size"]))
+        source = PackageSource(socket, egress, index, unencrypted_host(index), size=int(told["size"]))
         return WantedPackages(Recipe(packages, python, (major, minor), False, (index,)), folder, source)
     except (KeyError, TypeError, ValueError) as error:
         raise BadReply(f"the daemon doesn't tell where its environments are: {error!r}") from None

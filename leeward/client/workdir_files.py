@@ -56,10 +56,10 @@ def inside(path: str | os.PathLike[str]) -> str:
     text = os.fsdecode(path)
     if not text or "\0" in text:
         raise WorkdirIoError(errno.EINVAL, "it is no path", text)
-    plain = posixpath.normpath(text)
-    if text.startswith("/") or ".." == plain or plain.startswith("../"):
+    normal = posixpath.normpath(text)
+    if text.startswith("/") or ".." == normal or normal.startswith("../"):
         raise PathTraversal(text)
-    return plain
+    return normal
 
 
 class WorkdirFiles:

@@ -141,12 +141,12 @@ def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: in
     runners = spares + 2  # one has a job or is ending, one is for the next job
     most = runners + driver.kept_leaves
     runner = RUNNER + (ENTRANCES if sandboxes else 0) + (not driver.memory_counted)
-    plain = WORKER + (DEVPTS if sandboxes else 0) + driver.worker_descriptors + runners * runner
+    worker = WORKER + (DEVPTS if sandboxes else 0) + driver.worker_descriptors + runners * runner
     ours = OWN + PASSING + (METRICS if metrics else 0) + workers  # a job may end when no more results may wait
 
     # If descriptors are short, those that only save time go first: kept groups, then workers made in advance.
     for leaves, surplus in ((most, SURPLUS), (runners, SURPLUS), (runners, 0)):
-        each = plain + leaves * driver.leaf_descriptors
+        each = worker + leaves * driver.leaf_descriptors
         pool = (workers + surplus) * each
         left = limit - pool - ours
         results, arenas = min(RESULTS, max(1, left // 4)), min(ARENAS, max(1, left // 16))
@@ -178,10 +178,10 @@ def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBoun
     Returns:
         The number of workers, their bounds, and the descriptors for them.
     """
-    plain = left // each
+    whole = left // each
     seats = (left - 2 * LEAST_AWAKE * each) // resting
-    if room <= plain or seats <= plain:
-        room = min(room, plain)
+    if room <= whole or seats <= whole:
+        room = min(room, whole)
         return room, NO_BOUNDS, room * each
     room = min(room, seats)
     awake = min(MOST_AWAKE, (left - room * resting) // (2 * each))

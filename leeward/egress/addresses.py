@@ -15,10 +15,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from leeward.spec.egress import Policy
 from leeward.spec.egress_rules import Network
-from leeward.spec.hosts import Address, Host, InvalidHost, parse_host, parse_port, plain, split_port
+from leeward.spec.hosts import Address, Host, InvalidHost, parse_host, parse_port, split_port, unmapped
 
 __all__ = ["Address", "Host", "InvalidHost", "RANGES", "Range", "Url", "opened", "parse_host", "parse_port",
-           "parse_url", "plain", "range_of", "refused", "split_port"]
+           "parse_url", "unmapped", "range_of", "refused", "split_port"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def range_of(address: Address) -> Range | None:
     """
     Return the smallest range of refused addresses that contains *address*; None if the address is public.
     """
-    address = plain(address)
+    address = unmapped(address)
     found = [each for each in RANGES if each.network.version == address.version and address in each.network]
     if found:
         return max(found, key=lambda each: each.network.prefixlen)
@@ -123,7 +123,7 @@ def refused(address: Address, policy: Policy) -> str | None:
     found = range_of(address)
     if found is None:
         return None
-    address = plain(address)
+    address = unmapped(address)
     each: Policy | None = policy
     while each is not None:
         if not any(address in network and opened(network, found) for network in each.addresses

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from leeward.egress.addresses import Range, opened, range_of
 from leeward.spec.egress import EgressRule, Policy
-from leeward.spec.egress_rules import SCHEMES, plain_path
-from leeward.spec.hosts import Address, plain
+from leeward.spec.egress_rules import SCHEMES, compared_path
+from leeward.spec.hosts import Address, unmapped
 
 ALLOW, DENY, ASK, NEED_ADDRESS = "allow", "deny", "ask", "need-address"
 
@@ -113,7 +113,7 @@ def rule_for(request: Request) -> str:
     """
     Return the rule that would allow the host and port of *request*, as it is written in the configuration.
     """
-    host = request.name or ("*" if request.address is None else str(plain(request.address)))
+    host = request.name or ("*" if request.address is None else str(unmapped(request.address)))
     if ":" in host and request.port:
         host = f"[{host}]"
     return f"{host}:{request.port}" if request.port else host
@@ -173,7 +173,7 @@ def _is_denied(rule: EgressRule, request: Request) -> bool:
         return True
     if not request.method:
         return False  # each head is decided by itself
-    path = plain_path(request.path)
+    path = compared_path(request.path)
     return (not rule.methods or request.method in rule.methods) and (
         not rule.path or path is None or _fits(rule.path, path))
 
@@ -213,7 +213,7 @@ def _missed_beyond(rule: EgressRule, request: Request, policy: Policy) -> str:
     if rule.methods and request.method not in rule.methods:
         return "method"
     if rule.path:
-        path = plain_path(request.path)
+        path = compared_path(request.path)
         return "" if path is not None and _fits(rule.path, path) else "path"
     return ""
 
@@ -254,7 +254,7 @@ def _may_lead(policy: Policy, request: Request, address: Address, found: Range) 
 
 
 def _plain(request: Request) -> Address | None:
-    return None if request.address is None else plain(request.address)
+    return None if request.address is None else unmapped(request.address)
 
 
 def _shown(request: Request) -> str:

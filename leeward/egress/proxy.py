@@ -15,7 +15,7 @@ from leeward.egress.pipes import Pipe
 from leeward.egress.relay import Goal, hopeless, relay
 from leeward.egress.requests import Served
 from leeward.egress.tenancy import Tenancy
-from leeward.spec.hosts import plain
+from leeward.spec.hosts import unmapped
 from leeward.wire.egress_control import PROXY
 
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -31,7 +31,7 @@ async def serve_proxy(tenancy: Tenancy, client: Pipe, lookup: Lookup) -> None:
             head = await served.run()
             if head is None:
                 return
-            address = None if head.host.address is None else plain(head.host.address)
+            address = None if head.host.address is None else unmapped(head.host.address)
             goal = Goal(head.host.name, address, head.port)
             refused = hopeless(tenancy, goal)
             if refused is not None:

@@ -26,7 +26,7 @@ from leeward.egress.requests import serve_requests
 from leeward.egress.tenancy import NotAllowed, Tenancy, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends
-from leeward.spec.hosts import Address, plain
+from leeward.spec.hosts import Address, unmapped
 
 #: The first byte of TLS.
 _TLS = 0x16
@@ -52,7 +52,7 @@ def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
     Raises:
         NotAllowed: *address* is in the range for names, and wasn't given to any name.
     """
-    address = plain(address)
+    address = unmapped(address)
     if address not in (NAMES_V4 if 4 == address.version else NAMES_V6):
         return Goal("", address, port)
     name = tenancy.names.name(address)

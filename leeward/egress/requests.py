@@ -23,7 +23,7 @@ from leeward.egress.pipes import ROOM, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
 from leeward.egress.swap import Swap
 from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, refusal
-from leeward.spec.hosts import Address, plain
+from leeward.spec.hosts import Address, unmapped
 
 if TYPE_CHECKING:
     from leeward.egress.injection import Injection
@@ -164,7 +164,7 @@ class Served:
             self._check_goal(head)
         elif "absolute" != head.form:
             raise refusal("a request to a proxy without the whole URL", status=400)
-        address = None if head.host.address is None else plain(head.host.address)
+        address = None if head.host.address is None else unmapped(head.host.address)
         request = Request(head.host.name, address, head.port, self._scheme, head.method, head.target)
         policy = self._tenancy.policy
         granted = await self._tenancy.approval(policy, request)
@@ -191,7 +191,7 @@ class Served:
         """
         if "authority" == head.form:
             raise refusal("CONNECT on a port that is no proxy's", status=405)
-        address = None if head.host.address is None else plain(head.host.address)
+        address = None if head.host.address is None else unmapped(head.host.address)
         if (head.host.name, address, head.port) != (self._name, self._address, self._port):
             raise refusal(f"the request is for {head.authority}, and the connection to "
                           f"{self._name or self._address} port {self._port}")

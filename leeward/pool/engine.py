@@ -29,7 +29,7 @@ from leeward.pool.ways_out import Exits
 from leeward.pool.zygotes import EventLog, Zygotes
 from leeward.protocols import Protocol
 from leeward.run.report import Report
-from leeward.spec.pool_key import PLAIN, PoolKey
+from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.spec.sandbox import SandboxSpec
 from leeward.supervisor import Denied, Supervisor
 from leeward.worker.orphans import reap_inits
@@ -153,7 +153,7 @@ class Engine:
         Raises:
             BadRequest: a name in the key doesn't exist. Busy, ShuttingDown, PoolFailed: it can't be had now.
         """
-        return self.main if key == PLAIN else self.branches.of(key)
+        return self.main if key == MAIN_POOL else self.branches.of(key)
 
     # --- what happens ---------------------------------------------------------
 

@@ -13,7 +13,7 @@ from leeward.dataclass import dataclass, field
 from leeward.sandboxes.place import ProgramExit, SandboxPlace
 from leeward.spec import stand_ins
 from leeward.spec.limits import Limits
-from leeward.spec.pool_key import PLAIN, PoolKey
+from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.spec.sandbox import SandboxSpec, Scratch, View
 
 #: The PATH of programs, if the daemon's sandboxes have none of their own.
@@ -122,7 +122,7 @@ class SandboxFacts:
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
-    key: PoolKey = PLAIN
+    key: PoolKey = MAIN_POOL
     cwd: str = "/workspace"
     egress: tuple[dict[str, Any], dict[str, Any]] | None = None
 

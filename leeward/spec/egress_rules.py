@@ -202,12 +202,12 @@ def _path(path: str, wrong: Any) -> str:
         raise wrong("a rule's path can't have a query or a fragment", "rules match paths only")
     if "*" in path[:-1]:
         raise wrong('a "*" may stand only at the end of a path')
-    if plain_path(path) != path:
+    if compared_path(path) != path:
         raise wrong("a path that servers read in different ways", 'write it without "..", "//" and needless escapes')
     return str(path)
 
 
-def plain_path(target: str) -> str | None:
+def compared_path(target: str) -> str | None:
     """
     The path of a request's target, without its query and with needless escapes undone: the form that rules are compared
     with. None if servers could read it as another path than it seems to be: dot segments, an empty segment, an escaped
@@ -217,7 +217,7 @@ def plain_path(target: str) -> str | None:
     if not _PATH.fullmatch(path):
         return None
     parts = path.split("%")
-    plain = [parts[0]]
+    unescaped = [parts[0]]
     for part in parts[1:]:
         try:
             code = int(part[:2], 16) if len(part) >= 2 and part[:2].isalnum() else -1
@@ -227,8 +227,8 @@ def plain_path(target: str) -> str | None:
             return None
         letter = chr(code)
         kept = letter if code < 0x7f and (letter.isalnum() or letter in "-._~") else "%" + part[:2].upper()
-        plain.append(kept + part[2:])
-    path = "".join(plain)
+        unescaped.append(kept + part[2:])
+    path = "".join(unescaped)
     # ";" begins parameters, which some servers take off a segment before they look at its dots.
     if "//" in path or any(segment.partition(";")[0] in (".", "..") for segment in path.split("/")):
         return None

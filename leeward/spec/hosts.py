@@ -77,7 +77,7 @@ def parse_host(text: str) -> Host:
     return Host(_checked(name))
 
 
-def plain(address: Address) -> Address:
+def unmapped(address: Address) -> Address:
     """
     *address*, or the IPv4 address that it stands for as ::ffff:a.b.c.d: to the kernel they are the same.
     """
@@ -182,6 +182,6 @@ def _v6(text: str) -> Address:
     if "%" in text:
         raise InvalidHost("an IPv6 address with a zone")
     try:
-        return plain(IPv6Address(text))
+        return unmapped(IPv6Address(text))
     except AddressValueError:
         raise InvalidHost("not an IPv6 address") from None

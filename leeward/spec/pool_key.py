@@ -51,4 +51,4 @@ class PoolKey:
 
 
 #: The key of the pool that every daemon has.
-PLAIN = PoolKey()
+MAIN_POOL = PoolKey()

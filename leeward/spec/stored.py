@@ -151,7 +151,7 @@ def is_packages_name(name: str) -> bool:
     return name.startswith("packages-") and is_hash(name.removeprefix("packages-"))
 
 
-def plain_host(index: str) -> tuple[str, ...]:
+def unencrypted_host(index: str) -> tuple[str, ...]:
     """
     The host of an index that the operator has named without TLS: pip must be told that it may be used.
     """

@@ -120,7 +120,7 @@ def checked(value: object) -> tuple[Bundle, ...]:
     return tuple(bundles.done)
 
 
-def plain(value: object) -> str | None:
+def value_text(value: object) -> str | None:
     """
     The text of an expression's value.
 

@@ -34,7 +34,7 @@ import msgpack
 
 from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal, PeerError
-from leeward.wire.records import build, learn, plain
+from leeward.wire.records import build, learn, to_values
 
 #: Bytes of a control message, at most. A longer datagram would be cut, and is refused.
 MAX_MESSAGE = 192 << 10
@@ -316,7 +316,7 @@ def encode(message: Message) -> bytes:
                  | message.reaper * _REAPER | message.kind)
         return _FIXED.pack(_MARK, _Tag.START, flags, message.attach, -1 if message.cpu is None else message.cpu,
                            message.process, 0, message.tasks, message.data)
-    packed = msgpack.packb([_TAGS[type(message)], plain(message)], use_bin_type=True)
+    packed = msgpack.packb([_TAGS[type(message)], to_values(message)], use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
 

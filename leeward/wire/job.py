@@ -299,7 +299,7 @@ def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
         elif "results" == name:
             results = bundles.read(decoder)
         elif "value" == name:
-            value = bundles.plain(decoder.unpack())
+            value = bundles.value_text(decoder.unpack())
         elif is_nil:
             decoder.unpack()
         elif "error" == name:

@@ -22,16 +22,16 @@ from leeward.errors import PeerError
 T = TypeVar("T")
 
 #: Types that are packed as they are; most of a message consists of them.
-_PLAIN = frozenset({bool, bytes, float, int, str})
+_SCALARS = frozenset({bool, bytes, float, int, str})
 #: Their hints as they are written, which need no look at a module.
-_PLAIN_HINTS: dict[str, Any] = {kind.__name__: kind for kind in _PLAIN}
+_SCALAR_HINTS: dict[str, Any] = {kind.__name__: kind for kind in _SCALARS}
 
 
 def pack(record: Any) -> bytes:
     """
     One dataclass as MessagePack.
     """
-    packed = msgpack.packb(plain(record), use_bin_type=True)
+    packed = msgpack.packb(to_values(record), use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
 
@@ -58,21 +58,21 @@ def learn(*kinds: type) -> None:
         _builder(kind)
 
 
-def plain(value: Any) -> Any:
+def to_values(value: Any) -> Any:
     """
     *value* with every dataclass as the list of its fields.
     """
-    if value is None or type(value) in _PLAIN:
+    if value is None or type(value) in _SCALARS:
         return value
     kind: Any = type(value)
     if hasattr(kind, "__leeward_fields__"):
-        return [plain(getattr(value, name)) for name in names(kind)]
+        return [to_values(getattr(value, name)) for name in names(kind)]
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
+        return [to_values(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_values(item) for key, item in value.items()}
     return value
 
 
@@ -82,13 +82,13 @@ def _fields(kind: Any) -> tuple[Any, ...]:
     The type hints of a record, which are kept as text. `typing` would evaluate them, but is expensive to import.
     """
     known = vars(sys.modules[kind.__module__])
-    return tuple(_PLAIN_HINTS.get(hint) or eval(hint, known)
+    return tuple(_SCALAR_HINTS.get(hint) or eval(hint, known)
                  for hint in (kind.__annotations__[name] for name in names(kind)))
 
 
 def build(kind: Any, value: Any) -> Any:
     """
-    The inverse of `plain`, for the type hint *kind*.
+    The inverse of `to_values`, for the type hint *kind*.
     """
     return _builder(kind)(value)
 

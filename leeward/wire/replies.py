@@ -142,9 +142,9 @@ def _left_out(value: Any) -> tuple[tuple[str, str], ...]:
 def _shown(ok: dict[str, Any]) -> dict[str, Any]:
     if "results" not in ok and "value" not in ok:
         return {}
-    from leeward.wire.bundles import checked, plain  # only who asks for it pays
+    from leeward.wire.bundles import checked, value_text  # only who asks for it pays
 
-    return {"results": checked(ok.get("results", [])), "value": plain(ok.get("value"))}
+    return {"results": checked(ok.get("results", [])), "value": value_text(ok.get("value"))}
 
 
 def parse_result(reply: Reply) -> dict[str, Any]:

@@ -45,7 +45,6 @@ from leeward.wire.code_alone import code_alone
 from leeward.wire.frames import FrameReader, decode, frame
 from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
 from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
-from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
     Cancel,
@@ -76,6 +75,7 @@ from leeward.wire.sandbox_requests import (
     SandboxOpen,
     SandboxRequest,
 )
+from leeward.wire.template import parse_by_template
 
 HEADER = 4
 
@@ -398,7 +398,7 @@ class Talk(Target):
 
     def feed(self, data: bytes) -> bool:
         data = frame(data)
-        short = parse_plain(data)
+        short = parse_by_template(data)
         if short is not None:
             told, long = parse_result(short), parse_result(parse_reply(decode(data[HEADER:])))
             assert told == long, (told, long)

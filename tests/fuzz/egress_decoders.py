@@ -23,7 +23,7 @@ from leeward.egress.policy import CAUSES, VERDICTS, Request, decide
 from leeward.egress.short_form import parse_short_form
 from leeward.errors import BadRequest, PeerError
 from leeward.spec.egress import KEYS, Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
-from leeward.spec.egress_rules import plain_path
+from leeward.spec.egress_rules import compared_path
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.wire import egress_asks, fetches
 from leeward.wire import egress_control as control
@@ -301,8 +301,8 @@ class Policies:
             assert url.scheme not in ("http", "https") or parse_url(url.text).text == url.text
         except InvalidHost:
             pass
-        path = plain_path(line)
-        assert path is None or plain_path(path) == path
+        path = compared_path(line)
+        assert path is None or compared_path(path) == path
 
 
 class Controls:

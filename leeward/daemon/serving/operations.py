@@ -100,10 +100,10 @@ class Operations:
         home.metrics.requests += 1
         if len(payload) >= _LARGE and home.jobs.crowded and self._too_late(outline.whole(payload)):
             return
-        plain = code_alone(payload)
+        alone = code_alone(payload)
         try:
-            message = decode(payload) if plain is None else {}
-            number = request_id(message) if plain is None else plain.id
+            message = decode(payload) if alone is None else {}
+            number = request_id(message) if alone is None else alone.id
             if number in flight.tickets:
                 raise PeerError(f"request {number} is still in flight")
         except PeerError as error:
@@ -113,7 +113,7 @@ class Operations:
         try:
             if heavy:
                 flight.check_weight(len(payload))
-            request = parse_request(message) if plain is None else plain
+            request = parse_request(message) if alone is None else alone
             if isinstance(request, Slot):
                 found = self._out_of_slot(request)
                 if found is None:

@@ -43,7 +43,7 @@ from leeward.sandboxes.states import Life, State
 from leeward.sandboxes.terms import AskedProgram, SandboxFacts, terms_of
 from leeward.spec.job import Job
 from leeward.spec.limits import adjusted
-from leeward.spec.pool_key import PLAIN, PoolKey
+from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.wire.answers import result_fields
 from leeward.wire.file_requests import FILE_REQUESTS, FileRequest
 from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
@@ -123,7 +123,7 @@ class Sandboxes:
         host = host_view.check(request, owner.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
         narrowed = narrowing.of(request, agent_home.operators(request, owner.user, config))
-        place = None if key == PLAIN else owner.place(key)
+        place = None if key == MAIN_POOL else owner.place(key)
         home = agent_home.plan(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.limits
         limits = adjusted(base, config.ceilings, request.limits)
@@ -138,7 +138,7 @@ class Sandboxes:
 
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
             # Chosen again, because the pool may have ended while folders were opened, to make room for another one.
-            place = None if key == PLAIN else owner.place(key)
+            place = None if key == MAIN_POOL else owner.place(key)
             if host:
                 mounts = host_view.hiding(request, mounts, (owner.user, owner.group))
             if home is not None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.spec.egress_rules import METHODS, EgressRule, PolicyError, parse_rule, plain_path
+from leeward.spec.egress_rules import METHODS, EgressRule, PolicyError, compared_path, parse_rule
 
 NAMES = st.sampled_from(["example.org", "a.example.org", "x", "1e100.net", "xn--bcher-kva.example"])
 HOSTS = (NAMES | NAMES.map("*.{}".format) | st.just("*")
@@ -140,8 +140,8 @@ def test_paths_in_one_form(target: str, path: str) -> None:
     """
     Without the query, and needless escapes undone.
     """
-    assert path == plain_path(target)
-    assert path == plain_path(path)
+    assert path == compared_path(target)
+    assert path == compared_path(path)
 
 
 @pytest.mark.parametrize("target", [
@@ -155,4 +155,4 @@ def test_paths_that_servers_read_differently(target: str) -> None:
     """
     They have no one form, so a rule about a path allows none of them.
     """
-    assert plain_path(target) is None
+    assert compared_path(target) is None

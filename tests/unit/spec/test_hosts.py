@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.spec.hosts import Host, InvalidHost, is_below, parse_host, parse_port, plain, split_port
+from leeward.spec.hosts import Host, InvalidHost, is_below, parse_host, parse_port, split_port, unmapped
 
 LABELS = st.from_regex(r"[a-z0-9_](?:[a-z0-9_-]{0,20}[a-z0-9_])?", fullmatch=True)
 NAMES = st.lists(LABELS, min_size=1, max_size=5).map(lambda labels: ".".join([*labels, "org"]))
@@ -77,7 +77,7 @@ def test_an_ipv6_address_in_every_form(value: int) -> None:
     """
     address = IPv6Address(value)
     for text in (str(address), address.exploded, address.exploded.upper(), f"[{address}]"):
-        assert Host("", plain(address)) == parse_host(text)
+        assert Host("", unmapped(address)) == parse_host(text)
 
 
 @given(NAMES)
@@ -141,4 +141,4 @@ def test_ports_have_bounds() -> None:
     1 to 65535.
     """
     assert (1, 65535) == (parse_port("1"), parse_port("65535"))
-    assert plain(ip_address("::1")) == IPv6Address("::1")
+    assert unmapped(ip_address("::1")) == IPv6Address("::1")

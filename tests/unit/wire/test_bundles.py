@@ -72,7 +72,7 @@ def test_a_wrong_value_is_refused(wrong: object) -> None:
     with pytest.raises(PeerError):
         read(value=wrong)
     with pytest.raises(PeerError):
-        bundles.plain(wrong)
+        bundles.value_text(wrong)
 
 
 def test_one_type_twice_is_refused() -> None:
@@ -105,7 +105,7 @@ VALUES = st.recursive(
 @given(VALUES, VALUES)
 def test_any_values_give_results_or_a_peer_error(results: object, value: object) -> None:
     for attempt in (lambda: read(results=results, value=value), lambda: bundles.checked(results),
-                    lambda: bundles.plain(value)):
+                    lambda: bundles.value_text(value)):
         try:
             attempt()
         except PeerError:

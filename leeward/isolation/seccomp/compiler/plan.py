@@ -151,10 +151,10 @@ def _plan(rules: tuple[Rule, ...], arch: str, default: Action, unassigned: Actio
 
 
 def _call(name: str, number: int, rules: list[Rule], default: Action) -> CallPolicy:
-    plain = {rule.action for rule in rules if not rule.tests}
-    if len(plain) > 1:
-        raise Bug(f"the seccomp table decides {name} twice: {', '.join(sorted(action.text for action in plain))}")
-    otherwise = plain.pop() if plain else default
+    untested = {rule.action for rule in rules if not rule.tests}
+    if len(untested) > 1:
+        raise Bug(f"the seccomp table decides {name} twice: {', '.join(sorted(action.text for action in untested))}")
+    otherwise = untested.pop() if untested else default
     rows = [(rule.tests, rule.action) for rule in rules if rule.tests]
     # A last row with the default action would only lengthen the program.
     while rows and rows[-1][1] == otherwise:

@@ -33,7 +33,7 @@ _UNSIGNED = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _BINARY = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
-def parse_plain(frame: bytes) -> Reply | None:
+def parse_by_template(frame: bytes) -> Reply | None:
     """
     The answer in *frame*, one whole frame with its length, if it matches the template; else None. Its `fields` are
     those that `replies.parse_result` would return.

@@ -15,8 +15,8 @@ from leeward.outcome import JobError, Limit, Outcome, Result
 from leeward.wire import fields, replies
 from leeward.wire.answers import encode_result
 from leeward.wire.frames import HEADER, decode, frame
-from leeward.wire.plain import parse_plain
 from leeward.wire.replies import parse_reply, parse_result
+from leeward.wire.template import parse_by_template
 
 IDS = st.integers(1, 2**53 - 1)
 FIGURES: dict[str, Any] = {
@@ -43,7 +43,7 @@ def read_at_length(data: bytes) -> tuple[int, dict[str, Any]] | None:
 
 
 def read(data: bytes) -> tuple[int, dict[str, Any]] | None:
-    reply = parse_plain(data)
+    reply = parse_by_template(data)
     if reply is None:
         return None
     assert (reply.kind, reply.message, reply.arenas) == ("", "", [])
