@@ -25,7 +25,7 @@ from leeward.approvals.live_sync import LAST_S, LiveSync
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver
+from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown
 from leeward.spec.profiles.approved import NAME as PROFILE
 
 #: Sandboxes at once.
@@ -156,6 +156,7 @@ class AskingBoxes:
         self._socket, self._folder, self._until, self._looked, self._ended = socket, folder, until, looked, ended
         self._boxes, self._lock = dict[str, AskingBox](), threading.Lock()
         self._attaching: set[str] = set()
+        self._opening, self._closed = 0, False
         self._last = dict[str, Mapping[str, Any]]()
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look, name="sandboxes", daemon=True)
@@ -174,22 +175,45 @@ class AskingBoxes:
 
         Raises:
             BadRequest: there is no such option, or as for AskingBox.
-            Busy: MOST_BOXES sandboxes can ask already.
+            Busy: MOST_BOXES sandboxes can ask already, or are being opened.
+            ShuttingDown: the service is ending its sandboxes.
             DaemonError: as for Sandbox.
         """
         more = sorted(set(options) - set(OPTIONS))
         if more:
             raise BadRequest(f"no such options: {', '.join(map(str, more))[:200]}")
-        if len(self._boxes) >= MOST_BOXES:
-            raise Busy(f"{MOST_BOXES} sandboxes can ask already")
-        if "sandbox" in options:
-            with self._reserved(options) as name:
-                box, inside = self._attached(project, name)
-                return self._begun(box, project, answering, syncing, inside, box.detach)
-        box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
-            "profile": PROFILE, "env": environment_of(project.path),
-            "metadata": {"approvals": project.path[:1000]}, **options})
-        return self._begun(box, project, answering, syncing, WORKDIR, box.close)
+        with self._place():
+            if "sandbox" in options:
+                with self._reserved(options) as name:
+                    box, inside = self._attached(project, name)
+                    return self._begun(box, project, answering, syncing, inside, box.detach)
+            box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
+                "profile": PROFILE, "env": environment_of(project.path),
+                "metadata": {"approvals": project.path[:1000]}, **options})
+            return self._begun(box, project, answering, syncing, WORKDIR, box.close)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """
+        One of the MOST_BOXES places, while a sandbox is being opened.
+
+        Raises:
+            Busy, ShuttingDown: there is none.
+        """
+        with self._lock:
+            self._check_open()
+            if len(self._boxes) + self._opening >= MOST_BOXES:
+                raise Busy(f"{MOST_BOXES} sandboxes can ask already")
+            self._opening += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._opening -= 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDown("the service for approvals is shutting down")
 
     def _begun(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
                syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object]) -> AskingBox:
@@ -206,12 +230,16 @@ class AskingBoxes:
             raise
         try:
             made.sync = None if syncing is None else syncing(box)
+            with self._lock:
+                self._check_open()  # `close_all` ends only those that it finds
+                self._boxes[box.id] = made
         except BaseException:
+            if made.sync is not None:
+                made.sync.end()
+                made.sync.join()
             made.bridge.close()
             give_up()
             raise
-        with self._lock:
-            self._boxes[box.id] = made
         return made
 
     @contextlib.contextmanager
@@ -300,8 +328,10 @@ class AskingBoxes:
 
     def close_all(self) -> None:
         """
-        End all sandboxes, and the thread that looks at them.
+        End all sandboxes, and the thread that looks at them; no others are opened from now on.
         """
+        with self._lock:
+            self._closed = True
         self._over.set()
         self._watch.join()
         with self._lock:

@@ -11,7 +11,7 @@ import pytest
 
 from leeward.approvals import boxes
 from leeward.approvals.boxes import AskingBoxes
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, Busy, ShuttingDown
 
 
 class Attached:
@@ -81,3 +81,36 @@ def test_one_asks_once(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadRequest, match="can ask already"):
         service.open(PROJECT, {"sandbox": "one"}, answering, None)
     assert (1, []) == (len(made), box.told)
+
+
+def test_those_that_are_being_opened_count(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Each of two that are opened at the same time would find the last place free.
+    """
+    service = asking()
+
+    def meanwhile(*_what: object) -> Any:
+        with pytest.raises(Busy, match="1 sandboxes can ask already"):
+            service.open(PROJECT, {"sandbox": "another"}, answering, None)
+        return SimpleNamespace(box=box, sync=None)
+
+    monkeypatch.setattr(boxes, "MOST_BOXES", 1)
+    monkeypatch.setattr(boxes, "AskingBox", meanwhile)
+    service.open(PROJECT, {"sandbox": "one"}, answering, None)
+
+
+def test_none_is_left_that_was_being_opened_when_the_service_ended(box: Attached,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    service = asking()
+
+    def meanwhile(*_what: object) -> Any:
+        service.close_all()
+        bridge = SimpleNamespace(close=lambda: box.told.append("bridge closed"))
+        return SimpleNamespace(box=box, sync=None, bridge=bridge)
+
+    monkeypatch.setattr(boxes, "AskingBox", meanwhile)
+    for _ in range(2):
+        with pytest.raises(ShuttingDown):
+            service.open(PROJECT, {"sandbox": "one"}, answering, None)
+    assert ["bridge closed", "detached"] == box.told
+    assert [] == service.ids()
