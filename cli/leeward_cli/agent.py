@@ -36,7 +36,7 @@ def agent() -> None:
     """
     from leeward_cli import agent_ends
 
-    agent_ends.settle_home()
+    agent_ends.set_home()
 
 
 def registry() -> InstanceRegistry:

@@ -39,7 +39,7 @@ def registry() -> InstanceRegistry:
     return found
 
 
-def settle_home() -> None:
+def set_home() -> None:
     """
     Set HOME from the system's list of users, as shells do, if it is missing or relative.
     """

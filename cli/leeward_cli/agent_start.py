@@ -55,7 +55,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
     Raises:
         UsageError: the options contradict each other, or a value isn't valid. Nothing was started.
     """
-    agent_ends.settle_home()
+    agent_ends.set_home()
     here = os.isatty(0) and os.isatty(1)
     on_terminal = here if terminal is None else terminal
     if terminal and not here:

@@ -76,7 +76,7 @@ def _copy(box: Sandbox, path: str, to: str, *, out: bool, within: bool) -> Trans
             box.files.copy(path, to)
         return Transfer()
     counted = Counted(box)
-    with Progress("copying", counted.told):
+    with Progress("copying", counted.text):
         return Files(counted).download(path, to) if out else Files(counted).upload(path, to)
 
 

@@ -32,11 +32,11 @@ class Progress:
     A context in which the line shows that *what* is being done.
 
     Args:
-        told: returns the progress as text. It is called in another thread.
+        text: returns the progress as text. It is called in another thread.
     """
 
-    def __init__(self, what: str, told: Callable[[], str] = _nothing) -> None:
-        self._what, self._told = what, told
+    def __init__(self, what: str, text: Callable[[], str] = _nothing) -> None:
+        self._what, self._text = what, text
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -49,7 +49,7 @@ class Progress:
         began, pause = time.monotonic(), AFTER_S
         while not self._over.wait(pause):
             pause = _EACH_S
-            far = self._told()
+            far = self._text()
             text = f"leeward: {self._what}: {far + ', ' if far else ''}{time.monotonic() - began:.0f} s"
             if not _write(_CLEAR + escape(text.encode("utf-8", "backslashreplace"))):
                 return
@@ -97,5 +97,5 @@ class Counted:
             self._files += not (fields.get("more") or (reply.ok or {}).get("handle"))
         return reply
 
-    def told(self) -> str:
+    def text(self) -> str:
         return f"{self._files} files, {self._bytes / (1 << 20):.1f} MiB"

@@ -246,7 +246,7 @@ def _tell_folder(box: Any, line: str, project: str, inside: str) -> None:
         content = box.files.read(file, limit=_MOST_FOLDER)
     except OSError:
         return  # the line has failed before
-    told = prefix.told_folder(content, (inside,))
+    told = prefix.reported_folder(content, (inside,))
     if told:
         outside = project + told[len(inside):]
         with contextlib.suppress(OSError):

@@ -123,7 +123,7 @@ def folder_file(line: str, temporary: tuple[str, ...]) -> str:
     return path if _NAME.fullmatch(name) and folder in temporary else ""
 
 
-def told_folder(content: bytes, roots: tuple[str, ...]) -> str:
+def reported_folder(content: bytes, roots: tuple[str, ...]) -> str:
     """
     The folder that the end of a line wrote in the sandbox; "" if it isn't below one of *roots*, the folders that have
     the same paths outside.

@@ -186,11 +186,11 @@ class AskingBoxes:
             if "sandbox" in options:
                 with self._reserved(options) as name:
                     box, inside = self._attached(project, name)
-                    return self._begun(box, project, answering, syncing, inside, box.detach)
+                    return self._begin(box, project, answering, syncing, inside, box.detach)
             box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
                 "profile": PROFILE, "env": environment_of(project.path),
                 "metadata": {"approvals": project.path[:1000]}, **options})
-            return self._begun(box, project, answering, syncing, WORKDIR, box.close)
+            return self._begin(box, project, answering, syncing, WORKDIR, box.close)
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
@@ -215,7 +215,7 @@ class AskingBoxes:
         if self._closed:
             raise ShuttingDown("the service for approvals is shutting down")
 
-    def _begun(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
+    def _begin(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
                syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object]) -> AskingBox:
         """
         Make an AskingBox of an open sandbox.

@@ -96,7 +96,7 @@ class LiveSync:
         self._known = dict[str, tuple[NameSign | None, FileState]]()
         self._upper, self._vanished = set[str](), set[str]()
         self._looks, self._restless = dict[str, _Look](), dict[str, float]()
-        self._begun, self._rounds, self._left, self.trouble = not after, 0, 0, ""
+        self._started, self._rounds, self._left, self.trouble = not after, 0, 0, ""
         self._over, self._turned, self._flushing = threading.Event(), threading.Condition(), threading.Lock()
         self._until, self._next, self._pause = float("inf"), "", DEBOUNCE_S
         self._thread = threading.Thread(target=self._run, name="sync", daemon=True)
@@ -110,7 +110,7 @@ class LiveSync:
         `left` (how many changes wait for a later round), `notes` as `SyncNotes.rows`, `more` (how many notes aren't
         among these), `trouble` (the error of the last round, or "").
         """
-        state = "over" if not self._thread.is_alive() else "on" if self._begun else "waiting"
+        state = "over" if not self._thread.is_alive() else "on" if self._started else "waiting"
         rows = self._notes.rows()
         return {"state": state, "to_host": self._moves.to_host, "to_sandbox": self._moves.to_sandbox,
                 "left": self._left, "notes": rows, "more": len(self._notes) - len(rows),
@@ -182,7 +182,7 @@ class LiveSync:
         rows = {row.path.decode("utf-8", "surrogateescape"): row for row in self._overlay.rows()}
         names = names_below(self._project.fd, is_skipped, MOST_NAMES)
         inside = InsideView(rows)
-        if not self._has_begun(inside):
+        if not self._has_started(inside):
             self._pause = DEBOUNCE_S
             return
         wanted = {path for path in rows if not is_skipped(path)}
@@ -221,11 +221,11 @@ class LiveSync:
         self._vanished -= rows
         self._upper = set(rows)
 
-    def _has_begun(self, inside: InsideView) -> bool:
-        if not self._begun:
+    def _has_started(self, inside: InsideView) -> bool:
+        if not self._started:
             state = inside.state(self._after)
-            self._begun = "none" != (self._project.state(self._after) if state is None else state).type
-        return self._begun
+            self._started = "none" != (self._project.state(self._after) if state is None else state).type
+        return self._started
 
     def _ready(self, looks: dict[str, _Look], last: bool) -> tuple[list[str], dict[str, _Look]]:
         """
@@ -271,7 +271,7 @@ class LiveSync:
         move = three_way(self._base_of(path, host, look.sign), look.inside, host)
         if "same" == move:
             self._agreed(path, host, look.sign)
-        elif self._notes.is_settled(path, look.inside, host):
+        elif self._notes.is_noted(path, look.inside, host):
             pass
         elif "conflict" == move:
             self._notes.add(path, SyncNote(CONFLICT, "changed in the sandbox and on the host", look.inside, host))

@@ -50,7 +50,7 @@ class SyncNotes:
     def __init__(self, noted: Callable[[str, SyncNote], None]) -> None:
         self._noted, self._notes = noted, dict[str, SyncNote]()
 
-    def is_settled(self, path: str, inside: FileState | None, host: FileState) -> bool:
+    def is_noted(self, path: str, inside: FileState | None, host: FileState) -> bool:
         """
         Whether there is a note on *path* for these states, so that the path needn't be tried again. A denied one is
         tried again, since rules change, and so is a folder on one side alone, whose content may have changed.

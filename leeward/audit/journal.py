@@ -94,7 +94,7 @@ class Journal:
         self._rotate_at, self._kept = rotate, kept
         self.lost, self.trouble = 0, ""
         self._untold, self._counting = 0, threading.Lock()  # lost rows that no line counts yet
-        self._begun = False
+        self._started = False
         self._fd = self._lock = -1
         self._number, self._before, self._size = 0, BEGINNING, 0
         self._first = 1  # the number of the oldest line that rotation has left
@@ -194,7 +194,7 @@ class Journal:
             if self._size and b"\n" != os.pread(fd, 1, self._size - 1):
                 # A line that a power cut has left half-written stays, and is read as a bad one.
                 self._size += os.write(fd, b"\n")
-            if not self._begun:
+            if not self._started:
                 self._go_on()
         except BaseException:
             os.close(fd)
@@ -213,7 +213,7 @@ class Journal:
             self._first = head.first
             if not self._has(head):
                 self._number, self._before = head.number, head.hash
-        self._begun = True
+        self._started = True
 
     def _has(self, head: RecordHead) -> bool:
         for line in map(_alone, _backwards(self.folder)):

@@ -118,7 +118,7 @@ static int send_all(int socket, const struct lw_folders *folders)
 
 /* Ask for a dock and send the descriptors to it. The request for the sandbox has to name *ret_dock. Returns a
  * leeward_error. */
-int lw_folders_leave(const struct lw_folders *folders, leeward_handle *handle, int64_t *ret_dock)
+int lw_folders_dock(const struct lw_folders *folders, leeward_handle *handle, int64_t *ret_dock)
 {
 	int socket = -1, failed = lw_ask_dock(handle, ret_dock, &socket);
 

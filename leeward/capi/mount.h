@@ -29,6 +29,6 @@ struct lw_folders {
 
 int lw_mounts_check(const leeward_mount *mounts, size_t count);
 int lw_folders_open(struct lw_folders *folders, const leeward_mount *mounts, size_t count);
-int lw_folders_leave(const struct lw_folders *folders, leeward_handle *handle, int64_t *ret_dock);
+int lw_folders_dock(const struct lw_folders *folders, leeward_handle *handle, int64_t *ret_dock);
 void lw_folders_put(struct lw_buffer *buffer, const struct lw_folders *folders);
 void lw_folders_close(struct lw_folders *folders);

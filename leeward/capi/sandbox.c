@@ -115,7 +115,7 @@ static int ask_open(leeward_handle *handle, const leeward_sandbox_options *optio
 	if (options->mount_count)
 		failed = lw_folders_open(&folders, options->mounts, options->mount_count);
 	if (!failed && options->mount_count)
-		failed = lw_folders_leave(&folders, handle, &dock);
+		failed = lw_folders_dock(&folders, handle, &dock);
 	if (!failed) {
 		put_open(handle, options, &folders, dock);
 		failed = lw_ask(handle, "sandbox_open", ret_answer);

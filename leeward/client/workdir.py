@@ -36,7 +36,7 @@ from leeward.client.workdir_errors import (
     WorkdirRuntimeError,
 )
 from leeward.client.workdir_files import WorkdirEntry, WorkdirFiles, inside, io_error
-from leeward.client.workdir_node import MOST_WARM, USAGE, check_code, heap_of, told
+from leeward.client.workdir_node import MOST_WARM, USAGE, check_code, heap_of, with_heap_limit
 from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver, Stale
 from leeward.outcome import Outcome, Result
 from leeward.spec.stand_ins import FETCH, FETCH_SYNC, WARM
@@ -160,7 +160,7 @@ class WorkdirSandbox:
     def _node(self, words: list[str]) -> Result:
         if not words:
             return self._run(["sh", "-c", USAGE])
-        return told(self._run([*self._words, *words]))
+        return with_heap_limit(self._run([*self._words, *words]))
 
     def _warm(self, code: str) -> Result | None:
         """
@@ -172,7 +172,7 @@ class WorkdirSandbox:
         got = self._run([*self._words, "--require", WARM, "-e", PROBE], stdin=code, warm=True)
         if DECLINED == got.exit_code and got.stderr.startswith(DECLINES) and not got.stdout:
             return None
-        return told(got)
+        return with_heap_limit(got)
 
     def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False) -> Result:
         got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,

@@ -57,7 +57,7 @@ def check_code(code: object) -> None:
                               " code), and then exec('node', ['job.js'])")
 
 
-def told(got: Result) -> Result:
+def with_heap_limit(got: Result) -> Result:
     """
     *got*, or, if V8 aborted because its heap was full, a copy of *got* with the outcome OUT_OF_MEMORY.
     """

@@ -135,7 +135,7 @@ def main(channel: int, ways: Ways) -> None:
     try:
         born = _keep(channel, template.table.value(RULESET) if ways.landlocked else -1, ways.kept)
         if born is ways.kept.begun:
-            inside.serve_begun(JOB, REPLY)
+            inside.serve_started(JOB, REPLY)
     except BaseException as error:  # interrupts are possible once a job has its frame
         if not ways.kept.born.begun:
             raise

@@ -83,7 +83,7 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
         if gone:
             try:
                 if kept.beginning is not None:
-                    inside.serve_begun(job, reply)
+                    inside.serve_started(job, reply)
                 inside.freshen()  # as runner.py
                 inside.serve(Pipes, job, reply)
             finally:

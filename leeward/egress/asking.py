@@ -37,13 +37,13 @@ class WaitingAsk:
         timer: withdraws the ask at the end of its time.
     """
 
-    def __init__(self, number: int, settled: Callable[[WaitingAsk], None]) -> None:
-        self.number, self._settled = number, settled
+    def __init__(self, number: int, resolved: Callable[[WaitingAsk], None]) -> None:
+        self.number, self._resolved = number, resolved
         self.waiting = 0
         self.answer: asyncio.Future[AskAnswer] = asyncio.get_running_loop().create_future()
         self.timer: asyncio.TimerHandle | None = None
 
-    def settle(self, answer: AskAnswer) -> None:
+    def resolve(self, answer: AskAnswer) -> None:
         """
         Give *answer* to everything that waits for this ask, unless the ask has an answer already.
         """
@@ -51,7 +51,7 @@ class WaitingAsk:
             self.timer.cancel()
         if not self.answer.done():
             self.answer.set_result(answer)
-            self._settled(self)
+            self._resolved(self)
 
 
 class Asking:
@@ -78,7 +78,7 @@ class Asking:
         self.listening = on
         if not on:
             for question in list(self._open.values()):
-                question.settle(AskAnswer(question.number, 0, "nobody is there to answer any more"))
+                question.resolve(AskAnswer(question.number, 0, "nobody is there to answer any more"))
 
     def answered(self, answer: AskAnswer) -> None:
         """
@@ -86,19 +86,19 @@ class Asking:
         """
         question = self._open.pop(answer.number, None)
         if question is not None:
-            question.settle(answer)
+            question.resolve(answer)
 
     def ask(self, lease: int, about: dict[str, object], seconds: float,
-            settled: Callable[[WaitingAsk], None]) -> WaitingAsk:
+            resolved: Callable[[WaitingAsk], None]) -> WaitingAsk:
         """
         Send an ask to the daemon, and return it.
 
         Args:
             about: the fields of `Ask`, without its time.
             seconds: after which the ask is withdrawn.
-            settled: called once, when the ask is over.
+            resolved: called once, when the ask is over.
         """
-        question = WaitingAsk(next(self._numbers), settled)
+        question = WaitingAsk(next(self._numbers), resolved)
         self._open[question.number] = question
         question.timer = asyncio.get_running_loop().call_later(
             seconds, self.withdraw, question, f"nobody has answered within {seconds:g} s")
@@ -111,7 +111,7 @@ class Asking:
         """
         if self._open.pop(question.number, None) is not None:
             self._tell(Unask(question.number))
-        question.settle(AskAnswer(question.number, 0, why))
+        question.resolve(AskAnswer(question.number, 0, why))
 
 
 class LeaseAsks:

@@ -143,7 +143,7 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
     _serve(pipes, pipes.take, me, job_fd, reply_fd, door)
 
 
-def serve_begun(job_fd: int, reply_fd: int) -> NoReturn:
+def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
     """
     As `serve`, for a job whose frame was taken in C, after `begin_early`.
     """
@@ -153,7 +153,7 @@ def serve_begun(job_fd: int, reply_fd: int) -> NoReturn:
 
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     """
-    Reply for a job that was interrupted after C had taken its frame, before `serve_begun`.
+    Reply for a job that was interrupted after C had taken its frame, before `serve_started`.
     """
     answer.deafen()
     _reply(_PID, reply_fd, program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING, None)

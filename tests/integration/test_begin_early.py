@@ -26,7 +26,7 @@ frame, names = sys._getframe(), []
 while frame is not None:
     names.append(frame.f_code.co_name)
     frame = frame.f_back
-print("serve_begun" in names, "main" in names)
+print("serve_started" in names, "main" in names)
 """
 
 ARM = control.Arm

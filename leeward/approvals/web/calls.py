@@ -134,7 +134,7 @@ def answered(parts: WebParts, handler: Handler, *, who: str, content: bool = Fal
             problem = problem_of(error)
             if 500 == problem.status:
                 _log.exception("%s failed", request.url.path)
-            return _told(problem, request, page)
+            return _reply_to(problem, request, page)
         finally:
             if caller:
                 parts.calls[caller] -= 1
@@ -169,7 +169,7 @@ def is_csrf(session: BrowserSession, given: object) -> bool:
     return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), session.csrf.encode())
 
 
-def _told(problem: WebProblem, request: Request, page: bool) -> Response:
+def _reply_to(problem: WebProblem, request: Request, page: bool) -> Response:
     if not page:
         return JSONResponse(problem.body, problem.status, problem.headers)
     if 401 == problem.status:

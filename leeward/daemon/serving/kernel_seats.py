@@ -38,7 +38,7 @@ FIRST_SEAT = 1 << 32
 MOST_SEATS = 64
 
 #: Answers request *number* with a report, unless the sandbox has gone with it.
-Settle = Callable[[int, SandboxCall, RegistryEntry[Held], Report], None]
+AnswerReport = Callable[[int, SandboxCall, RegistryEntry[Held], Report], None]
 
 
 class SeatOwner(Protocol):
@@ -67,8 +67,8 @@ class KernelSeats:
     The bound kernels of one connection.
     """
 
-    def __init__(self, desk: Desk, owner: SeatOwner, settle: Settle) -> None:
-        self._desk, self._owner, self._settle = desk, owner, settle
+    def __init__(self, desk: Desk, owner: SeatOwner, answer: AnswerReport) -> None:
+        self._desk, self._owner, self._answer = desk, owner, answer
         self._seats: dict[int, KernelSeat] = {}
         self._last = FIRST_SEAT
 
@@ -137,7 +137,7 @@ class KernelSeats:
         call = SandboxCall(self._desk, entry, _nothing)
 
         def over(report: Report) -> None:
-            self._settle(start.request, call, entry, report)
+            self._answer(start.request, call, entry, report)
             self.offer(start.session)
 
         job = Job(code=start.code, name=NAME, limits=sandbox.facts.limits, display=True)

@@ -86,7 +86,7 @@ class Sandboxes:
     def __init__(self, desk: Desk, owner: SandboxOwner) -> None:
         self._desk, self._owner = desk, owner
         self.docks = Docks(owner.own, desk.reactor.closer.close)
-        self.seats = KernelSeats(desk, owner, self._settle)
+        self.seats = KernelSeats(desk, owner, self._answer)
 
     def serve(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
         """
@@ -231,7 +231,7 @@ class Sandboxes:
         entry = self._desk.get(by_name.sandbox, self._owner.user)
         self._execute(by_name, entry, partial(self.seats.offer, request.session))
 
-    def _settle(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
+    def _answer(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
         """
         Answer request *number*, which ran code, unless it was answered already.
         """
@@ -258,7 +258,7 @@ class Sandboxes:
         call = SandboxCall(self._desk, entry, _nothing)
 
         def over(report: Report) -> None:
-            self._settle(request.id, call, entry, report)
+            self._answer(request.id, call, entry, report)
             if then is not None:
                 then()
 

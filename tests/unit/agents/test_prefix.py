@@ -16,8 +16,8 @@ from leeward.agents.prefix import (
     is_alive,
     parse_key,
     parse_stat,
+    reported_folder,
     session_of,
-    told_folder,
 )
 
 
@@ -109,11 +109,11 @@ def test_the_file_for_the_folder(line, file):
     (b"//p\n", ""),
 ])
 def test_an_agent_goes_on_only_in_a_folder_that_both_see(content, told):
-    assert told == told_folder(content, ("/p",))
+    assert told == reported_folder(content, ("/p",))
 
 
 @given(st.binary(max_size=40))
 def test_any_content_is_a_folder_below_or_none(content):
-    told = told_folder(b"/p" + content, ("/p",))
+    told = reported_folder(b"/p" + content, ("/p",))
 
     assert told == "" or os.path.commonpath([told, "/p"]) == "/p"

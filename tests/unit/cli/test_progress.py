@@ -106,10 +106,10 @@ def test_files_are_counted_with_their_bytes() -> None:
 
     counted = progress.Counted(Box())
     counted.ask("file_stat", {"path": b"x"})
-    assert "0 files, 0.0 MiB" == counted.told()
+    assert "0 files, 0.0 MiB" == counted.text()
     counted.ask("file_read", {"path": b"x", "next": 7})
-    assert "0 files, 1.0 MiB" == counted.told()
+    assert "0 files, 1.0 MiB" == counted.text()
     counted.ask("file_read", {"path": b"x"})
     counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": True, "next": 7})
     counted.ask("file_write", {"path": b"x", "data": bytes(1 << 19), "more": False})
-    assert "2 files, 3.0 MiB" == counted.told()
+    assert "2 files, 3.0 MiB" == counted.text()
