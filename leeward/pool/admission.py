@@ -1,5 +1,5 @@
 """
-Which jobs are admitted, which wait for a worker, which are refused, and which is next.
+Decides which jobs are admitted, which wait for a worker, which are refused, and which one is next.
 
 Runs in:   the daemon, and `leeward run`.
 
@@ -40,7 +40,7 @@ class Admission:
     Attributes:
         queue: the waiting tickets.
         closed: the daemon is draining: nobody is admitted any more.
-        refused: how many were.
+        refused: the number of jobs that were refused.
     """
 
     def __init__(self, reactor: Reactor, pool: Starter, workforce: Workforce, queue: FairQueue[Ticket],
@@ -92,8 +92,10 @@ class Admission:
 
     def _wait(self, ticket: Ticket, now: float) -> None:
         """
+        Put *ticket* into the queue.
+
         Raises:
-            Busy: there is no place.
+            Busy: the queue has no place for it.
         """
         loser = self.queue.add(ticket)
         if loser is not None:

@@ -39,9 +39,9 @@ class HeldAsk:
     An ask that waits.
 
     Attributes:
-        number: the broker's.
-        user: whose sandbox asks.
-        row: as clients get it.
+        number: the number that the broker has given the ask.
+        user: the uid of the sandbox's user.
+        row: the ask as clients get it.
     """
 
     number: int
@@ -76,7 +76,7 @@ class AskBook:
     @property
     def listening(self) -> Listening:
         """
-        The message that tells a new broker whether a client listens.
+        Return the message that tells a new broker whether a client listens.
         """
         return Listening(int(self._listeners > 0 or self._grace is not None))
 
@@ -111,14 +111,14 @@ class AskBook:
 
     def over(self, lease: int) -> None:
         """
-        The sandbox's lease has ended, and so have its asks.
+        Forget the asks of a sandbox whose lease has ended.
         """
         if self._asks:
             self._asks = {at: each for at, each in self._asks.items() if each.lease != lease}
 
     def lost(self) -> None:
         """
-        The broker has ended, and every connection with it.
+        Forget all asks: the broker has ended, and every connection with it.
         """
         self._asks = {}
 
@@ -126,7 +126,7 @@ class AskBook:
 
     def after(self, _user: int, number: int) -> dict[str, Any]:
         """
-        The asks that wait, from the one after *number* on: a page of them.
+        Return a page of the waiting asks, from the one after *number* on.
         """
         found = list(itertools.islice((each.row for at, each in self._asks.items() if at > number), PAGE))
         return {"events": found}
@@ -144,7 +144,7 @@ class AskBook:
 
     def listen(self) -> None:
         """
-        One more connection listens, until `unlisten`.
+        Count one more connection that listens, until `unlisten`.
         """
         self._listeners += 1
         grace, self._grace = self._grace, None
@@ -155,7 +155,7 @@ class AskBook:
 
     def unlisten(self) -> None:
         """
-        A connection that listened was closed.
+        Count one connection less: one that listened was closed.
         """
         self._listeners -= 1
         if not self._listeners:

@@ -45,7 +45,7 @@ class Backlog:
     """
     Args:
         delay: seconds; 0 is no bound by time.
-        workers: of which none is a session's yet.
+        workers: the number of workers; no session holds one of them yet.
 
     Attributes:
         delay: may be replaced at any time.
@@ -149,7 +149,7 @@ class Backlog:
 
     def refuses(self, now: float) -> bool:
         """
-        May `refusal` be anything but None, whoever comes?
+        Whether `refusal` may return anything but None for the next job, whoever sends it.
         """
         return (self._standing_since is not None and bool(self.delay) and self._average is not None
                 and self.workers > 0 and (self._overloaded(now) or self._stands(now)))

@@ -1,5 +1,5 @@
 """
-The first steps of an engine: where the limits come from, what jobs see, and a zygote that warms up.
+The first steps of an engine: they choose the cgroup driver and what jobs see, and start a zygote that warms up.
 
 Runs in:   the daemon, and `leeward run`. Imports little: a daemon takes these steps before it imports the rest of
            itself, so that both are done at the same time.
@@ -100,7 +100,7 @@ class Bootstrap:
 
     def take(self) -> Hatched:
         """
-        The zygote. The caller owns it and the driver from now on.
+        Return the zygote. The caller owns it and the driver from now on.
         """
         assert self._hatched is not None
         hatched, self._hatched = self._hatched, None
@@ -141,7 +141,7 @@ def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan
     What the jobs of one pool see, and what its zygote needs to begin.
 
     Raises:
-        BadRequest, Unsupported: no interpreter that could serve.
+        BadRequest, Unsupported: there is no interpreter that could run jobs.
     """
     host = settings.host or interpreter.find(settings.python_env)
     spec = with_what_can_be_covered(

@@ -35,7 +35,7 @@ from leeward.worker.succession import Term
 from leeward.worker.terms import WaysOut, WorkerSettings
 from leeward.worker.worker import Worker
 
-#: After a callback of ours has failed.
+#: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
 _MEND_S = 0.5
 
 
@@ -57,10 +57,10 @@ class Ground(Protocol):
 class Branch:
     """
     Args:
-        first: the first of its workers' slots.
+        first: the first slot of its workers.
         surplus: workers that may be made in advance, when others are renewed.
-        bounds: what descriptors allow.
-        book: with the ledgers of all branches.
+        bounds: how many sessions and sandboxes the limit on descriptors allows.
+        book: has the ledgers of all branches.
         troubled: called when `problem` is set before any runner was made.
 
     Attributes:
@@ -125,34 +125,34 @@ class Branch:
     @property
     def stands(self) -> bool:
         """
-        Can workers be made?
+        Whether workers can be made.
         """
         return self.zygotes.stands
 
     def overrun(self) -> None:
         """
-        Workers go on past their number of jobs.
+        Log that workers go on past their number of jobs.
         """
         self.log.warning("no zygote: workers go on past their number of jobs",
                          recycle_after=self.settings.recycle_after)
 
     def making_failed(self, slot: int, message: str) -> None:
         """
-        A worker's keeper couldn't be ordered.
+        Record that a worker's keeper couldn't be ordered.
         """
         self.blame("", message)
         self.log.warning("no worker can be made", worker=slot, error=message)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
         """
-        A worker has failed.
+        Record that a worker has failed, and why.
         """
         self.blame(layer, message)
         self._ground.worker_failed(worker, layer, message)
 
     def runner_made(self) -> None:
         """
-        A runner is armed.
+        Record that a runner is armed.
         """
         self.problem, self.stood = None, True
         self.zygotes.runner_made()
@@ -199,7 +199,7 @@ class Branch:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback has failed. Nothing is ended; do what it may have left undone.
+        For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended.
         """
         if self._mending is None and not self._closing:
             self._mending = self._reactor.after(_MEND_S, self._mend)

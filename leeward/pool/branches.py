@@ -29,11 +29,11 @@ from leeward.protocols import Protocol
 from leeward.spec.pool_key import PoolKey
 from leeward.worker.hatch import Hatched
 
-#: Branches at once, whatever slots there are: each has a zygote.
+#: The most branches at a time, however many slots are free, because each branch has a zygote.
 MOST = 16
-#: Seconds for which a failure is remembered, and the most failures that are.
+#: Seconds for which a failure is remembered, and the most failures that are remembered.
 _AGAIN_S, _MOST_FAILURES = 5.0, 64
-#: Seconds between looks at the branches; and while one ends.
+#: Seconds between two looks at the branches; and the same while a branch ends.
 _LOOK_S, _ENDING_S = 1.0, 0.05
 #: Seconds that the zygote of a branch has to end by itself.
 _LEAVE_S = 0.5
@@ -62,10 +62,10 @@ class Branches:
     """
     Args:
         plans: makes the settings of a branch; None if there are to be no branches.
-        first: the first slot that may be theirs.
-        first_id: as `Confinement` has it.
-        workers: how many slots are theirs.
-        idle: seconds.
+        first: the first slot that their workers may have.
+        first_id: see `Confinement`.
+        workers: the number of slots that their workers may have.
+        idle: seconds after which an unused branch ends.
     """
 
     def __init__(self, reactor: Reactor, ground: BranchGround, book: Book, plans: Callable[[PoolKey], Settings] | None,
@@ -90,7 +90,7 @@ class Branches:
 
     def of(self, key: PoolKey) -> Branch:
         """
-        The branch that serves requests with this *key*; begun if there is none.
+        Return the branch that serves requests with this *key*. If there is none, it is started.
 
         Raises:
             BadRequest: a name in the key doesn't exist.
@@ -179,7 +179,7 @@ class Branches:
 
     def _troubled(self, key: PoolKey) -> None:
         """
-        A branch has a problem, and made no runner yet.
+        Refuse the jobs of a branch that has a problem and made no runner yet.
         """
         place = self._places.get(key)
         if place is None or place.branch.stood or place.branch.problem is None:
@@ -201,7 +201,7 @@ class Branches:
         self._serving = False
         in_any_case(*(ledger.wake for ledger in self._book.ledgers))
 
-    # --- their time -----------------------------------------------------------
+    # --- the ends of idle branches --------------------------------------------
 
     def _look_soon(self) -> None:
         if self._timer is None:
@@ -241,7 +241,7 @@ class Branches:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback has failed. Do what may be due.
+        For the barrier, when a callback has failed: do what may be due.
         """
         self._serving = False
         if self._timer is None and not self._stopped:
@@ -258,7 +258,7 @@ class Branches:
 
     def status(self) -> list[Mapping[str, Any]]:
         """
-        One row for each, with the memory of its workers in bytes.
+        Return one row for each branch, with the memory of its workers in bytes.
         """
         now = self._reactor.now()
         return [{"profile": place.key.profile, "environment": place.key.environment, **place.branch.pool.counts(),

@@ -1,6 +1,6 @@
 """
-The egress broker, seen from the daemon: started when a sandbox with egress first stands, told of leases, started again
-when it dies.
+The egress broker, seen from the daemon, which starts it with the first sandbox that has egress, reports leases to it,
+and starts another one when it dies.
 
 Runs in:   the daemon, on the reactor's thread.
 Owns:      the process and its channel, and copies of listeners that wait to be sent. The listeners are their workers'.
@@ -59,7 +59,8 @@ if TYPE_CHECKING:  # a daemon without policies doesn't import them
 #: Seconds for which the channel may accept nothing, and messages that may wait meanwhile.
 STUCK_S, MOST_WAITING = 5.0, 4096
 
-#: Seconds before another one is started, doubled each time that it follows soon, up to the second.
+#: Seconds before another broker is started: the first figure, doubled each time that a broker has lived shortly, up to
+#: the second figure.
 _AGAIN_S, _AGAIN_MOST_S = 0.1, 5.0
 #: A broker that has lived for this many seconds is followed by another one without a longer pause.
 _SOON_S = 30.0
@@ -95,7 +96,7 @@ class BrokerLink:
         asks: takes what rules of `ask` ask for, and gives the answers.
 
     Attributes:
-        starts: how many there have been.
+        starts: the number of brokers that were started.
         fetches: the number of fetches that were requested.
     """
 
@@ -121,7 +122,7 @@ class BrokerLink:
     @property
     def pid(self) -> int:
         """
-        -1 where there is none.
+        The broker's pid; -1 if there is no broker.
         """
         return -1 if self._process is None else self._process.pid
 
@@ -148,7 +149,7 @@ class BrokerLink:
 
     def lease(self, worker: object, runner: int, policy: dict[str, object], own: LeaseSeal | None = None) -> None:
         """
-        From now on connections to *worker*'s listeners are of *runner*, under *policy*.
+        Lease *worker*'s listeners: from now on, connections to them belong to *runner*, and are under *policy*.
 
         Args:
             own: the lease's authority and placeholders, if the worker's pool terminates TLS.
@@ -230,7 +231,7 @@ class BrokerLink:
 
     def gone(self, worker: object) -> None:
         """
-        The worker has ended, and so have its listeners.
+        Forget the worker's listeners: it has ended.
         """
         place = self._places.pop(worker, None)
         if place is not None:
@@ -242,7 +243,7 @@ class BrokerLink:
     def _sealed(self) -> set[int]:
         return {place.seal.number for place in self._places.values() if place.seal is not None}
 
-    # --- its process ----------------------------------------------------------
+    # --- the broker's process -------------------------------------------------
 
     def _start(self) -> None:
         self._again = None
@@ -344,7 +345,7 @@ class BrokerLink:
         if self._channel is not None:
             self._reactor.change(self._channel.fileno(), READ)
 
-    # --- what it tells --------------------------------------------------------
+    # --- messages from the broker ---------------------------------------------
 
     def _hear(self, events: int) -> None:
         if events & WRITE:
@@ -387,7 +388,7 @@ class BrokerLink:
 
     def close(self) -> None:
         """
-        The daemon ends.
+        End the broker, because the daemon ends.
         """
         self._closed = True
         again, self._again = self._again, None
@@ -396,6 +397,8 @@ class BrokerLink:
 
 def check() -> None:
     """
+    Check that the broker's packages are there.
+
     Raises:
         Unsupported: a package that the broker needs isn't installed.
     """
@@ -407,14 +410,15 @@ def check() -> None:
 @point("broker.entry")
 def _entry(control: int) -> str:
     """
-    What the process runs, with its end of the channel.
+    Return the program that the broker's process runs, with its end of the channel.
     """
     return f"from leeward.egress.main import main\nmain({control})\n"
 
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     """
-    Start the process, which waits for `Begin`. Returns it, and our end of its channel, which doesn't block.
+    Start the broker's process, which waits for `Begin`. Returns the process, and our end of its channel, which doesn't
+    block.
 
     Raises:
         OSError: it can't be started.

@@ -31,11 +31,11 @@ class Confinement:
     Attributes:
         first_id: the host's uid of the first worker's processes where the daemon is root, else -1.
         room: workers that there may be for sessions: as asked for, or none if there are too few uids for them.
-        further: workers that other pools may have; the same.
-        layers: what `leeward status` says of each.
-        degraded: the layers that are missing, by leave of the settings.
-        seal: as of the spec.
-        watches: of epoll, that all jobs together may have; 0 where the filter doesn't ask for each.
+        further: workers that other pools may have: as asked for, or none if there are too few uids for them.
+        layers: the text that `leeward status` shows for each layer.
+        degraded: the layers that are missing, as the settings allow.
+        seal: the seal of the spec.
+        watches: epoll watches that all jobs together may have; 0 if the filter doesn't ask for each watch.
     """
 
     plan: WorkerPlan
@@ -50,11 +50,11 @@ class Confinement:
 
 def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0) -> Confinement:
     """
-    For the first pool of a daemon.
+    Decide the confinement of a daemon's first pool.
 
     Args:
-        room: workers that there are to be for sessions.
-        further: workers that other pools are to have.
+        room: workers that are wanted for sessions.
+        further: workers that are wanted for other pools.
 
     Raises:
         Unsupported: a layer can't be set, with the feature that is missing and its cure.
@@ -78,7 +78,7 @@ def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0,
 def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int, room: int,
             further: int = 0) -> Confinement:
     """
-    For any pool, once the uids are decided.
+    Decide the confinement of any pool, once the uids are decided.
 
     Raises:
         Unsupported: as `decide`.

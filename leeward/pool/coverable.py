@@ -1,5 +1,6 @@
 """
-Can files of this kernel's /proc be covered before it is changed to show processes alone? A process tries it once.
+Whether files of this kernel's /proc can be covered before it is changed to show processes alone. A process tries it
+once.
 
 Runs in:   the daemon, and `leeward run`. The process is exec'd, because a daemon has threads, and one of them can't
            enter namespaces alone.

@@ -37,7 +37,7 @@ class Drained(Protocol):
     @property
     def tickets(self) -> list[Ticket]:
         """
-        Of the jobs that run.
+        The tickets of the jobs that run.
         """
 
     def drain_sessions(self) -> None:
@@ -51,8 +51,8 @@ class Drained(Protocol):
 class Drain:
     """
     Attributes:
-        started: no more jobs are taken.
-        cutting: running jobs are being ended.
+        started: the drain has begun, so no more jobs are taken.
+        cutting: the running jobs are being ended.
     """
 
     def __init__(self, reactor: Reactor, pool: Drained) -> None:
@@ -122,7 +122,7 @@ class Drain:
 
     def look(self, now: float) -> None:
         """
-        After a callback has failed: do what is due.
+        Do what is due, because a callback has failed.
         """
         if self.started and now >= self._cut_at:
             self.cut()
@@ -131,6 +131,6 @@ class Drain:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the pool hears of it.
+        For the barrier: pass the error on to the pool.
         """
         self._pool.broken(error)

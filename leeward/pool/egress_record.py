@@ -31,7 +31,7 @@ EVERYBODY, NOBODY = -1, -2
 @dataclass(slots=True)
 class Lessee:
     """
-    Who has a lease.
+    The holder of a lease.
 
     Attributes:
         user: the uid.
@@ -47,11 +47,11 @@ class Lessee:
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
     """
-    A row.
+    A row of the record.
 
     Attributes:
-        number: of its user's rows, from 1 on.
-        serial: of all rows, from 1 on.
+        number: its number among the rows of its user, from 1 on.
+        serial: its number among all rows, from 1 on.
     """
 
     number: int
@@ -61,7 +61,7 @@ class RecordedDecision:
 
     def row(self, number: int) -> dict[str, Any]:
         """
-        As the wire has it.
+        Return the row as the wire has it.
         """
         row = self.decided
         return {"number": number, "user": self.lessee.user, **self.lessee.about, "policy": self.lessee.policy,
@@ -73,7 +73,7 @@ class RecordedDecision:
 class EgressRecord:
     """
     Attributes:
-        verdicts: how many rows there have been, by verdict.
+        verdicts: the number of rows so far, by verdict.
         sent, received: bytes from sandboxes and to them, of connections that have ended.
     """
 
@@ -90,17 +90,17 @@ class EgressRecord:
     def __len__(self) -> int:
         return self._kept
 
-    # --- whose leases they are ------------------------------------------------
+    # --- the holders of leases ------------------------------------------------
 
     def leased(self, lease: int, policy: str) -> None:
         """
-        A lease with this number exists; `owned` tells its user.
+        Record that a lease with this number exists. `owned` adds its user.
         """
         self._held[lease] = Lessee(policy=policy)
 
     def owned(self, lease: int, user: int, about: Mapping[str, Any]) -> None:
         """
-        *user* has the lease; *about* describes its use.
+        Record that *user* has the lease; *about* describes its use.
         """
         lessee = self._held.get(lease)
         if lessee is not None:
@@ -110,7 +110,7 @@ class EgressRecord:
 
     def seated(self, lease: int, sandbox: str) -> None:
         """
-        The lease belongs to this sandbox.
+        Record that the lease belongs to this sandbox.
         """
         lessee = self._held.get(lease)
         if lessee is not None:
@@ -118,7 +118,7 @@ class EgressRecord:
 
     def over(self, lease: int) -> None:
         """
-        The lease is over; its last rows may still arrive.
+        Record that the lease is over; its last rows may still arrive.
         """
         lessee = self._held.pop(lease, None)
         if lessee is not None:
@@ -128,7 +128,7 @@ class EgressRecord:
 
     def lessee(self, lease: int) -> Lessee | None:
         """
-        The lessee; None if the lease is over.
+        Return the holder of a lease; None if the lease is over.
         """
         return self._held.get(lease)
 

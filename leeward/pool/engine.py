@@ -3,8 +3,8 @@ The engine: decides the plan, starts zygote and supervisor, fills the pool. Fail
 
 Runs in:   the daemon, and `leeward run`.
 
-What one plan needs is a Branch. The first one, `main`, serves plain jobs and stands as long as the engine; `branches`
-has those for other profiles and environments, which come and go.
+A Branch has what belongs to one plan. The first branch, `main`, serves jobs that name no profile, environment or
+policy, and lives as long as the engine. `branches` has the branches for the others, which come and go.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Engine:
 
     def branch(self, key: PoolKey) -> Branch:
         """
-        What serves requests with this *key*.
+        Return the branch that serves requests with this *key*.
 
         Raises:
             BadRequest: a name in the key doesn't exist. Busy, ShuttingDown, PoolFailed: it can't be had now.
@@ -201,7 +201,7 @@ class Engine:
     @property
     def workers(self) -> list[Worker]:
         """
-        Of all pools.
+        The workers of all pools.
         """
         return [worker for pool in self.pools for worker in pool.workers]
 
@@ -227,7 +227,7 @@ class Engine:
 
     def status(self) -> Mapping[str, object]:
         """
-        The map of `leeward status`, without transport and uptime.
+        Return the map of `leeward status`, without transport and uptime.
         """
         return {**self.pool.counts(), "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
                 "degraded": list(self.confinement.degraded), "pools": self.branches.status(),
@@ -241,7 +241,7 @@ class Engine:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback has failed. Nothing is ended; do what it may have left undone.
+        For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended.
         """
         self.main.broken(error)
 
@@ -264,7 +264,7 @@ class Engine:
 
     def cut(self) -> None:
         """
-        End what still runs of a drain, without waiting for the rest of its time.
+        End the jobs that a drain still waits for, before its time is over.
         """
         self._reactor.barrier.steps(*(pool.cut for pool in self.pools))
 

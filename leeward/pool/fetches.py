@@ -16,7 +16,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.wire.egress_control import FetchAnswer
 from leeward.wire.fetches import check_answer
 
-#: Each has a memory file here, and its response in the broker.
+#: The most fetches of one user: each has a memory file in the daemon, and its response in the broker.
 MOST_OF_USER = 16
 
 #: Called with the answer that `check_answer` has checked.
@@ -25,7 +25,7 @@ Answered = Callable[[Mapping[str, Any]], None]
 
 def failed(message: str, cause: str = "http") -> dict[str, Any]:
     """
-    The answer to a fetch that wasn't tried, or whose end isn't known.
+    Return the answer to a fetch that wasn't tried, or whose end isn't known.
     """
     return {"failed": cause, "message": message, "url": ""}
 
@@ -44,7 +44,7 @@ class Fetches:
         Register a fetch, and return its number.
 
         Raises:
-            Busy: *user* has as many as may be.
+            Busy: *user* has MOST_OF_USER fetches already.
         """
         if sum(owner == user for owner, _ in self._waiting.values()) >= MOST_OF_USER:
             raise Busy(f"{MOST_OF_USER} fetches of yours are under way, all that a user may have")

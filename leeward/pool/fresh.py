@@ -68,13 +68,13 @@ class _Single:
 class FreshZygotes:
     """
     Args:
-        plan: of the zygotes.
-        worker_plan: of their keepers.
+        plan: the plan of the zygotes.
+        worker_plan: the plan of their keepers.
         most: zygotes that warm up at a time.
 
     Attributes:
         stands: always true: a worker ends after its job, whether or not there is a zygote for the next one.
-        snapshot: as the zygote has it that was ready last.
+        snapshot: the snapshot of the zygote that became ready last.
     """
 
     stands = True
@@ -99,13 +99,13 @@ class FreshZygotes:
 
     def runner_made(self) -> None:
         """
-        A runner is armed: its zygote may end, and further ones may start.
+        Note that a runner is armed: its zygote may end, and further ones may start.
         """
         self._go_on()
 
     def job_ended(self) -> None:
         """
-        Nothing to do: the worker ends.
+        Do nothing, because the worker ends.
         """
 
     def _go_on(self) -> None:
@@ -163,7 +163,7 @@ class FreshZygotes:
         self._expect(single, self._engine.patience.zygote)
         worker.ordered()
 
-    # --- what they say ----------------------------------------------------------
+    # --- messages of the zygotes ------------------------------------------------
 
     def _expect(self, single: _Single, seconds: float) -> None:
         single.quiet()
@@ -212,7 +212,7 @@ class FreshZygotes:
 
     def _on_gone(self, single: _Single) -> None:
         """
-        A zygote has ended. A keeper that it has made lives on; an ordered one isn't made.
+        Handle a zygote's end. A keeper that it has made lives on; an ordered one isn't made.
         """
         single.quiet()
         self._there.discard(single)
@@ -229,7 +229,7 @@ class FreshZygotes:
 
     def _fail(self, why: str) -> None:
         """
-        A zygote has failed: start another one at once, or after a pause.
+        Start another zygote in place of one that has failed, at once or after a pause.
         """
         self._lost += 1
         if self._lost > 1:
@@ -254,13 +254,13 @@ class FreshZygotes:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the engine hears of it.
+        For the barrier: pass the error on to the engine.
         """
         self._engine.broken(error)
 
     def mend(self) -> None:
         """
-        After a callback has failed: do what it may have left undone.
+        Do what a callback that has failed may have left undone.
         """
         self._rests = False
         self._go_on()
@@ -273,7 +273,7 @@ class FreshZygotes:
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
         """
-        End them without waiting; *left* is called when all were reaped. Call `stop` before.
+        End the zygotes without waiting; *left* is called when all were reaped. Call `stop` before.
         """
         there, self._there = self._there, set()
         for single in there:
@@ -290,7 +290,7 @@ class FreshZygotes:
 
     def end(self) -> None:
         """
-        End them and reap them; see Zygote.end.
+        End the zygotes and reap them; see Zygote.end.
         """
         there, self._there = self._there, set()
         for single in there:

@@ -1,10 +1,11 @@
 """
-How much memory a worker has now, its keeper and armed runners included: for metrics.
+The memory that a worker has now, with its keeper and armed runners: for metrics.
 
 Runs in:   the daemon, when somebody asks.
 
-With controllers it is the kernel's own count. Without, it is the sum of the anonymous memory of the worker's processes.
-That counts a page once for each process that shares it, so it is more than they have, never less.
+With controllers the figure is the kernel's own count. Without controllers it is the sum of the anonymous memory of the
+worker's processes. The sum counts a page once for each process that shares it, so it may be more than the processes
+have, and is never less.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MOST = 4096
 
 def memory_of(worker: Worker) -> int:
     """
-    Memory in bytes; 0 for a worker that is ending.
+    Return the worker's memory in bytes; 0 for a worker that is ending.
     """
     group = worker.group
     try:

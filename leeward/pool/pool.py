@@ -41,7 +41,7 @@ _LOSSES = 3
 #: The least seconds for which such a job waits for another worker.
 _AGAIN_S = 5.0
 
-#: After a callback of ours has failed.
+#: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
 _MEND_S = 0.5
 
 
@@ -330,7 +330,7 @@ class Pool:
     @property
     def most_sessions(self) -> int:
         """
-        How many sessions and live sandboxes there may be.
+        The most sessions and live sandboxes that there may be.
         """
         return self._tenants.most
 
@@ -341,7 +341,7 @@ class Pool:
     @property
     def seats(self) -> int:
         """
-        How many live sandboxes there are.
+        The number of live sandboxes.
         """
         return self._tenants.seats
 
@@ -364,7 +364,7 @@ class Pool:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: a callback has failed. Nothing is ended; do what it may have left undone.
+        For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended.
         """
         if self._mending is None and not self.workforce.closed:
             self._mending = self._reactor.after(_MEND_S, self._mend)
@@ -412,7 +412,7 @@ class Pool:
         """
         return self._drain.started and self._drain.over
 
-    # --- what there is --------------------------------------------------------
+    # --- for the status -------------------------------------------------------
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -421,7 +421,7 @@ class Pool:
     @property
     def tickets(self) -> list[Ticket]:
         """
-        Of the jobs that run.
+        The tickets of the jobs that run.
         """
         return list(self._running)
 

@@ -39,7 +39,7 @@ class Quota:
     sandboxes: int = 0
 
 
-#: The quota of a user without one.
+#: The quota of a user for whom none is set: no bounds.
 NONE = Quota()
 
 
@@ -51,8 +51,8 @@ class Quotas:
     Attributes:
         others: the quota of users who are neither in *users* nor in *exempt*.
         users: by uid.
-        exempt: uids that have none, unless they are in *users*; all others are guests.
-        reserve: workers that guests leave to *exempt*, but for the last one.
+        exempt: uids without a quota, unless they are in *users*; all other users are guests.
+        reserve: workers that guests leave to the users in *exempt*; the last worker isn't reserved.
     """
 
     others: Quota = NONE
@@ -74,14 +74,14 @@ class Quotas:
 
     def most(self, user: int, workers: int) -> int:
         """
-        Jobs that *user*, a guest, may run at once on *workers* workers: what the quota says, but at least one of those
-        that guests may have is left for the next guest.
+        Return the number of jobs that *user*, a guest, may run at once on *workers* workers. It is the quota's number,
+        but at least one of the workers that guests may have is left for the next guest.
         """
         return self.of(user).jobs or max(1, workers - self.reserve - 1)
 
     def all_guests(self, workers: int) -> int:
         """
-        Jobs that all guests may run at once on *workers* workers.
+        Return the number of jobs that all guests together may run at once on *workers* workers.
         """
         return max(1, workers - self.reserve)
 
@@ -150,14 +150,14 @@ class Ledger:
 
     def connection_closed(self, connection: int) -> None:
         """
-        The next connection may have this number, and none of the pools knows anything of that one.
+        Have all pools forget a connection that was closed, because the next connection may have its number.
         """
         for ledger in self._book.ledgers:
             ledger.forget_connection(connection)
 
     def close(self) -> None:
         """
-        Its pool is no more.
+        Remove this ledger from the book: its pool has ended.
         """
         self._book.ledgers.remove(self)
 
@@ -166,7 +166,7 @@ class Ledger:
         Count a job that *user* sends, with a limit of *memory* bytes, at time *now*.
 
         Raises:
-            BadRequest: it could never run.
+            BadRequest: the job could never run.
             Busy: the user sends more jobs than the rate allows.
         """
         quota = self.quotas.of(user)
@@ -217,7 +217,7 @@ class Ledger:
 
     def account_of(self, user: int) -> _Account | None:
         """
-        For the ledgers of other pools.
+        Return the account of *user*, for the ledgers of other pools.
         """
         return self._accounts.get(user)
 
@@ -240,14 +240,14 @@ class Ledger:
 
     def running(self, user: int) -> int:
         """
-        How many of *user*'s jobs run.
+        Return the number of *user*'s jobs that run in this pool.
         """
         account = self._accounts.get(user)
         return 0 if account is None else account.jobs
 
     def running_anywhere(self, user: int) -> int:
         """
-        The same, in all pools together.
+        Return the number of *user*'s jobs that run in all pools together.
         """
         return sum(ledger.running(user) for ledger in self._book.ledgers)
 

@@ -29,7 +29,7 @@ SURPLUS = 1
 @dataclass(frozen=True, slots=True)
 class SeatBounds:
     """
-    What descriptors allow: daemon/descriptors.py.
+    The bounds that the limit on descriptors sets: daemon/descriptors.py.
 
     Attributes:
         awake: live sandboxes that may hold all their descriptors at once, and workers that may be left over when
@@ -94,7 +94,7 @@ def may_go(worker: RenewableWorker, workers: Mapping[int, RenewableWorker], size
 
 def superfluous(workers: Mapping[int, RenewableWorker], size: int) -> list[RenewableWorker]:
     """
-    Idle workers beyond *size*, outdated ones first.
+    Return the idle workers beyond *size*, outdated ones first.
     """
     ready = [worker for worker in workers.values() if _ready(worker)]
     idle = sorted((worker for worker in ready if worker.free), key=lambda worker: not worker.outdated)

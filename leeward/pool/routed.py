@@ -1,5 +1,5 @@
 """
-Can every address be made local to a sandbox on this host? A process tries it once.
+Whether every address can be made local to a sandbox on this host. A process tries it once.
 
 Runs in:   the daemon, and `leeward run`: once it is known that a policy of egress may be asked for. The process is
            exec'd, because a daemon has threads, and one of them can't enter namespaces alone.

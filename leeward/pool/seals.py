@@ -69,7 +69,7 @@ def make(policy: Policy) -> Seal | None:
 
 def make_for_lease(secret_count: int) -> LeaseSeal:
     """
-    A new authority, and new placeholders.
+    Return a new authority, and new placeholders.
     """
     x509, hashes, ec = cryptography()
     from cryptography.hazmat.primitives import serialization as forms
@@ -119,7 +119,7 @@ def check_source(secret: Secret) -> None:
     Check that a secret's source exists, without reading the value.
 
     Raises:
-        BadRequest: names the secret, and the reason.
+        BadRequest: the source doesn't exist. The message names the secret and the reason.
     """
     kind, _, rest = secret.source.partition(":")
     why = ""

@@ -103,7 +103,7 @@ class Seat:
 
     def drain(self) -> None:
         """
-        The daemon ends.
+        Tell the owner that the daemon ends.
         """
         self._drained()
 
@@ -116,7 +116,7 @@ class Seat:
 
     def close(self, gone: Callable[[], None] | None = None) -> None:
         """
-        Give it back; nobody is told any more.
+        Give the worker back; no further callback of the owner's is called.
 
         Args:
             gone: called once no process of its runner is left, perhaps before this returns.

@@ -49,12 +49,12 @@ class Endable(Cancellable, Protocol):
 
     def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in the job. Returns whether it runs.
+        Raise KeyboardInterrupt in the job. Returns whether the job runs.
         """
 
     def kill(self) -> bool:
         """
-        End the job. Returns whether it runs.
+        End the job. Returns whether the job runs.
         """
 
 
@@ -133,7 +133,7 @@ class PoolSession:
 
     Attributes:
         user: the uid of its user.
-        egress: its client's policy, if that narrows the pool's.
+        egress: the client's policy, if it narrows the policy of the pool.
         since: when it was last used, as the reactor tells the time.
         opened: when it was opened.
     """
@@ -222,8 +222,8 @@ class PoolSession:
         Run *job* in this session.
 
         Raises:
-            Busy: it has a job, or waits for a worker; or its user sends more than the rate allows.
-            SessionOver: its process has ended.
+            Busy: the session has a job, or waits for a worker; or its user sends more jobs than the rate allows.
+            SessionOver: the session's process has ended.
             ShuttingDown: the daemon is draining.
         """
         if SessionState.RUNNING is self.state:
@@ -244,7 +244,7 @@ class PoolSession:
 
     def job_started(self, job: Job, done: Done, start: JobStart) -> Cancellable:
         """
-        The fast path has sent *job*.
+        Record that the fast path has sent *job*.
         """
         if self._lease is None:
             raise Bug("a job was sent to a session that has no process")
@@ -253,7 +253,7 @@ class PoolSession:
 
     def ran(self, ran: Ran) -> None:
         """
-        The fast path has sent a job, and answered it.
+        Record that the fast path has sent a job, and answered it.
         """
         if self._lease is None or SessionState.IDLE is not self.state:
             raise Bug(f"a job was run by a session that is {self.state.value}")
@@ -269,7 +269,7 @@ class PoolSession:
 
     def job_over(self) -> None:
         """
-        For the ticket of its job: that is over.
+        For the ticket of the session's job: the job is over.
         """
         if SessionState.RUNNING is self.state:
             self._happen(SessionEvent.ENDED)
@@ -288,7 +288,7 @@ class PoolSession:
         have been cancelled before.
 
         Raises:
-            Busy: it waits for a worker already.
+            Busy: the session waits for a worker already.
             Refused, BadRequest: as `acquire`; the session is lost.
         """
         if SessionState.WAITING is self.state:
@@ -299,7 +299,7 @@ class PoolSession:
 
     def give_up(self) -> None:
         """
-        The opening was cancelled.
+        Give up the opening, which the client has cancelled.
         """
         if SessionState.WAITING is self.state:
             self._on_opened = None
@@ -324,7 +324,7 @@ class PoolSession:
 
     def drain(self) -> None:
         """
-        The daemon ends: give back the worker if no job runs; otherwise accept no further job.
+        Give back the worker if no job runs, because the daemon ends; otherwise accept no further job.
         """
         if SessionState.IDLE is self.state:
             self.lose("the daemon is shutting down")

@@ -6,8 +6,8 @@ Runs in:   the daemon, and `leeward run`.
 Theory of operation. To refuse a job in Python costs as much as to read its request, and a job that has waited in the
 queue is started by Python, too. While an overload is dense (`Backlog.dense`), the next request arrives soon after a
 worker comes free, so a queue gains nothing. A connection that was refused MOST times within LAPSE_S seconds is then
-*shed*: the fast path gives its next plain request to a runner on offer, or refuses it, and Python isn't called. A
-connection that is refused less often stays in the queue, whose jobs come before those of the fast path.
+*shed*: the fast path gives its next request of code alone to a runner on offer, or refuses it, and Python isn't called.
+A connection that is refused less often stays in the queue, whose jobs come before those of the fast path.
 
 The fast path doesn't know whose turn it is. So no connection is shed while jobs of two users are refused. And it has
 runners only where they are offered to it, which not every host and configuration allows. So no connection is shed
@@ -58,7 +58,7 @@ class Shedding:
 
     def refused(self, user: int, connection: int, why: Busy, now: float) -> None:
         """
-        A job that *user* has sent by *connection* was refused by the backlog.
+        Record that the backlog has refused a job that *user* has sent by *connection*.
         """
         self.count(connection, 1)
         if self._timer is None:
@@ -80,13 +80,14 @@ class Shedding:
 
     def count(self, connection: int, more: int) -> None:
         """
-        *more* further jobs of this connection were refused.
+        Record that *more* further jobs of this connection were refused.
         """
         self._refusals[connection] = self._refusals.get(connection, 0) + more
 
     def forget(self, connection: int) -> None:
         """
-        The connection is closed: the next one may have its number. Its stream, which knew that it was shed, is gone.
+        Forget a connection that was closed, because the next one may have its number. Its stream, which knew that the
+        connection was shed, is gone.
         """
         self._refusals.pop(connection, None)
         self._connections.discard(connection)
@@ -122,6 +123,6 @@ class Shedding:
 
     def broken(self, _error: Exception) -> None:
         """
-        For the barrier: no connection is shed any more.
+        For the barrier: shed no connection any more.
         """
         self.stop()

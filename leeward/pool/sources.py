@@ -53,14 +53,14 @@ class OpenSeal:
 
     def message(self) -> Sealed:
         """
-        The message for the broker, without the descriptors.
+        Return the message for the broker, without the descriptors.
         """
         return Sealed(self.number, self._seal.bundle, self._seal.trusted, [each.name for each in self._secrets])
 
     @contextmanager
     def opened(self) -> Iterator[list[int]]:
         """
-        A descriptor for each secret, open as long as the context. If a source fails, its descriptor is at end of file.
+        Open a descriptor for each secret, until the context ends. If a source fails, its descriptor is at end of file.
         """
         fds: list[int] = []
         try:
@@ -91,7 +91,7 @@ class OpenSeal:
     @staticmethod
     def _copy(path: str, into: int) -> None:
         """
-        By splice(2): the bytes don't come into this process.
+        Copy by splice(2), so that the bytes don't come into this process.
         """
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

@@ -28,10 +28,10 @@ class Landlord(SessionPool, Home, Protocol):
 class Tenants:
     """
     Args:
-        asked: how many sessions and sandboxes there may be together; below 0 as many as the workers allow.
+        asked: the most sessions and sandboxes together; if it is negative, as many as the workers allow.
 
     Attributes:
-        most: how many there may be.
+        most: the most sessions and sandboxes that there may be together.
     """
 
     def __init__(self, pool: Landlord, admission: Admission, workforce: Workforce, asked: int) -> None:
@@ -42,7 +42,7 @@ class Tenants:
 
     def allow(self, asked: int) -> None:
         """
-        Change the bound; open ones stay.
+        Change the bound. Sessions and sandboxes that are open stay open.
         """
         self.most = sessions_of(asked, self._workforce.size, self._workforce.room)
 
@@ -92,7 +92,7 @@ class Tenants:
 
         Raises:
             Busy: there are as many sessions and sandboxes as there may be.
-            BadRequest: there may be none.
+            BadRequest: this pool may have no session or sandbox at all.
         """
         count = self.sessions + self.seats
         bounds, own = self._workforce.bounds, self._workforce.size // 2  # so many have the pool's own workers
@@ -120,13 +120,13 @@ class Tenants:
     @property
     def sessions(self) -> int:
         """
-        How many sessions there are.
+        The number of sessions.
         """
         return len(self._sessions)
 
     @property
     def seats(self) -> int:
         """
-        How many live sandboxes there are.
+        The number of live sandboxes.
         """
         return len(self._seats)

@@ -41,12 +41,12 @@ class TicketPool(Protocol):
 
 class JobSession(Protocol):
     """
-    The session whose job it is.
+    The session to which a ticket's job belongs.
     """
 
     def job_over(self) -> None:
         """
-        The session's job is over; the client is answered next.
+        Note that the session's job is over; the client is answered next.
         """
 
 
@@ -58,9 +58,9 @@ class Ticket:
     Attributes:
         user: the sender's uid.
         number: unique in this daemon's life; the security log knows the job by it.
-        runner: the number of the runner that has it, or had it; 0 before.
-        waited_from: when it was submitted, as the reactor tells the time.
-        waited: seconds that it waited for a worker.
+        runner: the number of the runner that has the job, or had it; 0 before.
+        waited_from: the time of its submission, by the reactor's clock.
+        waited: seconds for which the job has waited for a worker.
         cancelled: `cancel` was called.
         session: the session in which it runs, if any.
         take: takes the worker for a session, in place of running the job; False if its runner was lost.
@@ -86,7 +86,7 @@ class Ticket:
     @property
     def connection(self) -> int:
         """
-        The number of the connection that sent it; 0 for a ticket of a session's opening, or in `leeward run`.
+        The number of the connection that sent the job; 0 for the opening of a session, and in `leeward run`.
         """
         return 0 if self.client is None else self.client.fd
 
@@ -102,7 +102,7 @@ class Ticket:
 
     def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in the job. Returns whether it runs.
+        Raise KeyboardInterrupt in the job. Returns whether the job runs.
         """
         if self.execution is None:
             return False
@@ -111,7 +111,7 @@ class Ticket:
 
     def kill(self) -> bool:
         """
-        End the job, and report it with its output. Returns whether it runs.
+        End the job, and report it with its output. Returns whether the job runs.
         """
         if self.execution is None:
             return False
@@ -132,7 +132,7 @@ class Ticket:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the pool hears of it.
+        For the barrier: pass the error on to the pool.
         """
         self.pool.broken(error)
 

@@ -59,7 +59,7 @@ from leeward.run.verdict import Stop
 
 #: Seconds between two looks at a loop that turns; and where memory is watched: a job takes up to 4 GiB a second.
 LOOK_S, WATCH_S = 0.1, 0.02
-#: Seconds that the loop has for what is due before this thread does it.
+#: Seconds that the loop may be late with a limit before this thread enforces it.
 LATE_S = 0.1
 #: Seconds between looks while the loop stands still.
 STALLED_S = 0.02
@@ -67,7 +67,7 @@ STALLED_S = 0.02
 _REST = 10
 #: Steps of a hunt in one look.
 _STEPS = 8
-#: Standstills of at least so many seconds are logged.
+#: The least length, in seconds, of a standstill that is logged.
 TELL_S = 0.5
 
 
@@ -88,10 +88,10 @@ class Standstill:
     A time in which the loop didn't turn.
 
     Attributes:
-        since: as the reactor tells the time.
+        since: its beginning, by the reactor's clock.
         seconds: how long it lasted, as far as this thread knows.
-        where: what the loop's thread did, file, line and function, the innermost last.
-        timed_out, out_of_memory: processes that were ended for it.
+        where: the places at which the loop's thread was: file, line and function of each frame, the innermost last.
+        timed_out, out_of_memory: the number of processes that were ended for this reason.
     """
 
     since: float
@@ -113,7 +113,7 @@ class Overdue:
 
 def deadline(job: Execution) -> float:
     """
-    When the watchdog ends *job*, by the reactor's clock.
+    Return the time, by the reactor's clock, at which the watchdog ends *job*.
     """
     if job.over or not job.started:
         return math.inf
@@ -124,7 +124,7 @@ def deadline(job: Execution) -> float:
 
 def deadlines(tenant: object) -> Iterator[Overdue]:
     """
-    All that *tenant* has running, with the deadlines.
+    Return all runners and processes of *tenant* that run, with their deadlines.
     """
     if isinstance(tenant, Execution):
         yield Overdue(tenant.runner, deadline(tenant))
@@ -154,7 +154,7 @@ class _Bell:
 
     def ring(self) -> None:
         """
-        The present wait, or else the next one, ends at once.
+        End the present wait, or else the next one, at once.
         """
         with contextlib.suppress(RuntimeError):  # it rings already
             self._lock.release()
@@ -167,7 +167,7 @@ class Watchdog:
     """
     Args:
         workers: those of the pool.
-        time: the time limit of jobs that the fast path starts.
+        time: the time limit of jobs that the fast path starts, in seconds.
         report: is called by the loop, when it turns again, with each standstill of TELL_S or more.
         alive: is called by the thread every *period* / 2 while the loop isn't late by *period*; see systemd.py.
         period: seconds; 0 for never.
@@ -192,6 +192,8 @@ class Watchdog:
     @point("watchdog.start")
     def start(self) -> None:
         """
+        Start the thread.
+
         Raises:
             OSError: no descriptor is left.
         """
@@ -330,7 +332,7 @@ class Watchdog:
 
     def _end(self, target: Runner | LiveProcess, why: Stop) -> bool:
         """
-        End it, unless it has ended already. Returns whether it was ended here.
+        End a runner or process, unless it has ended already. Returns whether this call has ended it.
         """
         if target.ended_by_watchdog is not None:
             return False

@@ -52,7 +52,7 @@ class PoolWays:
 
     Args:
         policy: as `spec.egress.policy_map` makes it.
-        seals: the authorities by which its TLS is terminated, if it is.
+        seals: the authorities by which the pool's TLS is terminated; None if it isn't.
     """
 
     def __init__(self, broker: BrokerLink, record: EgressRecord, asks: AskBook, plan: EgressPlan,
@@ -116,7 +116,7 @@ class LeaseSeals:
 
     Attributes:
         opened: the pool's seal, which all leases share.
-        certificates: of the host.
+        certificates: the certificates that the host trusts.
     """
 
     def __init__(self, seal: Seal, opened: OpenSeal) -> None:
@@ -139,7 +139,7 @@ class LeaseSeals:
 
     def lent(self, own: LeaseSeal) -> Lent:
         """
-        The part that the sandbox gets.
+        Return the part of the seal that the sandbox gets.
         """
         return Lent(dict(zip(self._secrets, own.placeholders, strict=True)), own.certificate)
 
@@ -151,7 +151,7 @@ class LeaseSeals:
 
 class Exits:
     """
-    An engine's.
+    The ways out of all pools of an engine.
 
     Attributes:
         record: the egress log.
@@ -193,7 +193,7 @@ class Exits:
 
     def seated(self, runner: int, sandbox: str, narrowed: Narrowed | None) -> None:
         """
-        A sandbox has got this runner, and none of its programs runs yet.
+        Note that a sandbox has got this runner; none of its programs runs yet.
 
         Args:
             narrowed: its client's policies, for programs and for fetches.
@@ -213,7 +213,7 @@ class Exits:
 
     def close(self) -> None:
         """
-        The daemon ends.
+        End the broker, because the daemon ends.
         """
         if self.broker is not None:
             self.broker.close()
@@ -221,7 +221,7 @@ class Exits:
 
 def unsourced(policy: Policy) -> Policy:
     """
-    *policy* as the broker gets it, without the sources of values and certificates.
+    Return *policy* as the broker gets it, without the sources of values and certificates.
     """
     from dataclasses import replace
 
@@ -231,10 +231,10 @@ def unsourced(policy: Policy) -> Policy:
 
 def begin(confinement: Confinement) -> Begin:
     """
-    The first message for a broker.
+    Return the first message for a broker.
 
     Args:
-        confinement: of any pool. The broker's id is the one before those of all workers.
+        confinement: the confinement of any pool. The broker's id is the one before the ids of all workers.
     """
     number = confinement.first_id - 1
     prefixes = (sys.prefix, sys.base_prefix, *import_path())

@@ -34,7 +34,7 @@ _LINGER_S = 10.0
 
 class WorkerMaker(Protocol):
     """
-    What makes workers: the engine, by its zygote.
+    The branch, which makes workers by its zygote.
     """
 
     def make_worker(self, slot: int, workforce: Workforce) -> Worker: ...
@@ -48,7 +48,7 @@ class WorkerMaker(Protocol):
 
 class Work(Protocol):
     """
-    What workers are for: the pool.
+    The pool, as far as the workforce needs it.
     """
 
     @property
@@ -67,7 +67,7 @@ class Work(Protocol):
     def check_drained(self) -> None: ...
     def worker_free(self, worker: Worker) -> None:
         """
-        This *worker* can take a job.
+        Note that *worker* can take a job.
         """
 
     def broken(self, error: Exception) -> None: ...
@@ -79,7 +79,7 @@ class Workforce:
         by_slot: the workers.
         offers: workers by the number of their runner that is on offer to the fast path.
         recycled: workers that have ended.
-        runners_made: armed since the start.
+        runners_made: the number of runners that were armed since the start.
         held: the number of workers that sessions and sandboxes have.
         closed: no more workers are made.
     """
@@ -91,8 +91,8 @@ class Workforce:
         Args:
             surplus: workers that may be made in advance, when others are renewed.
             room: workers that may be made for sessions.
-            bounds: what descriptors allow.
-            first: the first of the slots, of which no two pools of a daemon share one.
+            bounds: how many sessions and sandboxes the limit on descriptors allows.
+            first: the first slot of this pool. No two pools of a daemon share a slot.
             grows: workers are made for jobs that wait, too, within *room*. Its runners aren't given to the fast path,
                 which doesn't ask whose they are.
         """
@@ -158,7 +158,7 @@ class Workforce:
 
     def worker_gone(self, worker: Worker) -> None:
         """
-        For a worker: it has ended. Make another.
+        For a worker that has ended: make another one.
         """
         if self.by_slot.get(worker.slot) is worker:
             del self.by_slot[worker.slot]
@@ -335,7 +335,7 @@ class Workforce:
 
     def hold(self, more: int) -> None:
         """
-        A session has got a worker, or given it back.
+        Note that a session has got a worker, or given it back.
         """
         self.held += more
         if self.wanted > len(self.by_slot):

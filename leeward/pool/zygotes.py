@@ -47,7 +47,7 @@ class EventLog(Protocol):
     The engine's log.
 
     Attributes:
-        details: are lines of level debug written?
+        details: whether lines of level debug are written.
     """
 
     @property
@@ -73,8 +73,8 @@ class ZygoteOwner(Protocol):
 class Zygotes:
     """
     Args:
-        plan: of a zygote.
-        worker_plan: of its keepers.
+        plan: the plan of a zygote.
+        worker_plan: the plan of its keepers.
 
     Attributes:
         current: the zygote that serves, or is being started; None while there is none.
@@ -118,7 +118,7 @@ class Zygotes:
     @property
     def snapshot(self) -> str:
         """
-        As the one that serves has it.
+        The snapshot of the zygote that serves.
         """
         return PENDING if self.current is None else self.current.snapshot
 
@@ -179,7 +179,7 @@ class Zygotes:
 
     def _heard(self) -> None:
         """
-        The zygote has sent a message; the time for the remaining orders begins again.
+        Begin the time for the remaining orders again: the zygote has sent a message.
         """
         self._expect_nothing()
         if self._on_order():
@@ -235,7 +235,7 @@ class Zygotes:
 
     def job_ended(self) -> None:
         """
-        A job has been run by one of its workers.
+        Count a job that one of the zygote's workers has run.
         """
         self.succession.job_ended()
 
@@ -254,7 +254,7 @@ class Zygotes:
 
     def _on_gone(self) -> None:
         """
-        The zygote has ended. Its keepers live on; ordered ones aren't made.
+        Handle the zygote's end. Its keepers live on; ordered ones aren't made.
         """
         on_order = self._on_order()
         zygote, self.current, self._ready = self.current, None, False
@@ -293,13 +293,13 @@ class Zygotes:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: the engine hears of it.
+        For the barrier: pass the error on to the engine.
         """
         self._engine.broken(error)
 
     def mend(self) -> None:
         """
-        After a callback has failed: do what it may have left undone.
+        Do what a callback that has failed may have left undone.
         """
         in_any_case(self._restart, self._place_orders, self._expect_again)
 
@@ -311,7 +311,7 @@ class Zygotes:
 
     def stop(self) -> None:
         """
-        Start no other when this one ends.
+        Start no other zygote when this one ends.
         """
         self._stopped = True
 
