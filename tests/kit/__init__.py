@@ -1,5 +1,5 @@
 """
-What the tests are made with; no test is in here.
+The modules that tests share; no test is in here.
 
     policies      skip_policy, lock_policy: plugins that judge skips, and escape tests by what they ran
                   features, locks, promises: what they and the tests are compared with
@@ -8,8 +8,8 @@ What the tests are made with; no test is in here.
                   attack, confined, landlocked, inits, running: what goes into one, and parts of one alone
     daemons       live_daemon, fake_daemon, sessions, reactors, exposition
                   daemon_build: one whose points are filled, by stalling, resolving, no_netlink
-    other people  ordinary_user, beside, container: users, and containers with the suite in them
+    other users   ordinary_user, beside, container: users, and containers with the suite in them
     C             c_client
     shared        fixtures: those that several files have
-    patience      waiting: for what no descriptor tells of
+    waiting       waiting: for events that no descriptor reports
 """

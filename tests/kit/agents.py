@@ -36,13 +36,13 @@ class AgentHome:
 
     def define(self, name: str, text: str) -> None:
         """
-        A definition of the user's own.
+        Write a definition of the user's own.
         """
         self._write(self.path / "config/leeward/agents" / name / "agent.toml", text)
 
     def settings(self, text: str) -> None:
         """
-        The user's settings.
+        Write the user's settings.
         """
         self._write(self.path / "config/leeward/agents.toml", text)
 
@@ -54,7 +54,7 @@ class AgentHome:
 
     def run(self, *argv: str, input: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         """
-        `leeward agent` to its end.
+        Run `leeward agent` to its end.
         """
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
         return subprocess.run(command("agent", *argv), env=self.environment(**env), capture_output=True, text=True,
@@ -69,13 +69,13 @@ class AgentHome:
 
     def left(self) -> list[Path]:
         """
-        Files of the registry.
+        Return the files of the registry.
         """
         return sorted((self.path / "state").glob("leeward/agents/instances/*.json"))
 
     def gone(self) -> None:
         """
-        Wait until no sandbox of the daemon's is there, nor what belongs to one.
+        Wait until the daemon has no sandbox, and nothing that belonged to one is left.
         """
         poll_until(lambda: not leeward.Sandbox.list(socket=self._daemon.socket), "the daemon has no sandbox", PATIENCE)
         self._daemon.idle()
@@ -84,7 +84,7 @@ class AgentHome:
 @contextmanager
 def agents_daemon(folder: Path, *options: str) -> Iterator[LiveDaemon]:
     """
-    A daemon without a configuration of its own.
+    Start a daemon without a configuration of its own.
     """
     given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # this user has all folders below /tmp
     env = {"XDG_RUNTIME_DIR": given} if given else None

@@ -63,7 +63,7 @@ class ServedApprovals:
 
     def die(self, cause: Callable[[], object]) -> None:
         """
-        Have it end itself at its step, which *cause* brings it to.
+        Let the service end itself at the step of `dies_at`, to which *cause* brings it.
         """
         self._armed.touch()
         with contextlib.suppress(ApprovalsAway):
@@ -73,7 +73,7 @@ class ServedApprovals:
 
     def end(self) -> int:
         """
-        SIGTERM, and its exit status.
+        Send SIGTERM, and return the exit status.
         """
         if self.process.poll() is None:
             self.process.terminate()
@@ -89,20 +89,20 @@ class ServedApprovals:
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """
-        `leeward approvals ...` as its operator.
+        Run `leeward approvals ...` as the operator.
         """
         return subprocess.run(command("approvals", *argv), env=self.env, capture_output=True, text=True,
                               timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL, **options)
 
     def open(self, project: Path, **options: Any) -> Sandbox:
         """
-        A sandbox over a copy of *project*, whose processes can ask.
+        Open a sandbox over a copy of *project*, whose processes can ask.
         """
         return Sandbox.attach(self.link.open_sandbox(str(project), **options)["sandbox"], socket=self.daemon.socket)
 
     def request(self, number: int, wait: float = 0.0) -> dict[str, Any]:
         """
-        A request, as soon as it is decided, or after *wait* seconds.
+        Return a request as soon as it is decided, or after *wait* seconds.
         """
         found: dict[str, Any] = self.link.call("GET", f"/api/requests/{number}?wait={wait}")
         return found
@@ -117,7 +117,7 @@ class ServedApprovals:
 
     def audit(self) -> list[dict[str, Any]]:
         """
-        The record, the newest line first.
+        Return the record, the newest line first.
         """
         found: list[dict[str, Any]] = self.link.call("GET", "/api/audit?limit=1000")["rows"]
         return found

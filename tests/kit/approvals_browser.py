@@ -25,7 +25,7 @@ CHROMIUM = "/usr/bin/chromium"
 
 ROOT = Path(__file__).parent.parent.parent
 
-#: Of a browser that asks nobody about anything.
+#: Options of a browser that shows no questions and no first-run pages.
 ALONE = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
          "--no-first-run", "--disable-default-apps", "--disable-extensions", "--disable-domain-reliability",
          "--disable-dev-shm-usage", "--no-pings", "--mute-audio"]
@@ -34,8 +34,8 @@ ALONE = ["--disable-gpu", "--disable-background-networking", "--disable-componen
 class ServedPage:
     """
     Attributes:
-        service: what decides.
-        port: of loopback.
+        service: the service that decides.
+        port: the page's port on loopback.
     """
 
     def __init__(self, service: PageService) -> None:
@@ -57,7 +57,7 @@ class ServedPage:
 
     def link(self) -> str:
         """
-        One that logs in, once.
+        Return a link that logs in, once.
         """
         return f"http://127.0.0.1:{self.port}/login?token={self.app.state.parts.access.login_token()}"
 
@@ -65,7 +65,7 @@ class ServedPage:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """
-    Debian's, without a window.
+    Start Debian's Chromium, without a window.
     """
     root = ["--no-sandbox"] if 0 == os.geteuid() else []
     with sync_playwright() as playwright:
@@ -78,7 +78,7 @@ def chromium() -> Iterator[Browser]:
 
 def logged_in(context: BrowserContext, served: ServedPage) -> Page:
     """
-    A window that shows the queue.
+    Open a browser's page that is logged in and shows the queue.
     """
     page = context.new_page()
     page.goto(served.link())
@@ -90,7 +90,7 @@ def logged_in(context: BrowserContext, served: ServedPage) -> Page:
 @contextmanager
 def other_port() -> Iterator[str]:
     """
-    The address of a page of somebody else's on this host.
+    Return the address of a page that another program serves on this host.
     """
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -114,8 +114,8 @@ def other_port() -> Iterator[str]:
 
 def shot(page: Page, name: str) -> None:
     """
-    Keep what *page* shows: in the folder that LEEWARD_SCREENSHOTS names, else in dist/screenshots of the checkout,
-    where whoever runs the tests may write it.
+    Save a screenshot of *page*: in the folder that LEEWARD_SCREENSHOTS names, else in dist/screenshots of the checkout,
+    if the user who runs the tests may write there.
     """
     named = os.environ.get("LEEWARD_SCREENSHOTS")
     if named or os.access(ROOT, os.W_OK):

@@ -37,7 +37,7 @@ BASE = "http://127.0.0.1:3700"
 
 class PageService(ApprovalService):
     """
-    A service whose files are carried out, and whose sandboxes are made up.
+    A service that carries files out, and whose sandboxes are made up.
     """
 
     def write(self, path: str, content: bytes | str, *, sandbox: str = "box", description: str = "",
@@ -46,7 +46,7 @@ class PageService(ApprovalService):
         Ask for a file of the project.
 
         Args:
-            where: the project's path, as it is shown; "" for its own.
+            where: the project's path as it is shown; "" for the path of the service's own project.
         """
         assert self.project is not None
         state, before = self.project.content(path)
@@ -77,7 +77,7 @@ class PageService(ApprovalService):
 
 def fill(service: ApprovalService, count: int) -> None:
     """
-    Requests of a hundred sandboxes, without a disk's wait for each.
+    Make requests of a hundred sandboxes, without a wait for the disk after each.
     """
     store = service.queue._store
     with service.queue._lock, store.transaction():
@@ -89,7 +89,7 @@ def fill(service: ApprovalService, count: int) -> None:
 @contextmanager
 def page_service(folder: Path, bounds: IntakeBounds = WIDE) -> Iterator[PageService]:
     """
-    A service in *folder*, whose project is *folder*/project.
+    Start a service in *folder*, whose project is *folder*/project.
     """
     (folder / "project").mkdir(exist_ok=True)
     queue, project = ApprovalQueue(str(folder / "approvals"), bounds=bounds), Project(str(folder / "project"))
@@ -109,7 +109,7 @@ def page_service(folder: Path, bounds: IntakeBounds = WIDE) -> Iterator[PageServ
 
 def as_caller(app: ASGIApp, credential: Credential) -> ASGIApp:
     """
-    *app* behind a listener that says who calls.
+    Return *app* behind a listener that reports the caller's uid.
     """
     async def behind(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -120,14 +120,14 @@ def as_caller(app: ASGIApp, credential: Credential) -> ASGIApp:
 
 def tcp_client(app: Starlette, **options: Any) -> TestClient:
     """
-    A program on this machine that comes by TCP.
+    Return a client of the app that connects by TCP from this machine.
     """
     return TestClient(app, base_url=BASE, client=("127.0.0.1", 50000), follow_redirects=False, **options)
 
 
 def browser(app: Starlette) -> tuple[TestClient, str]:
     """
-    One that has used a login link, and its CSRF token.
+    Return a client that has used a login link, and its CSRF token.
     """
     parts = app.state.parts
     made = tcp_client(app)

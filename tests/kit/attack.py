@@ -1,5 +1,5 @@
 """
-What attacks are made of: job code that makes any system call, and an environment with traps in it.
+The parts of attacks: job code that makes any system call, and an environment with traps in it.
 
 Runs in:   the tests; `PRELUDE` in the job.
 """
@@ -19,7 +19,7 @@ from leeward.outcome import Outcome
 
 NUMBER = NUMBERS[platform.machine()]
 
-#: The name spaces of clone(2), by flag. CLONE_NEWTIME is for unshare(2) and clone3(2) only.
+#: The namespaces of clone(2), by flag. CLONE_NEWTIME is for unshare(2) and clone3(2) only.
 NAMESPACES = {
     "CLONE_NEWTIME": 0x80, "CLONE_NEWNS": 0x20000, "CLONE_NEWCGROUP": 0x2000000, "CLONE_NEWUTS": 0x4000000,
     "CLONE_NEWIPC": 0x8000000, "CLONE_NEWUSER": 0x10000000, "CLONE_NEWPID": 0x20000000, "CLONE_NEWNET": 0x40000000,
@@ -65,7 +65,7 @@ tell([read(path) for path in paths])
 
 def within(box: Box, attack: str, limits: dict[str, Any] | None = None, **given: object) -> Any:
     """
-    What *attack* tells as a job in *box*; *given* are its variables.
+    Run *attack* as a job in *box*, with the variables *given*, and return what it reports.
     """
     got = box.run(_source(attack, given), limits=limits)
     assert Outcome.FINISHED is got.outcome, (got, got.error, got.stderr.decode())
@@ -75,7 +75,7 @@ def within(box: Box, attack: str, limits: dict[str, Any] | None = None, **given:
 
 def without(attack: str, *, cwd: Path | None = None, **given: object) -> Any:
     """
-    What *attack* tells in a plain interpreter outside.
+    Run *attack* in an interpreter outside any sandbox, and return what it reports.
     """
     return json.loads(run_outside(_source(attack, given), cwd=cwd))
 
@@ -87,14 +87,14 @@ def _source(attack: str, given: Mapping[str, object]) -> str:
 
 def serves(box: Box) -> bool:
     """
-    Three plain jobs after an attack are answered as if nothing had been.
+    Whether three small jobs after an attack are answered as usual.
     """
     return all(b"2\n" == box.run("print(1 + 1)").stdout for _ in range(3))
 
 
 def make_environment(folder: Path) -> Path:
     """
-    A virtual environment of this run's base interpreter, with nothing in it.
+    Make a virtual environment of this run's base interpreter, with nothing in it.
 
     Returns:
         Its site-packages.

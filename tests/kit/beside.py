@@ -1,10 +1,10 @@
 """
-The integration and escape tests by somebody without any privilege, beside root's own run of them.
+Runs the integration and escape tests as an ordinary user, at the same time as root's own run of them.
 
 Runs in:   pytest, as a plugin of conftest.py.
 
-Both leave most of a processor idle, and one after the other they took twice as long. So this run begins before the
-first test, and the test that asks how it went comes last: integration/test_as_ordinary_user.py.
+Each of the two runs leaves most of a processor idle, and one after the other they took twice as long. So this run
+begins before root's first test, and the test that checks its result comes last: integration/test_as_ordinary_user.py.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import pytest
 from kit import features
 from kit.ordinary_user import Installation, OrdinaryUser
 
-#: The test that asks.
+#: The test that checks the result of this run.
 LAST = "test_the_same_holds_for_an_ordinary_user"
-#: Of a run with fewer tests it isn't worth the trouble.
+#: The second run isn't made beside a run with fewer tests than this.
 MANY = 500
 
 #: About the checkout, root's own set-up, what bench/ has, native code and decoders that ask for no user, what root's
@@ -47,7 +47,7 @@ FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
 DEADLINE_S = 4 * 3600 if os.environ.get("LEEWARD_LONG") else 1800
 
 
-#: Tells its own number, and in the end the status of the command that it is given.
+#: A program that prints its own pid, runs the command in its arguments, and prints the command's status at the end.
 _TELLER = """
 import os, subprocess, sys
 told = int(sys.argv[1])
@@ -58,7 +58,7 @@ os.write(told, f"{subprocess.call(sys.argv[2:])} ".encode())
 
 class Run:
     """
-    A pytest that runs, no child of ours: tests count what is below this process.
+    A running pytest that is no child of ours, because tests count the processes below this one.
 
     Attributes:
         said: the file that it writes to.
@@ -78,7 +78,7 @@ class Run:
 
     def wait(self, seconds: float) -> int | None:
         """
-        Its exit status; None if it isn't over by then.
+        Wait for the end. Returns the exit status; None if the run isn't over in time.
         """
         until = time.monotonic() + seconds
         while len(self._words) < 2 and select.select([self._told], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -90,7 +90,7 @@ class Run:
 
     def again(self, seconds: float) -> tuple[int, str]:
         """
-        Run what failed once more, now that the other run is over; its exit status and what it says.
+        Run the tests that failed once more, now that the other run is over. Returns the exit status and the output.
         """
         ended = self._user.run([*self._command, "--last-failed", "--last-failed-no-failures=none"], timeout=seconds,
                                **self._options)
@@ -98,7 +98,7 @@ class Run:
 
     def end(self) -> None:
         """
-        Kill it if it still runs.
+        Kill the run if it still goes on.
         """
         if self.wait(0) is None and self._words:
             os.killpg(int(self._words[0]), signal.SIGKILL)
@@ -107,7 +107,7 @@ class Run:
 
 def _linked(source: str, target: str) -> None:
     """
-    Another name for the file, where both are on one file system: some have hundreds of megabytes.
+    Make a hard link to the file if both are on one file system, because some files have hundreds of megabytes.
     """
     try:
         os.link(source, target, follow_symlinks=False)
@@ -141,7 +141,7 @@ def _checkout(folder: Path, installation: Installation) -> Path:
 @pytest.fixture(scope="session")
 def open_checkout(user_install: Installation, open_folder: Path) -> Path:
     """
-    A checkout for whoever can't look into this one, and in his installation what runs its tests.
+    Make a checkout for a user who can't read this one, and install what runs its tests into the user's installation.
     """
     wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock", "pyseccomp", "httpx2", "playwright")
     if not features.IN_GUEST:  # there it has them
@@ -153,7 +153,8 @@ def open_checkout(user_install: Installation, open_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def outside_tmp(user_beside: OrdinaryUser) -> Iterator[Path]:
     """
-    A folder of his that a sandbox can show; his home is below /tmp.
+    Return a folder of the user's that a sandbox can show. The user's home is below /tmp, of which sandboxes show
+    nothing.
     """
     with tempfile.TemporaryDirectory(prefix="leeward-tests-", dir="/opt") as folder:
         os.chown(folder, user_beside.uid, user_beside.gid)
@@ -164,7 +165,7 @@ def outside_tmp(user_beside: OrdinaryUser) -> Iterator[Path]:
 def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_checkout: Path,
                open_folder: Path, outside_tmp: Path) -> Iterator[Run]:
     """
-    The run, which begins when somebody asks for this.
+    Return the run, which begins when it is asked for first.
     """
     # The suite over the other transport: root's run has what a daemon takes by itself.
     settings = user_beside.home / ".config" / "leeward" / "config.toml"
@@ -191,7 +192,7 @@ def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_check
 @pytest.fixture(scope="session", autouse=True)
 def _begin_beside(request: pytest.FixtureRequest) -> None:
     """
-    Begin early with what takes longest.
+    Start the run early, because it takes longest.
     """
     items = request.session.items
     if len(items) >= MANY and LAST == items[-1].name and 0 == os.geteuid():
@@ -200,6 +201,6 @@ def _begin_beside(request: pytest.FixtureRequest) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Put last what is waited for.
+    Put the test that waits for the run last.
     """
     items.sort(key=lambda item: LAST == item.name)

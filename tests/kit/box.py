@@ -10,7 +10,8 @@ A sandbox for tests: an engine in this process, with all locks or with some.
     with Box(lacks={"limits"}) as box:       # all locks, and no limit on memory, tasks and processors
         ...
 
-`run_outside` runs the same code in a plain interpreter: most attacks' control. Every run is noted in `RUNS`.
+`run_outside` runs code in an interpreter outside any sandbox, which is the control of most attacks. Every run is noted
+in `RUNS`.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ from leeward.worker.process import ZygoteProcess
 
 TESTS = Path(__file__).resolve().parents[1]
 
-#: What the operator of this machine has to allow to be missing: nothing where it can be had.
+#: The layers that the operator of this machine has to allow to be missing.
 MISSING = () if features.is_met("landlock") else ("landlock",)
 
-#: What a test waits for at most; nothing here depends on time.
+#: Seconds that a test waits for something at most; no result depends on this time.
 PATIENCE_S = 60.0 * features.SLOWER
 
 
 def patience() -> Patience:
     """
-    The product's with its own processes, on this machine.
+    Return the product's `Patience`, multiplied by how slow this machine is.
     """
     usual = Patience()
     return Patience(*(each * features.SLOWER for each in (usual.start, usual.zygote, usual.keeper)))
@@ -66,12 +67,12 @@ def patience() -> Patience:
 @dataclass(frozen=True, slots=True)
 class Run:
     """
-    Where something ran.
+    The surroundings in which a piece of code ran.
 
     Attributes:
-        locks: the job's, of `locks.LOCKS`; None for all.
-        lacks: what the daemon went without, of `locks.DAEMONS`.
-        outside: in no sandbox at all.
+        locks: the locks of the job, of `locks.LOCKS`; None for all.
+        lacks: the locks that the daemon lacked, of `locks.DAEMONS`.
+        outside: the code ran in no sandbox at all.
     """
 
     locks: frozenset[str] | None = None
@@ -81,30 +82,30 @@ class Run:
     @property
     def whole(self) -> bool:
         """
-        In the product as it is?
+        Whether the code ran in the product with all its locks.
         """
         return not self.outside and self.locks is None and not self.lacks
 
 
-#: What ran since somebody cleared it. A test's marks are compared with it: lock_policy.py.
+#: What ran since this list was cleared. A test's marks are compared with it: lock_policy.py.
 RUNS: list[Run] = []
 
 #: Every sandbox that is up, in the order in which they were started.
 _UP: list[Box] = []
 
-#: What ran in each control since somebody cleared it.
+#: What ran in each control since this list was cleared.
 CONTROLS: list[tuple[Run, ...]] = []
 
 
 @contextmanager
 def control() -> Iterator[None]:
     """
-    In this block an attack succeeds, where what should hold it is off; so it is one. Assert that inside.
+    The block of a control: in it the attack runs without the lock that should stop it. Assert inside that it succeeds.
 
         with control():
             assert text in without(attack)
 
-    A test that never comes to the end of such a block has no control.
+    A test that doesn't reach the end of such a block has no control.
     """
     before = len(RUNS)
     yield
@@ -121,7 +122,7 @@ def begins_with(source: str) -> AbstractContextManager[None]:
 
 class Journal:
     """
-    A log that keeps what it is told.
+    A log that keeps its rows.
     """
 
     details = True
@@ -224,7 +225,7 @@ class Box:
 
     def report(self, code: str | bytes | None, *, limits: dict[str, Any] | None = None, **fields: Any) -> Report:
         """
-        Run one job to its end.
+        Run one job to its end, and return its report.
         """
         source = textwrap.dedent(code).encode() if isinstance(code, str) else code
         job = Job(code=source, limits=Limits(**{"time": Limits().time * features.SLOWER, **(limits or {})}), **fields)
@@ -232,7 +233,7 @@ class Box:
         RUNS.append(self.made_of)
         with loosened.without(self.made_of.lacks):
             self.engine.pool.submit(job, reports.append, PATIENCE_S)
-            # To its end, which the daemon brings about after the answer: nobody else turns this reactor.
+            # Until the job's processes are ended, too, which happens after the answer: nothing else turns this reactor.
             self.reactor.run(lambda: bool(reports) and not any(
                 worker._leasing.running is not None and worker._leasing.running.state is RunnerState.RUNNING
                 for worker in self.engine.pool.workers if not worker.busy))
@@ -253,7 +254,7 @@ class Box:
 
     def run(self, code: str | bytes | None, **fields: Any) -> Result:
         """
-        Run one job; its result, with a large output read back from the arena.
+        Run one job. Returns its result, with a large output read from the memory file.
         """
         report = self.report(code, **fields)
         assert report.result is not None, report.refusal
@@ -273,8 +274,8 @@ class Box:
 
 def settle_all() -> None:
     """
-    `settle` every sandbox that is up: one that an earlier test has left in the middle of arming a runner would have a
-    process more a moment later, whoever counts.
+    `settle` every sandbox that is up. A sandbox that an earlier test has left while it arms a runner would have one
+    process more a moment later, and a test that counts processes would fail.
     """
     for box in _UP:
         box.settle()
@@ -282,8 +283,8 @@ def settle_all() -> None:
 
 def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[ZygoteProcess, int]]:
     """
-    At the point `zygote.begin`: a zygote that isn't backstage, since keepers without a lock are to find the host's
-    files and network; and, by *locks*, one that is passed what the daemon has.
+    Return the replacement for the point `zygote.begin`. Its zygote isn't backstage, so that keepers without a lock find
+    the host's files and network. By *locks* it may also inherit the daemon's environment and descriptors.
     """
     def start(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
         env = dict(plan.environment)
@@ -304,7 +305,7 @@ def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[Zygote
 
 def run_outside(code: str, **options: Any) -> str:
     """
-    stdout and stderr of the same code in a plain interpreter, outside any sandbox.
+    Run code in an interpreter outside any sandbox. Returns its stdout and stderr.
     """
     RUNS.append(Run(outside=True))
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,

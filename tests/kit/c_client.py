@@ -1,5 +1,5 @@
 """
-The C client for tests: built once a run, and the program `leeward` beside the Python one.
+The C client for tests. It is built once in a run, and its program `leeward` lies beside the Python one.
 
 Runs in:   pytest, as a plugin of conftest.py.
 """
@@ -98,7 +98,7 @@ def any_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]
 
 def checked(*command: str | Path) -> None:
     """
-    A program of checks to its end, without a word.
+    Run a program of checks to its end, and assert that it prints nothing.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
 

@@ -1,5 +1,5 @@
 """
-Who has a runner, and whose job it is: for a test that runs an Execution without a pool.
+The caller of a job and the holder of a runner, for a test that runs an Execution without a pool.
 
 Runs in:   a test.
 """
@@ -18,8 +18,8 @@ from leeward.spec.job import Job
 class JobCaller:
     """
     Attributes:
-        reports: of its job, one at most.
-        losses: how many times it was lost.
+        reports: the reports of the job, one at most.
+        losses: how many times the job was lost.
     """
 
     client: ReplyAddress | None = None
@@ -38,7 +38,7 @@ class JobCaller:
 
 class RunnerHolder:
     """
-    One that does nothing with its runner.
+    A holder that does nothing with its runner.
     """
 
     terms = SimpleNamespace(degraded=(), results="auto")

@@ -64,27 +64,27 @@ class Confined:
 
     def go(self) -> None:
         """
-        Let its code run.
+        Let the process run its code.
         """
         self.link.send(b"g")
 
     def told(self) -> Any:
         """
-        The next value that its code told.
+        Return the next value that the process's code has sent.
         """
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
     def end(self, seconds: float = 60) -> int:
         """
-        Wait for its end; its exit status.
+        Wait for the process's end, and return its exit status.
         """
         return self.process.wait(seconds)
 
 
 def start(code: str, *, program: bytes | None = None, stdin: int = subprocess.DEVNULL) -> tuple[Confined, int]:
     """
-    A process that waits under the filter, and its listener, which is the caller's.
+    Start a process that waits under the filter. Returns it and its listener, which the caller owns.
     """
     filter_ = PROGRAM if program is None else program
     ours, its = socket.socketpair()

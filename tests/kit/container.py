@@ -22,7 +22,7 @@ from typing import Any
 
 from kit import features
 
-#: For a whole conversation inside; at rest it takes two.
+#: Seconds for everything that runs in a container; on an idle machine two are enough.
 PATIENCE_S = 60 * features.SLOWER
 
 CAPABILITIES = tuple(f"CAP_{name}" for name in (
@@ -59,19 +59,19 @@ ENGINES = {
 @dataclass
 class Container:
     """
-    A bundle, and what is run from it.
+    A container's bundle, and the commands to run it.
 
     Args:
         folder: empty; the bundle and the engine's state go there.
-        installation: the environment with leeward in it, which is seen under its own path.
+        installation: the environment with leeward in it, which the container shows under the same path.
         seccomp: linux.seccomp of the configuration; None is no filter.
         masked: parts of /proc are covered.
         cgroups: the container may write to its own groups.
-        uid: of the process inside; another than root's has no capabilities.
-        capabilities: root's.
+        uid: the uid of the process inside; it has no capabilities unless it is root's.
+        capabilities: the capabilities of root inside.
         mapped: in a user namespace of its own, as Podman does for users and Docker with userns-remap.
-        shown: further folders, by where they are seen, read-only.
-        engine: of ENGINES.
+        shown: further folders, read-only, by their paths in the container.
+        engine: one of ENGINES.
     """
 
     folder: Path
@@ -158,7 +158,7 @@ class Container:
 
     def run(self, script: str, seconds: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """
-        *script* by the shell, as the container's first process.
+        Run *script* by the shell, as the container's first process.
         """
         self._give(["/bin/sh", "-c", script])
         try:
@@ -170,7 +170,8 @@ class Container:
     @contextlib.contextmanager
     def running(self, argv: Sequence[str], ready: str) -> Iterator[subprocess.Popen[str]]:
         """
-        *argv* as the container's first process, from a line with *ready* in it until SIGTERM ends it.
+        Run *argv* as the container's first process. The block begins when a line with *ready* in it is printed, and at
+        its end SIGTERM ends the process.
         """
         self._give(argv)
         with subprocess.Popen([*self._command, "run", self.name], cwd=self.folder, stdin=subprocess.DEVNULL,
@@ -192,7 +193,7 @@ class Container:
 
     def exec(self, script: str) -> subprocess.CompletedProcess[str]:
         """
-        *script* by the shell, beside the first process.
+        Run *script* by the shell, beside the first process.
         """
         return subprocess.run([*self._command, "exec", self.name, "/bin/sh", "-c", script], check=False,
                               capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S)

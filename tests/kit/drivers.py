@@ -1,5 +1,6 @@
 """
-Cgroup drivers of the tests: one that limits nothing, the control of every test of a limit; and another's.
+Cgroup drivers of the tests: one that limits nothing, as the control of every test of a limit; and one that borrows the
+driver of another engine.
 
 Runs in:   the tests. The product has no such drivers, and no way to choose one.
 """
@@ -16,7 +17,7 @@ from leeward.spec.limits import Limits
 
 class UnlimitedLeaf:
     """
-    A job that nothing holds but its time. It ends as any other: with its init.
+    The leaf of a job that has no limit but the one on time. The job ends as any other, with its init.
     """
 
     tick_interval = 1.0
@@ -80,7 +81,7 @@ class UnlimitedLeaf:
 
 class UnlimitedWorker:
     """
-    A worker in no group.
+    The group of a worker that is in no cgroup.
     """
 
     keeper = Entry()
@@ -94,7 +95,7 @@ class UnlimitedWorker:
 
 class UnlimitedDriver:
     """
-    As on a host where everything is counted, and nothing bounded.
+    A driver as on a host where everything is counted, and nothing is limited.
     """
 
     name = "unlimited"
@@ -123,7 +124,7 @@ class UnlimitedDriver:
 
 class BorrowedDriver:
     """
-    That of another engine in this process: on version 2 a process can have one only.
+    The driver of another engine in this process, because on version 2 a process can have only one.
     """
 
     _borrowers = itertools.count(1)

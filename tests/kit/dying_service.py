@@ -2,7 +2,7 @@
 `leeward approvals serve` that ends itself by SIGKILL between two steps.
 
 Runs in:   a process of its own, for the tests: python -m kit.dying_service STEP FILE [OPTIONS of serve]. It ends itself
-           once FILE is there, so that it can see to what the one before has left.
+           only once FILE exists, so that it can first carry out what the service before it has left.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 
 from kit import points
 
-#: Of an approved file, one after the other: in the transaction that decides, after it and before anybody is told, and
-#: before each step of the writing.
+#: The steps of an approved file, in their order: in the transaction that decides, after it and before a client gets the
+#: decision, and before each step of the writing.
 FILE_STEPS = ("deciding", "decided", "begin", "begun", "write", "place", "clean", "sync", "finished")
 
-#: Of a push, a key and a command: "finish" is when it was done and the queue doesn't know.
+#: The steps of a push, a key and a command. At "finish" it is done, and the queue doesn't know that yet.
 OTHER_STEPS = ("decided", "begun", "finish", "finished")
 
 

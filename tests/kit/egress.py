@@ -41,9 +41,9 @@ _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """
-    Says what it was asked; echoes what it was sent; agrees to websockets, and echoes there. After /parting it closes
-    the connection, and /parted waits for that; /away/ redirects to what follows; /unanswered waits until the other side
-    closes it.
+    Answers with the request's line, echoes bodies, and accepts websockets, on which it echoes as well. After /parting
+    it closes the connection, and /parted waits for that; /away/ redirects to what follows; /unanswered waits until the
+    other side closes it.
     """
 
     protocol_version = "HTTP/1.1"
@@ -114,8 +114,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Servers:
     """
     Attributes:
-        http, tls, echo: ports of 127.0.0.1.
-        seen: what the web server was asked: method, Host and path.
+        http, tls, echo: the servers' ports on 127.0.0.1.
+        seen: the requests to the web server: method, Host and path.
     """
 
     class Web(http.server.ThreadingHTTPServer):
@@ -166,7 +166,7 @@ class Servers:
 @contextmanager
 def servers() -> Iterator[Servers]:
     """
-    A web server, one with TLS, and one that speaks first.
+    Start a web server, one with TLS, and one that speaks first.
     """
     with Servers(certified()).serving() as made:
         yield made
@@ -176,12 +176,12 @@ def servers() -> Iterator[Servers]:
 def live(folder: Path, config: str = "", *options: str, build: Mapping[str, Mapping[str, Any]] | None = None,
          env: Mapping[str, str] | None = None) -> Iterator[LiveDaemon]:
     """
-    A daemon whose broker asks the tests' resolver.
+    Start a daemon whose broker asks the tests' resolver.
 
     Args:
-        config: the text of its configuration, if it has one.
-        env: variables of it.
-        build: other modules that prepare it (daemon_build.py), with their options.
+        config: the text of the daemon's configuration, if it has one.
+        env: environment variables of the daemon.
+        build: other modules that prepare the daemon (daemon_build.py), with their options.
     """
     if config:
         place = folder / "c.toml"
@@ -195,11 +195,11 @@ def live(folder: Path, config: str = "", *options: str, build: Mapping[str, Mapp
 @contextmanager
 def reaching(policy: dict[str, Any], **more: Any) -> Iterator[Box]:
     """
-    A Box whose jobs have egress by *policy*; its broker asks the tests' resolver.
+    Start a Box whose jobs have egress by *policy*. Its broker asks the tests' resolver.
 
     Args:
-        policy: as a table of the configuration.
-        more: as for Box.
+        policy: a policy, as a table of the configuration.
+        more: further settings of the Box.
     """
     with ExitStack() as stack:
         stack.enter_context(points.filled("broker.entry", resolving.entry))
@@ -211,7 +211,7 @@ def reaching(policy: dict[str, Any], **more: Any) -> Iterator[Box]:
 
 def rows(box: Box, since: int = 0) -> list[Decided]:
     """
-    The record, from row *since* on.
+    Return the record's rows, from row *since* on.
     """
     return [row.decided for row in box.engine.exits.record.rows()][since:]
 
@@ -230,7 +230,7 @@ def row_of(box: Box, verdict: str, **wanted: Any) -> Decided:
 
 def free_port() -> int:
     """
-    A port of 127.0.0.1 on which nobody listens now.
+    Return a port of 127.0.0.1 on which no program listens now.
     """
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]

@@ -1,11 +1,10 @@
 """
-Hosts on loopback for tests of egress: HTTP in the clear and in TLS, and what answers for their names.
+Hosts on loopback for tests of egress: HTTP in the clear and in TLS, and the resolver that knows their names.
 
 Runs in:   the tests, on their loop.
 
-The certificate is for example.org and its sub-domains,
-by an authority that nobody trusts but who is given it. Its key is
-no secret: it opens nothing.
+The certificate is for example.org and its sub-domains. Only clients that are given its authority trust it. Its key is
+no secret, since no other host has the certificate.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ RRJZJgc/yloBCjUCIQCvc7+MYRlCY7ztQcy+1+wACrqvf54aXjCbNYPAIukjRw==
 -----END CERTIFICATE-----
 """
 
-#: Of example.org and its sub-domains, with its key.
+#: The certificate of example.org and its sub-domains, with its key.
 CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
 MIIBxzCCAWygAwIBAgIUbB50p6C1IDmGCw2Oy7/q6PI6mfAwCgYIKoZIzj0EAwIw
@@ -61,12 +60,12 @@ Answer = Callable[[bytes, bytes], bytes]
 
 class Host:
     """
-    A server that keeps what it was sent.
+    A server that keeps the requests that it gets.
 
     Attributes:
-        port: on 127.0.0.1.
-        heads: of the requests, in order.
-        bodies: of the requests, in order.
+        port: its port on 127.0.0.1.
+        heads: the heads of the requests, in order.
+        bodies: the bodies of the requests, in order.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -77,7 +76,7 @@ class Host:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """
-        One connection: a request, its answer, the end.
+        Serve one connection: read a request, answer it, and close.
         """
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -96,7 +95,7 @@ class Host:
 
 def certified() -> ssl.SSLContext:
     """
-    What a server of example.org has.
+    Return the TLS context of a server of example.org.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +107,7 @@ def certified() -> ssl.SSLContext:
 
 def trusting() -> ssl.SSLContext:
     """
-    What a client has that trusts the authority.
+    Return the TLS context of a client that trusts the authority.
     """
     return ssl.create_default_context(cadata=AUTHORITY)
 

@@ -1,7 +1,7 @@
 """
-The names of the tests' own resolver, in the broker's process: no name of a test leads anywhere but to this host.
+The names of the tests' own resolver, in the broker's process. All names of tests resolve to addresses of this host.
 
-Put in place of the product's by the point `broker.entry`: egress.py.
+The point `broker.entry` puts this resolver in the place of the product's: egress.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leeward.spec.hosts import Address
 
 HERE = "127.0.0.1"
 
-#: What names of example.org lead to, if not HERE; each question gets the next answer.
+#: The addresses of names of example.org that don't resolve to HERE; each query gets the next answer.
 ANSWERS = {
     "private.example.org": [["10.1.2.3"]],
     "metadata.example.org": [["169.254.169.254", "fd00:ec2::254"]],
@@ -27,7 +27,7 @@ _asked = {name: itertools.cycle(answers) for name, answers in ANSWERS.items()}
 
 async def lookup(name: str) -> list[Address]:
     """
-    The addresses of *name*.
+    Return the addresses of *name*.
     """
     if name == "slow.example.org":
         await asyncio.Event().wait()  # for ever

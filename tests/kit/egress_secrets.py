@@ -23,14 +23,14 @@ from kit.egress import live, reaching
 from kit.egress_hosts import AUTHORITY, certified
 from kit.live_daemon import LiveDaemon
 
-#: The value, the variable of the daemon's that has it, and the one that jobs see.
+#: The secret's value, the daemon's environment variable that has it, and the variable that jobs see.
 VALUE, SOURCE, NAME = "sk-live-0123456789+/=abcdef", "LEEWARD_TEST_SECRET", "API_KEY"
 
 
 class Mirror(http.server.BaseHTTPRequestHandler):
     """
-    Gives back head and body of each request: in pieces after /pieces, compressed after /compressed. After /away it
-    redirects to what follows.
+    Answers each request with the request's own head and body: in pieces after /pieces, compressed after /compressed.
+    After /away it redirects to what follows.
     """
 
     protocol_version = "HTTP/1.1"
@@ -80,8 +80,8 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 class Mirrors:
     """
     Attributes:
-        tls, http: ports of 127.0.0.1.
-        said: what was sent, head and body.
+        tls, http: the servers' ports on 127.0.0.1.
+        said: the requests, each with head and body.
     """
 
     class Web(http.server.ThreadingHTTPServer):
@@ -101,7 +101,7 @@ class Mirrors:
 
     def last(self) -> str:
         """
-        The last request's head and body.
+        Return the last request's head and body.
         """
         return self.said[-1].decode()
 
@@ -109,7 +109,7 @@ class Mirrors:
 @contextmanager
 def mirrors() -> Iterator[Mirrors]:
     """
-    A host in TLS, and one in the clear.
+    Start a host with TLS, and one without.
     """
     made = Mirrors()
     threads = [threading.Thread(target=each.serve_forever, args=(0.05,), daemon=True) for each in made.servers]
@@ -127,10 +127,10 @@ def mirrors() -> Iterator[Mirrors]:
 
 def policy(folder: Path, host: Mirrors, **more: Any) -> dict[str, Any]:
     """
-    Everything of example.org, and a secret for api.example.org.
+    Return a policy that allows everything of example.org, and has a secret for api.example.org.
 
     Args:
-        more: keys of the secret.
+        more: further keys of the secret.
     """
     authorities = folder / "authorities.pem"
     authorities.write_text(AUTHORITY)
@@ -142,10 +142,10 @@ def policy(folder: Path, host: Mirrors, **more: Any) -> dict[str, Any]:
 @contextmanager
 def sealed(folder: Path, host: Mirrors, settings: Mapping[str, Any] | None = None, **more: Any) -> Iterator[Box]:
     """
-    A Box with that policy.
+    Start a Box with that policy.
 
     Args:
-        settings: further ones of the Box.
+        settings: further settings of the Box.
     """
     with mock.patch.dict(os.environ, {SOURCE: VALUE}), reaching(
             policy(folder, host, **more), **{"spares": 0, **(settings or {})}) as box:
@@ -155,12 +155,12 @@ def sealed(folder: Path, host: Mirrors, settings: Mapping[str, Any] | None = Non
 @contextmanager
 def live_sealed(folder: Path, host: Mirrors, config: str, source: str = f"env:{SOURCE}") -> Iterator[LiveDaemon]:
     """
-    A daemon with policies that have the secret.
+    Start a daemon with policies that have the secret.
 
     Args:
         config: the text of its configuration, with these fields to format: the ports `tls` and `http`, `authorities`,
             which is a file, and `secrets`, a table with the secret for api.example.org.
-        source: of the secret's value.
+        source: the source of the secret's value.
     """
     authorities = folder / "authorities.pem"
     authorities.write_text(AUTHORITY)

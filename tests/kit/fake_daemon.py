@@ -1,5 +1,5 @@
 """
-Daemons for tests of clients: our server with a pool that a test answers for, and rogues.
+Daemons for tests of clients: our server with a pool in whose place a test answers, and daemons that break the protocol.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def finished(stdout: bytes = b"", **fields: Any) -> Report:
 
 def echo(job: Job) -> Report | None:
     """
-    What was asked, as the output.
+    Return a report whose output is the request.
     """
     return finished(job.code or b"")
 

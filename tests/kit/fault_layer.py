@@ -7,8 +7,8 @@ A loop whose callbacks raise on demand: each by its name, before or after its bo
     with layer.raising("Worker._on_message", AFTER, times=1):
         ...
 
-Runs in:   the tests. It wraps what is registered where it is registered (watch, at, soon, accept, stream, and what the
-fast path tells), so the product has no switch for it; owner and name stay what the barrier would see.
+Runs in:   the tests. It wraps what is registered where it is registered (watch, at, soon, accept, stream, and the
+reports of the fast path), so the product has no switch for it. The barrier sees the same owner and name as without it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ALWAYS = 1 << 30
 
 class Fault(Exception):
     """
-    What the layer raises: nothing in the product expects it.
+    The exception that the layer raises. No code of the product expects it.
     """
 
 
 class Wrapped:
     """
-    A callback that may raise. It looks to the barrier like the one inside.
+    A callback that may raise. To the barrier it looks like the callback that it wraps.
     """
 
     def __init__(self, layer: Layer, callback: Callable[..., Any]) -> None:
@@ -56,7 +56,7 @@ class Wrapped:
 
 class _Speaker:
     """
-    Whoever is told things by methods: a stream's receiver, or the execution of a short job.
+    A wrapper of an object whose methods are called back: a stream's receiver, or the execution of a short job.
     """
 
     def __init__(self, layer: Layer, inner: Any, *methods: str) -> None:
@@ -101,7 +101,7 @@ class Layer:
 
     def reactor(self, which: str) -> Reactor:
         """
-        One of reactors.ALL, with this layer in it.
+        Return one of reactors.ALL, with this layer in it.
         """
         if reactors.REFERENCE == which:
             reference: Reactor = _layered(Reactor, self)()

@@ -1,13 +1,13 @@
 """
-No test passes while an exception of ours ends at the barrier, unless it says that it expects some.
+A test in which an exception ends at the barrier fails, unless its mark says that it expects such exceptions.
 
     @pytest.mark.faults("what raises, and why that is wanted")
 
 The barrier keeps a daemon alive whatever its callbacks raise, assertions of tests in callbacks among it; without this
 a test would see a bug only by what comes of it.
 
-Runs in:   pytest, as a plugin of conftest.py. Daemons in processes of their own tell of theirs in their log, at
-which live_daemon.py looks.
+Runs in:   pytest, as a plugin of conftest.py. Daemons in processes of their own log such exceptions, and
+live_daemon.py reads that log.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pytest
 from kit import points
 from leeward.loop.barrier import Barrier, name_of
 
-#: The line of a daemon's log that tells of one.
+#: The event in a daemon's log for such an exception.
 EVENT = "a callback failed: a bug of leeward's, please report it"
 
-#: What came to any barrier in this test.
+#: The callbacks and exceptions that came to any barrier in this test.
 CAUGHT: list[tuple[str, Exception]] = []
 
 
@@ -43,7 +43,7 @@ class FaultPolicy:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
         """
-        What raised in the test, and while its fixtures ended.
+        Fail for exceptions in the test, and in the ends of its fixtures.
         """
         result = yield
         caught = list(CAUGHT)
