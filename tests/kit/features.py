@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Is this a guest of tests/vm? There a processor is software.
 IN_GUEST = Path("/leeward-vm").exists()
 
-#: How much longer than elsewhere things may take here.
+#: The factor by which all time-outs are multiplied on this machine.
 SLOWER = 6 if IN_GUEST else 1
 
 #: A version, e.g. (6, 12); (1,) where there are no versions; () where the feature is absent.
@@ -44,7 +44,7 @@ ABSENT: Version = ()
 
 def present(condition: object) -> Version:
     """
-    The version of a feature that has none.
+    Return the version of a feature that has no versions: (1,) if it is there, else ().
     """
     return PRESENT if condition else ABSENT
 
@@ -55,7 +55,7 @@ def _kernel() -> Version:
 
 def _syscall(number: int, *arguments: int | None) -> int:
     """
-    The result of a system call, or -errno. For calls with the same number everywhere.
+    Return the result of a system call, or -errno. Only for calls with the same number on every architecture.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     got = int(libc.syscall(ctypes.c_long(number), *(ctypes.c_void_p(argument) for argument in arguments)))
@@ -170,7 +170,7 @@ def other_headers() -> Path:
 
 def clang() -> str | None:
     """
-    The newest of the names that Debian gives it, or the plain one.
+    Return the newest clang among the names that Debian gives it, or else "clang".
     """
     names = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
     return next(filter(None, map(shutil.which, names)), None)
@@ -194,7 +194,8 @@ def _libfuzzer() -> Version:
 
 def rust() -> str | None:
     """
-    The folder of a cargo and a rustc that run. The first on the PATH may be proxies for what isn't there.
+    Return the folder of a cargo and a rustc that run. The first ones on the PATH may be proxies for a toolchain that
+    isn't installed.
     """
     found = shutil.which("cargo")
     for folder in ([os.path.dirname(found)] if found else []) + ["/usr/bin"]:
@@ -286,7 +287,7 @@ def _whole_root() -> Version:
     return present(any(("/", "/") == (shown, at) for _, _, _, shown, at, *_ in mounts))
 
 
-#: The features by name. Add one here before a test may be skipped for it.
+#: The features by name. A test may be skipped only for a feature of this table.
 TABLE: dict[str, Callable[[], Version]] = {
     "bootable-kernels": _bootable_kernels,
     "c++": lambda: present(shutil.which("g++")),
@@ -372,7 +373,7 @@ TABLE |= {f"usr-{name}": functools.partial(_in_usr, name) for name in IN_USR}
 @functools.cache
 def have(name: str) -> Version:
     """
-    The version of feature *name* here; asked once.
+    Return the version of feature *name* on this machine; the probe runs once.
 
     Raises:
         KeyError: TABLE has no such feature.
@@ -393,7 +394,7 @@ def is_met(requirement: str) -> bool:
 
 def shown(name: str) -> str:
     """
-    What this machine has of feature *name*, in words.
+    Return in words what this machine has of feature *name*.
     """
     version = have(name)
     return ".".join(map(str, version)) if version else "none"

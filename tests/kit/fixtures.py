@@ -1,8 +1,8 @@
 """
 Fixtures that more than one file of tests has: reactors, servers, sandboxes, people who decide, an agent's home.
 
-Runs in:   pytest, as a plugin of conftest.py. A file that needs one of these in another form has its own of that name;
-           `daemon` is each file's own.
+Runs in:   pytest, as a plugin of conftest.py. A file that needs one of these in another form defines its own fixture
+           of that name; `daemon` is defined in each file.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ class Flood:
     A client in a thread that sends another job for each answer.
 
     Args:
-        sock: its connection, which it closes.
-        ahead: requests that have no answer, all the time.
+        sock: the client's connection, which this object closes.
+        ahead: the number of unanswered requests that it keeps on its way.
 
     Attributes:
-        answers: by their kind: "finished", or of the refusal.
+        answers: the number of answers by their kind: "finished", or the kind of the refusal.
     """
 
     def __init__(self, sock: socket.socket, ahead: int) -> None:

@@ -1,5 +1,5 @@
 """
-Clients of other users: connections that the kernel says are somebody else's.
+Clients of other users: connections for which the kernel reports another user's id.
 
 Runs in:   root's tests.
 
@@ -24,7 +24,7 @@ from typing import Any
 from kit.live_daemon import PATIENCE
 from leeward.wire.frames import FrameReader, decode, encode
 
-#: The group that the daemon lets in, which no user of this host needs to have.
+#: The group whose members the daemon serves; no user of this host needs to be in it.
 GROUP = 47110
 #: Users that exist by number only.
 GUESTS = tuple(range(47111, 47121))
@@ -48,7 +48,7 @@ def as_user(uid: int) -> Iterator[None]:
 @contextlib.contextmanager
 def guest_house(config: str = "") -> Iterator[tuple[Path, Path]]:
     """
-    A folder for a socket that guests get at, and a configuration in it that lets them in.
+    Make a folder for a socket that guests can reach, and a configuration in it that lets them in.
     """
     folder = Path(tempfile.mkdtemp(prefix="leeward-guests-"))
     try:
@@ -63,11 +63,11 @@ def guest_house(config: str = "") -> Iterator[tuple[Path, Path]]:
 
 class WireClient:
     """
-    One connection by *uid*, and what came by it.
+    One connection of *uid*, and the replies that came by it.
 
     Attributes:
-        replies: by the number of their request.
-        over: the daemon has closed it.
+        replies: the replies by the number of their request.
+        over: the daemon has closed the connection.
     """
 
     def __init__(self, path: Path | str, uid: int = 0) -> None:
@@ -82,7 +82,7 @@ class WireClient:
 
     def send(self, op: str, **fields: Any) -> int:
         """
-        Send a request; its number.
+        Send a request, and return its number.
         """
         self._number += 1
         self.raw(encode({"v": 1, "id": self._number, "op": op, **fields}))
@@ -95,7 +95,7 @@ class WireClient:
 
     def take(self) -> None:
         """
-        Take what has come.
+        Read the replies that have come.
         """
         try:
             data = self.sock.recv(1 << 16)
@@ -110,7 +110,7 @@ class WireClient:
 
     def answer(self, number: int, seconds: float = PATIENCE) -> Mapping[str, Any]:
         """
-        The reply to request *number*, or to none.
+        Wait for the reply to request *number*, or for a reply that belongs to no request.
         """
         until = time.monotonic() + seconds
         while number not in self.replies:

@@ -2,8 +2,8 @@
 A zygote whose runners have some locks only: for the tests of single locks, and for controls.
 
 Runs in:   a test's zygote, which is a test build: kit/points.py. The locks are taken out by filling the injection
-           points that the product names (leeward/points.py). One that it hasn't any more is an error at once: a lock
-           that isn't taken out would make a control worthless.
+           points that the product names (leeward/points.py). A point that the product no longer has is an error at
+           once: with a lock that isn't taken out, a control would be worthless.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def strip(names: Iterable[str] | None) -> None:
 
 def give_up_rights() -> None:
     """
-    What a zygote that is started backstage never had: this one is started by hand.
+    Give up the rights that a zygote in its backstage namespaces never has, because this zygote is started without them.
     """
     if 0 == os.geteuid():
         os.setgroups([])
@@ -121,7 +121,7 @@ def give_up_rights() -> None:
 
 def _beside(keep: frozenset[str], order: Mapping[str, object]) -> dict[str, beside.Layer]:
     """
-    The layers of processes beside a runner's first, without those that the runner itself has not.
+    Return the layers of a runner's further processes, without the layers that the runner itself lacks.
     """
     layers = {name: _none_beside if order[name] is _nothing else made for name, made in beside.LAYERS.items()}
     for name in {"landlock", "privileges"} - keep:
@@ -148,7 +148,7 @@ def _nothing(plan: WorkerPlan) -> list[Step]:
 
 def _unrestricted(plan: WorkerPlan) -> list[Step]:
     """
-    No lock; something to send in place of the ruleset, which nobody enters.
+    Return no lock, and a descriptor to send in place of the ruleset, which no process enters.
     """
     path = (native_mounts.AT_FDCWD, "/", os.O_PATH | os.O_CLOEXEC, 0)
     return [gives(birth._RULESET, Call.OPENAT, *path)] if plan.enterable else []
@@ -173,7 +173,8 @@ def _stay_dumpable() -> list[Step]:
 
 def _hold_twice(keep: Callable[..., Born | None]) -> Callable[..., Born | None]:
     """
-    What the keeper holds below 6, its channel say, it holds above as well: a job's own ends take those numbers.
+    Duplicate the keeper's descriptors below 6, such as its channel, to higher numbers, because a job's own ends take
+    the lower numbers.
     """
     def kept(*arguments: Any, **more: Any) -> Born | None:
         for fd in range(_KEPT):
@@ -189,14 +190,14 @@ _layer = dict(birth.ORDER)
 
 def _keep_descriptors(plan: WorkerPlan) -> list[Step]:
     """
-    What the product does, but for closing all others.
+    Return the product's steps without the one that closes all other descriptors.
     """
     return _layer["descriptors"](plan)[:-1]
 
 
 def _close_the_daemons_ends(made: birth.Birth, born: Born, *, rehearse: bool) -> None:
     """
-    As `runner.main`; closed before are only the daemon's ends of its own pipes: a runner that its keeper
+    As `runner.main`, but close only the daemon's ends of the runner's own pipes before: a runner that its keeper has
     left behind has to read the end of its job pipe.
     """
     pipes = {os.fstat(fd).st_ino for fd in range(_KEPT) if stat.S_ISFIFO(os.fstat(fd).st_mode)}
@@ -222,7 +223,7 @@ def _leave_the_job_pipe_open(job: int, reply: int, **more: Any) -> object:
 
 def _keep_environment(plan: ZygotePlan) -> None:
     """
-    What the daemon has and a job's doesn't is left as it is; the zygote was given it by box.py.
+    Leave the daemon's variables in the environment; box.py has given them to the zygote.
     """
     before = dict(os.environ)
     original("environment.interpreter")(plan)
@@ -293,7 +294,8 @@ class _Adopting:
         return None
 
     def _reap(self, pidfd: int) -> None:
-        # Each that ends may leave us others. Before the daemon hears that the runner is empty.
+        # Each child that ends may leave its own children to us. This is done before the daemon hears that the runner is
+        # empty.
         while _end(_children() - {init.pid for _, init in self._inits.values()}):
             continue
         number, init = self._inits.pop(pidfd)
@@ -311,7 +313,7 @@ class _Adopting:
 
 def _end(pids: set[int]) -> bool:
     """
-    Kill them. Their init's own end may not: Landlock keeps it from signalling them.
+    Kill these processes. The end of their init may not kill them, because Landlock keeps it from signalling them.
     """
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -321,7 +323,7 @@ def _end(pids: set[int]) -> bool:
 
 def _children() -> set[int]:
     """
-    Of this process, which has one thread.
+    Return the children of this process, which has one thread.
     """
     return set(map(int, Path("/proc/self/task", str(os.getpid()), "children").read_text().split()))
 
@@ -339,8 +341,8 @@ def _no_loopback() -> list[Step]:
 
 class _HostTemplate:
     """
-    The host's own tree, all of it; with the interpreter in reach of an unprivileged uid: where it lies in
-    somebody's private home, its prefix is bound.
+    The template of a sandbox that shows the whole tree of the host. An unprivileged uid can reach the interpreter
+    there: if it lies in a private home folder, its prefix is bound.
     """
 
     def __init__(self, view: object, first: Sequence[Step], before: Sequence[Step], after: Sequence[Step],
@@ -373,7 +375,7 @@ def _private_home(prefix: str) -> Path | None:
     return folders[0] if folders and 0 == os.geteuid() else None
 
 
-#: Asked in the zygote: a keeper of root's has no uid that the question would be about.
+#: Determined in the zygote, because keepers of root's daemon have no uid that owns a home folder.
 _PRIVATE_HOME = _private_home(sys.base_prefix)
 
 
@@ -384,7 +386,7 @@ def _host_folder(plan: WorkerPlan) -> list[Step]:
 
 def _landlock_on_the_host(plan: WorkerPlan) -> list[Step]:
     """
-    The product's rules, as far as the host has the folders that they are about.
+    Return the product's steps, with the rules whose folders the host has.
     """
     rules = tuple(replace(rule, optional=True) for rule in plan.landlock.rules)
     return landlock.steps(replace(plan.landlock, rules=rules), birth._RULESET if plan.enterable else None)

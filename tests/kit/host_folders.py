@@ -17,7 +17,7 @@ from leeward.wire.replies import Reply
 
 class Sent:
     """
-    What a client sends that makes its requests itself.
+    A client that makes its requests itself.
     """
 
     def __init__(self, daemon: LiveDaemon) -> None:
@@ -44,7 +44,7 @@ class Sent:
 
 def as_user(uid: int, does: Callable[[], None]) -> bool:
     """
-    Whether *does* came to its end in a process of another user, who is in the group that the daemon serves.
+    Run *does* in a process of another user, who is in the group that the daemon serves. Returns whether it succeeded.
     """
     child = os.fork()
     if not child:

@@ -29,7 +29,7 @@ PATH = {b"PATH": b"/usr/local/bin:/usr/bin:/bin", b"HOME": b"/workspace", b"LANG
 @dataclass(frozen=True)
 class Ran:
     """
-    What one process did.
+    The result of one process.
     """
 
     process: LiveProcess
@@ -40,7 +40,7 @@ class Ran:
     @property
     def code(self) -> int | None:
         """
-        Its exit code, negative for a signal; None where it isn't known.
+        The process's exit code, negative for a signal; None if it isn't known.
         """
         return None if self.exit.status is None else os.waitstatus_to_exitcode(self.exit.status)
 
@@ -78,7 +78,7 @@ class Started:
 
     def end(self) -> Ran:
         """
-        Wait for it.
+        Wait for the end of the process.
         """
         self.until(lambda: bool(self.ends))
         end, = self.ends
@@ -88,7 +88,7 @@ class Started:
 class Live:
     """
     Attributes:
-        lost: why it is over, once it is.
+        lost: the reason of the sandbox's end, once it has ended.
     """
 
     def __init__(self, box: Box, limits: Limits | None = None) -> None:
@@ -110,7 +110,7 @@ class Live:
 
     def python(self, code: str, **more: Any) -> Ran:
         """
-        A program in Python, of the interpreter that jobs have.
+        Run a program in Python, by the interpreter that jobs have.
         """
         return self.run(os.path.realpath(sys.executable), "-c", code, **more)
 

@@ -22,8 +22,8 @@ import leeward
 import leeward_cli
 from kit import faults, features
 
-#: Seconds after which something that should have happened counts as failed. The product is
-#: far quicker; the machine may be busy with something else.
+#: Seconds after which something that hasn't happened counts as failed. The product is far quicker, but the machine may
+#: be busy.
 PATIENCE = 30.0 * features.SLOWER
 
 #: Where the packages are, so that a fresh interpreter finds them as this one did.
@@ -50,7 +50,7 @@ def environment(socket: Path | str | None = None, **more: str) -> dict[str, str]
 
 def run(socket: Path | str, *argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     """
-    One command to its end.
+    Run one command to its end.
     """
     if "input" not in options:
         options["stdin"] = subprocess.DEVNULL
@@ -60,8 +60,8 @@ def run(socket: Path | str, *argv: str, **options: Any) -> subprocess.CompletedP
 
 def _group_of_its_own() -> str:
     """
-    A new group for a daemon where somebody delegated one to these tests, as tests/vm does: on version 2 a daemon
-    can have controllers only where it is alone. Else "".
+    Make a group for a daemon, if one is delegated to these tests, as tests/vm does: on version 2 a daemon can have
+    controllers only in a group of its own. Returns "" if none is delegated.
     """
     folder = os.environ.get("LEEWARD_TEST_GROUPS")
     return tempfile.mkdtemp(prefix="daemon-", dir=folder) if folder else ""
@@ -75,8 +75,8 @@ class LiveDaemon:
         log: its events so far, as JSON objects.
 
     Args:
-        descriptors: its hard limit; 0 for that of the tests.
-        build: it is a test build, prepared by these modules: daemon_build.py.
+        descriptors: the daemon's hard limit on descriptors; 0 for the limit of the tests.
+        build: the modules that prepare the daemon, which is then a test build: daemon_build.py.
     """
 
     def __init__(self, folder: Path, *options: str, env: Mapping[str, str] | None = None, descriptors: int = 0,
@@ -133,7 +133,7 @@ class LiveDaemon:
 
     def end(self) -> int:
         """
-        SIGTERM, and its exit status.
+        Send SIGTERM, and return the exit status.
         """
         if self.process.poll() is None:
             self.process.terminate()
@@ -158,7 +158,7 @@ class LiveDaemon:
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """
-        A command that talks to this daemon.
+        Run a command that talks to this daemon.
         """
         return run(self.socket, *argv, **options)
 
@@ -167,7 +167,7 @@ class LiveDaemon:
 
     def until(self, condition: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE) -> float:
         """
-        Ask for status until *condition* holds; the seconds that it took.
+        Ask for the status until *condition* holds. Returns the seconds that this took.
         """
         start = time.monotonic()
         with self.client() as client:

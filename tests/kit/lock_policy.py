@@ -1,5 +1,6 @@
 """
-An escape test says which lock it is about, and is held to it: each in tests/escapes has one of these marks.
+Each test in tests/escapes has one of these marks, which names the lock that it is about, and this plugin checks the
+mark against what the test ran.
 
     @pytest.mark.lock("seccomp")
         It ran something with all locks, something with that lock alone, and something where that lock was
@@ -47,10 +48,10 @@ class Claim:
 
 def claim_of(mark: pytest.Mark) -> Claim:
     """
-    What a mark `lock` says.
+    Return the claim of a mark `lock`.
 
     Raises:
-        ValueError: it says nothing that could be checked.
+        ValueError: the mark can't be checked.
     """
     beside = mark.kwargs.get("beside", ())
     if 1 != len(mark.args) or set(mark.kwargs) - {"beside", "because"} or isinstance(beside, str):
@@ -65,7 +66,7 @@ def claim_of(mark: pytest.Mark) -> Claim:
 
 def fault_of_marks(marks: Sequence[pytest.Mark]) -> str | None:
     """
-    What is wrong with what a test says about its lock, or None.
+    Return what is wrong with the marks of a test, or None.
     """
     ours = [mark for mark in marks if mark.name in MARKS]
     kinds = {mark.name for mark in ours}
@@ -86,10 +87,10 @@ def fault_of_marks(marks: Sequence[pytest.Mark]) -> str | None:
 
 def fault_of_runs(claim: Claim, runs: Sequence[box.Run], controls: Iterable[box.Run]) -> str | None:
     """
-    What is missing of a test that is about this lock, or None.
+    Return what a test about this lock has failed to run, or None.
 
     Args:
-        runs: all that the test ran.
+        runs: everything that the test ran.
         controls: those of them that ran in its controls.
     """
     lock = claim.lock
@@ -109,20 +110,20 @@ def _is_off(lock: str, run: box.Run) -> bool:
 
 def applies(item: pytest.Item) -> bool:
     """
-    Is it the test of a case of the catalogue?
+    Whether the test cites a case of the catalogue.
     """
     return "escapes" in Path(item.path).parts and _NAMED.match(item.name) is not None
 
 
 class LockPolicy:
     """
-    Refuses a test that says nothing, and one that doesn't do what it says.
+    Fails a test without a mark, and one that doesn't run what its mark claims.
     """
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """
-        Before anything is made: does it say what it is about?
+        Check the marks, before any fixture is made.
         """
         if not applies(item):
             return
@@ -137,7 +138,7 @@ class LockPolicy:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """
-        After a test that passed: did it run what it says?
+        Check, after a test that passed, that it ran what its marks claim.
         """
         box.RUNS.clear()
         box.CONTROLS.clear()

@@ -6,8 +6,8 @@ Runs in:   tests and their zygotes; imports nothing, so that the lists are the s
 
 from __future__ import annotations
 
-#: Of a job's process, taken out in the zygote by halfway.py. `Box(locks=...)` keeps those that it names. The
-#: user namespace isn't among them: without it nothing can be made.
+#: The locks of a job's process, which halfway.py takes out in the zygote. `Box(locks=...)` keeps those that it names.
+#: The user namespace isn't among them, because without it no sandbox can be made.
 LOCKS = frozenset({
     "namespaces", "mounts", "rlimits", "privileges", "landlock", "seccomp",
     "descriptors",  # what was open before a job is closed
@@ -17,7 +17,8 @@ LOCKS = frozenset({
     "late-limit",   # its limit on descriptors is set when its listener has got out
 })
 
-#: Of the daemon, there even where no lock of the job's is, unless `Box(lacks=...)` takes it out (loosened.py).
+#: The locks of the daemon. A box without any lock of the job still has them, unless `Box(lacks=...)` names them
+#: (loosened.py).
 DAEMONS = frozenset({
     "sealing",  # a result's file is sealed before anybody else has it
     "turns",    # a worker's next job is sent when the one before has no process left
@@ -26,7 +27,7 @@ DAEMONS = frozenset({
     "sockets",  # a worker whose job left sockets in its network namespace retires
 })
 
-#: What can't be taken out of anything; the control is what runs in no sandbox at all.
+#: The locks that no sandbox can lack; their control runs outside any sandbox.
 INHERENT = frozenset({
     "pipes",    # a job's streams, its code and its reply are pipes of its own
 })

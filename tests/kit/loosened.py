@@ -31,7 +31,7 @@ def without(names: frozenset[str]) -> Iterator[None]:
 
 def _is_free_at_once(worker: Worker) -> bool:
     """
-    Worker.free, but for the runner before, which may still have processes.
+    As Worker.free, without the check that the runner before has no process left.
     """
     return (worker.state is WorkerState.SERVING and worker._doomed is None and worker._leasing.execution is None
             and bool(worker._armed) and not worker._spent)
@@ -45,7 +45,7 @@ def _see_no_sockets(_keeper: object) -> int:
     return 0
 
 
-#: By lock: what is put in the place of which points.
+#: The points that are filled to take out a lock, with their replacements, by the lock's name.
 _OFF: dict[str, dict[str, Callable[..., Any]]] = {
     "sealing": {"results.seal": _seal_nothing},
     "turns": {"worker.free": _is_free_at_once},

@@ -1,5 +1,5 @@
 """
-What jobs do to have more memory than their limit: catalogue cases 53, 54 and 66.
+Attacks by which jobs try to have more memory than their limit: catalogue cases 53, 54 and 66.
 
 Runs in:   the tests' process; pure data. tests/escapes/test_memory.py runs each in a sandbox, and without a driver.
 """
@@ -215,7 +215,7 @@ return f"{spread(job, 6) * 200 // MIB} MiB beyond its limit"  # 200 bytes each: 
 """, 20 * MIB),
 }
 
-#: Where the driver alone can't show that it holds one: the lock that it needs, and why.
+#: The attacks that the driver alone doesn't stop: the lock that is needed beside it, and why.
 BESIDE: dict[str, tuple[tuple[str, ...], str]] = {
     "fills a System V segment":
         (("seccomp",), "where nothing counts such memory, it is the filter that refuses it"),
@@ -228,7 +228,7 @@ BESIDE: dict[str, tuple[tuple[str, ...], str]] = {
     "fills socket buffers": (("namespaces",), "a watch counts the sockets of the job's own network namespace"),
 }
 
-#: What those say that succeed in more than one step.
+#: The output of the attacks that succeed in more than one step.
 BEYOND = {
     "fills a thousand pipes": "64 MiB beyond its limit",
     "fills shared memory without a name in a child that ends": "40 MiB more",

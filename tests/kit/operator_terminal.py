@@ -28,13 +28,13 @@ from leeward.isolation.terminals import resize
 
 class OperatorTerminal:
     """
-    It answers a program's questions in the order in which they are shown.
+    A terminal that answers a program's questions in the order in which they are shown.
 
     Attributes:
-        answers: its answer to each question.
-        shown: what nobody has waited for yet.
-        all: everything that was ever shown.
-        usual: the modes before the command.
+        answers: the terminal's answer to each question.
+        shown: the output since the last text that a test has waited for.
+        all: all output so far.
+        usual: the terminal's modes before the command started.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], size: tuple[int, int] = (24, 80)) -> None:
@@ -50,7 +50,7 @@ class OperatorTerminal:
 
     def modes(self) -> list[Any]:
         """
-        As of termios.tcgetattr.
+        The modes, as termios.tcgetattr returns them.
         """
         return termios.tcgetattr(self._slave)
 
@@ -86,7 +86,7 @@ class OperatorTerminal:
 
     def shows(self, pattern: str, seconds: float) -> bool:
         """
-        Does it show that within so many seconds? `until` finds it then.
+        Whether the terminal shows that within so many seconds. A later `until` finds it as well.
         """
         until = time.monotonic() + seconds
         while not re.search(pattern, self.shown, re.DOTALL):
@@ -96,7 +96,7 @@ class OperatorTerminal:
 
     def end(self) -> int:
         """
-        Wait for the command; its status, negative for a signal.
+        Wait for the end of the command. Returns its status, negative for a signal.
         """
         until = time.monotonic() + PATIENCE
         while self.process.poll() is None:

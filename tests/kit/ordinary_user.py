@@ -1,11 +1,11 @@
 """
-Running things as somebody who isn't root: a user, and an installation that he can reach.
+Runs programs as a user who isn't root: a user, and an installation that this user can reach.
 
 Runs in:   pytest, as a plugin of conftest.py.
 
-root's interpreter may lie in root's home, mode 0700. So the user gets an environment of
-the system's interpreter with leeward's wheel in it, all of it root's and read-only to him, as an
-administrator would install it. A run that isn't root's uses what it runs on.
+root's interpreter may lie in root's home, mode 0700. So the user gets an environment of the system's interpreter with
+leeward's wheel in it. It belongs to root and is read-only for the user, as an administrator would install it. A run
+that isn't root's uses the interpreter that it runs on.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ BESIDE = "lwbeside"
 @dataclass(frozen=True)
 class OrdinaryUser:
     """
-    Somebody without privileges, and the folders that are his in this run.
+    A user without privileges, and the user's folders in this run.
 
     Attributes:
-        home: his HOME, mode 0700.
-        runtime: his XDG_RUNTIME_DIR, mode 0700.
+        home: the user's HOME, mode 0700.
+        runtime: the user's XDG_RUNTIME_DIR, mode 0700.
     """
 
     name: str
@@ -58,7 +58,7 @@ class OrdinaryUser:
     @property
     def environment(self) -> dict[str, str]:
         """
-        What his processes see of the environment; nothing of ours is in it.
+        The environment of the user's processes; it has no variable of ours.
         """
         return {"HOME": str(self.home), "USER": self.name, "LOGNAME": self.name, "LANG": "C.UTF-8",
                 "PATH": "/usr/local/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": str(self.runtime)}
@@ -121,7 +121,7 @@ def _make_user(name: str = NAME) -> pwd.struct_passwd:
 @pytest.fixture(scope="session")
 def open_folder() -> Iterator[Path]:
     """
-    A folder of this run that every user can look into; pytest's own are 0700.
+    Make a folder of this run that every user can read, because pytest's own folders have mode 0700.
     """
     folder = Path(tempfile.mkdtemp(prefix="leeward-tests-", dir="/tmp"))
     folder.chmod(0o755)
@@ -132,7 +132,7 @@ def open_folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def ordinary_user(open_folder: Path) -> OrdinaryUser:
     """
-    Somebody who isn't root: the user of this run, or one that root makes.
+    A user who isn't root: the user of this run, or one that root makes.
     """
     require("ordinary-user")
     return _settle(_make_user() if 0 == os.geteuid() else pwd.getpwuid(os.geteuid()), open_folder)
@@ -141,7 +141,7 @@ def ordinary_user(open_folder: Path) -> OrdinaryUser:
 @pytest.fixture(scope="session")
 def user_beside(open_folder: Path) -> OrdinaryUser:
     """
-    Another one, whom root makes.
+    Another ordinary user, whom root makes.
     """
     require("root", "ordinary-user")
     return _settle(_make_user(BESIDE), open_folder, "2")
@@ -203,7 +203,7 @@ def copied(folder: Path, modules: Sequence[str] = NEEDED) -> Installation:
 @pytest.fixture(scope="session")
 def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installation:
     """
-    leeward where an ordinary user can run it, on an interpreter that he can reach.
+    An installation of leeward that an ordinary user can run, on an interpreter that this user can reach.
     """
     if 0 != os.geteuid() or Path(leeward.__file__).is_relative_to(sys.prefix):  # it is such an installation
         return Installation(Path(sys.prefix))

@@ -1,5 +1,5 @@
 """
-An environment of real packages, where a sandbox can show it.
+An environment of real packages, in a folder that a sandbox can show.
 
 Runs in:   the tests' process. `./dev test` makes the packages' folder.
 """

@@ -1,5 +1,5 @@
 """
-A test build's injection points: what `leeward.points` is there.
+A test build's injection points: the module that takes the place of `leeward.points` there.
 
     from kit import points
     points.build()                                  # before anything of leeward's with points is imported
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
-#: By name: what the product has there, and what was put in its place.
+#: The product's functions at the points, and their replacements, by the points' names.
 _made: dict[str, Callable[..., Any]] = {}
 _filled: dict[str, Callable[..., Any]] = {}
 
@@ -39,10 +39,10 @@ def build() -> None:
 
 def point(name: str) -> Callable[[Made], Made]:
     """
-    As `leeward.points.point`; what it makes looks at each call for what was put in its place.
+    As `leeward.points.point`. The function that it makes checks at each call whether the point was filled.
 
     Raises:
-        ValueError: there is a point of this name.
+        ValueError: there is a point of this name already.
     """
     if name in _made:
         raise ValueError(f"{name} is a point already")
@@ -61,10 +61,10 @@ def point(name: str) -> Callable[[Made], Made]:
 
 def fill(name: str, replacement: Callable[..., Any]) -> None:
     """
-    Put *replacement* in the place of a point.
+    Put *replacement* in the place of the function at a point.
 
     Raises:
-        LookupError: the product has no such point, so what it does would be done all the same.
+        LookupError: the product has no such point, so the replacement would have no effect.
     """
     if name not in _made:
         raise LookupError(f"{name} is no point of the product's")
@@ -74,7 +74,7 @@ def fill(name: str, replacement: Callable[..., Any]) -> None:
 @contextmanager
 def filled(name: str, replacement: Callable[..., Any]) -> Iterator[None]:
     """
-    `fill` while the block runs; what was there before is there again afterwards.
+    `fill` the point while the block runs. Afterwards it has the former function again.
 
     Raises:
         LookupError: as `fill`.
@@ -92,16 +92,16 @@ def filled(name: str, replacement: Callable[..., Any]) -> Iterator[None]:
 
 def original(name: str) -> Callable[..., Any]:
     """
-    What the product has at a point.
+    Return the product's function at a point.
 
     Raises:
-        LookupError: nothing.
+        LookupError: there is no such point.
     """
     return _made[name]
 
 
 def names() -> frozenset[str]:
     """
-    Of all points in the modules that were imported.
+    Return the names of all points in the modules that were imported.
     """
     return frozenset(_made)
