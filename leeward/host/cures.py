@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from leeward.host.facts import Facts, HostKernel, Runtime
 from leeward.spec.tools import package_of
 
-#: The files that `leeward doctor --profile` prints, under the names that the lines give them.
+#: The names that the lines give to the files which `leeward doctor --profile` prints.
 SECCOMP_FILE = "leeward-seccomp.json"
 APPARMOR_FILE = "/etc/apparmor.d/leeward"
 
@@ -25,7 +25,7 @@ NEWER = "install Linux 5.13 or newer"
 
 def _jq(change: str) -> str:
     """
-    For users who wrote the container's config.json by hand.
+    Return a jq command, for users who wrote the container's config.json by hand.
     """
     return f"jq '{change}' config.json >new.json && mv new.json config.json"
 
@@ -92,28 +92,28 @@ _OPTIONS: dict[str, dict[Runtime, str]] = {
 
 def option(facts: Facts, subject: str) -> str:
     """
-    The line that starts the container with *subject* allowed, or "" outside a container.
+    Return the line that starts the container with *subject* allowed, or "" outside a container.
     """
     return _OPTIONS[subject].get(facts.engine, "")
 
 
 def sudo(facts: Facts) -> str:
     """
-    The prefix of a command that needs root.
+    Return the prefix of a command that needs root.
     """
     return "" if facts.root else "sudo "
 
 
 def sysctl(facts: Facts, setting: str) -> str:
     """
-    The line that sets a switch, e.g. "user.max_user_namespaces=15000".
+    Return the line that sets a switch, e.g. "user.max_user_namespaces=15000".
     """
     return f"{sudo(facts)}sysctl -w {setting}" + ("  # on the container's host" if facts.engine else "")
 
 
 def apparmor_restriction(facts: Facts) -> str:
     """
-    For Ubuntu's restriction of user namespaces to programs with a profile: load leeward's profile.
+    Return the cure for Ubuntu's restriction of user namespaces to programs with a profile: load leeward's profile.
     """
     load = (f"leeward doctor --profile apparmor | {sudo(facts)}tee {APPARMOR_FILE} >/dev/null && "
             f"{sudo(facts)}apparmor_parser -r {APPARMOR_FILE}")
@@ -124,7 +124,8 @@ def apparmor_restriction(facts: Facts) -> str:
 
 def security_module(facts: Facts) -> str:
     """
-    For a refusal by a security module, which is EACCES; "" if no module is known to confine this process.
+    Return the cure for a refusal by a security module, which is EACCES; "" if no module is known to confine this
+    process.
     """
     if facts.selinux:
         return option(facts, "selinux") or (
@@ -139,7 +140,7 @@ def security_module(facts: Facts) -> str:
 
 def outer_filter(facts: Facts) -> str:
     """
-    For a refusal that a seccomp filter on this process likely caused.
+    Return the cure for a refusal that a seccomp filter on this process likely caused.
     """
     if not facts.filtered:
         return ""
@@ -148,7 +149,7 @@ def outer_filter(facts: Facts) -> str:
 
 def kernel(facts: Facts, otherwise: str = NEWER) -> str:
     """
-    For a feature that the kernel lacks.
+    Return the cure for a feature that the kernel lacks.
     """
     if HostKernel.GVISOR is facts.kernel:
         return "docker run --runtime=runc ...  # in the place of runsc; or leeward on the host, or in a virtual machine"
@@ -161,7 +162,7 @@ def kernel(facts: Facts, otherwise: str = NEWER) -> str:
 
 def boot_parameter(facts: Facts, parameter: str) -> str:
     """
-    The line that makes the host boot with *parameter*.
+    Return the line that makes the host boot with *parameter*.
     """
     if facts.engine:
         return f"boot the container's host with {parameter}"
@@ -180,7 +181,7 @@ def boot_parameter(facts: Facts, parameter: str) -> str:
 
 def delegation(facts: Facts) -> str:
     """
-    The line that gets leeward a cgroup subtree of its own.
+    Return the line that gives leeward a cgroup subtree of its own.
     """
     if facts.engine:
         for reason, subject in (("EBUSY", "alone"), ("CAP_CHOWN", "chown")):
@@ -206,7 +207,7 @@ def delegation(facts: Facts) -> str:
 
 def packages(facts: Facts, tools: Iterable[str]) -> str:
     """
-    Of *tools*; by Debian's names.
+    Return the packages of *tools*, by Debian's names.
     """
     names = " ".join(sorted({package_of(tool) for tool in tools}))
     if "debian" in facts.os:

@@ -164,7 +164,7 @@ class Facts:
     @property
     def version(self) -> tuple[int, ...]:
         """
-        The kernel's, e.g. (6, 12).
+        The kernel's version, e.g. (6, 12).
         """
         return tuple(int(part) for part in re.findall(r"\d+", self.release)[:2])
 
@@ -185,7 +185,7 @@ class Facts:
 
 def facts_of(record: Record) -> Facts:
     """
-    The facts in *record*.
+    Return the facts in *record*.
     """
     files = record.files
     label = files.get("/proc/self/attr/current", "").strip("\0\n ")
@@ -214,14 +214,14 @@ def facts_of(record: Record) -> Facts:
 
 def error_name(code: int) -> str:
     """
-    EPERM for 1, and so on.
+    Return the name of an errno: EPERM for 1, and so on.
     """
     return errno.errorcode.get(code, f"error {code}")
 
 
 def from_object(value: Mapping[str, Any]) -> Record:
     """
-    The record that `dataclasses.asdict` made *value* of, or JSON on the way.
+    Return the record from which `dataclasses.asdict` has made *value*, which may have been written as JSON since.
 
     Raises:
         TypeError: a field is missing or unknown.
@@ -252,7 +252,7 @@ def _few_ids(uid_map: str) -> bool:
 
 def _types(mountinfo: str) -> dict[str, str]:
     """
-    The type of the filesystem on top of each mount point.
+    Return the type of the filesystem on top of each mount point.
     """
     found = {}
     for line in mountinfo.splitlines():

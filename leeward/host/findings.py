@@ -16,7 +16,7 @@ from leeward.spec import tools
 
 LEAST_KERNEL = (5, 13)
 
-#: What a kernel with an older Landlock doesn't restrict; for each there is another layer.
+#: The accesses that a kernel with an older Landlock doesn't restrict; another layer restricts each of them.
 LANDLOCK_LACKS = ((2, "moving files between folders (refused altogether)"), (3, "truncating"),
                   (4, "TCP ports"), (5, "device ioctls"), (6, "signals and abstract sockets"))
 
@@ -46,8 +46,8 @@ class Feature:
         have: what was found.
         without: what leeward does if the feature is limited or missing; empty if it is ok.
         cure: the line to type, or what to change; empty if it is ok or nothing helps.
-        stops: leeward doesn't start because of it.
-        layer: the layer whose `--allow-degraded` lets leeward start all the same; or "".
+        stops: leeward doesn't start without the feature.
+        layer: the layer that `--allow-degraded` may name, so that leeward starts without the feature; or "".
     """
 
     name: str
@@ -61,7 +61,7 @@ class Feature:
 
 def judge(facts: Facts) -> list[Feature]:
     """
-    The features of a host with these *facts*, with cures. Pure.
+    Return the features of a host with these *facts*, with cures. Pure.
     """
     return [
         _kernel(facts), _modules(facts), _root(facts), _user_namespaces(facts),
@@ -96,7 +96,7 @@ def _kernel(facts: Facts) -> Feature:
 
 def _modules(facts: Facts) -> Feature:
     """
-    Not a feature that leeward needs, but a list of security modules that may refuse others.
+    Return the list of security modules. leeward needs none of them, but they may refuse a feature that it needs.
     """
     parts = []
     if facts.lsm is not None:
@@ -113,7 +113,7 @@ def _modules(facts: Facts) -> Feature:
 
 def _root(facts: Facts) -> Feature:
     """
-    The rights that leeward needs if root runs it, since it then runs jobs under other users' ids.
+    Judge the rights that leeward needs if root runs it, because it then runs jobs under other users' ids.
     """
     if not facts.root:
         return Feature("root", Support.OK, "not needed, and not had")
@@ -246,7 +246,7 @@ def _sealed(facts: Facts) -> Feature:
 
 def _executable(facts: Facts) -> Feature:
     """
-    The host's policy for programs in memory files; leeward's own are never executable.
+    Judge the host's policy for programs in memory files. leeward's own memory files are never executable.
     """
     policy = facts.switches.get("vm/memfd_noexec")
     if "2" == policy:
@@ -283,7 +283,7 @@ def _snapshot(facts: Facts) -> Feature:
 
 def _tools(facts: Facts) -> Feature:
     """
-    The tools of a `WorkdirSandbox`; leeward itself needs none of them.
+    Judge the tools of a `WorkdirSandbox`; leeward itself needs none of them.
     """
     missing = facts.tools_missing
     if not missing:

@@ -82,7 +82,8 @@ def _tools_missing() -> tuple[str, ...]:
 
 def _try(flags: Clone, then: Callable[[], None] | None = None) -> int:
     """
-    The errno of the first that fails: making a process with namespaces *flags*, mapping its id, calling *then* in it.
+    Make a process with namespaces *flags*, map its id, and call *then* in it. Returns the errno of the first step that
+    fails.
     """
     reading, writing = os.pipe()
     try:
@@ -122,7 +123,7 @@ def _tried(flags: Clone, then: Callable[[], None] | None, reading: int, writing:
 
 def _map(pid: int) -> None:
     """
-    Map ids as the daemon does for a worker: to the user's own id, or, run by root, to one that isn't root's.
+    Map ids as the daemon does for a worker: to the user's own id, or, if root runs this, to an id that isn't root's.
     """
     Path(f"/proc/{pid}/setgroups").write_text("deny")
     Path(f"/proc/{pid}/uid_map").write_text(f"1000 {os.geteuid() or 1} 1")
@@ -150,7 +151,7 @@ def _capabilities() -> int:
 
 def _landlock() -> tuple[int, int]:
     """
-    The ABI and the errno of asking, one of which is 0.
+    Return Landlock's ABI, and the errno of asking for it; one of the two is 0.
     """
     try:
         return landlock.abi(), landlock.absence()
@@ -167,7 +168,8 @@ def _notification() -> bool | None:
 
 def _cgroup() -> tuple[str, Mapping[str, str], tuple[tuple[str, str], ...]]:
     """
-    The cgroup driver that a daemon would use if it were started from here. Sets it up, and takes it down.
+    Return the cgroup driver that a daemon would use if it were started from here. Sets the driver up, and takes it
+    down.
     """
     try:
         driver = choose()
@@ -182,7 +184,7 @@ def _cgroup() -> tuple[str, Mapping[str, str], tuple[tuple[str, str], ...]]:
 
 def _snapshot() -> int:
     """
-    The errno of the first that fails of what a zygote needs for crossing/snapshot.py.
+    Take the steps that a zygote needs for crossing/snapshot.py. Returns the errno of the first step that fails.
     """
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:

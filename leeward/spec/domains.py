@@ -16,8 +16,8 @@ from leeward.errors import Unsupported
 
 def registrable(name: str) -> str | None:
     """
-    The shortest domain at or above *name* that somebody can have registered: example.co.uk of a.example.co.uk. None
-    where *name* is a public suffix itself.
+    Return the shortest domain at or above *name* that can be registered: example.co.uk for a.example.co.uk. None if
+    *name* is a public suffix itself.
 
     Raises:
         Unsupported: the list isn't installed.

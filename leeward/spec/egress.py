@@ -40,11 +40,11 @@ class EgressLimits:
     The limits of one sandbox's egress.
 
     Attributes:
-        connections: at once.
-        per_minute: connections or requests begun in a minute.
+        connections: connections at once.
+        per_minute: connections or requests that may begin in a minute.
         request: bytes that one request may carry.
         response: bytes that one response may carry.
-        redirects: that `fetch` follows.
+        redirects: redirects that `fetch` follows.
         connect: seconds for a connection to be made.
         total: seconds for one request of `fetch`.
         ask: seconds for which a request that a rule of `ask` matches waits for an answer.
@@ -66,10 +66,10 @@ class Secret:
     A secret that a policy puts into requests: its name and its hosts, never its value.
 
     Attributes:
-        name: of the variable that jobs see.
+        name: the name of the variable that jobs see.
         hosts: names, "*.NAME" for the sub-domains of one.
-        source: "env:NAME", "file:PATH" or "command:..."; "" in what a client sends, who can't say where from.
-        places: where in a request the secret may be; of PLACES.
+        source: "env:NAME", "file:PATH" or "command:..."; "" in a client's policy, because a client can't name a source.
+        places: the parts of a request in which the secret may be, of PLACES.
     """
 
     name: str
@@ -91,12 +91,13 @@ class Policy:
         ports: the ports of rules in `allow` and `ask` that name none.
         addresses: ranges that are otherwise refused, such as private ones, and to which an allowed name may resolve.
         methods: allowed methods; () is any. If a policy names methods, requests that the broker can't read are refused.
-        schemes: () is any; else "http", "https" or both, and nothing else passes.
-        limits: of one sandbox.
+        schemes: allowed schemes, "http", "https" or both, and nothing else passes; () is any.
+        limits: the limits of one sandbox.
         secrets: the secrets that the broker puts into requests.
         authorities: a file with certificates of authorities that hosts may have, beside those that this host trusts; ""
             is none. For TLS that the broker ends.
-        proxy: programs are told of the proxy by variables. An operator's alone: variables are the pool's.
+        proxy: environment variables name the proxy to programs. Only an operator's policy can set this, because all
+            sandboxes of a pool have the same variables.
         within: another policy that has to allow a request as well; `narrow` makes such a policy.
     """
 
@@ -132,13 +133,13 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
 
 def parse_policy(table: object, place: str = "", name: str = "", *, depth: int = 0) -> Policy:
     """
-    A policy from a table of the configuration, or from a map as `policy_map` makes it.
+    Make a policy from a table of the configuration, or from a map as `policy_map` makes it.
 
     Args:
         table: the keys as in the configuration.
-        place: where it stands, for errors: "egress.build".
-        name: by which records call the policy.
-        depth: of policies that this one narrows.
+        place: the table's place, for errors: "egress.build".
+        name: the name of the policy in records.
+        depth: how many policies this one narrows.
 
     Raises:
         PolicyError: the key, what is wrong with it, and what to write.
@@ -167,7 +168,7 @@ def parse_policy(table: object, place: str = "", name: str = "", *, depth: int =
 
 def policy_map(policy: Policy) -> dict[str, Any]:
     """
-    *policy* as a map of texts and numbers, without its name: `parse_policy` makes an equal one of it.
+    Return *policy* as a map of texts and numbers, without its name. `parse_policy` makes an equal policy of it.
     """
     return {
         **{key: [rule.text for rule in getattr(policy, key)] for key in ("allow", "deny", "ask")},
@@ -186,8 +187,9 @@ def policy_map(policy: Policy) -> dict[str, Any]:
 
 def narrow(operator: Policy, client: Policy) -> Policy:
     """
-    *client*'s policy as far as *operator*'s reaches: what it decides is the stricter of what both would; each limit is
-    the smaller; of the secrets it has those that both name, for hosts and in places that both name.
+    Return *client*'s policy within *operator*'s. Of the two policies' decisions about a request the stricter one holds,
+    and of their limits the smaller one. It has the secrets that both policies name, for the hosts and places that both
+    name.
 
     Raises:
         PolicyError: a secret that the operator's policy doesn't have, or for hosts that it doesn't name there, or too
@@ -223,7 +225,7 @@ def _onto(policy: Policy, last: Policy) -> Policy:
 
 def ports_of(policy: Policy) -> tuple[int, ...]:
     """
-    The ports to which a request could be allowed, in order; no other needs a listener.
+    Return the ports to which a request could be allowed, in order. No other port needs a listener.
     """
     ports = set()
     for rule in (*policy.allow, *policy.ask):
@@ -363,8 +365,8 @@ NETWORK = Policy("network", allow=(parse_rule("*"),))
 
 assert tuple(_LIMITS) == names(EgressLimits)
 
-#: What an agent of the daemon's own user may be let reach where the operator has no [egress.agent]: all public names
-#: and addresses, and those of private networks and of this host that its client's policy names.
+#: The most that a client's policy can allow an agent of the daemon's own user if the operator has no [egress.agent]:
+#: all public names and addresses, and those of private networks and of this host that the client's policy names.
 _NEAR = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fc00::/7", "::1")
 AGENT_PORTS = (22, 80, 443, 3000, 5432, 8000, 8080, 8443)
 AGENT = parse_policy({"allow": ["*", *_NEAR], "addresses": list(_NEAR), "ports": list(AGENT_PORTS),

@@ -60,12 +60,12 @@ class EgressRule:
     Attributes:
         text: the rule in its one form, as records name it; `parse_rule` reads it back.
         kind: what the host part is: "any", "name", "below" (the sub-domains of a name) or "network".
-        name: for "name" and "below".
-        network: for "network"; a single address is one of its own.
-        port: 0 where the rule gives none.
+        name: the host's name, for the kinds "name" and "below".
+        network: the network, for the kind "network"; a single address is a network of one address.
+        port: 0 if the rule gives none.
         scheme: "http", "https" or "" for any.
-        methods: () for any.
-        path: "" for any; else the path itself, or what it begins with and "*".
+        methods: the allowed methods; () for any.
+        path: the path itself, or the beginning of paths and "*"; "" for any.
     """
 
     text: str
@@ -79,7 +79,7 @@ class EgressRule:
 
     def names_host(self, name: str, address: Address | None) -> bool:
         """
-        Whether the rule is about a host: by its *name*, or, where it has none, by its *address*.
+        Whether the rule is about a host: by the host's *name*, or by its *address* if it has no name.
         """
         if self.kind == "network":
             return address is not None and address in _of_kind(self.network, address)
@@ -101,7 +101,7 @@ def _of_kind(network: Network | None, address: Address) -> Any:
 
 def parse_rule(text: str, place: str = "") -> EgressRule:
     """
-    A rule from its text.
+    Make a rule from its text.
 
     Raises:
         PolicyError: *text* isn't a rule; the message says what is wrong and what to write.
@@ -150,7 +150,7 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
 
 def _host(text: str) -> tuple[str, str, Network | None, int]:
     """
-    Kind, name, network and port of a rule's host.
+    Return kind, name, network and port of a rule's host.
     """
     port = 0
     if text.startswith("["):
@@ -209,8 +209,8 @@ def _path(path: str, wrong: Any) -> str:
 
 def compared_path(target: str) -> str | None:
     """
-    The path of a request's target, without its query and with needless escapes undone: the form that rules are compared
-    with. None if servers could read it as another path than it seems to be: dot segments, an empty segment, an escaped
+    Return the path of a request's target without its query and with needless escapes undone, which is the form that
+    rules are compared with. None if servers could read another path in it: dot segments, an empty segment, an escaped
     slash, a backslash, and the like.
     """
     path = target.partition("?")[0]

@@ -1,5 +1,5 @@
 """
-Which TLS the broker ends, and what sandboxes need for it: certificates, an authority, placeholders.
+The TLS that the broker ends, and what sandboxes need for it: certificates, an authority, placeholders.
 
 Runs in:   anywhere; pure. `pool.seals` makes these.
 """
@@ -17,13 +17,13 @@ from leeward.spec.hosts import is_below
 @dataclass(frozen=True, slots=True, repr=False)
 class Seal:
     """
-    What all sandboxes of a pool share for TLS that the broker ends.
+    The data for TLS that the broker ends which all sandboxes of a pool share.
 
     Attributes:
         bundle: the path of the host's file of certificates, "" if it has none.
-        certificates: what is in it.
+        certificates: the content of that file.
         trusted: certificates of the policy's own authorities, PEM.
-        secrets: the names of the policy's.
+        secrets: the names of the policy's secrets.
     """
 
     bundle: str
@@ -35,12 +35,12 @@ class Seal:
 @dataclass(frozen=True, slots=True, repr=False)
 class LeaseSeal:
     """
-    What belongs to one sandbox only, for TLS that the broker ends.
+    The data for TLS that the broker ends which belong to one sandbox only.
 
     Attributes:
-        key: its authority's private key, PEM. It goes to the broker, and to no sandbox.
-        certificate: the authority's, PEM.
-        placeholders: for the pool's secrets, in their order.
+        key: the private key of the sandbox's authority, PEM. It goes to the broker, and to no sandbox.
+        certificate: the certificate of the authority, PEM.
+        placeholders: the placeholders for the pool's secrets, in the order of the secrets.
     """
 
     key: bytes
@@ -50,8 +50,7 @@ class LeaseSeal:
 
 def needs_seal(policy: Policy) -> bool:
     """
-    Is there TLS that the broker ends under *policy*, or an authority of its own, by which it verifies hosts for
-    `fetch`?
+    Whether the broker ends TLS under *policy*, or verifies hosts by authorities of the policy's own for `fetch`.
     """
     return any(each.secrets or each.methods or each.authorities
                or any(rule.methods or rule.path for rule in _tls_rules(each)) for each in _all(policy))
@@ -59,8 +58,8 @@ def needs_seal(policy: Policy) -> bool:
 
 def ends(policy: Policy, name: str) -> bool:
     """
-    Does the broker end TLS to *name*? To a secret's hosts, and where a rule for it, or all of the policy, is about
-    methods or paths.
+    Whether the broker ends TLS to *name*. It does so for a secret's hosts, and if a rule for *name* or the whole policy
+    is about methods or paths.
     """
     return bool(name) and any(
         each.methods or any(is_for(secret, name) for secret in each.secrets)
@@ -70,7 +69,7 @@ def ends(policy: Policy, name: str) -> bool:
 
 def is_for(secret: Secret, name: str) -> bool:
     """
-    Is *name* one of the secret's hosts?
+    Whether *name* is one of the secret's hosts.
     """
     return any(is_below(name, host[2:]) if host.startswith("*.") else name == host for host in secret.hosts)
 

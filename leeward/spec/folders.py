@@ -37,10 +37,10 @@ class Folder:
     A folder or file of the host that a client asks for.
 
     Attributes:
-        path: on the host, as the client's descriptor has it.
-        target: where the sandbox sees it.
-        writable: what the sandbox writes there is the host's at once.
-        overlay: what the sandbox writes there stays in the sandbox.
+        path: its path on the host, as the client's descriptor has it.
+        target: its path in the sandbox.
+        writable: the sandbox's writes change the host's folder at once.
+        overlay: the sandbox's writes stay in the sandbox.
         file: *path* is a file and not a folder.
     """
 
@@ -53,7 +53,7 @@ class Folder:
 
 def within(path: str, folder: str) -> bool:
     """
-    Is *path* the same as *folder*, or inside it?
+    Whether *path* is *folder* or inside it.
     """
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
@@ -105,13 +105,13 @@ def fits(folders: Iterable[Folder], view: View) -> None:
 
 def shown(path: str) -> bool:
     """
-    May *path* of the host be shown to any sandbox?
+    Whether *path* of the host may be shown to any sandbox.
     """
     return "/" != path and not any(within(path, never) for never in NEVER)
 
 
 def is_deep(folder: Folder, scratch: Sequence[str]) -> bool:
     """
-    Does its target need a place in the sandbox's root, outside of the writable folders?
+    Whether the folder's target needs a place in the sandbox's root, outside of the writable folders.
     """
     return not any(within(folder.target, target) for target in scratch)

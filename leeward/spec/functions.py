@@ -11,7 +11,7 @@ from collections.abc import Callable
 from leeward.dataclass import dataclass
 from leeward.protocols import Protocol
 
-#: Seconds that a call waits for its answer unless the client says otherwise, and at most.
+#: Seconds that a call waits for its answer: the default, and the most that a client can ask for.
 WAIT_S, MAX_WAIT_S = 60.0, 3600.0
 
 
@@ -32,12 +32,12 @@ class Exchange(Protocol):
 
     def called(self, number: int, name: str, body: bytes) -> None:
         """
-        The job has called the function *name*.
+        Called when the job has called the function *name*.
         """
 
     def withdrawn(self, number: int) -> None:
         """
-        Call *number* doesn't wait for an answer any more.
+        Called when call *number* doesn't wait for an answer any more.
         """
 
     def ended(self) -> None:
@@ -52,8 +52,8 @@ class Functions:
     The functions that one job may call.
 
     Attributes:
-        names: of the functions, under which the job finds them.
-        exchange: where the calls go.
+        names: the names under which the job finds the functions.
+        exchange: takes the calls.
         wait: seconds that one call may wait for its answer.
         standing: seconds in all for which the job's time limit is stopped while a call waits. 0: it is never stopped.
     """

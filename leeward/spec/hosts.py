@@ -39,7 +39,7 @@ class Host:
 
     Attributes:
         name: in lower case, as A-labels, without a final dot; "" if an address is named.
-        address: the address itself; None if a name is.
+        address: the address; None if a name is given.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Host:
 
 def parse_host(text: str) -> Host:
     """
-    The host that *text* names: a name, an IPv4 address in any of its number forms, or an IPv6 address, with or without
-    brackets.
+    Return the host that *text* names: a name, an IPv4 address in any of its number forms, or an IPv6 address, with or
+    without brackets.
 
     Raises:
         InvalidHost: *text* names no host, or programs would read it in different ways.
@@ -79,7 +79,8 @@ def parse_host(text: str) -> Host:
 
 def unmapped(address: Address) -> Address:
     """
-    *address*, or the IPv4 address that it stands for as ::ffff:a.b.c.d: to the kernel they are the same.
+    Return *address*, or the IPv4 address if *address* is an IPv4-mapped one (::ffff:a.b.c.d): the kernel treats both
+    alike.
     """
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
@@ -94,10 +95,10 @@ def is_below(name: str, parent: str) -> bool:
 
 def parse_port(text: str) -> int:
     """
-    A port from its digits.
+    Return the port that *text* gives by its digits.
 
     Raises:
-        InvalidHost: no number from 1 to 65535.
+        InvalidHost: it isn't a number from 1 to 65535.
     """
     # int takes digits of other scripts, signs and underscores.
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= 65535):
@@ -107,7 +108,7 @@ def parse_port(text: str) -> int:
 
 def split_port(text: str) -> tuple[str, int]:
     """
-    Host and port of "host", "host:port", "[address]" or "[address]:port"; the port is 0 where none is given.
+    Return host and port of "host", "host:port", "[address]" or "[address]:port"; the port is 0 if none is given.
 
     Raises:
         InvalidHost: the port is invalid, or it is ambiguous which colon separates it.

@@ -25,15 +25,15 @@ class Job:
         name: the file name that tracebacks show.
         args: sys.argv[1:].
         env: environment variables, added to the sandbox's own.
-        files: written to /workspace before the start, by relative name.
+        files: files that are written to /workspace before the start, by relative name.
         stdin: the job's standard input.
         collect: glob patterns below /workspace; the regular files that match are returned.
-        most_files: how many of them, at most.
+        most_files: the most files that are returned.
         limits: the job's limits, already checked against the daemon's ceilings.
         display: report what the code shows, and the value of its last expression.
-        label: the client's own name for it, for logs; at most 64 letters, digits and ._:/@-.
-        functions: the client's functions that it may call.
-        egress: the policy that it runs under, as `policy_map` makes it, where its client takes less than the pool's.
+        label: the client's own name for the job, for logs; at most 64 letters, digits and ._:/@-.
+        functions: the client's functions that the job may call.
+        egress: the policy of the job, as `policy_map` makes it, if the client narrows the policy of the pool.
     """
 
     code: bytes | None = None

@@ -18,8 +18,8 @@ from leeward.dataclass import dataclass
 class Library:
     """
     Attributes:
-        name: the library whose threads they are.
-        variables: make it start none when it is imported.
+        name: the library's name.
+        variables: environment variables that keep it from starting threads when it is imported.
         idle: names, as the kernel has them (15 bytes at most), of threads that wait for work, hold nothing and may end.
         why: what the threads are, and what is lost without them.
     """
@@ -44,7 +44,7 @@ LIBRARIES = (
                 "they stay in the job's /tmp until the job ends"),
 )
 
-#: For the environment of zygotes and jobs.
+#: The variables in the environment of zygotes and jobs.
 VARIABLES = tuple(variable for library in LIBRARIES for variable in library.variables)
 
 #: Threads that a zygote ends.

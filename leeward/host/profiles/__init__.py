@@ -47,7 +47,7 @@ NEEDED: dict[str, str] = {
     "requests in batches": "io_uring_enter io_uring_register io_uring_setup",
 }
 
-#: The path in the file that is put in place of.
+#: The path in the file that is replaced by the program's path.
 _PROGRAM = "/usr/bin/leeward"
 
 _EPERM, _ENOSYS = 1, 38
@@ -55,7 +55,7 @@ _EPERM, _ENOSYS = 1, 38
 
 def text(name: str, program: str = _PROGRAM) -> str:
     """
-    The profile *name*, one of NAMES.
+    Return the text of the profile *name*, one of NAMES.
 
     Args:
         program: the absolute path of the program `leeward`, to which AppArmor attaches its profile.
@@ -72,7 +72,7 @@ def text(name: str, program: str = _PROGRAM) -> str:
 
 def seccomp() -> str:
     """
-    The text of seccomp.json.
+    Return the text of seccomp.json.
     """
     needed = {name: why for why, names in NEEDED.items() for name in names.split()}
     refused = {name: why for why, names in REFUSED.items() for name in names.split()}
