@@ -282,10 +282,10 @@ class LiveRunner:
         made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"))
         return made
 
-    def carry(self, order: Mapping[str, Any], fds: Sequence[int], answered: Answered, seconds: float, *,
+    def carry(self, order: Mapping[str, Any] | None, fds: Sequence[int], answered: Answered, seconds: float, *,
               apart: bool = False) -> PorterOrder:
         """
-        Have a porter carry out *order*: crossing/porter.py. Raises as `start`.
+        Have a porter carry out *order*: crossing/porter.py. None begins its process, for `give`. Raises as `start`.
 
         Args:
             apart: leave the porter in the keeper's group, because joining a group of version 1 takes ten milliseconds.

@@ -61,22 +61,43 @@ class PorterOrder:
     """
     Args:
         channel: the daemon's end; this object owns it from now on.
-        order: the order. It is sent with *fds*, which stay the caller's.
-        seconds: the time for the whole order.
+        order: the order. It is sent with *fds*, which stay the caller's. None: `give` sends it later, and the porter's
+            process begins meanwhile.
+        seconds: the time from the order to its answer.
         kill: ends the porter's process.
     """
 
     costs = "job"
 
-    def __init__(self, reactor: Reactor, channel: Channel, order: Mapping[str, Any], fds: Sequence[int],
+    def __init__(self, reactor: Reactor, channel: Channel, order: Mapping[str, Any] | None, fds: Sequence[int],
                  seconds: float, answered: Answered, kill: Callable[[], None]) -> None:
         self._reactor, self._channel, self._kill = reactor, channel, kill
         self._answered: Answered | None = answered
         self._seconds = seconds
-        # The message waits in the socket until the porter has started.
-        socket.send_fds(channel.socket, [msgpack.packb(order)], fds)  # type: ignore[arg-type]  # sendmsg is all it asks
-        self._timer: Timer | None = reactor.after(seconds, self._late)
+        self._timer: Timer | None = None
+        if order is not None:
+            self._send(order, fds)
         reactor.watch(channel.fileno(), READ, self._hear)
+
+    def give(self, order: Mapping[str, Any], fds: Sequence[int]) -> None:
+        """
+        Send the order of a porter that was begun without one. Does nothing if the porter has failed, which was told.
+
+        Raises:
+            LeewardError: the order can't be sent; the porter is ended, and *answered* isn't called.
+        """
+        if self._answered is None:
+            return
+        try:
+            self._send(order, fds)
+        except OSError as error:
+            self.cancel()
+            raise LeewardError(f"a porter: {error}") from error
+
+    def _send(self, order: Mapping[str, Any], fds: Sequence[int]) -> None:
+        # The message waits in the socket until the porter has started.
+        socket.send_fds(self._channel.socket, [msgpack.packb(order)], fds)  # type: ignore[arg-type]  # needs sendmsg
+        self._timer = self._reactor.after(self._seconds, self._late)
 
     def _hear(self, _events: int) -> None:
         try:

@@ -17,7 +17,7 @@ from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.protocols import Protocol
-from leeward.sandboxes.place import PorterAsked
+from leeward.sandboxes.place import PorterAsked, PorterBegun
 from leeward.spec.folders import Folder, is_deep
 from leeward.spec.profiles.agent import HomePlan, check_names
 
@@ -42,9 +42,9 @@ class Carrier(Protocol):
 
     @property
     def owner(self) -> tuple[int, int]: ...
-    def carry(self, order: Mapping[str, Any], fds: Sequence[int],
+    def carry(self, order: Mapping[str, Any] | None, fds: Sequence[int],
               answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
-              seconds: float, *, apart: bool = False) -> PorterAsked: ...
+              seconds: float, *, apart: bool = False) -> PorterBegun: ...
 
 
 @dataclass(slots=True)
@@ -141,7 +141,8 @@ class Mounts:
 
 class Mounting:
     """
-    Mounts *mounts* in the runner *place*.
+    Mounts *mounts* in the runner *place*. The porter, which mounts them, is a copy of the keeper. It is made while the
+    opener maps the owners of the folders' files, which are then in its order.
 
     Args:
         scratch: the writable folders of the view.
@@ -152,32 +153,32 @@ class Mounting:
                  done: Callable[[LeewardError | None], None]) -> None:
         self._place, self._mounts, self._scratch = place, mounts, scratch
         self._done: Callable[[LeewardError | None], None] | None = done
-        self._asked: PorterAsked | None = None
+        self._mapping: PorterAsked | None = None
+        self._porter: PorterBegun | None = None
         try:
             # Folders of the host's view aren't id-mapped: root's daemon shows them with the rights of nobody.
-            if place.owner == (os.geteuid(), os.getegid()) or mounts.hides is not None:
-                self._carry()
-            else:  # the daemon is root's: on the host the sandbox's processes are another user's than the client
-                self._asked = opener.map(mounts.trees, mounts.user, place.owner, self._mapped)
+            known = place.owner == (os.geteuid(), os.getegid()) or mounts.hides is not None
+            if not known:  # the daemon is root's: on the host the sandbox's processes are another user's than the client
+                self._mapping = opener.map(mounts.trees, mounts.user, place.owner, self._mapped)
+            self._porter = self._place.carry(self._order() if known else None, self._mounts.trees if known else (),
+                                             self._mounted, MOUNT_S, apart=True)
         except LeewardError as error:
             self._finish(error)
 
     def _mapped(self, what: list[int] | LeewardError, _found: list[tuple[int, int]]) -> None:
-        self._asked = None
-        if isinstance(what, LeewardError):
-            self._finish(what)
-            return
+        self._mapping = None
         try:
-            self._carry()
+            if isinstance(what, LeewardError):
+                raise what
+            if self._porter is not None:
+                self._porter.give(self._order(), self._mounts.trees)
         except LeewardError as error:
             self._finish(error)
 
-    def _carry(self) -> None:
+    def _order(self) -> dict[str, Any]:
         rows = [{"target": folder.target, "writable": folder.writable, "overlay": folder.overlay, "file": folder.file,
                  "deep": is_deep(folder, self._scratch)} for folder in self._mounts.folders]
-        order = {"order": "mount", "mounts": rows, "hides": self._mounts.hides, "home": self._home()}
-        self._asked = self._place.carry(order, self._mounts.trees, self._mounted, MOUNT_S,
-                                        apart=True)
+        return {"order": "mount", "mounts": rows, "hides": self._mounts.hides, "home": self._home()}
 
     def _home(self) -> dict[str, Any] | None:
         home = self._mounts.home
@@ -187,7 +188,7 @@ class Mounting:
         return {"path": home.path, "deep": deep, "texts": home.texts, "hide": home.hide, "protect": home.protect}
 
     def _mounted(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
-        self._asked = None
+        self._porter = None
         if self._done is None:
             for fd in fds:
                 os.close(fd)
@@ -200,15 +201,22 @@ class Mounting:
     def _finish(self, error: LeewardError | None) -> None:
         done, self._done = self._done, None
         if done is not None:
-            in_any_case(self._mounts.landed, partial(done, error))
+            in_any_case(self._forget, self._mounts.landed, partial(done, error))
 
     def cancel(self) -> None:
         """
         Give up the mounting: the sandbox is over. *done* isn't called.
         """
         self._done = None
-        asked, self._asked = self._asked, None
-        in_any_case(*([asked.cancel] if asked is not None else []), self._mounts.landed)
+        in_any_case(self._forget, self._mounts.landed)
+
+    def _forget(self) -> None:
+        """
+        Cancel what hasn't answered yet: the mapping, the porter, or both.
+        """
+        asked = [each for each in (self._mapping, self._porter) if each is not None]
+        self._mapping = self._porter = None
+        in_any_case(*(each.cancel for each in asked))
 
 
 class CoverPlace(Protocol):

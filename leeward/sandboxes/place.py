@@ -75,6 +75,14 @@ class PorterAsked(Protocol):
     def cancel(self) -> None: ...
 
 
+class PorterBegun(PorterAsked, Protocol):
+    """
+    A porter that may have been begun before its order.
+    """
+
+    def give(self, order: Mapping[str, Any], fds: Sequence[int]) -> None: ...
+
+
 class SandboxPlace(Protocol):
     """
     The interface of `leeward.run.live.LiveRunner`, as far as live sandboxes use it.

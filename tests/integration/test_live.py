@@ -572,6 +572,24 @@ def test_an_order_that_can_not_be_sent_leaves_no_process(live: Live, monkeypatch
     assert "on\n" == live.run("echo", "on").out
 
 
+def test_a_porter_may_begin_before_its_order(live: Live) -> None:
+    """
+    It waits for the order; if that can't be sent, its process ends.
+    """
+    got: list[object] = []
+    live.run("true")
+    porter = live.runner.carry(None, [], lambda what, _: got.append(what), 5.0)
+    porter.give({"order": "cover", "hide": []}, [])
+    live.until(lambda: bool(got))
+    assert isinstance(got[0], LeewardError)  # its answer: the order came without the descriptor that it needs
+
+    porter = live.runner.carry(None, [], lambda what, _: got.append(what), 5.0)
+    with pytest.raises(LeewardError, match="a porter"):
+        porter.give({"order": "cover", "hide": []}, [1 << 20])
+    live.until(lambda: not live.runner.processes)
+    assert 1 == len(got) and "on\n" == live.run("echo", "on").out
+
+
 def box_counts(live: Live) -> bool:
     return bool(live.box.engine.driver.memory_counted)
 
