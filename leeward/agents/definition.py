@@ -8,15 +8,17 @@ Trust:     full: a definition is part of the package or the user's own. A projec
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from leeward.agents import checks
-from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError, printable
 from leeward.agents.names import is_agent_name
 from leeward.agents.reading import read_user_file
 from leeward.dataclass import dataclass, field
+
+if TYPE_CHECKING:
+    from leeward.spec.egress_rules import EgressRule
 
 #: The folder of the package's definitions, each in a folder of its own; and the name of the file there.
 OURS, FILE = os.path.join(os.path.dirname(__file__), "definitions"), "agent.toml"
@@ -167,6 +169,23 @@ def definition_names(config_home: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def parse_hosts(hosts: Sequence[str], file: str) -> list[EgressRule]:
+    """
+    The rules of a definition's `hosts`.
+
+    Args:
+        file: the definition's path, for errors.
+
+    Raises:
+        SettingsError: an entry isn't valid.
+    """
+    if not hosts:
+        return []
+    from leeward.agents.entries import parse_entry  # imports `ipaddress`, with all 3 ms
+
+    return [rule for number, entry in enumerate(hosts) for rule in parse_entry(entry, file, f"hosts[{number}]")]
+
+
 def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDefinition:
     """
     The definition in the table of a file.
@@ -180,9 +199,10 @@ def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDef
     for key in ("state", "staged", "programs"):
         for number, path in enumerate(found.get(key, ())):
             _check_path(path, file, f"{key}[{number}]")
-    for number, entry in enumerate(found.get("hosts", ())):
-        parse_entry(entry, file, f"hosts[{number}]")
+    parse_hosts(found.get("hosts", ()), file)
     for secret in found.get("secrets", ()):
+        from leeward.agents.entries import parse_entry  # as in `parse_hosts`
+
         for host in secret.hosts:
             if any(rule.kind not in ("name", "below") or rule.port
                    for rule in parse_entry(host, file, f"secrets.{secret.variable}")):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ UNDO_KINDS = ("sandbox", "hook")
 MAX_STEPS, MAX_ENDED = 1000, 64
 #: Below the registry's folder: a file for each that has ended, with its sandbox's id.
 _ENDED = "ended"
-_SANDBOX = re.compile(r"[0-9a-z]{1,64}")
+_SANDBOX = r"[0-9a-z]{1,64}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +143,13 @@ class InstanceRegistry:
         self._folder = own_folder(os.path.join(folder, "instances"))
         self._complaints: dict[str, str] = {}
 
-    def claim(self, instance: Instance) -> HeldInstance:
+    def claim(self, instance: Instance, *, later: bool = False) -> HeldInstance:
         """
         Record a new instance, and hold its lock.
+
+        Args:
+            later: hold the lock alone. The caller calls `record` before the first step that has to be undone; until
+                then nobody finds the instance.
 
         Raises:
             Busy: an instance with this name runs, or was killed and isn't undone yet; the caller tries the next name of
@@ -161,7 +164,8 @@ class InstanceRegistry:
             raise Busy(f"there is an agent {instance.name} already")
         held = HeldInstance(self._folder, lock, instance)
         try:
-            held.record(instance)
+            if not later:
+                held.record(instance)
         except BaseException:
             held.remove()
             raise
@@ -217,7 +221,7 @@ class InstanceRegistry:
             for name in (*(name for name in names if name == text),
                          *(name for name in names if text and (name.startswith(text) or name.endswith(text)))):
                 found = (read_state(folder, name) or b"").decode("ascii", "replace")
-                if _SANDBOX.fullmatch(found):
+                if re.fullmatch(_SANDBOX, found):
                     return found
             raise
 
@@ -324,6 +328,8 @@ def parse_instance(content: bytes) -> Instance:
     Raises:
         ValueError: *content* isn't one; the message says why.
     """
+    import json  # as in `_encoded`
+
     try:
         table = json.loads(content)
     except RecursionError:
@@ -340,6 +346,8 @@ def parse_instance(content: bytes) -> Instance:
 
 
 def _encoded(instance: Instance) -> bytes:
+    import json  # 2 ms, which a start spends while the daemon opens its sandbox
+
     table: dict[str, Any] = {name: getattr(instance, name) for name in names(Instance)}
     table["undo"] = [[step.kind, step.what] for step in instance.undo]
     return json.dumps(table).encode()

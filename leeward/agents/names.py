@@ -22,22 +22,22 @@ MAX_AT_ONCE = 64
 #: The alphabet of base32, five bits each.
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 
-_AGENT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
+_AGENT = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
+_NAME = r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?"
 
 
 def is_agent_name(text: str) -> bool:
     """
     Whether *text* can name an agent's definition: 1 to 32 lower-case letters, digits and inner hyphens.
     """
-    return _AGENT.fullmatch(text) is not None
+    return re.fullmatch(_AGENT, text) is not None
 
 
 def is_instance_name(text: str) -> bool:
     """
     Whether *text* has the form of `instance_name`'s names.
     """
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
 def instance_name(path: bytes, agent: str, number: int = 0) -> str:

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from leeward.agents.definition import AgentDefinition
-from leeward.agents.entries import parse_entry
+from leeward.agents.definition import AgentDefinition, parse_hosts
 from leeward.agents.errors import SettingsError
 from leeward.agents.layer import INSIDE, Layer
 from leeward.agents.libraries import LibraryFolder
@@ -142,10 +141,12 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         mounts += _worktree(project, mounts)
     hosts, policy = _policy(definition, settings, options)
     folders = () if program is None else program.folders
+    passed = {*_PASSED, *definition.pass_environment}
+    patterns = [each for each in passed if set(each) & set("*?[")]  # a pattern is compiled, which takes 40 us
     env = {
         "PATH": ":".join((*folders, _PATH)), "PWD": inside,
         **{name: value for name, value in environ.items() if value.isprintable()
-           and any(fnmatchcase(name, each) for each in (*_PASSED, *definition.pass_environment))},
+           and (name in passed or any(fnmatchcase(name, each) for each in patterns))},
         **definition.environment, **settings.environment}
     if layer is not None:
         for name, places in layer.environment().items():
@@ -264,8 +265,7 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
     """
     The hosts, as rules, and the policy that allows them.
     """
-    rules = [rule for number, entry in enumerate(definition.hosts)
-             for rule in parse_entry(entry, definition.file, f"hosts[{number}]")]
+    rules = parse_hosts(definition.hosts, definition.file)
     hosts = tuple(dict.fromkeys(rule.text for rule in (*rules, *settings.allow)))
     if options.unrestricted_network:
         hosts = ("*", *(rule.text for rule in settings.allow if rule.network is not None))

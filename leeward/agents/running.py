@@ -7,6 +7,10 @@ Theory of operation. Each step that has to be undone is in the registry before i
 it after a kill -9. `__exit__` undoes every step that was begun: first the sandbox, with its processes, its files and
 its leases of egress; then it runs the clean-up hooks, each even if another one fails. A sandbox whose program was
 killed ends by its idle time (`keeping`).
+
+A user waits for the agent's first byte, so this program works while the daemon does. While the sandbox is opened it
+writes the record, if nothing has to be undone yet, and looks at what the agent could change. The threads begin when the
+agent's process has been started, or before the first step that may take long.
 """
 
 from __future__ import annotations
@@ -16,12 +20,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
 from leeward.agents.hiding import FileRules
-from leeward.agents.hiding_watch import HidingWatch
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep
 from leeward.agents.keeping import IDLE_S, SandboxHold
 from leeward.agents.names import names_of
@@ -36,6 +39,9 @@ from leeward.dataclass import replace
 from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, RequestRejected, SandboxOver
 from leeward.protocols import Protocol
 from leeward.spec.paths import client_socket
+
+if TYPE_CHECKING:
+    from leeward.agents.hiding_watch import HidingWatch
 
 #: Seconds that a hook on the host, and a clean-up hook, may take.
 HOOK_S, CLEANUP_S = 600.0, 60.0
@@ -97,7 +103,7 @@ class AgentRun:
         self._keeper: SandboxHold | None = None
         self.box: Sandbox | None = None
         self._opened_fds, self._mounts = list[int](), list[Mount]()
-        self._before: dict[str, str] = {}
+        self._before: dict[str, str] | None = None
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
         self.given_up = False
@@ -130,35 +136,65 @@ class AgentRun:
                        undo=tuple(UndoStep("hook", line) for line in hooks))
         for name in names_of(os.fsencode(self.project), self._definition.name):
             with contextlib.suppress(Busy):
-                return self._registry.claim(replace(row, name=name))
+                return self._registry.claim(replace(row, name=name), later=not hooks)
         raise Busy(f"too many of {self._definition.name} run on {self.project!a:.200} already")
 
     def _set_up(self) -> None:
-        self._before = outside.snapshot(self.project, () if self._hiding is None else self._hiding[2])
         self._hidden = outside.identities(self.project, self._request.hidden)
         hooks = [(self._definition.hooks, self.settings.hooks)]
+        if any(each.setup_host for both in hooks for each in both):
+            self._look_before()
         for ours, theirs in hooks:
             for line in (*ours.setup_host, *theirs.setup_host):
                 self._on_host(line, HOOK_S)
         self._open_state()
         assert self._held is not None
         box = self._opened()
-        self._keeper = SandboxHold(box)
-        self._keeper.start()
-        if self._hiding is not None:
-            project, rules, _ = self._hiding
-            self._watch = HidingWatch(box, rules, project, self.project, self._request.cwd, self._hidden, (
-                path for path in self._request.hidden if path not in self._hidden), self._tell, self._give_up)
-            self._watch.start()
+        self._look_before()  # if the daemon's answer was there without a wait
         if self.asking is not None:
+            self._attend(box)
             self.asking.opened(box.id)
-        self._stage(box)
+        if self._request.staged:
+            self._attend(box)
+            self._stage(box)
         if any(each.setup or each.prestart for both in hooks for each in both):
+            self._attend(box)
             self._record_sandbox(box)  # they may take long
         for ours, theirs in hooks:
             for what in ("setup", "prestart"):
                 for line in (*getattr(ours, what), *getattr(theirs, what)):
                     self._inside(box, what, line)
+
+    def _look_before(self) -> None:
+        """
+        Note what the agent could change that programs of the host run, and record the instance. Does nothing the second
+        time.
+        """
+        if self._before is None:
+            import leeward.agents.hiding_watch  # noqa: F401  # for `_attend`, while the daemon works
+
+            assert self._held is not None
+            if not self._held.instance.undo:  # else it was recorded by `_claim`
+                self._held.record(self._held.instance)
+            self._before = outside.snapshot(self.project, () if self._hiding is None else self._hiding[2])
+
+    def _attend(self, box: Sandbox) -> None:
+        """
+        Begin the threads that keep the sandbox and hide new names, unless they have begun.
+        """
+        if self._keeper is not None:
+            return
+        self._keeper = SandboxHold(box)
+        if self._process is not None:
+            self._keeper.watch(self._process.number)
+        self._keeper.start()
+        if self._hiding is not None:
+            from leeward.agents.hiding_watch import HidingWatch
+
+            project, rules, _ = self._hiding
+            self._watch = HidingWatch(box, rules, project, self.project, self._request.cwd, self._hidden, (
+                path for path in self._request.hidden if path not in self._hidden), self._tell, self._give_up)
+            self._watch.start()
 
     def _open_state(self) -> None:
         """
@@ -205,6 +241,7 @@ class AgentRun:
         self.box = Sandbox(socket=self._socket, idle=IDLE_S, metadata={
             "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]},
             **{**options, "mounts": self._mounts})
+        self.box.beside_opening = self._look_before
         try:
             assert self.box.id
         except BaseException:
@@ -264,14 +301,15 @@ class AgentRun:
             DaemonError, SandboxOver: as for `Sandbox.start`.
         """
         assert self.box is not None
-        assert self._keeper is not None
         argv = list(SHELL if debug or not self._request.argv else self._request.argv)
         title = "shell" if debug else self._definition.name
         common: dict[str, Any] = {"cwd": self._request.cwd, "env": env, "title": title}
         process = (self.box.start(argv, stdin=None, **common) if size is None else
                    self.box.terminal(argv, size, **common))
-        self._keeper.watch(process.number)
         self._process = process
+        if self._keeper is not None:
+            self._keeper.watch(process.number)
+        self._attend(self.box)
         self._record_sandbox(self.box)  # after the start, so that the program doesn't wait for it
         if self.given_up:  # `_give_up` has run before `_process` was set
             process.kill()
@@ -294,7 +332,7 @@ class AgentRun:
         The paths that programs on the host run or obey by themselves, and that have changed since the start.
         """
         if self._hiding is None:
-            return outside.changed(self._before, outside.snapshot(self.project))
+            return outside.changed(self._before or {}, outside.snapshot(self.project))
         project, rules, before = self._hiding
         try:
             found = hiding_plan(project, rules, self.project, running=True).repositories
@@ -303,7 +341,7 @@ class AgentRun:
             found = ()
         if len(found) >= MAX_REPOSITORIES > len(before):
             self._tell(f"the agent has made more than {MAX_REPOSITORIES} repositories of git")
-        return outside.changed(self._before, outside.snapshot(self.project, {*before, *found}))
+        return outside.changed(self._before or {}, outside.snapshot(self.project, {*before, *found}))
 
     def no_longer_hidden(self) -> list[str]:
         """

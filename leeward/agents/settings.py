@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.agents import checks
 from leeward.agents.definition import AgentHooks
-from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError
 from leeward.agents.grants import Grant, grants_of
 from leeward.agents.hiding import FilePattern, parse_pattern
@@ -26,7 +25,9 @@ from leeward.agents.package_names import check_package
 from leeward.agents.reading import PROJECT_FILE, read_project_file, read_user_file
 from leeward.agents.variables import expand, variables_of
 from leeward.dataclass import dataclass, field, replace
-from leeward.spec.egress_rules import EgressRule
+
+if TYPE_CHECKING:
+    from leeward.spec.egress_rules import EgressRule
 
 #: The user's file, in the folder of the user's configuration.
 USER_FILE = "agents.toml"
@@ -190,6 +191,8 @@ class _Side:
             raise SettingsError(self._file, place, f"{value!a:.120}: {error}") from None
 
     def _entry(self, value: str, place: str) -> tuple[EgressRule, ...]:
+        from leeward.agents.entries import parse_entry  # imports `ipaddress`; many starts have no entry
+
         return parse_entry(self._expanded(value, place), self._file, place)
 
     def _value(self, value: str, place: str) -> str:

@@ -25,7 +25,7 @@ from leeward.spec.folders import within
 #: Links in one path, as path_resolution(7) has it.
 _MOST_LINKS = 40
 #: A list of texts in one pair of brackets, as nearly every definition has it.
-_STATE = re.compile(r"^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]", re.MULTILINE)
+_STATE = r"(?m)^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]"  # only for links: to compile it takes 0.2 ms
 _NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -127,7 +127,7 @@ def _state_of(text: str) -> list[str]:
     """
     if "state" not in text:
         return []
-    plain = _STATE.findall(text)
+    plain = re.findall(_STATE, text)
     if len(plain) == 1 and not set(plain[0]) & set("\\#'"):
         return [each for each in plain[0].split('"')[1::2] if each]
     import tomllib

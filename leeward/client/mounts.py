@@ -169,15 +169,32 @@ def _plain(target: str) -> str:
     return target.rstrip("/") or target[:1]
 
 
+class Meanwhile:
+    """
+    Calls *work*, once, while a call waits for the daemon's answer.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work: Callable[[], None] | None = work
+
+    def wait(self, _link: Link, _number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+        return answer(lambda _other: None)
+
+
 def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
-              states: dict[str, FolderState] | None = None) -> Reply:
+              states: dict[str, FolderState] | None = None, beside: Callable[[], None] | None = None) -> Reply:
     """
     Open a sandbox with *mounts*, and return the daemon's reply. Each attempt sends the descriptors again.
 
     Args:
         states: a dict, to which the state of each folder with `compare` is added, by target.
+        beside: called once, when the request was sent. What it raises ends the attempt.
     """
     attempts: Retry | None = None
+    meanwhile = None if beside is None else Meanwhile(beside)
     with OpenFolders(mounts) as folders:
         if states is not None:
             states.update(folders.states)
@@ -185,7 +202,7 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
             try:
                 number = folders.send(*link.call("sandbox_dock", {}))
                 return link.call("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}, retry=False,
-                                 retry_busy=False)[0]
+                                 retry_busy=False, functions=meanwhile)[0]
             except DaemonError as error:
                 attempts = attempts or Retry(True, False, None, True)
                 pause = attempts.pause(error, time.monotonic())

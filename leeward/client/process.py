@@ -6,9 +6,11 @@ Runs in:   anybody's program.
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
+
+# Not `signal`, which builds enumerations: 1 ms.
+from _signal import SIGTERM  # type: ignore[import-not-found]
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -27,12 +29,12 @@ from leeward.client.sandbox_calls import (
     pieces,
 )
 from leeward.errors import DaemonError, ProcessOver
-from leeward.outcome import Result
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import flag, whole
 
 if TYPE_CHECKING:
     from leeward.client.sandbox import Sandbox
+    from leeward.outcome import Result
 
 
 class Process:
@@ -134,7 +136,7 @@ class Process:
         """
         self._ask("process_write", end=True)
 
-    def signal(self, number: int = signal.SIGTERM) -> bool:
+    def signal(self, number: int = SIGTERM) -> bool:
         """
         Send a signal to the process, not to its children.
 

@@ -14,8 +14,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import kernel_seats
@@ -25,7 +24,6 @@ from leeward.client.mounts import Mount, mounts_of, open_with
 from leeward.client.options import TurnOptions, packages_of, served_by
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
-from leeward.client.results import result_of
 from leeward.client.sandbox_calls import (
     CLOSE_S,
     CodeOptions,
@@ -42,10 +40,10 @@ from leeward.client.sandbox_calls import (
     listed,
     open_fields,
     program_fields,
+    result,
     terminal_fields,
 )
 from leeward.errors import DaemonError, SandboxOver
-from leeward.outcome import Result
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
     from leeward.client.overlay import Overlay
+    from leeward.outcome import Result
 
 Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
@@ -99,6 +98,8 @@ class Sandbox(OverlayCalls):
         protect (Sequence[str]): with such a home: paths in its mounts that can't be written.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
+
+    beside_opening: Callable[[], None] | None = None  # for `open_with`, if there are mounts
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
@@ -173,7 +174,7 @@ class Sandbox(OverlayCalls):
         if not self._mounts:
             return self._links.call("sandbox_open", fields)[0]
         with self._links.one() as link:
-            return open_with(link, fields, self._mounts, self._states)
+            return open_with(link, fields, self._mounts, self._states, self.beside_opening)
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
         """
@@ -230,7 +231,7 @@ class Sandbox(OverlayCalls):
              on_stderr: OnData | None) -> Result:
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
-            return result_of(*self.run_fields(fields))
+            return result(self.run_fields(fields))
         process = self.start_fields(bounded_fields(fields))
         try:
             return process.result(on_stdout, on_stderr)
@@ -349,8 +350,8 @@ class Sandbox(OverlayCalls):
         fields = {"sandbox": self.id, **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
         if kernel and {"display": True} == options:  # code without options
             with self._links.one() as link:
-                return result_of(*kernel_seats.execute(link, fields))
-        return result_of(*self._links.call("sandbox_execute", fields, functions=served_by(options)))
+                return result(kernel_seats.execute(link, fields))
+        return result(self._links.call("sandbox_execute", fields, functions=served_by(options)))
 
     def kernel(self) -> Kernel:
         """
@@ -442,8 +443,7 @@ class Sandbox(OverlayCalls):
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

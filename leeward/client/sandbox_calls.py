@@ -8,7 +8,7 @@ Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from leeward.client.options import (
     Limiting,
@@ -22,10 +22,12 @@ from leeward.client.options import (
 from leeward.client.typed_options import TypedDict
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError, RequestRejected
-from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
 from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward.wire.sandbox_replies import chunks, flag, page
+
+if TYPE_CHECKING:
+    from leeward.outcome import Result
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -302,6 +304,8 @@ def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
     Raises:
         BadReply: *reply* isn't such an answer.
     """
+    from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result  # builds enumerations
+
     try:
         if not flag(reply, "over"):
             return None
@@ -316,6 +320,15 @@ def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
         fields["error"] = JobError(**fields["error"])
     fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
     return Result(**fields)
+
+
+def result(answer: tuple[Reply, Sequence[int]]) -> Result:
+    """
+    The result in *answer*: a reply, and the descriptors of its arenas.
+    """
+    from leeward.client.results import result_of  # builds enumerations, which an agent's start doesn't need
+
+    return result_of(*answer)
 
 
 class Collected:

@@ -158,7 +158,7 @@ class Mounting:
         try:
             # Folders of the host's view aren't id-mapped: root's daemon shows them with the rights of nobody.
             known = place.owner == (os.geteuid(), os.getegid()) or mounts.hides is not None
-            if not known:  # the daemon is root's: on the host the sandbox's processes are another user's than the client
+            if not known:  # the daemon is root's: the sandbox's processes are another user of the host than the client
                 self._mapping = opener.map(mounts.trees, mounts.user, place.owner, self._mapped)
             self._porter = self._place.carry(self._order() if known else None, self._mounts.trees if known else (),
                                              self._mounted, MOUNT_S, apart=True)

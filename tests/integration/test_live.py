@@ -587,7 +587,8 @@ def test_a_porter_may_begin_before_its_order(live: Live) -> None:
     with pytest.raises(LeewardError, match="a porter"):
         porter.give({"order": "cover", "hide": []}, [1 << 20])
     live.until(lambda: not live.runner.processes)
-    assert 1 == len(got) and "on\n" == live.run("echo", "on").out
+    assert 1 == len(got)
+    assert "on\n" == live.run("echo", "on").out
 
 
 def box_counts(live: Live) -> bool:

@@ -35,8 +35,8 @@ class Place:
     def __init__(self, owner: tuple[int, int]) -> None:
         self.owner, self.porters, self.fails = owner, list[Asked](), False
 
-    def carry(self, order: Mapping[str, Any] | None, _fds: Sequence[int], answered: Callable[..., None], _seconds: float,
-              *, apart: bool = False) -> Asked:
+    def carry(self, order: Mapping[str, Any] | None, _fds: Sequence[int], answered: Callable[..., None],
+              _seconds: float, *, apart: bool = False) -> Asked:
         assert apart
         if self.fails:
             raise LeewardError("no porter")
@@ -82,10 +82,14 @@ def test_the_porter_begins_while_owners_are_mapped_and_has_its_order_afterwards(
     assert not porter.orders
 
     mapping.answered([], [])
-    assert ["mount"] == [order["order"] for order in porter.orders] and not case.done
+    assert ["mount"] == [order["order"] for order in porter.orders]
+    assert not case.done
 
     porter.answered({"ok": True}, [])
-    assert [None] == case.done and case.closed and not porter.cancelled and not mapping.cancelled
+    assert [None] == case.done
+    assert case.closed
+    assert not porter.cancelled
+    assert not mapping.cancelled
 
 
 def test_without_owners_to_map_the_porter_begins_with_its_order() -> None:
@@ -97,20 +101,24 @@ def test_without_owners_to_map_the_porter_begins_with_its_order() -> None:
 def test_owners_that_can_not_be_mapped_end_the_porter() -> None:
     case = Case()
     case.opener.maps[0].answered(LeewardError("no map"), [])
-    assert ["no map"] == list(map(str, case.done)) and case.closed
-    assert case.place.porters[0].cancelled and not case.place.porters[0].orders
+    assert ["no map"] == list(map(str, case.done))
+    assert case.closed
+    assert case.place.porters[0].cancelled
+    assert not case.place.porters[0].orders
 
 
 def test_a_porter_that_ends_too_early_ends_the_mapping() -> None:
     case = Case()
     case.place.porters[0].answered(LeewardError("it has ended"), [])
-    assert ["the folders can't be mounted: it has ended"] == list(map(str, case.done)) and case.closed
+    assert ["the folders can't be mounted: it has ended"] == list(map(str, case.done))
+    assert case.closed
     assert case.opener.maps[0].cancelled
 
 
 def test_a_porter_that_can_not_begin_ends_the_mapping() -> None:
     case = Case(fails=True)
-    assert ["no porter"] == list(map(str, case.done)) and case.closed
+    assert ["no porter"] == list(map(str, case.done))
+    assert case.closed
     assert case.opener.maps[0].cancelled
 
 
@@ -120,5 +128,7 @@ def test_a_sandbox_that_is_over_ends_both(mapped: bool) -> None:
     if mapped:
         case.opener.maps[0].answered([], [])
     case.mounting.cancel()
-    assert case.place.porters[0].cancelled and case.opener.maps[0].cancelled is not mapped
-    assert case.closed and not case.done
+    assert case.place.porters[0].cancelled
+    assert case.opener.maps[0].cancelled is not mapped
+    assert case.closed
+    assert not case.done
