@@ -327,3 +327,18 @@ def test_a_record_of_an_end_that_is_none(tmp_path, registry, content):
         file.write_bytes(content)
     with pytest.raises(BadRequest):
         registry.sandbox_of(name)
+
+
+def test_an_instance_may_be_recorded_later(registry, tmp_path):
+    held = registry.claim(instance(), later=True)
+    with pytest.raises(Busy):
+        registry.claim(instance())
+    assert [] == registry.running() == registry.complaints() == list(registry.reap())
+
+    held.record(held.instance)
+    assert [held.instance] == registry.running()
+    held.remove()
+
+    registry.claim(instance(), later=True).close()  # killed before it was recorded
+    assert [] == list(registry.reap())
+    assert [] == os.listdir(tmp_path / "state" / "instances")
