@@ -22,12 +22,12 @@ GIB = 1 << 30
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    What one job may use.
+    The limits of one job.
 
     Attributes:
         memory: bytes of all its processes and files together; no swap.
         cpu: percent of one processor; set by cpu.max of cgroups.
-        processes: processes and threads at once.
+        processes: processes and threads that may exist at once.
         time: seconds from the moment that its code is sent to a worker.
         files: bytes in /workspace, /tmp and /dev/shm together.
         output: bytes of stdout and stderr together.
@@ -53,7 +53,7 @@ FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0}
 
 def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
     """
-    *default* with the limits that a request *asked* for.
+    Return *default* with the limits that a request *asked* for.
 
     Raises:
         BadRequest: an unknown limit, a wrong type, or a value below the floor or above the ceiling.

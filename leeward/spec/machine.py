@@ -20,7 +20,7 @@ from leeward.spec.sandbox import Text
 #: file written once would be behind. Its first number is CLOCK_BOOTTIME, which every program may read anyway.
 LIVE = ("uptime",)
 
-#: The files that say what a request may ask for. Their contents by limits: `sizes`.
+#: The files whose content follows the limits of a request; `sizes` makes the contents.
 SIZED = ("/proc/meminfo", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max")
 
 #: Bytes of /proc/cpuinfo at most: it is part of the workers' plan, a message of 192 KiB.
@@ -36,10 +36,10 @@ _IDLE = " 0" * 10
 @dataclass(frozen=True, slots=True)
 class Machine:
     """
-    What is known of the host.
+    The facts about the host.
 
     Attributes:
-        processors: how many the daemon may use.
+        processors: the number of processors that the daemon may use.
         cpuinfo: the content of /proc/cpuinfo.
         booted: seconds since the epoch, as in the line `btime` of /proc/stat.
     """
@@ -51,7 +51,7 @@ class Machine:
 
 def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:
     """
-    How many processors a job sees: as many as its limit is worth, and at most those that exist.
+    Return the number of processors that a job sees: as many as its limit is worth, and at most those that exist.
 
     Args:
         pinned: each worker has one processor, whatever the limit.
@@ -61,7 +61,8 @@ def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:
 
 def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
     """
-    /proc/meminfo, /proc/cpuinfo and /proc/stat of a machine with *count* processors and the limits' memory.
+    Return /proc/meminfo, /proc/cpuinfo and /proc/stat of a machine with *count* processors and the memory of the
+    limits.
     """
     return (Text("/proc/meminfo", _meminfo(limits)),                  # free, psutil, node's totalmem
             Text("/proc/cpuinfo", _cpuinfo(machine.cpuinfo, count)),  # lscpu, node's cpus, psutil
@@ -70,7 +71,7 @@ def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
 
 def sys(limits: Limits, count: int) -> tuple[Text, ...]:
     """
-    The numbers of processors, and the limits as a cgroup of version 2 shows them.
+    Return the files of the processors' numbers, and the limits as a cgroup of version 2 shows them.
 
     Who needs them: glibc's get_nprocs and get_nprocs_conf (os.cpu_count, getconf, lscpu) ask the first; joblib's loky
     and Rust's available_parallelism the second.
@@ -85,7 +86,7 @@ def sys(limits: Limits, count: int) -> tuple[Text, ...]:
 
 def sizes(limits: Limits) -> tuple[bytes, ...]:
     """
-    The contents of the files of SIZED, in that order.
+    Return the contents of the files of SIZED, in that order.
     """
     return _meminfo(limits), _max(limits.memory).encode(), _max(limits.processes).encode()
 
@@ -105,7 +106,7 @@ def _meminfo(limits: Limits) -> bytes:
 
 def _cpuinfo(text: str, count: int) -> bytes:
     """
-    The first *count* processors of the host, cut at the last one that fits.
+    Return the entries of the host's first *count* processors, or of as many of them as fit.
     """
     made: list[str] = []
     size = 0

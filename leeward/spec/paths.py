@@ -1,5 +1,5 @@
 """
-Where the daemon's socket is.
+The path of the daemon's socket.
 
 Runs in:   anywhere; pure but for one check of /run/user and, in clients, the configuration files. The CLI's fast path
            imports it.
@@ -24,7 +24,7 @@ TRUSTED_VARIABLE = "LEEWARD_TRUSTED_UID"
 
 def default_socket(environ: Mapping[str, str], uid: int) -> str:
     """
-    The default socket of *uid*'s daemon.
+    Return the default socket of *uid*'s daemon.
 
     Root's is /run/leeward/leeward.sock, any other user's is in $XDG_RUNTIME_DIR. A login
     without that variable (cron, su) uses the same folder in /run/user, or else one in
@@ -42,8 +42,8 @@ def default_socket(environ: Mapping[str, str], uid: int) -> str:
 
 class OwnSocket(str):
     """
-    The default socket of this process's user, if none was named. Where no daemon answers there, a client may
-    start one: leeward.client.autostart.
+    The default socket of this process's user, if no socket was named. If no daemon answers there, a client may start
+    one: leeward.client.autostart.
     """
 
     __slots__ = ()
@@ -51,8 +51,8 @@ class OwnSocket(str):
 
 def client_socket(explicit: str | os.PathLike[str] | None) -> str:
     """
-    The socket that a client uses: *explicit*, else LEEWARD_SOCKET, else what the user's configuration file or the
-    system's names, else the default.
+    Return the socket that a client uses: *explicit*, else LEEWARD_SOCKET, else the socket that the configuration file
+        of the user or of the system names, else the default.
 
     Raises:
         BadRequest: a configuration file isn't to be trusted, or its `socket` isn't plainly written.

@@ -1,5 +1,5 @@
 """
-Which pool serves a request: what the request says of the kind of process that it needs.
+The key of the pool that serves a request: the fields of the request about the kind of process that it needs.
 
 Runs in:   anywhere; pure.
 
@@ -22,7 +22,7 @@ MOST_NAME = 64
 
 def is_name(text: str) -> bool:
     """
-    Can a profile, an environment or a policy have this name?
+    Whether a profile, an environment or a policy can have this name.
     """
     return (0 < len(text) <= MOST_NAME and text.isascii() and text[0].isalpha()
             and all(char.isalnum() or char in "._-" for char in text))
@@ -32,9 +32,9 @@ def is_name(text: str) -> bool:
 class PoolKey:
     """
     Attributes:
-        profile: what the sandbox shows and permits.
-        environment: the interpreter and its packages; "" is the daemon's own, `python_env`.
-        egress: the policy of what it reaches; "" is nothing.
+        profile: the name of the profile, which says what the sandbox shows and permits.
+        environment: the name of the interpreter with its packages; "" is the daemon's own, `python_env`.
+        egress: the name of the egress policy; "" is no network.
     """
 
     profile: str = DEFAULT_PROFILE

@@ -43,7 +43,7 @@ class Text:
     A small read-only file that leeward writes.
 
     Attributes:
-        program: it can be run.
+        program: the file can be executed.
     """
 
     target: str
@@ -68,7 +68,7 @@ class Scratch:
 
     Attributes:
         targets: paths of the folders, e.g. ("/workspace", "/tmp", "/dev/shm").
-        inodes: files, folders and links at most.
+        inodes: the most files, folders and links.
     """
 
     targets: tuple[str, ...]
@@ -84,7 +84,7 @@ class View:
         proc: files that leeward writes in place of the kernel's, by their paths below /proc.
         proc_live: files of the kernel's own /proc to show, by name. All others that aren't a process's are absent.
         listed: folders whose names, and those of all folders below, may be listed, whatever else is refused there.
-        terminals: pseudo-terminals at once, on a devpts of the job's own; 0 is none, and no devpts.
+        terminals: the most pseudo-terminals at once, on a devpts of the job's own; 0 is none, and no devpts.
     """
 
     binds: tuple[Bind, ...]
@@ -103,20 +103,21 @@ class SandboxSpec:
     A profile for one host.
 
     Attributes:
-        profile: its name, e.g. "python".
-        view: the files.
+        profile: the name of the profile, e.g. "python".
+        view: the files of the sandbox.
         executable: the interpreter of the zygote, and `sys.executable` of a job.
         preload: modules that the zygote imports before any job.
-        limits: of a job that sets none.
+        limits: the limits of a job that sets none.
         hostname: what gethostname(2) returns inside.
         uid: user and group id inside; never 0.
         environment: the environment variables of a job.
         loopback: jobs may use TCP and UDP. Their network namespace has `lo` and no other interface.
-        host: the view is the host's: no socket can be connected to, and what is secret is hidden when a sandbox is
-            opened, for its client.
-        egress: the ports of TCP on which they reach what a policy allows, in that namespace still; () for none.
-        routed: every address leads to the broker; else its proxy is all that they reach.
-        seal: by what the broker ends their TLS; None where it ends none.
+        host: the view shows the host's files. Sandboxes can't connect to the host's sockets, and the files with secrets
+            of the client's are hidden when a sandbox is opened.
+        egress: the ports of TCP on which jobs reach the hosts that a policy allows, still in that namespace; () for
+            none.
+        routed: every address leads to the broker; otherwise jobs can reach the broker's proxy alone.
+        seal: the data for TLS that the broker ends; None if it ends no TLS.
     """
 
     profile: str

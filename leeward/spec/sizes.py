@@ -17,7 +17,7 @@ UNITS = {
 
 def parse_size(text: str) -> int:
     """
-    The bytes that *text* stands for.
+    Return the number of bytes that *text* stands for.
 
     Raises:
         ValueError: *text* isn't a size; the message gives examples.
@@ -34,7 +34,7 @@ def parse_size(text: str) -> int:
 
 def size_text(size: int) -> str:
     """
-    *size* bytes with the largest unit that leaves a whole number: 256MiB.
+    Return *size* bytes as text, in the largest unit that leaves a whole number: 256MiB.
     """
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size and size % unit == 0:

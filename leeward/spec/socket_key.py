@@ -25,10 +25,11 @@ _KEYS = ("socket", '"socket"', "'socket'")
 
 def configured(home: str, uid: int, system_file: str = SYSTEM_FILE) -> str:
     """
-    The socket that the user's file names, else the system's; "", the default, if none does or the first says so.
+    Return the socket that the user's file names, or else the system's file. "", which is the default, if no file names
+    a socket, or the user's file has "".
 
     Args:
-        home: the user's; not looked at unless it is a folder of *uid*'s.
+        home: the user's home folder; it is used only if it belongs to *uid*.
 
     Raises:
         BadRequest: a file belongs to somebody else, can be written by others, or has the key in a form that isn't read
@@ -50,7 +51,7 @@ def configured(home: str, uid: int, system_file: str = SYSTEM_FILE) -> str:
 
 def _read(path: str, uid: int) -> bytes:
     """
-    The content of one file; empty if it doesn't exist or may not be read.
+    Return the content of one file; it is empty if the file doesn't exist or can't be read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -71,10 +72,10 @@ def _read(path: str, uid: int) -> bytes:
 
 def named_in(content: bytes, path: str) -> str | None:
     """
-    The value of the key `socket` before the first table; None without one. Pure.
+    Return the value of the key `socket` before the first table; None if there is no such key. Pure.
 
     Args:
-        path: of the file, for the error.
+        path: the file's path, for the error.
 
     Raises:
         BadRequest: the value isn't an absolute path in plain quotes on the key's own line.

@@ -14,10 +14,10 @@ from leeward.spec.sandbox import Text
 #: What begins the PATH of a program whose environment is clean: programs in it stand in for the host's.
 FOLDER = "/opt/leeward/stand-ins"
 
-#: What each of them says.
+#: The message that each of them prints.
 DISABLED = "networking disabled: configure fetch_policy to enable"
 
-#: curl's own status where a host can't be reached.
+#: curl's own exit status if a host can't be reached.
 _CURL = f"""#!/bin/sh
 echo '{DISABLED}' >&2
 exit 7
@@ -106,7 +106,7 @@ Object.defineProperty(globalThis, 'fetchSync',
 #: For `node --require`, behind one of the others.
 WARM = f"{FOLDER}/warm.cjs"
 
-#: A commit needs a name. What a repository or the environment says goes before it.
+#: A commit needs a name. A name in the repository's configuration or in the environment takes precedence.
 _GIT = "[user]\n\tname = sandbox\n\temail = sandbox@localhost\n"
 
 TEXTS = (Text(f"{FOLDER}/curl", _CURL.encode(), program=True), Text(FETCH, _FETCH.encode()),

@@ -33,10 +33,10 @@ class Recipe:
     What an environment is made from. Its hash names the environment.
 
     Attributes:
-        requirements: as pip's, each a line.
-        python: the base interpreter, a real path.
-        version: of Python, major and minor.
-        prefix: where that interpreter has its library; "" of the daemon's own.
+        requirements: requirements as pip reads them, each a line.
+        python: the real path of the base interpreter.
+        version: the version of Python, major and minor.
+        prefix: the folder with the library of that interpreter; "" for the daemon's own.
         from_source: packages may be built from source.
         index: the index's URL, or folders with packages; part of the name, since two indexes may have two packages
             of one name.
@@ -96,8 +96,8 @@ class Named:
     Attributes:
         built: the hash of the environment.
         preload: modules to import before any job.
-        min: workers that stand while it is in use.
-        max: workers at most.
+        min: the number of workers that are kept while the environment is in use.
+        max: the most workers.
     """
 
     built: str
@@ -108,7 +108,7 @@ class Named:
 
 def default_folder(environ: Mapping[str, str], uid: int) -> str:
     """
-    Where environments of *uid* are unless the configuration names a folder.
+    Return the folder with the environments of *uid*, which is used unless the configuration names another one.
     """
     if 0 == uid:
         return "/var/lib/leeward/environments"
@@ -139,21 +139,22 @@ def name_path(folder: str, name: str) -> str:
 
 def packages_name(hash: str) -> str:
     """
-    What an environment is called that a sandbox has asked for by its packages.
+    Return the name of an environment that a sandbox has asked for by its packages.
     """
     return f"packages-{hash}"
 
 
 def is_packages_name(name: str) -> bool:
     """
-    Was this name made by `packages=`? `prune` removes such names.
+    Whether this name was made for `packages=`. `prune` removes such names.
     """
     return name.startswith("packages-") and is_hash(name.removeprefix("packages-"))
 
 
 def unencrypted_host(index: str) -> tuple[str, ...]:
     """
-    The host of an index that the operator has named without TLS: pip must be told that it may be used.
+    Return the host of an index without TLS that the operator has named, because pip uses it only if it is named as
+    trusted.
     """
     from urllib.parse import urlsplit  # not for a daemon, which never asks this
 

@@ -6,7 +6,7 @@ Runs in:   anywhere; pure.
 
 from __future__ import annotations
 
-#: By package; all that isn't here is in Debian's coreutils.
+#: The tools by package. Tools that aren't in this table are in Debian's coreutils.
 PACKAGES: dict[str, str] = {
     "grep": "grep", "findutils": "find xargs", "sed": "sed", "diffutils": "diff", "tar": "tar", "gzip": "gzip",
     "debianutils": "which", "hostname": "hostname", "dash": "sh", "bash": "bash", "ripgrep": "rg", "tree": "tree",
@@ -27,6 +27,6 @@ TOOLS: tuple[str, ...] = tuple(_ORDER.split())
 
 def package_of(tool: str) -> str:
     """
-    The Debian package that has *tool*.
+    Return the name of the Debian package that has *tool*.
     """
     return next((package for package, tools in PACKAGES.items() if tool in tools.split()), "coreutils")

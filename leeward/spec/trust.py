@@ -12,7 +12,7 @@ from leeward.spec.sandbox import View
 TRUST = "/etc/ssl/certs/ca-certificates.crt"
 LINKS = ("/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt")
 
-#: The variables by which programs are told of that file.
+#: The environment variables that name that file to programs.
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
 
 #: Bytes of the host's certificates in it, at most.
@@ -21,6 +21,6 @@ MOST_BUNDLE = 4 << 20
 
 def has_trust(view: View) -> bool:
     """
-    Does *view* have such a file?
+    Whether *view* has such a file.
     """
     return any(TRUST == text.target for text in view.texts)

@@ -8,8 +8,8 @@ wrapper of it is compiled by `Module.prototype._compile`, which is public. There
 which is the code. The code has to be compiled and run by this file, and no longer by Node's own functions, so functions
 of the same names, files, lines and columns stand in for these on the stack. That a stack trace is then the same, letter
 for letter, is tried with PROBE before the code is read: a version of Node where it isn't ends with DECLINED, and
-so does one whose code isn't a script (a syntax error, `import`, a top-level await, TypeScript). Whoever asked runs
-`node -e` then. NEEDS_NODE finds other code that only Node itself runs as it is: `crypto` has a meaning of its own,
+so does one whose code isn't a script (a syntax error, `import`, a top-level await, TypeScript). The client then runs
+`node -e`. NEEDS_NODE finds other code that only Node itself runs as it is: `crypto` has a meaning of its own,
 import() tells who imports, text that is run could have an import(), and threads inherit the words of Node's start.
 Source:    lib/internal/process/execution.js of Node 20 to 26
 """
@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import re
 
-#: The exit code of one that didn't run its code, and how the line on stderr begins that says why.
+#: The exit code of a Node that didn't run its code, and the beginning of the line on stderr with the reason.
 DECLINED, DECLINES = 81, b"leeward: this Node can't wait: "
 
-#: In place of the code, as the argument of -e.
+#: The argument of -e, in place of the code.
 PROBE = "leewardProbe(new Error())"
 
-#: Code that isn't given to one.
+#: A pattern of code that isn't given to a waiting Node.
 NEEDS_NODE = re.compile(r"\b(?:crypto|eval|Function|import|worker_threads)\b")
 
 TEXT = rf"""'use strict';

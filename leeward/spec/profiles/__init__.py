@@ -27,8 +27,8 @@ __all__ = ["AGENT", "APPROVED", "BASES", "OURS", "SHELL", "WARM", "HostPython", 
 
 #: The built-in profiles, by name.
 OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL, APPROVED: _APPROVED, AGENT: _AGENT}
-#: Those that an operator's may be based on. Clients have to know the other one by its name: they tell such a sandbox
-#: their current folder.
+#: The profiles that an operator's profile may be based on. The other built-in profile can't be a base, because clients
+#: recognize it by its name: they send their current folder for such a sandbox.
 BASES = tuple(name for name in OURS if name != SHELL)
 #: The profiles whose sandboxes may have a home folder of their own, and names that are hidden or protected.
 _WITH_HOME = (AGENT, APPROVED)
@@ -47,7 +47,7 @@ def may_have_home(name: str, operators: Mapping[str, Profile]) -> bool:
 
 def with_base(profile: Profile) -> Profile:
     """
-    *profile* with the settings of its base, except those that *profile* sets itself.
+    Return *profile* with the settings of its base, except those that *profile* sets itself.
     """
     base = OURS.get(profile.base, PYTHON)
     return replace(profile, show=tuple(dict.fromkeys((*base.show, *profile.show))),

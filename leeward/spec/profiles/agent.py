@@ -3,9 +3,8 @@ The profile `agent`: an agent's command line on a project, with a home folder of
 
 Runs in:   the daemon and clients; pure.
 
-A client gives the project and whatever else of the host there is to be as mounts, at the paths that they have there.
-The profile adds what no mount can say: the home folder, the entry in /etc/passwd, names that are hidden or kept from
-being written.
+A client gives the project and other folders of the host as mounts, at the same paths as on the host. The profile adds
+what no mount can give: the home folder, the entry in /etc/passwd, and names that are hidden or can't be written.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _NOLOGIN = "/usr/sbin/nologin"
 @dataclass(frozen=True, slots=True)
 class HomePlan:
     """
-    What a sandbox of this profile has beside its mounts.
+    The home folder and the names that a sandbox of this profile has beside its mounts.
 
     Attributes:
         path: the home folder.
@@ -63,7 +62,7 @@ class HomePlan:
 
 def agent(spec: SandboxSpec) -> SandboxSpec:
     """
-    The profile for one host, made of *spec*, the one for Python.
+    Make the profile for one host from *spec*, the spec of the profile for Python.
     """
     return replace(spec, profile=NAME, view=replace(
         spec.view, scratch=replace(spec.view.scratch, inodes=_INODES)))
@@ -76,10 +75,10 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
 
     Args:
         path: the home folder.
-        user: the caller's name; "" for that of other profiles.
-        mounts: all of the sandbox.
-        view: of the profile.
-        uid: inside.
+        user: the caller's name; "" for the name that other profiles have.
+        mounts: all mounts of the sandbox.
+        view: the view of the profile.
+        uid: the user id in the sandbox.
 
     Raises:
         BadRequest: the home can't be there, or a name isn't one, or names lie in no mount.
@@ -125,7 +124,7 @@ def _texts(user: str, home: str, uid: int) -> tuple[tuple[str, bytes], ...]:
 
 def needless(folder: Folder, view: View) -> bool:
     """
-    Does *view* already show *folder* in the way that is asked for?
+    Whether *view* already shows *folder* in the way that the client asks for.
     """
     return (folder.path == folder.target and not (folder.writable or folder.overlay)
             and any(bind.source == bind.target and within(folder.target, bind.target) for bind in view.binds))

@@ -1,5 +1,6 @@
 """
-A profile as data: what kind of sandbox it is, and how one of the operator's differs from one of ours.
+A profile as data: the kind of a sandbox, and how an operator's profile differs from the built-in one that it is based
+on.
 
 Runs in:   the daemon and the CLI; pure.
 """
@@ -21,10 +22,10 @@ class Profile:
         about: a one-sentence description.
         show: files and folders of the host that it shows beside those of its base, read-only, at the same paths.
         variables: environment variables beside those of its base.
-        limits: those that differ from the daemon's.
-        loopback, terminal: as the configuration's keys of these names; None: the value of the configuration.
+        limits: the limits that differ from the daemon's.
+        loopback, terminal: as the configuration's keys of these names; None is the value of the configuration.
         min: workers that are kept while the profile is in use.
-        max: workers at most.
+        max: the most workers.
     """
 
     base: str = ""
@@ -40,7 +41,7 @@ class Profile:
 
 def extended(spec: SandboxSpec, name: str, binds: Iterable[Bind], variables: Mapping[str, str]) -> SandboxSpec:
     """
-    *spec* as the profile *name*, which shows and sets more.
+    Return *spec* as the profile *name*, with the files and variables that this profile adds.
     """
     return replace(spec, profile=name, view=replace(spec.view, binds=(*spec.view.binds, *binds)),
                    environment=tuple({**dict(spec.environment), **variables}.items()))

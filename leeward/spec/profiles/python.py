@@ -27,7 +27,7 @@ WARM = ("json", "re", "collections", "dataclasses", "typing", "functools", "iter
 _USER = "sandbox"
 _NOLOGIN = "/usr/sbin/nologin"
 
-#: Pseudo-terminals of a job at once. The kernel's bound, 4096 less 1024 in reserve, is for all of the host.
+#: The most pseudo-terminals of a job at once. The kernel's bound, 4096 less 1024 in reserve, holds for the whole host.
 _TERMINALS = 16
 
 #: `ls /`, find, a shell's completion, os.walk and agents that look around. Landlock can't tell a folder from those
@@ -53,7 +53,7 @@ class HostPython:
         version: major and minor.
         prefix: `sys.base_prefix`, the folder with the standard library.
         env: a virtual environment whose packages jobs can import, or "".
-        shown: further folders that the interpreter needs, e.g. targets of links.
+        shown: further folders that the interpreter needs, e.g. the targets of links.
         backing: of an interpreter of another version than the daemon's: its own msgpack, a folder, and its own
             _cffi_backend, a file. The zygote needs them; () where it imports the daemon's.
     """
@@ -79,23 +79,23 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         host: the interpreter.
         root_links: which of /bin, /sbin, /lib, /lib64 are links on this host, and their targets;
             the others are bind-mounted if they exist.
-        limits: of a job that sets none.
-        uid: user and group id inside.
+        limits: the limits of a job that sets none.
+        uid: the user and group id in the sandbox.
         localtime: the target of /etc/localtime, below /usr.
         preload: modules that the zygote imports, beside WARM.
         memory_counted: a cgroup counts all memory. If not, jobs can't write to /dev/zero: a shared mapping of it
             is memory that no process's resident set shows once it is unmapped.
         landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
         warm: import WARM in the zygote.
-        machine: the host, of which jobs see as much as their limits are worth.
+        machine: the host; jobs see as many processors and as much memory of it as their limits allow.
         pinned: each worker has one processor.
         configured: folders below /etc that programs below /usr have links into, such as Java's.
         term: the value of TERM, or "".
         loopback: jobs may use TCP and UDP among themselves.
         terminal: jobs may make pseudo-terminals.
-        node: the program that `node` is, if it isn't that of the host's /usr.
-        egress: ports of TCP on which a broker takes their connections.
-        resolver: what /etc/resolv.conf says.
+        node: the program behind the name `node`, if it isn't the one in the host's /usr.
+        egress: ports of TCP on which a broker takes the jobs' connections.
+        resolver: the content of /etc/resolv.conf.
     """
     machine = machine or Machine()
     count = made.processors(machine, limits, pinned=pinned)
@@ -191,7 +191,7 @@ def _links(below_usr: list[str], root_links: Mapping[str, str], localtime: str) 
 
 def _pythons(host: HostPython) -> tuple[Symlink, ...]:
     """
-    So that a shell's `python3` is the interpreter of `execute`, and not another one that the host has in /usr/bin.
+    Return links by which a shell's `python3` is the interpreter of `execute`, and not the one in the host's /usr/bin.
     """
     names = () if host.env else ("python", "python3")
     return tuple(Symlink(f"{_PYTHON_BIN}/{name}", host.executable) for name in names)
@@ -199,7 +199,7 @@ def _pythons(host: HostPython) -> tuple[Symlink, ...]:
 
 def _folder_of(node: str, shown: Sequence[str]) -> tuple[str, ...]:
     """
-    The folder of *node*, if nothing of *shown* has it.
+    Return the folder of *node*, unless a folder of *shown* contains it.
     """
     return (posixpath.dirname(node),) if node and not any(_within(node, folder) for folder in shown) else ()
 
@@ -210,7 +210,7 @@ def _within(path: str, folder: str) -> bool:
 
 def _outermost(folders: list[str]) -> list[str]:
     """
-    *folders* without those that are inside another one.
+    Return *folders* without those that are inside another one.
     """
     unique = list(dict.fromkeys(folders))
     return [folder for folder in unique if not any(other != folder and _within(folder, other) for other in unique)]

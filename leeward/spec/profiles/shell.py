@@ -63,21 +63,21 @@ SECRETS_HERE = (".env", ".env.*", ".envrc", "*.env")
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:
     """
-    Those of *environment* that a client passes on.
+    Return the variables of *environment* that a client passes on.
     """
     return {name: value for name, value in environment.items() if any(fnmatchcase(name, each) for each in PASSED)}
 
 
 def needs_mount(cwd: str) -> bool:
     """
-    Does *cwd* lie in a folder that a sandbox has for itself?
+    Whether *cwd* lies in a folder that a sandbox has for itself.
     """
     return any(within(cwd, place) and cwd != place for place in OWN)
 
 
 def hidden(homes: Sequence[str], cwd: str) -> list[tuple[str, tuple[str, ...]]]:
     """
-    The names to hide, by folder, the outermost folder first. A name may be a path below the folder.
+    Return the names to hide, by folder, the outermost folder first. A name may be a path below the folder.
     """
     rows: dict[str, tuple[str, ...]] = {}
     for folder, names in (*((home, SECRETS) for home in homes), (cwd, SECRETS_HERE)):
@@ -96,12 +96,12 @@ def never_shown(path: str) -> bool:
 
 def shell(spec: SandboxSpec, binds: Sequence[Bind], links: Sequence[Symlink], *, uid: int) -> SandboxSpec:
     """
-    The profile for one host, made of *spec*, the one for Python.
+    Make the profile for one host from *spec*, the spec of the profile for Python.
 
     Args:
-        binds: what shows the host.
-        links: of the host, which lie in no folder of *binds*.
-        uid: user and group id inside.
+        binds: the bind mounts that show the host.
+        links: the links of the host that lie in no folder of *binds*.
+        uid: the user and group id in the sandbox.
     """
     there = [*(bind.target for bind in binds), *(link.target for link in links)]
     view = spec.view
