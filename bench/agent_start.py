@@ -1,14 +1,14 @@
 """
-From `leeward agent start` to the first byte of the agent's output, beside the same program under bubblewrap with the
-same folders; and a project with many files beside a small one.
+Measures the time from `leeward agent start` to the first byte of the agent's output, beside the same program under
+bubblewrap with the same folders; and that of a project with many files beside a small one.
 
     .venv/bin/python bench/agent_start.py [--rounds N] [--files N] [--terminal] [--json] [--] PROGRAM [ARGUMENT...]
 
 PROGRAM is an agent's, such as the `claude` of the wheel claude-agent-sdk, with `--version`; with --terminal it is on a
-terminal, and the first byte is of its screen. A daemon of its own is started once and is warm, as it is for everybody's
-second start. The subjects take turns, round by round; ratios are of the medians and of the minima. "own" is the
-processor time of the command's processes: of bubblewrap's with the program in it, of leeward's without what the daemon
-and the sandbox do. Where there is no bwrap its column is missing.
+terminal, and the first byte is of its screen. The bench starts a daemon of its own once. The daemon is warm, as it is
+for a user's second start. The subjects take turns, round by round; ratios are of the medians and of the minima. "own"
+is the processor time of the command's processes: of bubblewrap's with the program in it, of leeward's without what the
+daemon and the sandbox do. If the host has no bwrap, its column is missing.
 """
 
 from __future__ import annotations

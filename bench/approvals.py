@@ -3,12 +3,13 @@ Approvals: the time from a decision until the waiting program has it, and the ti
 
     .venv/bin/python bench/approvals.py [--rounds N] [--json]
 
-An approval: from the operator's call that decides to the return of who waits, as a thread of the program's own
-(`ApprovalQueue.wait`), as a program by REST (`GET /api/requests/ID?wait=`) whose decision comes by REST as well, and as
-an agent in a real sandbox (`Agent.request_permission`), whose answer comes by the sandbox's bridge.
+An approval: the time from the operator's call that decides to the return of the call that waits. The waiting call is
+that of a thread of the program's own (`ApprovalQueue.wait`); that of a program by REST (`GET /api/requests/ID?wait=`),
+where the decision comes by REST as well; and that of an agent in a real sandbox (`Agent.request_permission`), whose
+answer comes by the sandbox's bridge.
 The page: Chromium's own first contentful paint, from the start of the navigation, of the queue with 16 and with 10,000
-pending requests, and the answer of the server alone. The browser is Debian's; where it isn't, the bench leaves its
-rows out and says so.
+pending requests, and the answer of the server alone. The browser is Debian's; if it isn't installed, the bench leaves
+its rows out and says so.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Times = list[float]
 
 def _waited(service: PageService, wait: Callable[[int], object], decide: Callable[[int], object], rounds: int) -> Times:
     """
-    Milliseconds from a decision to the return of *wait*.
+    Return the milliseconds from a decision to the return of *wait*.
     """
     took: Times = []
     for number in range(rounds):
@@ -88,7 +89,7 @@ for number in range(int(sys.argv[1])):
 
 def _inside(rounds: int) -> Times:
     """
-    Milliseconds from the operator's call to the return of a call in a sandbox, by the host's clock.
+    Return the milliseconds from the operator's call to the return of a call in a sandbox, by the host's clock.
     """
     took: Times = []
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as name:
@@ -131,7 +132,7 @@ def _painted(served: ServedPage, rounds: int) -> Times:
 
 def measure(rounds: int) -> dict[str, Times]:
     """
-    All measured times in milliseconds, by name.
+    Return all measured times in milliseconds, by name.
     """
     found: dict[str, Times] = {"approval to a waiting agent in a sandbox": _inside(rounds)}
     drives = shutil.which("chromium") and importlib.util.find_spec("playwright")

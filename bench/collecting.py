@@ -1,5 +1,5 @@
 """
-What collected files cost a daemon: its peak memory, and its processor time.
+The cost of collected files for a daemon: its peak memory, and its processor time.
 
     .venv/bin/python bench/collecting.py
 """
@@ -23,7 +23,7 @@ SMALL, TICK_MS = 300, 10
 
 def peak(pid: int) -> int:
     """
-    The peak resident set of *pid* (VmHWM), in MiB.
+    Return the peak resident set of *pid* (VmHWM), in MiB.
     """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
@@ -31,7 +31,7 @@ def peak(pid: int) -> int:
 
 def spent(pid: int) -> int:
     """
-    The processor time of *pid*, in ms.
+    Return the processor time of *pid*, in ms.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_MS

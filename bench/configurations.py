@@ -1,5 +1,5 @@
 """
-What the snapshot and the pages that the clone copies gain under each configuration: one row each.
+The gain by the snapshot, and by the pages that the clone copies, under each configuration: one row for each.
 
     .venv/bin/python bench/configurations.py [--rounds R] [--jobs N] [--user NAME --user-python FILE]
         [--interpreter NAME=FILE]... [--environment NAME=FOLDER[,MODULE...]]... [--only NAME]... [--json]
@@ -9,13 +9,13 @@ Needs root, perf(1) with tracepoints, and version 2's hierarchy, with or without
 as it is with a copy of it in which both switches (docs/decisions 0134, 0145) are off: processor_pairs.py says how the
 times are taken, counts.py how the page faults and system calls of a runner are.
 
-The configurations: root, with what the host has; root, in a mount namespace without any hierarchy of groups, and so
-without controllers; NAME, an ordinary user, if told, whose interpreter has leeward's requirements and can be reached by
-everybody; for each interpreter, which has them as well, a daemon and jobs that it runs; and for each environment a
-daemon whose jobs run in it, with these modules imported beforehand.
+The configurations: root, with the host's hierarchies of groups; root, in a mount namespace without any hierarchy of
+groups, and so without controllers; if --user is given, the ordinary user NAME, with an interpreter that has leeward's
+requirements and that every user can run; for each --interpreter, which has the requirements as well, a daemon and jobs
+on it; and for each --environment a daemon whose jobs run in it, with these modules imported beforehand.
 
 --guest does the same in a virtual machine with a kernel of `./dev vm`, whose groups are version 2's. Processor times of
-an emulated machine mean nothing, so there are no rounds, and only what is counted is told.
+an emulated machine mean nothing, so there are no rounds, and only the counts are printed.
 
 To count the workers' time where leeward has no groups, each daemon is put into a group of this script's, less what
 daemon, zygote and client used by their own clocks.
@@ -64,8 +64,8 @@ _NO_GROUPS = ('for place in $(awk \'$0 ~ / - cgroup2? / {print $5}\' /proc/self/
 class Configuration:
     """
     Attributes:
-        before: what the interpreter is started by.
-        options: of the daemon.
+        before: the words of the command before the interpreter.
+        options: the options of the daemon.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Configuration:
 
 def environment(told: str, place: Path) -> Configuration:
     """
-    That of NAME=FOLDER,MODULE,... with its configuration's file at *place*.
+    Return the configuration of NAME=FOLDER,MODULE,... with its file at *place*.
     """
     name, _, rest = told.partition("=")
     folder, *modules = rest.split(",")
@@ -98,7 +98,7 @@ def trees() -> Iterator[tuple[Path, Path]]:
     Two copies of this tree that everybody can read: with both switches off, and as it is.
 
     Raises:
-        SystemExit: a switch isn't where it was.
+        SystemExit: a file has no such line for a switch any more.
     """
     with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
         Path(folder).chmod(0o755)
@@ -117,7 +117,7 @@ def trees() -> Iterator[tuple[Path, Path]]:
 @contextlib.contextmanager
 def side(configuration: Configuration, tree: Path) -> Iterator[Side]:
     """
-    A daemon of *tree*, in a group of its own.
+    Start a daemon of *tree*, in a group of its own.
     """
     mount = unified(Path("/proc/self/mountinfo").read_text())
     if mount is None:
@@ -139,7 +139,7 @@ def side(configuration: Configuration, tree: Path) -> Iterator[Side]:
 
 def _remove(group: Path) -> None:
     """
-    With the groups below it, when they are empty: a daemon's processes vanish a moment after it.
+    Remove a group and the groups below it when they are empty: a daemon's processes end a moment after the daemon.
     """
     until = time.monotonic() + _VANISH_S
     while time.monotonic() < until:
@@ -152,7 +152,7 @@ def _remove(group: Path) -> None:
 
 def counted(daemon: Side, jobs: int) -> dict[str, float]:
     """
-    Per job: page faults and system calls of runners.
+    Return the page faults and system calls of runners, per job.
     """
     found = counts.measured(daemon, jobs)
     return {kind: found[kind].get("runner", 0.0) for kind in ("faults", "calls")}
@@ -160,7 +160,7 @@ def counted(daemon: Side, jobs: int) -> dict[str, float]:
 
 def row(configuration: Configuration, rounds: int, jobs: int) -> dict[str, Any]:
     """
-    Of one configuration: ratios by `compared`, and the counts of either side.
+    Return the row of one configuration: ratios by `compared`, and the counts of either side.
     """
     with trees() as (off, on), side(configuration, off) as one, side(configuration, on) as other:
         ratios = {str(each["part"]): each for each in compared(turns(one, other, rounds, jobs))}
@@ -170,7 +170,7 @@ def row(configuration: Configuration, rounds: int, jobs: int) -> dict[str, Any]:
 
 def text(found: Mapping[str, Any]) -> str:
     """
-    A line of docs/performance.md's table.
+    Return a line of the table in docs/performance.md.
     """
     cells = [found["configuration"]]
     for part in ("daemon", "workers", "both"):

@@ -1,12 +1,13 @@
 """
-What the processes of a fresh job do, by counts and not by times: page faults, and system calls.
+Counts the page faults and system calls of the processes of a fresh job.
 
     .venv/bin/python bench/counts.py [TREE]... [--jobs N] [--calls] [--json]
 
 Needs root, and perf(1) with tracepoints. Each TREE (this one unless told) is a folder with a `.venv` of its own, as for
 processor_pairs.py. Its daemon of four workers runs jobs of eight callers, so most runners are armed while jobs wait.
-Counted is everything between two points at which all workers are armed, per job. A runner's page faults are told by
-the system call before them as well, `NAME/N` for the N-th of its life: where a fault is added, and where one went.
+The bench counts everything between two moments at which all workers are armed, and divides by the number of jobs. It
+also lists a runner's page faults by the system call before them, `NAME/N` for the N-th call of that name in the
+runner's life, which shows where a fault was added or has gone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _NUMBER = re.compile(r"#define __NR_(\w+) (\d+)$", re.MULTILINE)
 @dataclass
 class Counts:
     """
-    Of all jobs together, by process.
+    The counts of all jobs together, by process.
     """
 
     faults: Counter[str] = field(default_factory=Counter)
@@ -59,8 +60,9 @@ def count(script: Iterable[str], known: Mapping[int, str], names: Mapping[int, s
     """
     Args:
         script: lines of `perf script`.
-        known: who is who at the start. Whom these start belongs to them; anybody else is left out.
-        names: of system calls, by number.
+        known: the known processes at the start, by pid. Processes that these start are counted as well; others are left
+            out.
+        names: the names of system calls, by number.
     """
     who, found = dict(known), Counts()
     last: dict[int, tuple[str, int]] = {}
@@ -96,7 +98,7 @@ def _lines(file: Path) -> Iterator[str]:
 
 def _names() -> dict[int, str]:
     """
-    Of this architecture's system calls, as the C compiler knows them.
+    Return the names of this architecture's system calls, as the C compiler knows them.
     """
     said = subprocess.run(["cc", "-E", "-dM", "-x", "c", "-"], input="#include <sys/syscall.h>\n", text=True,
                           capture_output=True, check=True).stdout
@@ -105,7 +107,7 @@ def _names() -> dict[int, str]:
 
 def measured(side: Side, jobs: int) -> dict[str, Any]:
     """
-    Per job of *side*: faults and calls by process, the calls by name, and a runner's faults by the call before.
+    Return, per job of *side*, faults and calls by process, the calls by name, and a runner's faults by the call before.
 
     Raises:
         OSError: other load leaves perf no room for all events.
@@ -141,7 +143,7 @@ def _recording(file: Path) -> Iterator[None]:
     Record into *file*, from the first line of the block on.
 
     Raises:
-        OSError: perf doesn't.
+        OSError: perf doesn't start to record.
     """
     orders, order = os.pipe()
     answer, answers = os.pipe()
@@ -165,7 +167,7 @@ def _recording(file: Path) -> Iterator[None]:
 
 def of_tree(tree: str, jobs: int) -> dict[str, Any]:
     """
-    Those of a tree with a `.venv`.
+    Return the counts of a tree with a `.venv`.
     """
     side = Side([interpreter_of(tree)], CALLERS, ())
     try:

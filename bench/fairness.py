@@ -1,6 +1,6 @@
 """
-What a guest's flood of requests does to somebody else's calls: their times beside it, and beside the same load
-elsewhere.
+The effect of a guest's flood of requests on another user's calls: the calls' times beside the flood, and beside the
+same load on another daemon.
 
     sudo .venv/bin/python bench/fairness.py [--pairs P] [--kinds K,K] [--connections N,N] [--io W]
 

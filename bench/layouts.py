@@ -1,5 +1,5 @@
 """
-What `--fresh-layout` costs: a daemon with it and one without, in turn.
+The cost of `--fresh-layout`: a daemon with the option and one without, in turn.
 
     .venv/bin/python bench/layouts.py [--jobs N] [--clients N]
 
@@ -29,7 +29,7 @@ CALLS = 20
 
 def call(client: Client) -> float:
     """
-    Seconds that one call takes.
+    Return the seconds that one call takes.
     """
     while True:
         begun = time.perf_counter()
@@ -43,7 +43,7 @@ def call(client: Client) -> float:
 
 def spent(pid: int) -> float:
     """
-    Seconds of processor of *pid*, of all processes below it, and of all that these have collected.
+    Return the processor seconds of *pid*, of all processes below it, and of all children that these have reaped.
     """
     ticks, parents = {}, {}
     for name in filter(str.isdigit, os.listdir("/proc")):

@@ -12,7 +12,7 @@ many runners are armed as before, so arming counts.
 
 A daemon that has no controllers, or not root's rights, is measured by bench/configurations.py.
 
-What is told is the median of the rounds' ratios, OTHER over TREE, and the interval that holds the true median with
+The result is the median of the rounds' ratios, OTHER over TREE, and the interval that holds the true median with
 95 % probability, by the rounds' order alone. Other load slows both turns of a round alike; where it changes between
 them the round's ratio is off, and the interval grows. Identical trees give 1 within the interval.
 """
@@ -77,7 +77,7 @@ class Side:
             the one that the daemon has made.
 
     Attributes:
-        pid: the daemon's.
+        pid: the daemon's pid.
     """
 
     def __init__(self, start: Sequence[str], callers: int, options: Sequence[str],
@@ -115,7 +115,7 @@ class Side:
 
     def turn(self, jobs: int) -> ProcessorTime:
         """
-        The processor seconds of one of *jobs* jobs.
+        Run *jobs* jobs, and return the processor seconds for each.
         """
         before = self._spent()
         self.work(jobs)
@@ -129,7 +129,7 @@ class Side:
 
 def _clock(pid: int) -> float:
     """
-    Processor seconds of all threads of a process: CPUCLOCK_SCHED.
+    Return the processor seconds of all threads of a process: CPUCLOCK_SCHED.
     """
     return time.clock_gettime(~pid << 3 | 2)
 
@@ -179,7 +179,7 @@ def compared(pairs: Sequence[tuple[ProcessorTime, ProcessorTime]]) -> Iterator[d
 
 def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[ProcessorTime, ProcessorTime]]:
     """
-    So many rounds of a turn of each.
+    Run *rounds* rounds, in each of which both sides have a turn.
     """
     pairs = []
     for number in range(rounds):

@@ -46,7 +46,7 @@ SETTLED_S = 2.0
 
 def below(pid: int) -> list[int]:
     """
-    *pid* and all that descends from it.
+    Return *pid* and all its descendants.
     """
     parents: dict[int, list[int]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
@@ -74,7 +74,7 @@ def _field(path: str, name: str) -> int:
 
 def memory(pid: int) -> int:
     """
-    MiB of the daemon and its descendants.
+    Return the MiB of the daemon and its descendants.
     """
     return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid)) >> 10
 
@@ -101,7 +101,7 @@ def there(pid: int) -> dict[str, int]:
 
 def groups(pid: int) -> int:
     """
-    How many are below the daemon's own, in all hierarchies.
+    Return the number of groups below the daemon's own, in all hierarchies.
     """
     return sum(f"/leeward-{pid}-" in root for root, _, _ in os.walk("/sys/fs/cgroup"))
 
@@ -230,7 +230,8 @@ def main() -> int:
 
 def _alone() -> None:
     """
-    Go on in a mount namespace of our own, where we may: what others on the host mount meanwhile isn't left by us.
+    Enter a mount namespace of our own, if that is allowed, so that mounts that others make meanwhile don't count as
+    leaks.
     """
     unshare = shutil.which("unshare")
     if unshare is not None and not os.geteuid() and _ALONE not in os.environ:

@@ -20,7 +20,8 @@ from leeward_cli.bench.rounds import GAP_S
 
 _COLD = "leeward run (cold, everything) over bubblewrap + python3 -I -S -c"
 
-#: The imports of that half of `leeward run` which is its daemon; the other half, a zygote, runs at the same time.
+#: The imports of the part of `leeward run` that serves as its daemon. The other part, a zygote, starts at the same
+#: time.
 _IMPORTS = "import leeward_cli.main, leeward_cli.cold, leeward_cli.once"
 
 

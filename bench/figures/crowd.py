@@ -1,5 +1,5 @@
 """
-What a large pool and many idle connections add to a call's latency.
+The latency that a large pool and many idle connections add to a call.
 
 Runs in:   a developer's shell.
 """
@@ -41,7 +41,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
 @contextlib.contextmanager
 def idle(path: str, count: int) -> Iterator[None]:
     """
-    *count* idle connections.
+    Open *count* idle connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _OTHERS

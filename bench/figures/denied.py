@@ -1,7 +1,8 @@
 """
 A refused system call, beside the same with a minimal supervisor in user space.
 
-Runs in:   a developer's shell. The asker is the same Python on both sides: a job of ours, and a child of floors.c's
+Runs in:   a developer's shell. The process that makes the call is the same Python on both sides: a job of ours, and a
+child of floors.c's
            supervisor.
 """
 
@@ -20,7 +21,7 @@ from leeward_cli.bench.ours import daemon, good
 
 _WORDS = "a denied system call over that of a bare supervisor in C"
 
-#: Below the burst of a job, above which it has to wait for tokens.
+#: Calls of a turn: fewer than a job's burst, because beyond the burst it has to wait for tokens.
 _CALLS = 500
 
 _ASK = f"""

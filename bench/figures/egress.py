@@ -1,8 +1,8 @@
 """
-Connections through the broker, beside the same client without it: bytes, connections one by one, many at once; and what
-a policy costs the jobs that have none.
+Connections through the broker, beside the same client without it: bytes, connections one by one, many at once; and the
+cost of a policy for the jobs that have none.
 
-Runs in:   a developer's shell. The client is the same Python on both sides, a job of ours and a plain process; the
+Runs in:   a developer's shell. The client is the same Python on both sides, a job of ours and a process outside; the
            server is another process on loopback.
 """
 
@@ -182,7 +182,7 @@ def _crowd(client: Client, port: int) -> Row:
 
 def _idle_processor(settings: FigureSettings, beside_policy: str, without: str) -> Row:
     """
-    The same by the daemons' own clocks, which other processes hardly touch; turns of callers, in pairs.
+    Compare the daemons' own processor clocks, on which other processes have little effect; turns of callers, in pairs.
     """
     paths = (beside_policy, without)
     for path in paths:
@@ -201,14 +201,14 @@ def _idle_processor(settings: FigureSettings, beside_policy: str, without: str) 
 
 def _processor(path: str) -> float:
     """
-    Seconds of all threads of the daemon on *path*.
+    Return the processor seconds of all threads of the daemon on *path*.
     """
     return time.clock_gettime(~daemon_pid(path) << 3 | 2)  # CPUCLOCK_SCHED
 
 
 def _idle(settings: FigureSettings, client: Client, plain: Client) -> Row:
     """
-    The broker runs, and a worker with egress stands, while a job without it runs.
+    Measure a job without egress while the broker and a worker with egress are there.
     """
     ours, other = LeewardSubject(client, "beside a policy"), LeewardSubject(plain, "without any policy")
     found = in_turn([ours, other], settings.rounds, 10, GAP_S)

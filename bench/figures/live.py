@@ -32,7 +32,7 @@ _BEGUN_S = 1.0
 
 class Forked:
     """
-    A program by fork and exec, waited for. The process that forks is the bench itself.
+    A program that the bench itself starts by fork and exec, and waits for.
     """
 
     name = f"{_TRUE} by fork and exec"
@@ -107,7 +107,7 @@ def _first_use(settings: FigureSettings) -> Sequence[Row]:
 
 def _opened(path: str, make: Callable[[], Sandbox]) -> float:
     """
-    Seconds from making the object to its id, in a daemon without other work.
+    Return the seconds from making the object to its id, in a daemon without other work.
     """
     armed(path, 1)
     time.sleep(GAP_S)

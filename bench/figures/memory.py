@@ -3,8 +3,8 @@ The memory of one armed worker: keeper, init and runner.
 
 Runs in:   a developer's shell, as the user who runs the daemon.
 
-PSS counts a page that n processes share as an nth of it for each; so it depends on how many workers there are, and
-is told for the usual four. Private is what would be free if this one worker went.
+PSS counts a page that n processes share as an nth of it for each; so it depends on the number of workers, and the row
+is for the usual four. Private is the memory that would be free if this one worker ended.
 """
 
 from __future__ import annotations

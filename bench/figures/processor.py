@@ -3,8 +3,8 @@ The processor time of a fresh job, by process and by step.
 
 Runs in:   a developer's shell. By step it needs perf(1), and to be root.
 
-By process the kernel's own accounts say it, of daemon and zygote in ticks of 10 ms; by step samples do: each belongs
-to the way by which it came into the kernel (a call, a page fault), or to the program itself.
+The time by process comes from the kernel's own accounts, for daemon and zygote in ticks of 10 ms. The time by step
+comes from samples: each sample belongs to the entry into the kernel (a call, a page fault), or to the program itself.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _step(name: str, share: float, note: str) -> Row:
 
 def _by_step(path: str, pid: int, jobs: int) -> tuple[list[tuple[str, float]], str]:
     """
-    Shares of the time of the daemon's processes, the largest first.
+    Return the shares of the time of the daemon's processes, the largest first.
     """
     perf = shutil.which("perf")
     if perf is None or os.geteuid():
@@ -141,7 +141,7 @@ def count(script: str, known: Mapping[int, str]) -> Counter[str]:
 
 def step(stack: str) -> str:
     """
-    What a stack was about, by its frames, the innermost first.
+    Return the step to which a stack belongs, by its frames, the innermost first.
     """
     for frame in reversed(stack.split("\n")):
         entry = _ENTRY.search(frame)

@@ -19,13 +19,13 @@ class Row:
     One figure.
 
     Attributes:
-        figure: its words.
-        value: None if it couldn't be measured; `note` says why.
-        unit: "x" of a ratio, else of the value.
-        target: None where the figure is only to be known.
+        figure: the description of the figure.
+        value: the measured value; None if it couldn't be measured, and then `note` has the reason.
+        unit: "x" for a ratio, else the unit of the value.
+        target: None if the figure has no target.
         at_most: the target is a ceiling, not a floor.
-        measured: what the value was made of, each with p50, p90, p99 and n.
-        note: how it was measured, as far as the words don't say.
+        measured: the figures from which the value is computed, each with p50, p90, p99 and n.
+        note: how the value was measured, if the description doesn't say it.
     """
 
     figure: str
@@ -39,7 +39,7 @@ class Row:
     @property
     def met(self) -> bool | None:
         """
-        None where that can't be said.
+        Whether the target was met; None if there is no value or no target.
         """
         if self.value is None or self.target is None:
             return None
@@ -47,7 +47,7 @@ class Row:
 
     def as_object(self) -> dict[str, Any]:
         """
-        For `--json`.
+        Return the row as an object for `--json`.
         """
         return {"figure": self.figure, "value": self.value, "unit": self.unit, "target": self.target,
                 "at_most": self.at_most, "met": self.met, "measured": [dict(each) for each in self.measured],
@@ -69,21 +69,21 @@ class FigureSettings:
 
     def some(self, of: int) -> int:
         """
-        Rounds for turns that take long: *of* where there are 40, and one at least.
+        Return the number of rounds for turns that take long: *of* of 40 rounds, in proportion, and at least one.
         """
         return max(1, self.rounds * of // 40)
 
 
 def missing(words: str, target: float | None, why: str, at_most: bool = True) -> Row:
     """
-    A row that can't be measured on this machine.
+    Return a row that can't be measured on this machine.
     """
     return Row(words, None, "x", target, at_most, note=f"not measured: {why}")
 
 
 def times(subject: str, gap_s: float, rounds: Sequence[Sequence[float]]) -> dict[str, Any]:
     """
-    The figure of all calls of all rounds, in microseconds.
+    Return the figures of all calls of all rounds, in microseconds.
     """
     made = figure(subject, gap_s, [each for row in rounds for each in row])
     return {"subject": made.subject, "gap_ms": made.gap_ms, "unit": "us", "n": made.n, "p50": made.p50, "p90": made.p90,

@@ -3,8 +3,8 @@ Throughput of fresh jobs: one caller without pauses, the bound by the daemon's o
 
 Runs in:   a developer's shell. Page faults need root, perf(1) with tracepoints and a C compiler.
 
-`rates` has jobs per second beside the floors, `fresh` calls with pauses, `memory` what a worker takes. The processor
-time of a job beside that of an older commit is bench/processor_pairs.py's to tell.
+`rates` has jobs per second beside the floors, `fresh` calls with pauses, `memory` what a worker takes.
+bench/processor_pairs.py compares the processor time of a job with that of an older commit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _p50(words: str, call: Callable[[], None], settings: FigureSettings) -> Row:
 
 def _carried(path: str, settings: FigureSettings) -> Row:
     """
-    By the daemon's own processor time, since a machine of two processors is full of workers before.
+    Compute the rate from the daemon's own processor time, because on two processors the workers are the bottleneck.
     """
     words, rates, pid = "fresh jobs per second that the daemon's thread can carry", list[float](), daemon_pid(path)
     for _ in range(settings.some(10)):

@@ -12,13 +12,13 @@ from leeward_cli.bench.figures import percentile, ratio
 from leeward_cli.bench.floors import Subject
 from leeward_cli.bench.rounds import no_collections, row
 
-#: Calls of each before anything counts.
+#: Calls of each subject before the calls that count.
 _WARM = 3
 
 
 def in_turn(subjects: Sequence[Subject], rounds: int, calls: int, gap_s: float) -> dict[str, list[list[float]]]:
     """
-    The seconds of each call, by subject and round.
+    Return the seconds of each call, by subject and round.
     """
     found: dict[str, list[list[float]]] = {subject.name: [] for subject in subjects}
     for subject in subjects:
@@ -38,6 +38,6 @@ def beside(found: Mapping[str, Sequence[Sequence[float]]], over: str, under: str
 
 def quotient(over: Sequence[float], under: Sequence[float]) -> float:
     """
-    The median over the rounds of the ratio of two values, for rates and other figures with one number per round.
+    Return the median over the rounds of the ratio of two values, for rates and other figures with one number per round.
     """
     return round(percentile([a / b for a, b in zip(over, under, strict=True)], 50), 3)
