@@ -30,7 +30,7 @@ Model = Callable[[list[str]], Call | str]
 
 class Tools:
     """
-    What the model may do, all of it inside *box*.
+    The tools of the model, all of which work inside *box*.
     """
 
     def __init__(self, box: leeward.Sandbox) -> None:
@@ -68,7 +68,7 @@ class Tools:
 
 def work(model: Model, box: leeward.Sandbox) -> str:
     """
-    Run the loop: the model's last words.
+    Run the loop, and return the model's last words.
     """
     tools, read = Tools(box), list[str]()
     for _ in range(MOST_TURNS):

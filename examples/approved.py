@@ -50,12 +50,12 @@ def example(project: Path) -> None:
 
 def main(project: Path, agrees: Callable[[str], bool], link: OperatorLink | None = None) -> None:
     """
-    Have the agent work, and decide about what it asks.
+    Let the agent work, and decide about its requests.
 
     Args:
-        project: its files change where *agrees* says so.
-        agrees: is asked about each request.
-        link: to the service; by default that of this user.
+        project: the folder whose files change when *agrees* agrees.
+        agrees: decides about each request.
+        link: the link to the service; by default to the service of this user.
     """
     link = link or OperatorLink()
     made = link.open_sandbox(str(project))

@@ -1,5 +1,5 @@
 """
-A job without network that searches: by a function of its client's. docs/functions.md
+A job without network that searches by calling a function of its client's: docs/functions.md
 
     python examples/functions.py
 
@@ -38,7 +38,7 @@ notes: list[str] = []
 
 def search(word: str) -> list[dict[str, str]]:
     """
-    Pages with *word*.
+    Return the pages with *word*.
     """
     return [{"title": title, "text": text} for title, text in PAGES.items() if word in title]
 

@@ -24,7 +24,7 @@ MOST_TURNS = 20
 @dataclass(frozen=True)
 class Call:
     """
-    What the model wants: run this code, and bring these files back.
+    A call of the model: code to run, and files to bring back.
     """
 
     code: str
@@ -47,7 +47,7 @@ class Workspace:
 
     def run(self, call: Call) -> str:
         """
-        Run *call*; what the model is to read.
+        Run *call*, and return the text for the model.
         """
         try:
             result = self._session.execute(call.code, collect=call.collect, label=self._label)
@@ -68,7 +68,7 @@ class Workspace:
 
 def told(result: leeward.Result) -> str:
     """
-    A result as text for a model: what was written, how it ended, and why.
+    Return a result as text for a model: the output, how the job ended, and why.
     """
     parts = [cut(result.stdout_text), cut(result.stderr_text)]
     if result.outcome is leeward.Outcome.TIMED_OUT:
@@ -94,7 +94,7 @@ def cut(text: str) -> str:
 
 def work(model: Model, client: leeward.Client, label: str = "harness") -> tuple[str, dict[str, bytes]]:
     """
-    Run the loop: the model's answer, and the files that it brought back.
+    Run the loop, and return the model's answer and the files that it has brought back.
     """
     read: list[str] = []
     with closing(Workspace(client, label)) as place:

@@ -52,7 +52,7 @@ def fill_scratch() -> None:
 
 def walls() -> None:
     """
-    What a job may not do, tried.
+    Try what a job may not do.
     """
     for what, attempt in {
         "read /etc/shadow": lambda: Path("/etc/shadow").read_text(),

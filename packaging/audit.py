@@ -1,5 +1,5 @@
 """
-Whether a wheel holds what the tags in its name promise.
+Checks that a wheel holds what the tags in its name promise.
 
     python packaging/audit.py WHEEL...
 
@@ -19,10 +19,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: e_machine as readelf words it.
+#: The texts of readelf for e_machine, by architecture.
 MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
 
-#: Libraries that every host of a kind has, of those that leeward may need at all.
+#: The libraries that leeward may need and that every host of a kind has.
 LIBRARIES = {
     "manylinux": {"libc.so.6", "libpthread.so.0", "libdl.so.2", "libm.so.6",
                   "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"},
@@ -47,7 +47,7 @@ ARCHIVE = "leeward/_native/sdk/lib/libleeward.a"
 
 def readelf(path: Path, *options: str) -> str:
     """
-    What readelf says of a file, in English.
+    Return the output of readelf about a file, in English.
     """
     return subprocess.run(["readelf", "-W", *options, path], check=True, capture_output=True, text=True,
                           env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
@@ -55,7 +55,7 @@ def readelf(path: Path, *options: str) -> str:
 
 def audit(wheel: Path) -> list[str]:
     """
-    Every way in which *wheel* isn't what its name says, one line each.
+    Return one line for each way in which *wheel* differs from what its name says.
     """
     _, _, python, abi, tag = wheel.stem.split("-")
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(prefix="leeward-audit-") as work:

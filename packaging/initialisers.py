@@ -3,8 +3,8 @@ Writes leeward/_generated_initialisers.py, the `__init__` of dataclasses: `pytho
 
 Runs in:   a developer's shell, when tests/unit/test_dataclass.py says that more than a few shapes have come.
 
-A class gets the code of one with as many fields and the same of them with a factory: leeward/dataclass.py. To compile
-them at a daemon's start took 7 ms of processor time; Python's compiled file of these is read in less than one.
+A class gets the code of one with as many fields and the same of them with a factory: leeward/dataclass.py. Compiling
+them at a daemon's start took 7 ms of processor time; reading Python's compiled file of them takes less than one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Runs in:   anywhere; pure. Written by packaging/initialisers.py; `dataclass` giv
 
 def shapes(text: str) -> set[tuple[bool, str]]:
     """
-    Of the classes in the module *text* that leeward's `dataclass` decorates: whether each is frozen, and its shape.
+    Return the shapes of the classes in the module *text* that leeward's `dataclass` decorates, and whether each is
+    frozen.
     """
     found: set[tuple[bool, str]] = set()
     if re.search(r"^from leeward(\.dataclass)? import .*\bdataclass\b", text, re.MULTILINE) is None:
@@ -53,7 +54,7 @@ def shapes(text: str) -> set[tuple[bool, str]]:
 
 def wanted() -> set[tuple[bool, str]]:
     """
-    The shapes of all classes of today.
+    Return the shapes of all classes in the tree.
     """
     sources = (path.read_text() for folder in ("leeward", "cli") for path in (ROOT / folder).rglob("*.py"))
     return set[tuple[bool, str]]().union(*map(shapes, sources))
@@ -61,7 +62,7 @@ def wanted() -> set[tuple[bool, str]]:
 
 def written(of: Iterable[tuple[bool, str]]) -> str:
     """
-    The file's text for these shapes.
+    Return the file's text for these shapes.
     """
     rows = sorted(of, key=lambda row: (row[0], len(row[1]), row[1]))
     made = [source(frozen, shape, f"_init_{number}") for number, (frozen, shape) in enumerate(rows)]

@@ -19,7 +19,7 @@ from leeward_cli.options import USAGE
 
 def pages() -> dict[str, str]:
     """
-    By file name: a page for each command, with all that is below it.
+    Return a page for each command, with its subcommands, by file name.
     """
     found = {}
     for name, command in sorted(full.cli.commands.items()):
@@ -97,7 +97,7 @@ def _options(heading: str, path: str, command: click.Command) -> Iterator[str]:
 
 def _text(text: str) -> str:
     """
-    *text* as roff shows it.
+    Return *text* with roff's special characters escaped.
     """
     shown = text.strip("\n").replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
     return rf"\&{shown}" if shown.startswith((".", "'")) else shown

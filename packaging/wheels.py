@@ -38,17 +38,17 @@ PLATFORMS = {
 
 def architecture(tag: str) -> str:
     """
-    The machine that a platform tag is for.
+    Return the machine that a platform tag is for.
     """
     return next(name for name in ("x86_64", "aarch64") if tag.endswith(f"_{name}"))
 
 
 def binutil(name: str, arch: str) -> str:
     """
-    A program of GNU binutils that reads and writes objects of *arch*.
+    Return a program of GNU binutils that reads and writes objects of *arch*.
 
     Raises:
-        SystemExit: it isn't there.
+        SystemExit: the program isn't installed.
     """
     found = shutil.which(f"{arch}-linux-gnu-{name}") or (shutil.which(name) if platform.machine() == arch else None)
     if not found:
@@ -58,7 +58,7 @@ def binutil(name: str, arch: str) -> str:
 
 def environment(tag: str, zig: Path, cache: Path) -> dict[str, str]:
     """
-    What makes the build compile for *tag*, and nothing of this machine get into it.
+    Return the environment in which the build compiles for *tag*, and takes nothing from this machine.
     """
     arch = architecture(tag)
     compiler = f"'{zig}' cc -target {PLATFORMS[tag]}"
@@ -95,7 +95,7 @@ def build(tag: str, zig: Path, into: Path, cache: Path) -> Path:
 
 def second_opinions(made: Path, tools: Path) -> list[str]:
     """
-    What auditwheel and abi3audit have against a wheel, one line each.
+    Return the complaints of auditwheel and abi3audit about a wheel, one line each.
     """
     faults = []
     done = subprocess.run([tools / "bin/abi3audit", "--strict", "--report", made], check=False, capture_output=True,

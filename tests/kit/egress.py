@@ -218,7 +218,7 @@ def rows(box: Box, since: int = 0) -> list[Decided]:
 
 def row_of(box: Box, verdict: str, **wanted: Any) -> Decided:
     """
-    Wait for a row with this *verdict* and these fields.
+    Wait for a row with this *verdict* and these fields, and return it.
     """
     def found() -> list[Decided]:
         return [row for row in rows(box) if row.verdict == verdict

@@ -1,10 +1,11 @@
 """
-Real programs, by name: what each is asked to do in a sandbox, and what it says.
+Real programs by name: the job of each in a sandbox, and the output that is expected.
 
 Runs in:   the tests' process; pure data. tests/integration/test_real_programs.py runs the rows.
 
-A row works, or it fails with a message that its user understands: `refused` rows are those. What a row needs beyond
-the profile as it comes stands in it: `loopback` and `terminal` of the configuration, packages of `python_env`.
+The program of a row works, or it fails with a message that its user understands; the latter are the `refused` rows. A
+row names what it needs beyond the default profile: `loopback` and `terminal` of the configuration, packages of
+`python_env`.
 """
 # ruff: noqa: E501 (a program is on one line)
 
@@ -24,12 +25,12 @@ class Program:
         says: a regular expression, found in what it writes to stdout and stderr. AFFINITY in it is the number of
             processors that sched_getaffinity(2) tells, which a limit of processor time doesn't change; PARALLEL what
             node makes of both: its libuv reads cpu.max from 1.51 on, where groups are of version 2 alone.
-        refused: it ends with another status than 0, after it has said so.
+        refused: the program ends with another status than 0, after it has printed that message.
         needs: features of this machine; kit/features.py.
         where: "" for the profile as it comes, "loopback", "terminal", "pinned", or "packages", which has the first two
             and a python_env.
         memory: bytes; 0 is the default.
-        processes: at once; 0 is the default.
+        processes: processes at once; 0 is the default.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Program:
 @dataclass(slots=True)
 class _Table:
     """
-    Rows that share where they run and what they need.
+    A table of rows that run in the same profile and need the same features.
     """
 
     where: str = ""
@@ -230,7 +231,7 @@ _GOS = _c_like("a.go", 'package main\n\nimport "runtime"\n\n'
 
 def _pinned() -> Iterator[Program]:
     """
-    Where a job has one processor, those agree that ask the kernel.
+    Rows of programs that ask the kernel for the number of processors, where a job has one.
     """
     table = _Table("pinned")
     table.python("processors where jobs are pinned", "import os; print(os.cpu_count(), len(os.sched_getaffinity(0)))", "^1 1")

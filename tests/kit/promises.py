@@ -1,8 +1,8 @@
 """
-What docs/kernel.md promises of each cgroup driver, for the tests that find out.
+The promises of docs/kernel.md about each cgroup driver, for the tests that check them.
 
-Runs in:   the tests. The table is what they have found: a row that no test asks for, or a cell that isn't
-           what happens, fails one of them.
+Runs in:   the tests. The table is the tests' result: a row that no test uses, or a cell that differs from what
+           happens, fails one of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _HEADING = "## What holds under which driver\n"
 
 def table() -> dict[str, dict[str, str]]:
     """
-    For each thing that a job may do, what becomes of it by driver.
+    Return the table: for each thing that a job may do, the result with each driver.
     """
     _, _, text = (ROOT / "docs/kernel.md").read_text().partition(_HEADING)
     lines = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")]
@@ -25,6 +25,6 @@ def table() -> dict[str, dict[str, str]]:
 
 def promised(what: str, driver: str) -> str:
     """
-    The cell: "ended", or how the job was refused, or in words what it gets.
+    Return a cell: "ended", the way in which the job is refused, or a description of what the job gets.
     """
     return table()[what][driver]

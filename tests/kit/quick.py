@@ -4,8 +4,8 @@ are marked `smoke`.
 
 Runs in:   pytest, as a plugin of conftest.py; `./dev test --quick` is where it comes from.
 
-Each file of tests/escapes has at least one such test (tests/unit/test_quick.py), so that each boundary is tried: it
-runs in a real sandbox, and fails when that doesn't confine. A quick run in which none of them passed has said
+Each file of tests/escapes has at least one such test (tests/unit/test_quick.py), so that each boundary is tried. The
+test runs in a real sandbox, and fails if the sandbox doesn't confine. A quick run in which none of them passed has said
 nothing about confinement, and fails.
 """
 
@@ -26,7 +26,7 @@ def room_of(nodeid: str) -> str:
 
 class Quick:
     """
-    Chooses, says what was left out, and judges whether a sandbox ran.
+    Chooses the tests of a quick run, reports what was left out, and fails a run in which no sandbox was tried.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Quick:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """
-        Keep what is quick.
+        Keep the quick tests.
         """
         chosen = [item for item in items if item.get_closest_marker("smoke")
                   or ("unit" == room_of(item.nodeid) and not item.get_closest_marker("thorough"))]
@@ -62,7 +62,7 @@ class Quick:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """
-        What was left out, and what was tried.
+        Print what was left out, and what was tried.
         """
         terminalreporter.section("--quick")
         left = ", ".join(f"{count} of {room}" for room, count in sorted(self.left_out.items()))
@@ -74,7 +74,7 @@ class Quick:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    --quick.
+    Add the option --quick.
     """
     parser.addoption("--quick", action="store_true", help="the unit tests and one test or so of each boundary")
 

@@ -19,7 +19,7 @@ ALL = (REFERENCE, *WAYS)
 
 def reactor(name: str) -> Reactor:
     """
-    One of them, by its name.
+    Return the reactor of this name.
     """
     return Reactor() if REFERENCE == name else native(name)
 
@@ -28,6 +28,6 @@ def native(name: str) -> NativeReactor:
     return NativeReactor({EPOLL: "socket", URING: "uring"}[name])
 
 
-#: What makes `leeward daemon run` take each of the shim's, with the fast path; in the reference's place the one over
-#: epoll without it, so that every job goes by Python.
+#: The options by which `leeward daemon run` takes each reactor of the shim, with the fast path. In place of the
+#: reference it takes the one over epoll without the fast path, so that Python handles every job.
 OPTIONS = {REFERENCE: ("--io=socket", "--no-fast-path"), EPOLL: ("--io=socket",), URING: ("--io=uring",)}

@@ -1,5 +1,5 @@
 """
-A job that is under way, and what the host's /proc says of its processes.
+A running job, and the entries of its processes in the host's /proc.
 
 Runs in:   the tests.
 """
@@ -19,7 +19,7 @@ from leeward.run.runner import job_of
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 
-#: Waits in a call that the host's /proc can see it wait in, until it is cancelled.
+#: Code that waits until it is cancelled, in a system call that the host's /proc shows.
 _WAITS = b"import os, signal\nos.write(1, b'here')\nwhile True: signal.pause()\n"
 
 
@@ -29,7 +29,7 @@ class Running:
     The host's pids of everything around one job.
 
     Attributes:
-        said: what it has written to stdout by then.
+        said: the job's output so far.
     """
 
     zygote: int
@@ -42,7 +42,7 @@ class Running:
 @contextmanager
 def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Iterator[Running]:
     """
-    A job that runs for as long as the block does. Its code writes something once it is there, and waits.
+    Run a job for as long as the block runs. Its code writes something when it has started, and then waits.
     """
     reports: list[Report] = []
     before = [worker for worker in box.engine.pool.workers if worker.busy]
@@ -80,7 +80,7 @@ def spaces(pid: int | str) -> dict[str, str]:
 
 def named(comm: str) -> list[int]:
     """
-    The processes of the host with this name.
+    Return the pids of the host's processes with this name.
     """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):

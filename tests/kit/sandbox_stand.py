@@ -1,8 +1,8 @@
 """
-A server with live sandboxes whose processes are ordinary ones of this host, for tests of all that is above the locks.
+A server with live sandboxes whose processes are ordinary ones of this host, for tests of everything above the locks.
 
 Runs in:   the tests. `Stand` turns its reactor in a thread, so that blocking clients can talk to it.
-Not for:   anything that says something about locks; tests/integration has the real thing.
+Not for:   tests of locks; tests/integration has real sandboxes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from leeward.run.verdict import Stop
 from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.limits import Limits
 
-#: As the product has it: output that a child of the process holds open is waited for so long.
+#: Seconds to wait for output that a child of the process holds open, as in the product.
 _DRAIN_S = 0.05
 
 
@@ -203,7 +203,7 @@ file_calls.serve(main._read, job, reply)
 
 class HostCalls:
     """
-    The process for file calls, with the interfaces of a runner and of its owner.
+    The process for file calls. It has the interface of a runner, and that of the runner's owner.
     """
 
     number = 0
@@ -286,7 +286,7 @@ class HostRunner:
 
     def end(self, why: str) -> None:
         """
-        As the product does: every process is killed, its end told, and then *lost*.
+        Kill every process, report each end, and then call *lost*, as the product does.
         """
         if self._ended:
             return
@@ -331,12 +331,12 @@ class _Waits:
 
 class HostPool:
     """
-    Seats at once, or when the test says so.
+    A pool that gives seats at once, or when the test lets it.
 
     Attributes:
-        held: nobody gets a worker until `waiting[0].serve()`.
-        seats: that are taken or waited for.
-        accounts: leases that haven't ended.
+        held: no seat gets a worker until `waiting[0].serve()`.
+        seats: the number of seats that are taken or waited for.
+        accounts: the number of leases that haven't ended.
     """
 
     most_sessions = 0
@@ -390,7 +390,7 @@ class Stand:
     A server on a socket of its own, in a thread.
 
     Args:
-        config: of the daemon's configuration.
+        config: keys of the daemon's configuration.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -417,7 +417,7 @@ class Stand:
 
     def do(self, order: Callable[[], Any]) -> Any:
         """
-        What *order* gives on the reactor's thread.
+        Call *order* on the reactor's thread, and return its result.
         """
         got: list[Any] = []
         done = threading.Event()

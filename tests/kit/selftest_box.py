@@ -22,7 +22,7 @@ from leeward.spec.limits import CEILINGS, Limits, adjusted
 
 class InBox:
     """
-    leeward_cli.selftest.trial.TriedSandbox, for a box with two workers.
+    As leeward_cli.selftest.trial.TriedSandbox, over a box with two workers.
     """
 
     def __init__(self, box: Box) -> None:

@@ -69,13 +69,13 @@ class Peer:
     @property
     def next(self) -> int:
         """
-        The id that the next request will have.
+        Return the id that the next request will have.
         """
         return self._last + 1
 
     def send(self, op: str, **fields: Any) -> int:
         """
-        The id of a request that is on its way.
+        Send a request, and return its id.
         """
         self._last += 1
         if op in ("execute", "process_run", "process_start"):
@@ -96,14 +96,14 @@ class Peer:
 
     def wait(self, number: int) -> dict[str, Any]:
         """
-        The answer to this request.
+        Wait for the answer to this request, and return it.
         """
         self._wire.until(lambda: self.has(number))
         return self._answers.pop(number)
 
     def has(self, number: int) -> bool:
         """
-        Is it there by now?
+        Whether the answer to this request has come.
         """
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
@@ -120,7 +120,7 @@ class Peer:
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         """
-        What it answers, an `ok` or an `error`.
+        Send a request and wait. Returns the answer, an `ok` or an `error`.
         """
         reply = self.wait(self.send(op, **fields))
         answer: dict[str, Any] = reply["ok"] if "ok" in reply else reply["error"]
@@ -128,27 +128,27 @@ class Peer:
 
     def open(self, **fields: Any) -> int:
         """
-        The number of a new session.
+        Open a session, and return its number.
         """
         number: int = self.ask("session_open", **fields)["session"]
         return number
 
     def box(self, **fields: Any) -> str:
         """
-        The id of a new sandbox.
+        Open a sandbox, and return its id.
         """
         name: str = self.ask("sandbox_open", **fields)["sandbox"]
         return name
 
     def command(self, box: str, *argv: str, **fields: Any) -> dict[str, Any]:
         """
-        What becomes of a program in *box*.
+        Run a program in *box*, and return the answer.
         """
         return self.ask("process_run", sandbox=box, argv=list(argv), **fields)
 
     def run(self, session: int, code: str, **fields: Any) -> dict[str, Any]:
         """
-        What becomes of a job in *session*.
+        Run a job in *session*, and return the answer.
         """
         return self.ask("execute", session=session, code=code.encode(), **fields)
 

@@ -1,5 +1,5 @@
 """
-A skip is counted: one for a feature that this machine has fails the run.
+Checks every skipped test: a skip for a feature that this machine has fails the run.
 
 Runs in:   pytest, as a plugin of conftest.py.
 
@@ -21,7 +21,7 @@ REASON = re.compile(r"(?:Skipped: )?needs ([^\s:,]+(?:, [^\s:,]+)*)")
 
 def reason_for(requirements: tuple[str, ...]) -> str | None:
     """
-    Why a test with these requirements can't run here, or None where it can.
+    Return why a test with these requirements can't run here, or None if it can.
 
     Raises:
         KeyError: an unknown feature.
@@ -35,7 +35,7 @@ def reason_for(requirements: tuple[str, ...]) -> str | None:
 
 def fault_of(reason: str) -> str | None:
     """
-    What is wrong with skipping for *reason*, or None if nothing is.
+    Return what is wrong with a skip for *reason*, or None.
     """
     match = REASON.match(reason)
     if match is None:
@@ -69,7 +69,7 @@ class SkipPolicy:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """
-        Skip before any fixture is made that the machine can't make.
+        Skip the test before a fixture is made that this machine can't make.
         """
         requirements = [name for mark in item.iter_markers("needs") for name in mark.args]
         try:
@@ -109,7 +109,7 @@ class SkipPolicy:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """
-        Say which skips failed the run.
+        Print the skips that failed the run.
         """
         if self.faults:
             terminalreporter.section("skips that are failures", red=True, bold=True)

@@ -24,7 +24,7 @@ from kit.live_daemon import LiveDaemon
 @contextlib.contextmanager
 def standing_still(folder: Path, *options: str, **asked: Any) -> Iterator[LiveDaemon]:
     """
-    A daemon of this kind that serves; *asked* is for `prepare`.
+    Start such a daemon; *asked* are the arguments of `prepare`.
     """
     with LiveDaemon(folder, *options, build={__name__: asked}) as daemon:
         yield daemon
@@ -34,14 +34,14 @@ def prepare(*, seconds: float | None = None, idle: bool = False, cgroup: str | N
             rights: bool = False, drain: float | None = None, guarded: bool = True) -> None:
     """
     Args:
-        seconds: for so long a ping sleeps in the loop's thread, once something runs that has a deadline: before, it is
-            refused as busy. A line of the log says when that begins and when it is over.
+        seconds: the time that a ping sleeps in the loop's thread. A ping is refused as busy until something runs that
+            has a deadline. Two lines of the log report the beginning and the end of the sleep.
         idle: a ping sleeps although nothing runs.
         cgroup: the cgroup driver, where it isn't to be chosen.
-        watchdog: False: without the watchdog's thread, for a control.
+        watchdog: False is a daemon without the watchdog's thread, for a control.
         rights: clients may pass descriptors, as on a kernel without SO_PASSRIGHTS.
-        drain: seconds that running jobs have when it ends.
-        guarded: False: what clients sent is received and closed in the loop's thread, for a control.
+        drain: seconds that running jobs have when the daemon ends.
+        guarded: False is a daemon that receives and closes clients' descriptors in the loop's thread, for a control.
     """
     # Imports of the daemon's modules make their points; none of them is imported in the tests for this.
     from leeward.daemon import main  # noqa: F401

@@ -1,5 +1,5 @@
 """
-What each tool of `workdir` does, as rows: a command, its status, and what it prints.
+Tests of each tool of `workdir`, as rows: a command, its status, and its output.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class ToolRow:
     """
     Attributes:
         argv: a tool with its arguments, or a line for the shell.
-        out: what it prints; None where that differs from host to host.
-        has: what must be in what it prints.
+        out: the whole output; None if it differs from host to host.
+        has: text that the output must contain.
         needs: a tool that the host may lack.
     """
 

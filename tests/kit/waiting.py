@@ -1,9 +1,9 @@
 """
-Waiting for what another process does, where no descriptor of ours tells of it.
+Waits for actions of another process that no descriptor of ours reports.
 
 Runs in:   the tests. The end of a process, an answer and a line of a daemon's log have events of their own:
-           live_daemon.py. A file that is written has one here; for the rest there is one place that looks again and
-           again, and who goes there says why.
+           live_daemon.py. This module has the event of a file that is written, and one function that looks again and
+           again; its callers say why there is no event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kit import features
 #: As live_daemon.PATIENCE.
 PATIENCE_S = 30.0 * features.SLOWER
 
-#: Between two looks at what nothing tells of: short beside what is waited for, and leaves the processor to who does it.
+#: Seconds between two looks: short beside the times that are waited for, and long enough to leave the processor to the
+#: process that is waited for.
 PAUSE_S = 0.002
 
 #: <sys/inotify.h>
@@ -32,7 +33,7 @@ def poll_until(condition: Callable[[], object], why: str, seconds: float = PATIE
     Look until *condition* holds.
 
     Args:
-        why: what it is that nothing tells of; the failure's message has it.
+        why: the reason why no event reports it, which is part of the failure's message.
     """
     give_up = time.monotonic() + seconds
     while not condition():

@@ -13,10 +13,10 @@ from pathlib import Path
 
 def wheel(folder: Path, name: str, version: str, files: Mapping[str, str | bytes]) -> Path:
     """
-    A wheel of pure Python in *folder*.
+    Make a wheel of pure Python in *folder*.
 
     Args:
-        files: paths in the wheel, and what they hold. `NAME-VERSION.data/scripts/x` goes to bin/x.
+        files: paths in the wheel, and the files' contents. `NAME-VERSION.data/scripts/x` goes to bin/x.
     """
     about = f"{name}-{version}.dist-info"
     path = folder / f"{name}-{version}-py3-none-any.whl"
