@@ -173,12 +173,13 @@ class Loop:
         """
         _check(lib.lw_loop_accept(self._handle, fd))
 
-    def stream(self, fd: int, number: int, *, guarded: bool = False) -> None:
+    def stream(self, fd: int, number: int, *, guarded: bool = False, reading: bool = True) -> None:
         """
-        Serve the connection *fd*: report DATA for input. Each SENT has *number*. If *guarded*, descriptors may
-        come with the input; if some come with the next bytes, DATA reports -EPERM, and nothing is received.
+        Serve the connection *fd*: report DATA for input, from the start or once `read` turns that on. Each SENT has
+        *number*. If *guarded*, descriptors may come with the input; if some come with the next bytes, DATA reports
+        -EPERM, and nothing is received.
         """
-        _check(lib.lw_loop_stream(self._handle, fd, number, guarded))
+        _check(lib.lw_loop_stream(self._handle, fd, number, guarded, reading))
 
     def read(self, fd: int, on: bool) -> None:
         """

@@ -42,6 +42,7 @@ class Config:
 
     socket: str = ""
     pool_size: int = 4
+    shards: int = 1
     spares: int = 1
     recycle_after: int = 100
     layout_jobs: int = 10_000

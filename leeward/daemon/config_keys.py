@@ -55,6 +55,9 @@ KEYS: dict[str, Key] = {
                         " /run/leeward/leeward.sock. Clients read this key, too, in the file of the system and that of"
                         " the user; before these come --socket and LEEWARD_SOCKET"),
     "pool_size": Key(whole(1, 1024), "workers, each of which runs one job at a time"),
+    "shards": Key(whole(1, 64), "processes that serve fresh jobs, the daemon included, each with a part of pool_size."
+                               " One is enough for four processors; others help where short jobs of several"
+                               " connections keep more of them busy"),
     "spares": Key(whole(0, 16), "spare processes: confined, and ready for jobs, beside the one that takes the next"
                                 " job of each worker. More of them serve bursts without delay, and take memory"),
     "recycle_after": Key(whole(1, 1_000_000), "jobs after which a worker is replaced"),

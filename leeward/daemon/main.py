@@ -31,42 +31,35 @@ from leeward._native import heap
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, group_id, live, quotas, room
 from leeward.daemon.config_egress import most_listeners
+from leeward.daemon.counting import Counting
+from leeward.daemon.ending import OVERDUE_S, drain_s, see_off
 from leeward.daemon.idle import Idle
 from leeward.daemon.plans import Plans, environments
 from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
+from leeward.daemon.shards.dealer import Dealer
+from leeward.daemon.shards.merge import own_part
 from leeward.daemon.signals import Signals
 from leeward.daemon.systemd import Manager
 from leeward.daemon.telling.exporter import Exporter, bind
 from leeward.daemon.telling.log import log
-from leeward.daemon.telling.metrics import Metrics, Now
+from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
 from leeward.daemon.telling.status import status
 from leeward.errors import SHORT, BadRequest, LeewardError
 from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.native import NativeReactor
-from leeward.points import point
+from leeward.pool import ticket
 from leeward.pool.begin import Bootstrap, begin
 from leeward.pool.engine import Engine
-from leeward.pool.memory import memory_of
 from leeward.pool.watchdog import Standstill, Watchdog
 from leeward.sandboxes.terms import SandboxTerms, terms_of
 from leeward.spec.paths import default_socket
-from leeward.worker.worker import Worker
 
-#: Seconds that running jobs have after a SIGTERM. Together with the rest the daemon ends within 5.
-DRAIN_S = 4.0
-#: Seconds that clients have to read their last replies; and seconds after the order to end before which the socket
-#: stays: on a busy host a client that has just connected may send its request late.
-FLUSH_S, SETTLE_S = 0.3, 2.0
-#: Seconds after the drain and the end of running jobs after which the daemon ends without waiting for either.
-_OVERDUE_S = 1.5
 #: Freed blocks of at least this many bytes are returned to the kernel: contents of jobs, not the daemon's own objects.
 _LARGE_BLOCK = 1 << 20
-#: Workers whose memory is read in one turn of the loop: some 20 us each.
-_TURN_WORKERS = 16
 
 
 class Daemon:
@@ -92,11 +85,13 @@ class Daemon:
         self._stop_requested = 0.0  # when we were told to end
         self._metrics = Metrics()
         self._terminal = has_terminal()
+        self._dealer: Dealer | None = None
         self._idle = Idle(self._reactor, lambda: self._config.idle_exit, self._activity, self._shut_down)
 
     def _activity(self) -> tuple[int, bool]:
-        return self._metrics.requests, any(pool.running or len(pool.queue) or pool.sessions or pool.seats
-                                           for pool in self._engine.pools)
+        requests, busy = (0, False) if self._dealer is None else self._dealer.activity
+        return self._metrics.requests + requests, busy or any(
+            pool.running or len(pool.queue) or pool.sessions or pool.seats for pool in self._engine.pools)
 
     def run(self, ready: Callable[[], None]) -> None:
         """
@@ -131,7 +126,8 @@ class Daemon:
     def _serve(self, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         observer = self._observer = Observer(self._reactor, self._metrics, self._config.security_log)
         try:
-            settings = early.settings(self._config)
+            ticket.interleave(0, self._config.shards)
+            settings = early.settings(own_part(self._config, 0))
             bootstrap = self._bootstrap or begin(settings)
             try:
                 self._divide(bootstrap.driver)
@@ -161,7 +157,7 @@ class Daemon:
         """
         config = self._config
         asked = room(config, budget.memory())
-        divide = partial(descriptors.shares, driver=driver, workers=config.pool_size,
+        divide = partial(descriptors.shares, driver=driver, workers=own_part(config, 0).pool_size,
                          spares=1 if config.fresh_layout else config.spares,  # a zygote takes fewer than a spare
                          asked=config.max_connections, metrics=bool(config.metrics), room=asked,
                          further=config.pool_workers, listeners=most_listeners(config.egress))
@@ -187,6 +183,12 @@ class Daemon:
                 watcher=self._observer, shares=self._shares, terms=self._terms, place=engine.branch)
             server.egress, server.asks = engine.exits.record, engine.exits.asks
             server.desk.seated, server.fetch = engine.exits.seated, engine.exits.fetch
+            if self._config.shards > 1:
+                server.exchange = self._dealer = Dealer(self._reactor, server, self._config, self._observer,
+                                                        engine.driver.annex, os.environ.get("JOURNAL_STREAM", ""))
+            self._counting = Counting(
+                self._reactor, engine, self._metrics, connections=lambda: server.taken,
+                uptime=lambda: time.monotonic() - self._started, dealer=self._dealer)
             stop_exporting = self._export()
             try:
                 server.listen(listener.socket)
@@ -203,6 +205,8 @@ class Daemon:
                          sessions=engine.pool.most_sessions, degraded=list(engine.confinement.degraded),
                          transport=self._reactor.transport)
                 self._manager.ready(f"serving on {listener.path}")
+                if self._dealer is not None:
+                    self._dealer.begin()
                 server.desk.opener.begin()
                 watchdog = Watchdog(
                     self._reactor, lambda: engine.workers, time=self._config.limits.time, report=_log_standstill,
@@ -211,11 +215,13 @@ class Daemon:
                 try:
                     self._idle.watch()
                     self._reactor.run(self._overdue)
-                    self._reactor.barrier.steps(partial(self._see_off, server, listener))
+                    self._reactor.barrier.steps(
+                        partial(see_off, self._reactor, server, self._stop_requested, listener.close))
                 finally:
                     watchdog.stop()
             finally:
-                self._reactor.barrier.steps(stop_exporting, server.close, listener.close)
+                self._reactor.barrier.steps(stop_exporting, server.close, listener.close,
+                                            *([] if self._dealer is None else [self._dealer.close]))
         finally:
             engine.close()
             log.info("ended")
@@ -224,14 +230,14 @@ class Daemon:
         """
         The drain has taken too long: the callback that reports its end has failed.
         """
-        return self._ending and time.monotonic() > self._stop_requested + _drain_s() + _OVERDUE_S
+        return self._ending and time.monotonic() > self._stop_requested + drain_s() + OVERDUE_S
 
     def _terms(self) -> SandboxTerms:
         return terms_of(self._engine.spec, self._engine.confinement.degraded)
 
     def _status(self) -> dict[str, object]:
         return status(self._engine.status(), transport=self._reactor.transport,
-                      connections=len(self._server.connections), max_connections=self._server.places,
+                      connections=self._server.taken, max_connections=self._server.places,
                       uptime=time.monotonic() - self._started, pid=os.getpid(),
                       environments=environments(self._config))
 
@@ -256,7 +262,7 @@ class Daemon:
                 listener = sock = bind(place)
             except OSError as error:
                 raise BadRequest(f"metrics {place}: {(error.strerror or str(error)).lower()}") from None
-        exporter = Exporter(self._reactor, sock, self._collect, self._ailing)
+        exporter = Exporter(self._reactor, sock, self._counting.collect, self._ailing)
         log.info("metrics", place=place, address=str(sock.getsockname()))
 
         return partial(self._reactor.barrier.steps, exporter.close, listener.close)
@@ -270,29 +276,6 @@ class Daemon:
         if not self._engine.pool.workers:
             return "no worker stands"
         return ""
-
-    def _collect(self, done: Callable[[str], None]) -> None:
-        """
-        Make the text of the metrics, with each worker's memory, and pass it to *done*.
-        """
-        self._look(self._engine.workers, {}, done)
-
-    def _look(self, workers: list[Worker], memory: dict[int, int], done: Callable[[str], None]) -> None:
-        for worker in workers[:_TURN_WORKERS]:
-            memory[worker.slot] = memory_of(worker)
-        if len(workers) > _TURN_WORKERS:
-            self._reactor.soon(partial(self._look, workers[_TURN_WORKERS:], memory, done))
-            return
-        pools, tried = self._engine.pools, self._engine.exits.record
-        states = [pool.workforce.states() for pool in pools]
-        done(self._metrics.text(Now(
-            workers={name: sum(each[name] for each in states) for name in states[0]},
-            memory=dict(sorted(memory.items())), recycles=sum(pool.workforce.recycled for pool in pools),
-            connections=len(self._server.connections), sessions=sum(pool.sessions for pool in pools),
-            queued=sum(len(pool.queue) for pool in pools),
-            runners_made=sum(pool.workforce.runners_made for pool in pools),
-            uptime=time.monotonic() - self._started, egress=tried.verdicts,
-            egress_bytes={"sent": tried.sent, "received": tried.received})))
 
     # --- reload ---------------------------------------------------------------
 
@@ -310,7 +293,10 @@ class Daemon:
             self._config = self._server.config = config
             log.adjust(config.log_level, config.log_json)
             self._server.govern(quotas(config, os.geteuid()))
-            self._engine.govern(self._server.quotas, config.queue_size, config.queue_delay, config.max_sessions)
+            self._engine.govern(self._server.quotas, own_part(config, 0).queue_size, config.queue_delay,
+                                config.max_sessions)
+            if self._dealer is not None:
+                self._dealer.govern(config)
             self._engine.logs_jobs = config.log_jobs
             self._idle.watch()
             log.info("configuration reloaded")
@@ -342,34 +328,30 @@ class Daemon:
             if not hasattr(self, "_server"):
                 self._reactor.stop()  # ends `engine.start`
                 return
-            log.info("draining", seconds=0.0 if now else _drain_s())
+            log.info("draining", seconds=0.0 if now else drain_s())
             self._manager.stopping("draining")
             if self._listener.kept:
                 self._server.part()
-            self._engine.drain(_drain_s(), self._reactor.stop)
+            self._drain()
         if now and hasattr(self, "_server"):
             self._engine.cut()
+            if self._dealer is not None:
+                self._dealer.cut()
 
-    def _see_off(self, server: Server, listener: Listener | Inherited) -> None:
+    def _drain(self) -> None:
         """
-        Give the clients time to read their last replies. Then the daemon reads nothing more, and refuses the requests
-        that it has read.
+        End the loop when neither this process nor a shard has a job.
         """
-        give_up = max(time.monotonic() + FLUSH_S, self._stop_requested + SETTLE_S)
-        while not server.flushed and time.monotonic() < give_up:
-            self._reactor.turn(0.05)
-        server.part(all_of_them=True)
-        # Before the workers, whose end may take a moment: a daemon that starts now finds the socket's path free, and a
-        # client that connects gets an error at once.
-        listener.close()
-        give_up = time.monotonic() + FLUSH_S
-        while server.connections and time.monotonic() < give_up:
-            self._reactor.turn(0.05)
+        waiting = {"engine", *(["shards"] if self._dealer is not None else [])}
 
+        def drained(which: str) -> None:
+            waiting.discard(which)
+            if not waiting:
+                self._reactor.stop()
 
-@point("daemon.drain")
-def _drain_s() -> float:
-    return DRAIN_S
+        if self._dealer is not None:
+            self._dealer.drain(drain_s(), self._listener.kept, partial(drained, "shards"))
+        self._engine.drain(drain_s(), partial(drained, "engine"))
 
 
 def _nothing() -> None:

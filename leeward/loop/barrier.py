@@ -25,7 +25,7 @@ from typing import Any
 from leeward.points import point
 
 #: What an exception can have cost: the `costs` of an owner. "nothing": no owner had to be ended.
-COSTS = ("job", "session", "worker", "zygote", "broker", "connection", "nothing")
+COSTS = ("job", "session", "worker", "zygote", "broker", "shard", "connection", "nothing")
 
 #: Seconds in which one callback's exceptions are logged once; the next line has their number.
 TELL_S = 10.0

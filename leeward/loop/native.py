@@ -75,13 +75,13 @@ class NativeReactor(Reactor):
         self._loop.accept(listener.fileno())
         self._listeners[listener.fileno()] = met, failed
 
-    def stream(self, sock: socket.socket, receiver: Receiver) -> Stream:
+    def stream(self, sock: socket.socket, receiver: Receiver, reading: bool = True) -> Stream:
         number = next(self._numbers)
         guarded = closing.guarded(sock)
         if guarded:
-            self._loop.stream(sock.fileno(), number, guarded=True)
+            self._loop.stream(sock.fileno(), number, guarded=True, reading=reading)
         else:
-            self._loop.stream(sock.fileno(), number)
+            self._loop.stream(sock.fileno(), number, reading=reading)
         made = self._streams[sock.fileno()] = NativeStream(self, self._loop, sock.fileno(), number, receiver)
         return made
 

@@ -228,11 +228,14 @@ class Reactor:
                 self.closer.close(sock)  # nobody serves this client
             self.barrier.caught(met, error)
 
-    def stream(self, sock: socket.socket, receiver: Receiver) -> Stream:
+    def stream(self, sock: socket.socket, receiver: Receiver, reading: bool = True) -> Stream:
         """
         Pass the bytes that *sock* receives to *receiver*. The socket must not block, and the caller still owns it.
+
+        Args:
+            reading: whether it is read from the start; `Stream.read` changes that.
         """
-        return ReferenceStream(self, sock, receiver)
+        return ReferenceStream(self, sock, receiver, reading)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
         """

@@ -118,7 +118,7 @@ class Receiver(Protocol):
 
 class Stream(Protocol):
     """
-    One connection. A new stream reads.
+    One connection.
     """
 
     @property
@@ -173,13 +173,13 @@ class ReferenceStream:
 
     costs = "connection"
 
-    def __init__(self, reactor: Waiter, sock: socket.socket, receiver: Receiver) -> None:
+    def __init__(self, reactor: Waiter, sock: socket.socket, receiver: Receiver, reading: bool = True) -> None:
         self._reactor, self._sock, self._receiver = reactor, sock, receiver
         self.fd = sock.fileno()
-        self._reading, self._waits, self._open = True, False, True
-        self._events = READ
+        self._reading, self._waits, self._open = reading, False, True
+        self._events = READ if reading else 0
         self._guarded = closing.guarded(sock)
-        reactor.watch(self.fd, READ, self._ready)
+        reactor.watch(self.fd, self._events, self._ready)
 
     def read(self, on: bool) -> None:
         self._reading = on

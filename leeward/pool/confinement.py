@@ -48,13 +48,15 @@ class Confinement:
     watches: int = 0
 
 
-def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0) -> Confinement:
+def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0,
+           first: int = 0) -> Confinement:
     """
     Decide the confinement of a daemon's first pool.
 
     Args:
         room: workers that are wanted for sessions.
         further: workers that are wanted for other pools.
+        first: the first worker's slot.
 
     Raises:
         Unsupported: a layer can't be set, with the feature that is missing and its cure.
@@ -63,7 +65,7 @@ def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0,
     if 0 == os.geteuid():
         with open("/proc/self/uid_map") as users, open("/proc/self/gid_map") as groups:
             maps = [users.read(), groups.read()]
-        least = settings.pool_size + SURPLUS
+        least = first + settings.pool_size + SURPLUS
         for asked in ((room, further), (room, 0)):
             try:
                 first_id, (room, further) = first_worker_id(maps, least + sum(asked)), asked

@@ -62,6 +62,7 @@ class Engine:
         plans: makes the settings of a branch; without it there is none but `main`.
         further: workers that all branches but `main` may have together.
         pool_idle: seconds after which an unused branch ends.
+        first: the first slot of `main`'s workers; other processes of the daemon use other slots.
         logs_jobs: the log has a line of level info for each job, not only for those that ended badly.
     """
 
@@ -78,6 +79,7 @@ class Engine:
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
         self.surplus, self.room, self.further, self.bounds = SURPLUS, 0, 0, NO_BOUNDS
+        self.first = 0
         self.pool_idle = 300.0
         self.plans: Callable[[PoolKey], Settings] | None = None
         self.driver: Driver
@@ -109,7 +111,7 @@ class Engine:
         self.driver, self.spec = bootstrap.driver, bootstrap.spec
         try:
             self.confinement = decide(self._settings, self.spec, self.driver, self.room,
-                                      self.further if self.plans is not None else 0)  # while it warms up
+                                      self.further if self.plans is not None else 0, self.first)  # while it warms up
         except BaseException:
             bootstrap.close()  # nothing else was made yet
             raise
@@ -117,12 +119,13 @@ class Engine:
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         book = Book()
         self.main = Branch(self._reactor, self, self._settings, self.spec, self.confinement, surplus=self.surplus,
-                           book=book, bounds=self.bounds)
+                           book=book, bounds=self.bounds, first=self.first)
         if self._reactor.fast_path is not None:
             self._reactor.fast_path.enable(self.confinement.degraded)
         self.pool = self.main.pool
         self.branches = Branches(
-            self._reactor, self, book, self.plans, first=self._settings.pool_size + self.confinement.room + SURPLUS,
+            self._reactor, self, book, self.plans,
+            first=self.first + self._settings.pool_size + self.confinement.room + SURPLUS,
             first_id=self.confinement.first_id, workers=self.confinement.further, surplus=self.surplus,
             idle=self.pool_idle)
         self.main.begin(bootstrap.zygote_plan, bootstrap.take())

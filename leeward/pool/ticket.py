@@ -28,6 +28,27 @@ Done = Callable[[Report], None]
 _numbers = itertools.count(1)
 
 
+#: Jobs of one life of a process, as far as their numbers stay unique.
+_LIFE = 1 << 24
+
+
+def interleave(number: int, shards: int, lives: int = 0) -> None:
+    """
+    Let jobs of this process have numbers that no other process of the daemon uses.
+
+    Args:
+        number: of this process, from 0 on.
+        shards: the number of processes.
+        lives: processes that have had this number before.
+    """
+    global _numbers
+    _numbers = itertools.count(1 + number + lives * _LIFE * shards, shards)
+
+
+def _next_number() -> int:
+    return next(_numbers)
+
+
 class TicketPool(Protocol):
     """
     The pool.
@@ -75,7 +96,7 @@ class Ticket:
     patience: float = 0.0
     losses: int = 0
     user: int = 0
-    number: int = field(default_factory=_numbers.__next__)
+    number: int = field(default_factory=_next_number)
     runner: int = 0
     waited: float = 0.0
     cancelled: bool = False

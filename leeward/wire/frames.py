@@ -129,6 +129,14 @@ class FrameReader:
         """
         return not self._buffer and self._error is None
 
+    def take(self) -> bytes:
+        """
+        Remove and return the bytes of the unfinished frame, as they came.
+        """
+        taken, self._need = bytes(self._buffer), HEADER
+        self._buffer.clear()
+        return taken
+
     def feed(self, data: bytes | memoryview) -> list[bytes]:
         """
         Take *data*; return the payloads that are complete now.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leeward.worker.hatch import import_path
@@ -44,13 +44,15 @@ def is_refused(module: str, call: str) -> bool:
     return REFUSED == tried.returncode
 
 
-def start(entry: Callable[[int], str], places: Sequence[str] = ()) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def start(entry: Callable[[int], str], places: Sequence[str] = (),
+          environment: Mapping[str, str] | None = None) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """
     Start a process that serves on a channel.
 
     Args:
         entry: returns the statements that it runs, given the descriptor's number of its end of the channel.
         places: further folders that it imports from.
+        environment: its environment variables; none by default.
 
     Returns:
         The process, and our end of its channel, which doesn't block.
@@ -64,7 +66,8 @@ def start(entry: Callable[[int], str], places: Sequence[str] = ()) -> tuple[subp
     with there:
         try:
             process = subprocess.Popen(_command(entry(there.fileno()), places), stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, cwd="/", env={}, pass_fds=[there.fileno()],
+                                       stdout=subprocess.DEVNULL, cwd="/", env=environment or {},
+                                       pass_fds=[there.fileno()],
                                        start_new_session=True)
         except BaseException:
             here.close()

@@ -297,8 +297,10 @@ class Loop:
         """
         self._use(Slot(fd, reply=True))
 
-    def stream(self, fd: int, number: int) -> None:
-        self._use(Slot(fd, stream=Stream(fd, number, self._kernel.file(fd))))
+    def stream(self, fd: int, number: int, *, reading: bool = True) -> None:
+        stream = Stream(fd, number, self._kernel.file(fd))
+        stream.reading = stream.asked = reading
+        self._use(Slot(fd, stream=stream))
 
     def read(self, fd: int, on: bool) -> None:
         stream = self._stream_of(fd)

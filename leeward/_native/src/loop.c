@@ -206,8 +206,9 @@ int lw_loop_accept(struct lw_loop *loop, int fd)
 }
 
 /* Serve a connection, which is non-blocking. LW_EVENT_SENT has its `number`, since that event may come after the stream was
- * forgotten. `guarded`: the peer may send descriptors, so lw_receive looks before it receives. Returns 0 or -errno. */
-int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
+ * forgotten. `guarded`: the peer may send descriptors, so lw_receive looks before it receives. `reading`: whether it is read
+ * from the start. Returns 0 or -errno. */
+int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded, bool reading)
 {
 	struct lw_stream *stream = calloc(1, sizeof(*stream));
 	int failed;
@@ -223,7 +224,7 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded)
 	}
 	loop->generation = (loop->generation + 1) & 0xffffff;
 	loop->slots[fd] = (struct lw_slot){ .kind = LW_STREAM, .generation = loop->generation, .stream = stream };
-	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = true,
+	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = reading,
 				      .guarded = guarded, .first_running = LW_NOWHERE, .first_held = LW_NOWHERE };
 	failed = loop->way->add(loop, fd);
 	if (failed) {

@@ -28,13 +28,15 @@ from functools import partial
 from leeward.daemon.serving.door import asks
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.home import ServerContext, Share, unread_results
-from leeward.daemon.serving.inbox import FRAME_S, Inbox
+from leeward.daemon.serving.inbox import Inbox
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
+from leeward.daemon.serving.moving import Moving
 from leeward.daemon.serving.operations import Operations
 from leeward.daemon.serving.outbox import Outbox
+from leeward.daemon.serving.overdue import overdue
 from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.peers import credentials
+from leeward.daemon.serving.peers import credentials, say_no
 from leeward.daemon.serving.rounds import CONNECTING, STEP
 from leeward.daemon.serving.states import CONNECTION, LEAVING, SILENT, ConnectionEvent, ConnectionState
 from leeward.daemon.telling.log import log
@@ -44,10 +46,7 @@ from leeward.loop.stream import JobStart, Ran, Stream, reason
 from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
-from leeward.wire.answers import encode_refusal
 
-#: Seconds that a client may leave a reply unread before it counts as gone.
-UNREAD_S = 30.0
 #: Seconds after which an idle connection may be closed to make room for the owner; and the same for a connection that
 #: has never sent a request, since clients connect when they have one.
 IDLE_S, FRESH_S = 1.0, 0.25
@@ -64,22 +63,24 @@ class Connection:
 
     costs = "connection"
 
-    __slots__ = ("_fd", "_flight", "_heard", "_home", "_inbox", "_operations", "_output", "_reading", "_share", "_sock",
-                 "_state", "_stream")
+    __slots__ = ("_fd", "_flight", "_heard", "_home", "_inbox", "_moving", "_operations", "_output", "_reading",
+                 "_share", "_state", "_stream", "sock")
 
-    def __init__(self, home: ServerContext, sock: socket.socket, share: Share) -> None:
-        self._home, self._sock, self._fd = home, sock, sock.fileno()
+    def __init__(self, home: ServerContext, sock: socket.socket, share: Share, reading: bool = True) -> None:
+        self._home, self.sock, self._fd = home, sock, sock.fileno()
         self._share = share
         self._state = ConnectionState.NEW
         self._inbox = Inbox(home, share)
+        self._moving = Moving(home.reactor, home.exchange)
         self._flight = Flight(home, share, self._fd, self)
         self._operations = Operations(home, share, self._flight, self)
         self._output = Outbox(self._own, home.reactor.now)
         self._heard = home.reactor.now()
-        self._reading = True
-        self._stream: Stream = home.reactor.stream(sock, self)
+        self._reading = reading
+        self._stream: Stream = home.reactor.stream(sock, self, reading)
         try:
-            self._watch()
+            if reading:
+                self._watch()
         except BaseException:
             self._stream.close()
             raise
@@ -90,11 +91,11 @@ class Connection:
     @property
     def unfinished(self) -> bool:
         return bool(self._flight.tickets or self._flight.kept or self._output or self._inbox.more
-                    or self._state in LEAVING or self._stream.backlog)
+                    or self._state in LEAVING or self._stream.backlog or self._moving.on_its_way)
 
     @property
     def group(self) -> int:
-        return credentials(self._sock)[2]
+        return credentials(self.sock)[2]
 
     @property
     def guest(self) -> bool:
@@ -155,8 +156,10 @@ class Connection:
         Answer pending requests, a bounded number of them.
         """
         inbox, operations, rounds, budget = self._inbox, self._operations, self._home.rounds, self._share.budget
+        moving = self._moving
         if inbox.pending and self._state in SILENT:
             self._happen(ConnectionEvent.ASKED)
+        moving.serving = True
         try:
             for _ in range(STEP):
                 if self._state is _CLOSED or self._output.size > OUTPUT or not (inbox.more and rounds.may(budget)):
@@ -167,12 +170,16 @@ class Connection:
                 if self._state in SILENT:
                     self._happen(ConnectionEvent.ASKED)
                 operations.copied = 0
-                operations.serve(payload)
+                if not operations.serve(payload):
+                    moving.set_aside(payload)
                 rounds.charge(budget, 1, max(len(payload), operations.copied), operations.copied)
         except PeerError as error:
             self.refuse("bad_request", str(error))
         except Busy as error:
             self.refuse(error.kind, error.message)
+        finally:
+            moving.serving = False
+        moving.go(self)
         if self._state is _CLOSED:
             return
         if inbox.more and self._output.size <= OUTPUT:
@@ -189,7 +196,8 @@ class Connection:
         if self._state is _ENDED and not self.unfinished:
             self.close("parted")
             return
-        reading = not self._inbox.more and self._state is not _ENDED and self._output.size <= OUTPUT
+        reading = (not self._inbox.more and self._state is not _ENDED and self._output.size <= OUTPUT
+                   and not self._moving.on_its_way)
         if reading and self._home.rounds.exhausted(self._share.budget):
             reading = False
             self._home.rounds.later(self._share.budget, self._fd, self._serve)
@@ -197,8 +205,35 @@ class Connection:
             self._reading = reading
             self._stream.read(reading)
         self._stream.allow_fast_path(reading and not (self._output or self._state in LEAVING or self._inbox.held)
-                           and self._share.free and self._home.as_armed
+                           and self._share.free and self._home.as_armed and self._moving.fast
                            and not unread_results(self._home, self._share))
+
+    # --- the move to another process ------------------------------------------
+
+    def goes_elsewhere(self, request: object) -> bool:
+        """
+        As `FlightConnection` says.
+        """
+        return self._moving.elsewhere(request, self._fd, lambda: self._share.free and not self._share.guest
+                                      and self._state not in LEAVING and self.still, self._flight.has)
+
+    @property
+    def still(self) -> bool:  # as `MovableConnection` says
+        return self._flight.empty and not (self._output or self._stream.backlog)
+
+    def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
+        """
+        As `MovableConnection` says.
+        """
+        return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted
+
+    def resume(self, unread: bytes, keeps: bool) -> None:
+        """
+        Serve a connection that another process has passed on, and which isn't read yet, from its *unread* bytes on.
+        """
+        self._moving.arrived()
+        self._flight.kept.wanted = keeps
+        self._watch() if not unread else self.received(unread)
 
     # --- the fast path --------------------------------------------------------
 
@@ -277,6 +312,7 @@ class Connection:
         self._watch()
         if self._flight.kept.wanted:
             self._shut_when_done()
+        self._moving.go(self)
 
     def _own(self, more: int) -> None:
         """
@@ -298,6 +334,7 @@ class Connection:
         if self._inbox.more and self._output.size <= OUTPUT and not self._reading:
             self._home.rounds.later(self._share.budget, self._fd, self._serve)
         self._watch()
+        self._moving.go(self)
 
     def room(self) -> None:
         """
@@ -336,7 +373,7 @@ class Connection:
     def _shut_when_done(self) -> None:
         """
         Shut the receiving side of a parting connection, unless the client still has to send the rest of a frame, an
-            answer to a call of its jobs, or a request for the rest of a result.
+        answer to a call of its jobs, or a request for the rest of a result.
         """
         if self._state in LEAVING and not (self._inbox.held or self._inbox.more or self._flight.owes):
             self._shut()
@@ -345,14 +382,14 @@ class Connection:
         """
         Whether the kernel has unread bytes of this client. `received` gets them, and then checks whether to shut.
         """
-        return asks(self._sock)
+        return asks(self.sock)
 
     def _shut(self) -> None:
         """
         Receive nothing more, except the bytes that the kernel already has; after them it reports the end.
         """
         try:
-            self._sock.shutdown(socket.SHUT_RD)
+            self.sock.shutdown(socket.SHUT_RD)
         except OSError:
             pass  # the peer has gone; reading tells
 
@@ -366,20 +403,16 @@ class Connection:
         """
         Close the connection, or its sessions, if a deadline has passed.
         """
-        idle = self._home.config.idle_timeout
-        late = self._inbox.late(now, self._reading)
-        if not self._output:
-            self._output.unread_since = (self._output.unread_since or now) if self._stream.backlog else None
-        if late:
-            self.refuse("bad_request", f"a frame that isn't complete after {FRAME_S:.0f} s")
-        elif self._output.unread_since is not None and now - self._output.unread_since > UNREAD_S:
-            self.close("replies unread")
-        elif self._flight.kept.late(UNREAD_S):
-            self.close("kept results unread")
-        elif idle and not self.unfinished and self._inbox.since is None and now - self._heard > idle:
-            self.close("idle")
-        else:
+        most = self._home.config.idle_timeout
+        found = overdue(self._inbox, self._output, self._flight, now=now, reading=self._reading,
+                        backlog=self._stream.backlog,
+                        idle=bool(most) and not self.unfinished and now - self._heard > most)
+        if found is None:
             self._flight.sessions.look(now)
+        elif found.refused:
+            self.refuse("bad_request", found.why)
+        else:
+            self.close(found.why)
 
     def refuse(self, kind: str, message: str) -> None:
         """
@@ -388,17 +421,14 @@ class Connection:
         log.debug("connection refused", why=message)
         self._home.rounds.charge(self._share.budget, CONNECTING)
         self._home.watcher.peer_refused("protocol" if "bad_request" == kind else kind, self._share.user,
-                                        credentials(self._sock)[0])
+                                        credentials(self.sock)[0])
         if not (self._output or self._stream.backlog):  # else it would land inside another frame
-            try:
-                self._sock.send(encode_refusal(0, kind, message))
-            except OSError:
-                pass  # it doesn't read; it is closed all the same
+            say_no(self.sock, kind, message)
         self.close(message)
 
-    def close(self, why: str) -> None:
+    def close(self, why: str, moved: bool = False) -> None:
         """
-        End the connection, its jobs and its sessions.
+        End the connection, its jobs and its sessions; or only its part in this process if it has *moved*.
         """
         if self._state is _CLOSED:
             return
@@ -407,13 +437,12 @@ class Connection:
         in_any_case(
             self._stream.close, partial(home.gone, self._fd), partial(home.jobs.connection_closed, self._fd),
             partial(home.rounds.forget, self._share.budget, self._fd), self._inbox.close, self._operations.close,
-            partial(home.part_from, self._share), partial(home.reactor.closer.close, self._sock), self._output.close,
-            self._flight.end,
+            partial(home.part_from, self._share), self._moving.close, self._output.close, self._flight.end,
+            self.sock.close if moved else partial(home.reactor.closer.close, self.sock),
             partial(log.debug, "connection closed", why=why, in_flight=in_flight))
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback of this connection has raised *error*, so an answer may be lost, and the connection
-            is closed.
+        For the barrier: a callback has raised *error*, so an answer may be lost, and the connection is closed.
         """
         self.close(bug(error))

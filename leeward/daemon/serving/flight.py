@@ -58,6 +58,11 @@ class FlightConnection(Protocol):
         The gid that the peer had when it connected.
         """
 
+    def goes_elsewhere(self, request: object) -> bool:
+        """
+        Whether *request* is to be served by another process, to which the connection moves.
+        """
+
     def broken(self, error: Exception) -> None: ...
 
 
@@ -99,6 +104,19 @@ class Flight:
         """
         self._home.arenas += more
         self._share.arenas += more
+
+    @property
+    def empty(self) -> bool:
+        """
+        Whether nothing of this connection is in flight or kept here.
+        """
+        return not (self.tickets or self.kept or self.exchanges.held or self.sessions)
+
+    def has(self, number: int) -> bool:
+        """
+        Whether request *number* is in flight, or its results are kept.
+        """
+        return number in self.tickets or number in self.kept
 
     @property
     def owes(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leeward.daemon.config import Config
+from leeward.daemon.serving.moving import OtherProcesses
 from leeward.daemon.serving.peers import RefusalObserver
 from leeward.daemon.serving.rounds import Budget, Rounds
 from leeward.daemon.telling.metrics import Metrics
@@ -136,6 +137,7 @@ class ServerContext(Protocol):
         asks: connections that wait for the operator's answer.
         as_armed: jobs get the limits with which their runners were armed.
         fetch: makes a fetch under a sandbox's policy; `leeward.pool.ways_out.Exits.fetch`.
+        exchange: the other processes of the daemon; None if there are no shards.
     """
 
     reactor: Reactor
@@ -157,6 +159,7 @@ class ServerContext(Protocol):
     asks: AskBook
     fetch: Fetch
     rounds: Rounds
+    exchange: OtherProcesses | None
 
     @property
     def most_requests(self) -> int: ...

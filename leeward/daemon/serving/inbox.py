@@ -12,7 +12,7 @@ from collections import deque
 
 from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
 from leeward.errors import Busy, PeerError
-from leeward.wire.frames import FrameReader
+from leeward.wire.frames import FrameReader, frame
 
 #: Seconds that a frame may take from its first byte to its last; 64 MiB take 0.1 s here.
 FRAME_S = 10.0
@@ -100,6 +100,15 @@ class Inbox:
                 raise Busy(f"requests of {INPUT} bytes are on their way already")
             if self._share.guest and self._share.held > INPUT // GUEST_SHARE:
                 raise Busy(f"requests of {INPUT // GUEST_SHARE} bytes of yours are on their way already")
+
+    def take(self) -> bytes:
+        """
+        Remove and return all bytes that aren't served, as they came.
+        """
+        rest = b"".join([*map(frame, self.pending), self._reader.take(), self._rest])
+        self.since = None
+        self.close()
+        return rest
 
     def late(self, now: float, reading: bool) -> bool:
         """

@@ -49,6 +49,9 @@ class KeptResults:
     def __len__(self) -> int:
         return len(self._files)
 
+    def __contains__(self, request: int) -> bool:
+        return request in self._files
+
     def parcel(self, request: int, parcel: Parcel) -> Parcel:
         """
         The answer to *request*. Its memory files are kept here if the client has asked for that.

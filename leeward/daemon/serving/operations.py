@@ -21,7 +21,7 @@ from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.recall import RecallWait, UserBook
+from leeward.daemon.serving.recall import RecallWait, StatusWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress
@@ -92,14 +92,15 @@ class Operations:
         self._listens = False
         self.copied = 0
 
-    def serve(self, payload: bytes) -> None:
+    def serve(self, payload: bytes) -> bool:
         """
-        Answer one request, or arrange that it is answered later.
+        Answer one request, or arrange that it is answered later. Returns False if another process has to do that, to
+        which the connection moves.
         """
         home, flight = self._home, self._flight
         home.metrics.requests += 1
         if len(payload) >= _LARGE and home.jobs.crowded and self._too_late(outline.whole(payload)):
-            return
+            return True
         alone = code_alone(payload)
         try:
             message = decode(payload) if alone is None else {}
@@ -108,16 +109,19 @@ class Operations:
                 raise PeerError(f"request {number} is still in flight")
         except PeerError as error:
             self._link.refuse("bad_request", str(error))
-            return
+            return True
         heavy = self._share.guest and len(payload) >= _HEAVY
         try:
             if heavy:
                 flight.check_weight(len(payload))
             request = parse_request(message) if alone is None else alone
+            if home.exchange is not None and self._link.goes_elsewhere(request):
+                home.metrics.requests -= 1  # the other process counts it
+                return False
             if isinstance(request, Slot):
                 found = self._out_of_slot(request)
                 if found is None:
-                    return
+                    return True
                 request = found
                 heavy = self._share.guest
             answer = None
@@ -128,7 +132,7 @@ class Operations:
             if heavy:
                 flight.weigh(number, max(len(payload), self.copied))
             if answer is None:
-                return
+                return True
             parcel = answer if isinstance(answer, Parcel) else Parcel(memoryview(encode_ok(number, answer)))
         except (BadRequest, Refused) as error:
             parcel = Parcel(memoryview(encode_refused(number, error)))
@@ -139,6 +143,7 @@ class Operations:
             parcel = Parcel(memoryview(encode_refusal(number, "internal", bug(error))))
             self._home.watcher.request_refused("internal", self._share.user)
         self._link.send(parcel)
+        return True
 
     def _too_late(self, number: int) -> bool:
         """
@@ -316,13 +321,15 @@ class Operations:
     def _ping(self, _request: Ping) -> Mapping[str, Any]:
         return {"version": __version__, "wire": VERSION, "caps": caps(self._home.config)}
 
-    def _status(self, request: Status) -> Mapping[str, Any]:
-        answer = self._home.status()
-        if "json" != request.form:
-            return answer
-        import json  # imported only if this form is asked for
-
-        return {"json": json.dumps(answer)}
+    def _status(self, request: Status) -> Mapping[str, Any] | None:
+        own, exchange = self._home.status(), self._home.exchange
+        if exchange is None:
+            return _as_asked(request, own)
+        self._flight.check()
+        self._flight.wait(request.id, StatusWait(
+            partial(exchange.status, own), lambda answer: self._flight.answer(request.id, _as_asked(request, answer)),
+            self.broken))
+        return None
 
     def _recall(self, request: Recall) -> Mapping[str, Any] | None:
         return self._from_book(self._home.watcher.events, self._flight.user, request)
@@ -387,6 +394,14 @@ class Operations:
         For the barrier: a callback has raised an exception, so the connection is closed.
         """
         self._link.broken(error)
+
+
+def _as_asked(request: Status, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "json" != request.form:
+        return answer
+    import json  # imported only if this form is asked for
+
+    return {"json": json.dumps(answer)}
 
 
 #: The method that answers each kind of request: with a map, or the whole parcel; None if the answer comes later.

@@ -17,6 +17,7 @@ from leeward.daemon.telling.metrics import Metrics
 from leeward.dataclass import dataclass, field
 from leeward.pool.quotas import Quotas
 from leeward.protocols import Protocol
+from leeward.wire.answers import encode_refusal
 
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
 _SO_PEERGROUPS = 59
@@ -101,3 +102,13 @@ class Unwatched:
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:
         log.warning("peer refused", reason=reason, user=user, pid=pid)
+
+
+def say_no(sock: socket.socket, kind: str, message: str) -> None:
+    """
+    Send a refusal with id 0, if the peer is there and *sock*, which doesn't block, has room for it.
+    """
+    try:
+        sock.send(encode_refusal(0, kind, message))
+    except OSError:
+        pass  # it is gone, or doesn't read; it is closed all the same

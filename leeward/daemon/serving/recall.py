@@ -1,5 +1,5 @@
 """
-A request that waits for the next ends of jobs, or for the next decisions about egress, as a ticket.
+A request that waits for the next ends of jobs, for the next decisions about egress, or for the shards, as a ticket.
 
 Runs in:   the daemon, on the reactor's one thread.
 """
@@ -21,6 +21,34 @@ class UserBook(Protocol):
 
     def after(self, user: int, number: int) -> Mapping[str, Any]: ...
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class StatusWait:
+    """
+    A request for the status, which waits for the shards.
+
+    Args:
+        ask: asks the shards, calls its argument once, later, and returns what cancels this.
+        answer: is called with the whole status; not if the request is cancelled.
+        broken: ends the connection.
+    """
+
+    costs = "connection"
+
+    def __init__(self, ask: Callable[[Callable[[Mapping[str, Any]], None]], Callable[[], None]],
+                 answer: Callable[[Mapping[str, Any]], None], broken: Callable[[Exception], None]) -> None:
+        self._answer, self._broken = answer, broken
+        self.cancel = ask(self._send)
+
+    def _send(self, status: Mapping[str, Any]) -> None:
+        self._answer(status)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the status couldn't be sent.
+        """
+        self.cancel()
+        self._broken(error)
 
 
 class RecallWait:

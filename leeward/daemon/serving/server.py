@@ -20,7 +20,16 @@ from leeward.daemon.serving.connection import Connection
 from leeward.daemon.serving.door import Door, WaitingClient
 from leeward.daemon.serving.home import Fetch, JobPool, PoolPlace, Share, no_fetch, no_place
 from leeward.daemon.serving.lent import FILES, LentFiles
-from leeward.daemon.serving.peers import RefusalObserver, ServedUsers, Unwatched, admitted, credentials, groups_of
+from leeward.daemon.serving.moving import OtherProcesses
+from leeward.daemon.serving.peers import (
+    RefusalObserver,
+    ServedUsers,
+    Unwatched,
+    admitted,
+    credentials,
+    groups_of,
+    say_no,
+)
 from leeward.daemon.serving.rounds import CONNECTING, Rounds
 from leeward.daemon.telling.log import log
 from leeward.loop.reactor import Reactor, Timer
@@ -31,7 +40,6 @@ from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk
 from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.pool_key import PoolKey
-from leeward.wire.answers import encode_refusal
 
 #: Seconds between sweeps, and so the precision of the connections' deadlines.
 SWEEP_S = 1.0
@@ -54,7 +62,14 @@ class Server:
         shares: how the descriptors are divided; None if only the configuration bounds connections.
         terms: the settings that live sandboxes have in common.
         place: returns the object that serves requests for another pool than *jobs*.
+
+    Attributes:
+        exchange: the other processes of the daemon; None if there are no shards.
+        dealt: connections that shards have.
     """
+
+    exchange: OtherProcesses | None = None
+    dealt = 0
 
     def __init__(self, reactor: Reactor, jobs: JobPool, config: Config, *, status: Callable[[], Mapping[str, Any]],
                  shut_down: Callable[[bool], None], users: ServedUsers, watcher: RefusalObserver | None = None,
@@ -164,7 +179,7 @@ class Server:
         """
         share = self.shares.get(uid)
         mine = 0 if share is None or not share.guest else share.connections
-        return mine if mine >= self._most(uid) - len(self.connections) else 0
+        return mine if mine >= self._most(uid) - self.taken else 0
 
     def _all_its_own(self, uid: int) -> int:
         """
@@ -179,25 +194,43 @@ class Server:
         """
         uid = client.uid
         if self._all_its_own(uid) or self._rest_is_others(uid) or (
-                len(self.connections) >= self._most(uid) and not (uid in (0, self.uid) and self._make_room())):
+                self.taken >= self._most(uid) and not (uid in (0, self.uid) and self.make_room())):
             return False
         self._serve(client)
         return True
 
     def _serve(self, client: WaitingClient) -> None:
-        connection = self.adopt(client.sock, client.uid)
-        if self._parted:  # accepted while the daemon parts from its clients: serve it as well
+        self._part_too(self.adopt(client.sock, client.uid))
+
+    def _part_too(self, connection: Connection) -> None:
+        if self._parted:  # it came while the daemon parts from its clients: serve it as well
             connection.part(self._all_parted)
+
+    def resume(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> None:
+        """
+        Serve a connection that another process of the daemon has passed on, from its *unread* bytes on.
+        """
+        # Not read yet: if it moves on at once, a receive that is on its way to the kernel would lose bytes.
+        connection = self.adopt(sock, user, reading=False)
+        connection.resume(unread, keeps)
+        self._part_too(connection)
 
     def _refuse(self, client: WaitingClient) -> None:
         mine, part = self._all_its_own(client.uid), self._rest_is_others(client.uid)
         if mine:
             why = f"user {client.uid} has {mine} connections open already, the most that one user may have"
-        elif part and len(self.connections) < self._most(client.uid):
+        elif part and self.taken < self._most(client.uid):
             why = f"user {client.uid} has {part} connections open already, and the last ones are kept for other users"
         else:
             why = f"{self._most(client.uid)} connections are open already{self._why_so_few()}"
         self._turn_away(client, "busy", why)
+
+    @property
+    def taken(self) -> int:
+        """
+        Connections that are open, those of shards included.
+        """
+        return len(self.connections) + self.dealt
 
     @property
     def places(self) -> int:
@@ -219,7 +252,7 @@ class Server:
             return ""
         return f", all that a limit of {self._room.limit} descriptors leaves room for"
 
-    def _make_room(self) -> bool:
+    def make_room(self) -> bool:
         """
         Close the connection that has been idle for longest, a guest's before the owner's, so that the owner can always
         connect.
@@ -234,7 +267,7 @@ class Server:
             if connection.idle(now) and not connection.more():
                 connection.close("it made room for the owner")
                 return True
-        return False
+        return self.exchange is not None and self.exchange.make_room()
 
     def _resume(self) -> None:
         if self.reactor.closer.full:
@@ -253,43 +286,47 @@ class Server:
     def _turn_away(self, client: WaitingClient, kind: str, message: str) -> None:
         sock = client.sock
         sock.setblocking(False)
-        try:
-            sock.send(encode_refusal(0, kind, message))
-        except OSError:
-            pass  # the peer is gone, or doesn't read
+        say_no(sock, kind, message)
         self.reactor.closer.close(sock)
         self.watcher.peer_refused(kind, client.uid, client.pid)
 
-    def adopt(self, sock: socket.socket, user: int | None = None) -> Connection:
+    def adopt(self, sock: socket.socket, user: int | None = None, reading: bool = True) -> Connection:
         """
         Serve a connected client without checking its user. The socket belongs to the server from now on.
 
         Args:
             user: the peer's uid; the daemon's own if None.
+            reading: whether it is read from the start; otherwise from the end of `Connection.resume` on.
         """
         sock.setblocking(False)
         user = self.uid if user is None else user
-        share = self.shares.get(user)
-        if share is None:
-            guest = user not in (self.uid, 0)
-            share = self.shares[user] = Share(user, guest, self.rounds.budget(user, guest),
-                                              free=self.quotas.of(user) == NONE)
+        share = self.join(user)
         try:
-            connection = Connection(self, sock, share)
+            connection = Connection(self, sock, share, reading)
         except BaseException:
-            if not share.connections:
-                self.shares.pop(user, None)
+            self.part_from(share)
             raise
-        share.connections += 1
-        share.budget.connections += 1
         self.connections[sock.fileno()] = connection
         if self._sweep is None:
             self._sweep_later()
         return connection
 
+    def join(self, user: int) -> Share:
+        """
+        Count one more connection of *user*, until `part_from`.
+        """
+        share = self.shares.get(user)
+        if share is None:
+            guest = user not in (self.uid, 0)
+            share = self.shares[user] = Share(user, guest, self.rounds.budget(user, guest),
+                                              free=self.quotas.of(user) == NONE)
+        share.connections += 1
+        share.budget.connections += 1
+        return share
+
     def part_from(self, share: Share) -> None:
         """
-        Called by a connection that parts: its user has one connection less.
+        One connection less of *share*'s user.
         """
         share.connections -= 1
         share.budget.connections -= 1
@@ -394,3 +431,5 @@ class Server:
         For a connection: it is closed.
         """
         self.connections.pop(fd, None)
+        if self.exchange is not None:
+            self.exchange.gone(fd)

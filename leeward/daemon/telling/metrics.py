@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from leeward.dataclass import dataclass, field
 from leeward.loop.barrier import COSTS
@@ -56,6 +57,17 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    @property
+    def counts(self) -> list[float]:
+        """
+        All counts, and the sum.
+        """
+        return [*self._counts, self._sum]
+
+    @counts.setter
+    def counts(self, counts: list[float]) -> None:
+        self._counts, self._sum = [int(count) for count in counts[:-1]], counts[-1]
+
     def lines(self, name: str) -> Iterable[str]:
         total = 0
         for bound, count in zip((*(f"{bound:g}" for bound in self._bounds), "+Inf"), self._counts, strict=True):
@@ -78,7 +90,7 @@ class Now:
     """
 
     workers: Mapping[str, int] = field(default_factory=dict)
-    memory: Mapping[int, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
     recycles: int = 0
     connections: int = 0
     sessions: int = 0
@@ -98,6 +110,12 @@ class User:
     executions: int = 0
     cpu_seconds: float = 0.0
     refused: int = 0
+
+
+#: The attributes of `Metrics`, by kind.
+_NUMBERS = "requests", "executions", "cpu_seconds", "worker_failures"
+_MAPS = "failed", "limits", "denied", "refused", "peers", "faults"
+_HISTOGRAMS = "durations", "waits"
 
 
 class Metrics:
@@ -166,6 +184,34 @@ class Metrics:
         """
         self.faults[cost if cost in self.faults else "nothing"] += 1
 
+    def counts(self) -> dict[str, Any]:
+        """
+        All counters as plain values, for `of`.
+        """
+        return {**{name: getattr(self, name) for name in _NUMBERS},
+                **{name: dict(getattr(self, name)) for name in _MAPS},
+                **{name: getattr(self, name).counts for name in _HISTOGRAMS},
+                "users": {name: [had.executions, had.cpu_seconds, had.refused] for name, had in self.users.items()}}
+
+    @classmethod
+    def of(cls, counts: Mapping[str, Any]) -> Metrics:
+        """
+        The counters that `counts` returned, or the sums of several.
+
+        Raises:
+            KeyError, TypeError, ValueError: they aren't such counters.
+        """
+        made = cls()
+        for name in _NUMBERS:
+            setattr(made, name, counts[name])
+        for name in _MAPS:
+            getattr(made, name).update({str(key): int(value) for key, value in counts[name].items()})
+        for name in _HISTOGRAMS:
+            getattr(made, name).counts = counts[name]
+        made.users = {str(name): User(int(executions), float(seconds), int(refused))
+                      for name, (executions, seconds, refused) in counts["users"].items()}
+        return made
+
     def text(self, now: Now) -> str:
         """
         Return all metrics, in the text format.
@@ -197,7 +243,7 @@ class Metrics:
                self.waits.lines("leeward_queue_wait_seconds"))
         one("leeward_queue_length", "gauge", "Requests that wait for a worker.", now.queued)
         by("leeward_memory_usage_bytes", "gauge", "Memory of a worker now, its keeper and armed runners included.",
-           "worker", {str(worker): size for worker, size in now.memory.items()})
+           "worker", now.memory)
         one("leeward_cpu_time_seconds_total", "counter", "Processor time of jobs that have ended.", self.cpu_seconds)
         one("leeward_connections_active", "gauge", "Connections of clients.", now.connections)
         by("leeward_connections_refused_total", "counter", "Connections that were refused or cut off.", "reason",

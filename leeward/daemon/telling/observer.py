@@ -12,7 +12,7 @@ import stat
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import LineWriter, as_json, clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
-from leeward.daemon.telling.security import SUMMARY_S, Digest, Offender
+from leeward.daemon.telling.security import SUMMARY_S, Digest, Offender, Sink
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor
@@ -53,20 +53,22 @@ class Observer:
 
     Args:
         metrics: the counters.
-        path: of the security log; "" for the daemon's own log.
+        path: of the security log; "" for *sink*.
+        sink: takes the records if there is no security log; by default they go to the daemon's own log.
 
     Raises:
         BadRequest: the security log can't be written.
     """
 
-    def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "") -> None:
+    def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "", sink: Sink | None = None) -> None:
         self.metrics = metrics
         self.events = EventBook()
         self._reactor = reactor
         self._file: _File | None = None
         self._offenders: dict[int, Offender] = {}  # by the number of the runner
         self._ended: dict[int, _Sent] = {}  # by the number of the runner, the eldest first
-        self._digest = Digest(to_log)
+        self._sink = to_log if sink is None else sink
+        self._digest = Digest(self._sink)
         self._due = False
         self.open(path)
 
@@ -81,7 +83,13 @@ class Observer:
         if self._file is not None:
             self._file.close()
         self._file = file
-        self._digest.sink = to_log if file is None else file.record
+        self._digest.sink = self._sink if file is None else file.record
+
+    def record(self, event: str, fields: dict[str, object]) -> None:
+        """
+        Write a record that another process of the daemon has made, and counted.
+        """
+        self._digest.sink(event, fields)
 
     def close(self) -> None:
         """

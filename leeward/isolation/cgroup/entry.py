@@ -332,6 +332,15 @@ class Driver(Protocol):
         for a later job; 0 for no bound.
         """
 
+    def annex(self, number: int, pid: int) -> Callable[[], None]:
+        """
+        Let the process *pid*, another process of this daemon, make groups of its own: move it to a place where it can.
+        Returns the function that removes the place when the process has ended.
+
+        Raises:
+            KernelRefusal: the process can't be moved.
+        """
+
     def sweep(self) -> int:
         """
         Remove the groups of dead daemons of this user.

@@ -86,7 +86,7 @@ def sweep(hierarchies: Iterable[Hierarchy]) -> int:
                     held.callback(home.close)
                     if _deserted(home):
                         homes.append(home)
-        _destroy([below for home in homes for below, _, _ in os.walk(home.path, topdown=False)])
+        destroy([below for home in homes for below, _, _ in os.walk(home.path, topdown=False)])
         return len({home.name for home in homes})
 
 
@@ -113,7 +113,7 @@ def _deserted(home: Group) -> bool:
     return True
 
 
-def _destroy(paths: list[str]) -> None:
+def destroy(paths: list[str]) -> None:
     """
     Remove the groups *paths*, inner groups first, and kill the processes that still run there. All groups share one
     _PATIENCE_S. So a process that can't be killed, frozen or in a call that doesn't end, delays the start no longer,

@@ -26,7 +26,7 @@ import resource
 import signal
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
@@ -308,6 +308,9 @@ class NoneDriver:
     def limit_leaves(self, most: int) -> None:
         return
 
+    def annex(self, number: int, pid: int) -> Callable[[], None]:
+        return _nothing
+
     def sweep(self) -> int:
         return 0
 
@@ -315,3 +318,7 @@ class NoneDriver:
         """
         Do nothing, since the driver has made no groups.
         """
+
+
+def _nothing() -> None:
+    return

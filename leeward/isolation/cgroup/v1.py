@@ -17,7 +17,7 @@ Version 1 lacks memory.oom.group (see `v1_worker`), and a peak of the leaf alone
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
@@ -114,6 +114,9 @@ class V1Driver:
         self._make_homes()
         return before != self._homes
 
+    def annex(self, number: int, pid: int) -> Callable[[], None]:
+        return _nothing  # it makes its groups where this process does
+
     def sweep(self) -> int:
         return home.sweep(self._hierarchies)
 
@@ -146,3 +149,7 @@ def _used(hierarchies: tuple[Hierarchy, ...]) -> dict[str, Hierarchy]:
     else:
         used["cpuacct"] = by_name["cpuacct"]
     return used
+
+
+def _nothing() -> None:
+    return

@@ -10,6 +10,7 @@ Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
         w0                  worker; its cgroup.procs belongs to the worker's uid
           keeper            keeper and inits
           1                 leaf of job 1
+        shard1              D of the daemon's first shard
 
 Once D gives controllers to its children, D itself may hold no process. So the daemon leaves D before that, and D must
 hold no other process.
@@ -23,7 +24,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
@@ -316,6 +318,16 @@ class V2Driver:
     def limit_leaves(self, most: int) -> None:
         return  # no leaf is kept
 
+    def annex(self, number: int, pid: int) -> Callable[[], None]:
+        assert self._home is not None
+        group = self._home.make(f"shard{number}")
+        try:
+            group.write("cgroup.procs", str(pid))
+        except BaseException:
+            _remove(group)
+            raise
+        return partial(_remove, group)
+
     def sweep(self) -> int:
         return home.sweep(self._hierarchies)
 
@@ -337,6 +349,14 @@ class V2Driver:
                     group.remove()
                 group.close()
         self._outer.close()
+
+
+def _remove(group: Group) -> None:
+    """
+    Remove *group* with all that a dead process has left in it.
+    """
+    home.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
+    group.close()
 
 
 def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:

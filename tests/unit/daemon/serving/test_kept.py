@@ -13,7 +13,8 @@ import pytest
 from kit import reactors
 from kit.waiting import PATIENCE_S
 from leeward.daemon.descriptors import RESULTS
-from leeward.daemon.serving import connection as limits
+from leeward.daemon.serving import overdue as limits
+from leeward.daemon.serving.connection import OUTPUT
 from leeward.daemon.serving.home import GUEST_SHARE
 from leeward.daemon.serving.parcel import seal
 from leeward.outcome import Outcome, Result
@@ -280,7 +281,7 @@ def test_reading_has_the_pace_of_the_client(box: Box) -> None:
         client.send(id=number, op="kept_read", target=2)
     peak = connection._output.size
 
-    assert limits.OUTPUT < peak + MAX_PIECE < limits.OUTPUT + 3 * MAX_PIECE
+    assert connection.OUTPUT < peak + MAX_PIECE < connection.OUTPUT + 3 * MAX_PIECE
     answers = taken(client, 40)
     assert list(range(3, 43)) == [reply["id"] for reply in answers]
     assert {MAX_PIECE} == {len(reply["ok"]["data"]) for reply in answers}

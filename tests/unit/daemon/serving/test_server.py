@@ -23,7 +23,7 @@ from kit.waiting import PATIENCE_S, poll_until
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
 from leeward.daemon.serving import connection as limits
-from leeward.daemon.serving import inbox, operations, server
+from leeward.daemon.serving import inbox, operations, overdue, server
 from leeward.daemon.serving.home import GUEST_SHARE
 from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.daemon.serving.peers import ServedUsers, admitted
@@ -679,7 +679,7 @@ def test_c098_a_client_that_never_reads_stops_being_served(box: Box, clock: Call
     assert connection._output.size < limits.OUTPUT + 100_000
     assert len(connection._inbox.pending) < 100
 
-    clock(limits.UNREAD_S + 1)
+    clock(overdue.UNREAD_S + 1)
     box.server._look()
     assert {} == box.server.connections
 
@@ -1228,7 +1228,7 @@ def test_a_descriptor_that_the_ring_may_still_send_stays_open() -> None:
     client.send(id=1, op="execute", code=b"")
     [connection] = box.server.connections.values()
     with contextlib.suppress(BlockingIOError):
-        while connection._sock.send(bytes(4096)):
+        while connection.sock.send(bytes(4096)):
             pass
     arena = seal([b"x"])
     box.pool.tickets[-1].done(Report(result=HELLO, arena=arena))

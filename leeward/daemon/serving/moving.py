@@ -1,0 +1,273 @@
+"""
+The move of a connection to another process of the daemon: to a shard for fresh jobs, and back for all other requests.
+
+Runs in:   the daemon and its shards, on the reactor's one thread.
+Trust:     none in a client. Requests that wait for the move are bounded in bytes; beyond that nothing more is read.
+
+Theory of operation. A connection moves when nothing of it is in flight, so that each request is answered by the process
+that has read it. The move is one message with the connection's descriptor and the bytes that weren't served.
+
+The daemon decides about a new connection at its first request that isn't neutral: it moves if that is a fresh job and a
+shard has fewer connections, else it stays. A shard moves a connection back at its first request that isn't for a shard.
+While jobs of the connection are in flight, that request and later ones are set aside, but for those that a job in
+flight may need (to cancel it, to answer its calls, to take its output): they are served.
+
+No byte may be lost. A receive of io_uring that is cancelled may have taken bytes already, so a connection that waits
+for its move is read by recv(2), when a duplicate of its descriptor is readable.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leeward.loop.reactor import READ, Reactor
+from leeward.protocols import Protocol
+from leeward.wire.frames import frame
+from leeward.wire.requests import (
+    Cancel,
+    Execute,
+    FunctionAnswer,
+    FunctionTake,
+    KeepResults,
+    KeptDrop,
+    KeptRead,
+    OutputTake,
+    Ping,
+    Status,
+)
+
+#: Bytes of requests that may be set aside before nothing more is read.
+ASIDE = 1 << 20
+#: Bytes of one read.
+_CHUNK = 1 << 16
+
+#: Requests that a job in flight may need; `target` is its number.
+_OF_JOBS = Cancel, FunctionTake, FunctionAnswer, OutputTake, KeptRead, KeptDrop
+#: Requests that say nothing about what the client is going to do.
+_NEUTRAL = Ping, KeepResults, Status
+
+
+class OtherProcesses(Protocol):
+    """
+    The other processes of the daemon, as far as a connection uses them.
+
+    Attributes:
+        in_shard: whether this process is a shard.
+    """
+
+    in_shard: bool
+
+    def wanted(self, fd: int) -> bool:
+        """
+        In the daemon: whether the connection *fd*, which asks for a fresh job, is to be served by a shard. If not, it
+        counts as one of the daemon's own.
+        """
+
+    def status(self, own: Mapping[str, Any], done: Callable[[Mapping[str, Any]], None]) -> Callable[[], None]:
+        """
+        Add the counts of the shards to *own*, the map of `leeward status`, and pass the sum to *done*, later. Returns
+        the function that cancels this.
+        """
+
+    def make_room(self) -> bool:
+        """
+        Have a shard close an idle connection soon. Returns False: there is no room yet.
+        """
+
+    def gone(self, fd: int) -> None:
+        """
+        The connection *fd* of this process is closed.
+        """
+
+    def pass_on(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> bool:
+        """
+        Pass the connection to another process; the caller then closes its own descriptor. Returns whether that was
+        possible.
+        """
+
+
+class MovableConnection(Protocol):
+    """
+    `leeward.daemon.serving.connection.Connection`, as far as its move needs it.
+    """
+
+    @property
+    def sock(self) -> socket.socket: ...
+    @property
+    def still(self) -> bool:
+        """
+        Whether nothing of it is in flight.
+        """
+
+    def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
+        """
+        Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors.
+        """
+
+    def received(self, data: bytes) -> None: ...
+    def failed(self, error: int) -> None: ...
+    def close(self, why: str, moved: bool = False) -> None: ...
+    def broken(self, error: Exception) -> None: ...
+
+
+class ServedAt(enum.Enum):
+    """
+    Where a connection is served.
+    """
+
+    UNDECIDED = "undecided"  # here, until its first request that isn't neutral
+    SETTLED = "settled"      # here, to its end, or it is closed
+    MOVING = "moving"        # here, until nothing of it is in flight
+
+
+def is_fresh(request: object) -> bool:
+    """
+    Whether *request* is a fresh job of the default pool, which is what shards serve.
+    """
+    return type(request) is Execute and not (
+        request.session or request.environment or request.egress or request.profile or request.policy)
+
+
+class Moving:
+    """
+    Where one connection is served.
+
+    Attributes:
+        place: see `ServedAt`.
+        serving: a request is being served just now, so the connection can't move yet.
+    """
+
+    __slots__ = ("_aside", "_duplicate", "_exchange", "_reactor", "place", "serving", "size")
+
+    def __init__(self, reactor: Reactor, exchange: OtherProcesses | None) -> None:
+        self._reactor, self._exchange = reactor, exchange
+        self.place = ServedAt.SETTLED if exchange is None else ServedAt.UNDECIDED
+        self.serving = False
+        self._aside: list[bytes] = []
+        self.size = 0  # bytes of the requests that are set aside
+        self._duplicate = -1
+
+    @property
+    def on_its_way(self) -> bool:
+        return self.place is ServedAt.MOVING
+
+    @property
+    def fast(self) -> bool:
+        """
+        Whether requests may take the fast path, which doesn't ask where they are to be served.
+        """
+        return self.place is ServedAt.SETTLED or (
+            self.place is ServedAt.UNDECIDED and self._exchange is not None and self._exchange.in_shard)
+
+    def elsewhere(self, request: object, fd: int, may: Callable[[], bool], here: Callable[[int], bool]) -> bool:
+        """
+        Whether *request* is to be served by another process, to which the connection moves.
+
+        Args:
+            fd: the connection's descriptor.
+            may: returns whether nothing of the connection is in flight, and its user may be served by a shard.
+            here: returns whether the request with this number is in flight here, or its results are kept here.
+        """
+        exchange = self._exchange
+        if exchange is None or self.place is ServedAt.SETTLED:
+            return False
+        if self.place is ServedAt.MOVING:
+            return not (isinstance(request, _OF_JOBS) and here(request.target))
+        if exchange.in_shard:
+            if is_fresh(request) or isinstance(request, (*_OF_JOBS, Ping, KeepResults)):
+                return False
+        elif isinstance(request, _NEUTRAL):
+            return False
+        elif not (is_fresh(request) and may() and exchange.wanted(fd)):
+            self.place = ServedAt.SETTLED
+            return False
+        self.place = ServedAt.MOVING
+        return True
+
+    def arrived(self) -> None:
+        """
+        The connection has come from another process. In the daemon it stays from now on.
+        """
+        if self._exchange is None or not self._exchange.in_shard:
+            self.place = ServedAt.SETTLED
+
+    def set_aside(self, payload: bytes) -> None:
+        """
+        Keep a request for the other process.
+        """
+        self._aside.append(payload)
+        self.size += len(payload)
+
+    def go(self, connection: MovableConnection) -> None:
+        """
+        Pass *connection* to another process, if it is on its way and nothing of it is in flight. If the daemon can't
+        pass it on it is settled here, and served from its first unserved byte on.
+        """
+        if self.place is not ServedAt.MOVING or self.serving:
+            return
+        if not connection.still:
+            self._look_out(connection)
+            return
+        assert self._exchange is not None
+        sock, user, rest, keeps = connection.unserved()
+        aside, self._aside, self.size = self._aside, [], 0
+        rest = b"".join(map(frame, aside)) + rest
+        self.close()
+        if self._exchange.pass_on(sock, user, rest, keeps):
+            connection.close("moved", moved=True)
+        else:
+            connection.received(rest)
+
+    def _look_out(self, connection: MovableConnection) -> None:
+        """
+        Read *connection* while it waits for its move, unless too much is set aside.
+        """
+        if self.size > ASIDE:
+            self._look_away()
+        elif self._duplicate < 0:
+            self._duplicate = os.dup(connection.sock.fileno())
+            self._reactor.watch(self._duplicate, READ, _Lookout(connection).look)
+
+    def _look_away(self) -> None:
+        if self._duplicate >= 0:
+            self._reactor.forget(self._duplicate)
+            os.close(self._duplicate)
+            self._duplicate = -1
+
+    def close(self) -> None:
+        """
+        Wait for no move any more. May be called repeatedly.
+        """
+        self.place = ServedAt.SETTLED
+        self._look_away()
+
+
+class _Lookout:
+    """
+    Reads a connection that waits for its move.
+    """
+
+    costs = "connection"
+
+    def __init__(self, connection: MovableConnection) -> None:
+        self._connection = connection
+
+    def look(self, _events: int) -> None:
+        try:
+            data = self._connection.sock.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._connection.failed(error.errno or 0)
+            return
+        self._connection.received(data)
+
+    def broken(self, error: Exception) -> None:
+        """
+        For the barrier: the connection's callback has raised *error*, and the connection is closed.
+        """
+        self._connection.broken(error)
