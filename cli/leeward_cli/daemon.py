@@ -25,7 +25,8 @@ RESULTS = ("auto", "inline", "memfd")
 #: Each option except --config sets the configuration key of the same name.
 OPTIONS = (
     Option("--pool-size", "N", "Workers, each of which runs one job at a time.  [default: 4]", kind=int),
-    Option("--shards", "N", "Processes that serve fresh jobs, each with a part of the workers.  [default: 1]", kind=int),
+    Option("--shards", "N", "Processes that serve fresh jobs, each with a part of the workers.  [default: 1]",
+           kind=int),
     Option("--socket", "PATH", "Listen here; else LEEWARD_SOCKET, else the configuration's, else the"
                                 " default."),
     Option("--config", "FILE", "Read this configuration as well.", parameter="config_file"),

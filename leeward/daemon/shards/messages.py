@@ -190,7 +190,7 @@ def encode(message: Message) -> bytes:
     """
     *message* as bytes.
     """
-    return pack_map([type(message).__name__, records.plain(message)])
+    return pack_map([type(message).__name__, records.to_values(message)])
 
 
 def decode(data: bytes) -> Message:

@@ -281,7 +281,7 @@ def test_reading_has_the_pace_of_the_client(box: Box) -> None:
         client.send(id=number, op="kept_read", target=2)
     peak = connection._output.size
 
-    assert connection.OUTPUT < peak + MAX_PIECE < connection.OUTPUT + 3 * MAX_PIECE
+    assert OUTPUT < peak + MAX_PIECE < OUTPUT + 3 * MAX_PIECE
     answers = taken(client, 40)
     assert list(range(3, 43)) == [reply["id"] for reply in answers]
     assert {MAX_PIECE} == {len(reply["ok"]["data"]) for reply in answers}
