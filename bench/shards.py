@@ -25,7 +25,7 @@ from leeward_cli.bench.ours import armed, daemon, rate
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class MeasuredTurn:
     """
     Jobs a second: by the clock, and by the processor time of the process that used most of it; and the processor
     microseconds of all processes for each job.
@@ -46,7 +46,7 @@ def clocks(path: str) -> dict[int, float]:
     return {pid: time.clock_gettime(~pid << 3 | 2) for pid in pids}
 
 
-def turn(path: str, callers: int, jobs: int, workers: int) -> Turn:
+def turn(path: str, callers: int, jobs: int, workers: int) -> MeasuredTurn:
     before = clocks(path)
     start = time.perf_counter()
     rate(path, callers, jobs)
@@ -54,7 +54,7 @@ def turn(path: str, callers: int, jobs: int, workers: int) -> Turn:
     armed(path, workers)
     after = clocks(path)
     spent = [after[pid] - before.get(pid, 0.0) for pid in after]
-    return Turn(jobs / seconds, jobs / max(spent), 1e6 * sum(spent) / jobs)
+    return MeasuredTurn(jobs / seconds, jobs / max(spent), 1e6 * sum(spent) / jobs)
 
 
 def ready(path: str, shards: int) -> None:
@@ -66,7 +66,7 @@ def ready(path: str, shards: int) -> None:
             time.sleep(0.02)  # no event tells of it
 
 
-def measure(shards: int, rounds: int, jobs: int, callers: int, workers: int) -> list[tuple[Turn, Turn]]:
+def measure(shards: int, rounds: int, jobs: int, callers: int, workers: int) -> list[tuple[MeasuredTurn, MeasuredTurn]]:
     """
     A turn of each daemon in each round, the first one first in even rounds.
     """
@@ -87,7 +87,7 @@ def measure(shards: int, rounds: int, jobs: int, callers: int, workers: int) -> 
     return pairs
 
 
-def rows(pairs: Sequence[tuple[Turn, Turn]]) -> list[dict[str, object]]:
+def rows(pairs: Sequence[tuple[MeasuredTurn, MeasuredTurn]]) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for name in ("by_clock", "by_busiest", "spent_us"):
         some = [(getattr(one, name), getattr(several, name)) for one, several in pairs]
