@@ -65,7 +65,7 @@ class Shares:
     Attributes:
         limit: descriptors in all.
         pool: descriptors for workers.
-        connections: at once, at most; no more than the configuration allows.
+        connections: the most connections at once; no more than the configuration allows.
         results: memory files that may wait for their clients.
         arenas: request arenas.
         leaves: cgroups of runners that each worker may have, 0 for no bound.
@@ -122,7 +122,7 @@ def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, 
         asked: connections that the configuration allows.
         room: workers that may be made for sessions, if there are descriptors left for them when all others have theirs.
         further: workers that other pools may have, if there are descriptors left for them after those.
-        listeners: of each worker of another pool, for egress.
+        listeners: the number of listeners for egress of each worker of another pool.
 
     Raises:
         Unsupported: *limit* is too low for that many workers.

@@ -39,7 +39,7 @@ class Plans:
 
     Args:
         config: returns the configuration in force.
-        settings: of the daemon's first pool.
+        settings: the settings of the daemon's first pool.
     """
 
     def __init__(self, config: Callable[[], Config], settings: Settings) -> None:

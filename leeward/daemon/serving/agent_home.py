@@ -24,13 +24,14 @@ from leeward.wire.sandbox_requests import SandboxOpen
 
 def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> HomePlan | None:
     """
-    The home that *request* asks for, or None. A request for the profile `agent` always asks for one.
+    Return the home that *request* asks for, or None. A request for the profile `agent` always asks for a home.
 
     Args:
-        spec: of the profile.
+        spec: the spec of the profile.
 
     Raises:
-        BadRequest: fields of a profile with a home with another one, or that can't be had.
+        BadRequest: the request has fields about a home with a profile that has none, or asks for a home that can't be
+            made.
     """
     if not may_have_home(request.profile, config.profiles):
         if request.user or request.hide or request.protect:
@@ -44,10 +45,12 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> Home
 
 def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: Config) -> Mapping[str, Any]:
     """
-    The policies of egress that *request* may narrow: those of the configuration. The daemon's own user has one more,
-    `agent`, for profiles with a home alone, unless the configuration has a policy of that name: this user can reach as
-    much without a sandbox. For others `agent` is what `allow_network` gives to all, and they have to narrow it: without
-    a policy of its own a sandbox has its pool's, which is the daemon's user's.
+    Return the policies of egress that *request* may narrow: those of the configuration. For profiles with a home the
+    daemon's own user may also narrow a policy `agent`, unless the configuration has a policy of that name: without a
+    sandbox this user can reach as much. For other users `agent` stands for the policy that `allow_network` gives to
+    all, and they have to narrow it: a sandbox without a policy of its own would get the pool's, which is meant for the
+    daemon's
+        user.
 
     Raises:
         Forbidden: another user asks for `agent`, and the configuration has neither that policy nor `allow_network`, or
@@ -71,7 +74,7 @@ def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: C
 
 def with_home(mounts: Mounts | None, home: HomePlan, user: tuple[int, int]) -> Mounts:
     """
-    *mounts*, if there are any, with *home*.
+    Return *mounts*, if there are any, with *home* added.
     """
     made = mounts or Mounts((), [], user, [], 0, [])
     made.home = home

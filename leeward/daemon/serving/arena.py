@@ -82,7 +82,7 @@ class RequestArena:
     The request arena of one connection.
 
     Attributes:
-        size: of the file, in bytes.
+        size: bytes of the file.
     """
 
     size = SLOTS * SLOT
@@ -93,7 +93,7 @@ class RequestArena:
     @classmethod
     def make(cls) -> tuple[RequestArena, int]:
         """
-        An arena, and the descriptor for its client, which the caller owns.
+        Make an arena. Returns it, and the descriptor for its client, which the caller owns.
 
         Raises:
             OSError: no descriptor or no memory is left.

@@ -143,7 +143,7 @@ class Connection:
 
     def _end(self) -> None:
         """
-        The client has closed its sending side.
+        Handle the end of the client's stream: the client has closed its sending side.
         """
         if CONNECTION[self._state, ConnectionEvent.END] is _CLOSED:
             self.close("end of stream")
@@ -306,7 +306,7 @@ class Connection:
 
     def answered(self) -> None:
         """
-        The client has an answer that went by the fast path.
+        Note that the client has an answer that went by the fast path.
         """
         self._heard = self._home.reactor.now()
         self._watch()
@@ -395,7 +395,7 @@ class Connection:
 
     def reconsider(self) -> None:
         """
-        The user's quotas have changed.
+        Apply the user's quotas, which have changed.
         """
         self._watch()
 

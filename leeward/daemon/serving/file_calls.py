@@ -40,11 +40,11 @@ def serve_file_call(request: FileRequest, sandbox: LiveSandbox, waits: Waits,
     Return the answer to *request*, or None if it comes later.
 
     Args:
-        answer: is called with it then; or
-        over: where the sandbox has ended.
+        answer: called with the answer that comes later; or
+        over: called instead if the sandbox has ended.
 
     Raises:
-        Busy: too many wait already, or no process can be started for it.
+        Busy: too many calls wait already, or no process can be started for the call.
     """
     ticket = CallTicket()
     at_once: list[Mapping[str, Any] | None] = []

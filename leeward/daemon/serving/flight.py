@@ -71,8 +71,8 @@ class Flight:
     The requests in flight of one connection.
 
     Attributes:
-        tickets: by the client's number of the request; None if the request has nothing to cancel.
-        sessions: of this connection.
+        tickets: the tickets by the client's number of the request; None if the request has nothing to cancel.
+        sessions: the sessions of this connection.
         sandboxes: the connection's requests about its user's sandboxes.
         exchanges: the function calls of its jobs.
         live: output of its jobs that is shown while they run.
@@ -200,7 +200,7 @@ class Flight:
 
     def end(self) -> None:
         """
-        The connection is closed: cancel everything that is in flight.
+        Cancel everything that is in flight, because the connection is closed.
         """
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
         self._share.taken -= sum(self.weights.values())
@@ -229,7 +229,7 @@ class Flight:
 
     def job_started(self, start: JobStart) -> Cancellable:
         """
-        The ticket of a job of a session, or of a bound kernel, that the fast path has sent.
+        Return the ticket of a job of a session, or of a bound kernel, that the fast path has sent.
         """
         seats = self.sandboxes.seats
         return seats.job_started(start) if start.session >= FIRST_SEAT else self.sessions.job_started(start)
@@ -244,7 +244,7 @@ class Flight:
 
     def done(self, number: int, report: Report) -> None:
         """
-        The job that request *number* asked for is over, or refused.
+        Answer request *number*, whose job is over or was refused.
         """
         self._part_from(number)
         try:

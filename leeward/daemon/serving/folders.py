@@ -26,7 +26,7 @@ class FolderOpening:
     A request whose folders are being opened before its sandbox, as a ticket.
 
     Args:
-        dock: where the client has left its descriptors; closed here, when the opener is done with it.
+        dock: the dock with the client's descriptors. It is closed here when the opener doesn't need it any more.
         user: uid and gid of the client.
         proceed: opens the sandbox with the mounts, which it then owns; returns a function that cancels the opening.
         refuse: answers the request.

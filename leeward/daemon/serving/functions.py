@@ -76,10 +76,10 @@ class JobExchange:
 
     def take(self, answer: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
         """
-        The calls of the job that wait; if there are none, returns None, and calls *answer* once, later.
+        Return the waiting calls of the job. If there are none, return None, and call *answer* once, later.
 
         Raises:
-            BadRequest: another request waits for them.
+            BadRequest: another request waits for the calls.
         """
         if self._taker is not None:
             raise BadRequest("another function_take waits for the calls of this job")
@@ -158,7 +158,7 @@ class Exchanges:
     @property
     def taking(self) -> int:
         """
-        How many requests wait for calls: one for each job at most.
+        The number of requests that wait for calls: one for each job at most.
         """
         return sum(exchange.taking for exchange in self._held.values()) if self._held else 0
 
@@ -184,10 +184,10 @@ class Exchanges:
 
     def take(self, request: FunctionTake) -> Mapping[str, Any] | None:
         """
-        The answer to *request*, or None if it comes later.
+        Return the answer to *request*, or None if it comes later.
 
         Raises:
-            BadRequest: another one waits for the same job's calls.
+            BadRequest: another request waits for the same job's calls.
         """
         exchange = self._held.get(request.target)
         if exchange is None:
@@ -199,7 +199,7 @@ class Exchanges:
 
     def answer(self, request: FunctionAnswer) -> Mapping[str, Any]:
         """
-        The answer to *request*.
+        Return the answer to *request*.
         """
         exchange = self._held.get(request.target)
         return {"taken": exchange is not None and exchange.answer(request)}

@@ -46,7 +46,7 @@ Fetch = Callable[[int, dict[str, object], Sequence[int], int, Answered], Callabl
 
 def no_fetch(*_: object) -> Callable[[], None]:
     """
-    Of a server without a broker.
+    The `fetch` of a server without a broker.
     """
     raise Busy("there is no broker")
 
@@ -74,7 +74,7 @@ class JobPool(Protocol):
 
 class PoolPlace(Protocol):
     """
-    `leeward.pool.branch.Branch`, as far as the server needs it: what serves the requests of one key.
+    `leeward.pool.branch.Branch`, as far as the server needs it: it serves the requests of one key.
     """
 
     @property
@@ -93,7 +93,7 @@ class PoolPlace(Protocol):
 
 def no_place(key: PoolKey) -> PoolPlace:
     """
-    `place` of a server that has one pool.
+    The `place` of a server that has one pool.
     """
     raise BadRequest(f"this daemon has no {key.name}")
 
@@ -105,7 +105,7 @@ class Share:
 
     Attributes:
         budget: how much of this user's requests may be served now.
-        taken: bytes of requests that have no answer yet, of a guest.
+        taken: bytes of a guest's requests that have no answer yet.
         free: no quota limits this user, so their jobs may take the fast path.
     """
 
@@ -133,7 +133,7 @@ class ServerContext(Protocol):
         requests: bytes of request arenas.
         most_results: memory files, and large frames, that may wait for their clients.
         most_requests: bytes of request arenas that there may be.
-        egress: the record of what sandboxes tried to reach.
+        egress: the record of the connections that sandboxes tried to make.
         asks: connections that wait for the operator's answer.
         as_armed: jobs get the limits with which their runners were armed.
         fetch: makes a fetch under a sandbox's policy; `leeward.pool.ways_out.Exits.fetch`.
@@ -173,7 +173,7 @@ class ServerContext(Protocol):
 
     def lent_too_much(self, user: int) -> str:
         """
-        A message that says which results *user* has to close before getting others; "" if none.
+        Return a message that says which results *user* has to close before others can be had; "" if none.
         """
 
 

@@ -28,7 +28,7 @@ from leeward.wire.requests import KeptDrop, KeptRead
 
 class KeptResults:
     """
-    Of one connection.
+    The kept results of one connection.
 
     Args:
         own: adds a number, perhaps negative, to the count of large results that wait.
@@ -54,7 +54,7 @@ class KeptResults:
 
     def parcel(self, request: int, parcel: Parcel) -> Parcel:
         """
-        The answer to *request*. Its memory files are kept here if the client has asked for that.
+        Return the answer to *request*. Its memory files are kept here if the client has asked for that.
         """
         if self.wanted and parcel.arenas:
             self._drop(request)  # a number may be used again when it was answered

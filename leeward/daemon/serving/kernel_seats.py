@@ -129,7 +129,7 @@ class KernelSeats:
 
     def job_started(self, start: JobStart) -> SandboxCall:
         """
-        The ticket of a job that the fast path has sent.
+        Return the ticket of a job that the fast path has sent.
         """
         seat = self._of(start.session)
         entry = self._desk.get(seat.sandbox, self._owner.user)
@@ -146,7 +146,7 @@ class KernelSeats:
 
     def ran(self, ran: Ran) -> None:
         """
-        The fast path has sent a job, and answered it.
+        Record a job that the fast path has sent and answered.
         """
         seat = self._of(ran.session)
         self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.ran(seat.kernel, ran)

@@ -65,10 +65,10 @@ class LiveOutput:
 
     def take(self, request: OutputTake) -> Mapping[str, Any] | None:
         """
-        The answer to *request*, or None if it comes later.
+        Return the answer to *request*, or None if it comes later.
 
         Raises:
-            BadRequest: another one waits for the same job's output.
+            BadRequest: another request waits for the same job's output.
         """
         target = request.target
         if target in self._waiting:

@@ -22,8 +22,8 @@ _MOST = 160 << 10
 
 def of(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """
-    The policies under which a sandbox runs and fetches, as `policy_map` makes them; None if the client sends none, so
-    that the operator's holds unchanged.
+    Return the policies under which a sandbox runs and fetches, as `policy_map` makes them; None if the client sends
+    none, and the operator's policy holds unchanged.
 
     Raises:
         BadRequest: a policy is invalid, names a secret that the operator's doesn't have, or there is no policy to
@@ -73,7 +73,7 @@ def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str,
 
 def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
     """
-    A policy from its short form, for the ports of the *operator*'s, and with its secrets.
+    Make a policy from its short form, with the ports and secrets of the *operator*'s policy.
     """
     from dataclasses import replace
 

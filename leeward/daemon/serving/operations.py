@@ -292,7 +292,8 @@ class Operations:
 
     def _out_of_slot(self, request: Slot) -> Execute | None:
         """
-        The request in a slot of the arena, decoded from our own copy; None if it was refused before it was copied.
+        Return the request in a slot of the arena, decoded from our own copy; None if it was refused before it was
+        copied.
         """
         if self._arena is None:
             raise BadRequest("this connection has no arena; ask for one")

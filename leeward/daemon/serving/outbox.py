@@ -72,7 +72,7 @@ class Outbox:
 
     def sent(self, count: int) -> None:
         """
-        The kernel has taken *count* bytes of the submitted parcel; negative if the send has failed.
+        Note that the kernel has taken *count* bytes of the submitted parcel; it is negative if the send has failed.
         """
         self._flying = False
         if count < 0:
@@ -95,7 +95,7 @@ class Outbox:
 
     def _first(self) -> Parcel:
         """
-        The bytes to send next: consecutive small answers are sent together.
+        Return the bytes to send next: consecutive small answers are sent together.
         """
         first = self._parcels.popleft()
         frames, size, weight = [first.frame], len(first.frame), first.weight

@@ -2,8 +2,8 @@
 A connection's requests about a sandbox's folders: which paths of overlays have changed, their content, going back to an
 earlier state, and hiding names.
 
-Runs in:   the daemon, on the reactor's one thread. A porter does it, in the sandbox; the daemon opens nothing there.
-Trust:     none in a client, nor in the content of the memory files: they go to the client unchanged.
+Runs in:   the daemon, on the reactor's one thread. A porter in the sandbox carries them out; the daemon opens nothing
+there. Trust:     none in a client, nor in the content of the memory files: they go to the client unchanged.
 """
 
 from __future__ import annotations

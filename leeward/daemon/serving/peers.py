@@ -1,5 +1,5 @@
 """
-Which users the daemon serves, and what is logged of those that it refuses.
+Decides which users the daemon serves, and logs the users that it refuses.
 
 Runs in:   the daemon.
 Source:    unix(7), SO_PEERCRED and SO_PEERGROUPS
@@ -33,7 +33,7 @@ class ServedUsers:
     Attributes:
         uid: the daemon's own user, who is served like root.
         group: the group whose members are served as guests.
-        quotas: what each user may have, at the start.
+        quotas: the quotas of the users, as of the daemon's start.
     """
 
     uid: int
@@ -43,7 +43,7 @@ class ServedUsers:
 
 def credentials(sock: socket.socket) -> tuple[int, int, int]:
     """
-    pid, uid and gid of the process that connected.
+    Return pid, uid and gid of the process that connected.
     """
     pid, uid, gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid, gid
@@ -61,7 +61,7 @@ def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[],
 
 def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
     """
-    The groups of the process that connected *sock*, as of then; only its primary group if there are too many.
+    Return the groups that the process had when it connected *sock*; only its primary group if there are too many.
     """
     try:
         more = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS)

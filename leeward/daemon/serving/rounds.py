@@ -51,7 +51,7 @@ class Budget:
             last to serve this user, and what is left of its allowance. requests, size: what was left of the bound for a
             second at *counted*; negative values are a debt of at most one second.
         waiting: the connections that have requests, by descriptor; the first one is served next.
-        connections: how many the user has open.
+        connections: the number of connections that the user has open.
     """
 
     turn: int
@@ -92,7 +92,7 @@ class Rounds:
         self._planned = False
         self._timer: Timer | None = None
 
-    # --- who there is ---------------------------------------------------------
+    # --- the budgets of users -------------------------------------------------
 
     def budget(self, user: int, guest: bool) -> Budget:
         """
@@ -113,7 +113,7 @@ class Rounds:
         self._budgets = {user: budget for user, budget in self._budgets.items()
                          if budget.connections or (budget.rated and (budget.requests < RATE or budget.size < BYTES))}
 
-    # --- what it costs --------------------------------------------------------
+    # --- the costs of requests ------------------------------------------------
 
     def charge(self, budget: Budget, requests: int, size: int = 0, came: int = 0) -> None:
         """

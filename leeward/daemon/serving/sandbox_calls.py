@@ -74,12 +74,12 @@ class SandboxOwner(Protocol):
     @property
     def most_sandboxes(self) -> int:
         """
-        How many the user may have, 0 for as many as there may be.
+        The most sandboxes that the user may have; 0 if only the daemon's bound holds.
         """
 
     def place(self, key: PoolKey) -> PoolPlace:
         """
-        What serves requests that need another pool.
+        Return the object that serves the requests for another pool.
         """
 
     def wait(self, request: int, ticket: Cancellable) -> None: ...

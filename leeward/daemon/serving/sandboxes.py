@@ -368,7 +368,7 @@ class Sandboxes:
     def _wait(self, request: ProcessRead | ProcessWait, entry: RegistryEntry[Held], program: LiveProgram,
               after: int | None, answer: Callable[[], Mapping[str, Any]]) -> None:
         """
-        Answer *request* later, when there is something to tell.
+        Answer *request* later, when there is output or an end to report.
         """
         if program.waiting >= MOST_WAITING:
             raise Busy(f"{program.waiting} requests wait for process {program.number} already")

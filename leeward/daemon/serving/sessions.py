@@ -270,7 +270,7 @@ class Leases:
 
     def job_started(self, start: JobStart) -> Cancellable:
         """
-        The ticket of a session's job that the fast path has sent.
+        Return the ticket of a session's job that the fast path has sent.
         """
         held = self._held[start.session]
         job = Job(code=start.code, name=NAME, limits=held.session.limits)
@@ -281,13 +281,13 @@ class Leases:
 
     def ran(self, ran: Ran) -> None:
         """
-        The fast path has sent a session's job, and answered it.
+        Record a session's job that the fast path has sent and answered.
         """
         self._held[ran.session].session.ran(ran)
 
     def cancelled(self, request: int) -> None:
         """
-        The job *request* was cancelled, and has no report.
+        Note that the job *request* was cancelled, and has no report.
         """
         for held in self._held.values():
             if held.waits == request:
@@ -322,6 +322,6 @@ class Leases:
 
     def end(self) -> None:
         """
-        End all sessions: the connection has ended.
+        End all sessions, because the connection has ended.
         """
         in_any_case(*(partial(self._drop, number) for number in list(self._held)))

@@ -207,7 +207,7 @@ def verdict(data: bytes, *, local: bool) -> str | None:
 
 def answer(head: bytes, *, local: bool) -> str:
     """
-    The code and reason of the status line that refuses the request in *head*; "" if the request is valid. Pure.
+    Return the code and reason of the status line that refuses the request in *head*; "" if the request is valid. Pure.
 
     Args:
         local: the request came over a Unix socket, where Host has no meaning.
@@ -228,7 +228,7 @@ def answer(head: bytes, *, local: bool) -> str:
 
 def asked_for(request: bytes) -> str:
     """
-    The path in a request that `answer` has accepted. Pure.
+    Return the path in a request that `answer` has accepted. Pure.
     """
     return request.split(b" ", 2)[1].partition(b"?")[0].decode("latin-1")
 
@@ -250,7 +250,7 @@ def is_here(host: str) -> bool:
 
 def bind(place: str) -> socket.socket:
     """
-    A listening socket on the loopback address *place*, "127.0.0.1:9464" or "[::1]:9464".
+    Return a listening socket on the loopback address *place*, "127.0.0.1:9464" or "[::1]:9464".
 
     Raises:
         OSError: the address is in use.
@@ -270,10 +270,10 @@ def bind(place: str) -> socket.socket:
 
 def check_place(place: str) -> str:
     """
-    *place* if it may be listened on: "", a socket's path, or a loopback address and port.
+    Return *place* if the daemon may listen there: "", a socket's path, or a loopback address and port.
 
     Raises:
-        ValueError: it may not be listened on.
+        ValueError: the daemon may not listen there.
     """
     why = 'must be "", a path, or a loopback address and port such as "127.0.0.1:9464" or "[::1]:9464"'
     if place == "" or (place.startswith("/") and "\0" not in place):

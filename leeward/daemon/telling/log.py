@@ -39,7 +39,7 @@ _FIRST = ("timestamp", "level", "event")
 
 def escape(text: str, limit: int = MAX_VALUE) -> str:
     """
-    *text* with every character escaped that a terminal or a reader of lines would interpret.
+    Return *text* with every character escaped that a terminal or a reader of lines would interpret.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -62,7 +62,7 @@ def _bounded(value: Any) -> Any:
 
 def clean(event: Mapping[str, Any]) -> dict[str, Any]:
     """
-    *event* with every value escaped and bounded.
+    Return *event* with every value escaped and bounded.
     """
     return {escape(str(key), 80): _bounded(value) for key, value in list(event.items())[:MAX_VALUES]}
 
@@ -77,7 +77,7 @@ def stamp() -> str:
 
 def as_text(event: Mapping[str, Any]) -> str:
     """
-    Time, level, event, then key=value.
+    Return the event as a line of text: time, level, event, then key=value.
     """
     head = f"{event.get('timestamp', '')} {event.get('level', ''):7} {event.get('event', '')}"
     return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in event.items()
@@ -133,7 +133,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 class Log:
     """
-    Where events go: one for the whole daemon. An event below the level costs a comparison.
+    The log of the whole daemon, to which all events go. An event below the level costs a comparison.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Log:
 
     def exception(self, event: str, /, **fields: object) -> None:
         """
-        An error, with the traceback of the exception that is being handled.
+        Write an error, with the traceback of the exception that is being handled.
         """
         import traceback
 

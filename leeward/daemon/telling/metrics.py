@@ -83,10 +83,10 @@ class Now:
     Values that are read when the metrics are requested.
 
     Attributes:
-        workers: by state.
-        memory: bytes, by worker.
-        egress: rows of the record, by verdict.
-        egress_bytes: of sandboxes ("sent") and for them ("received").
+        workers: the number of workers by state.
+        memory: bytes of memory by worker.
+        egress: the number of the record's rows by verdict.
+        egress_bytes: bytes from sandboxes ("sent") and to them ("received").
     """
 
     workers: Mapping[str, int] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Metrics:
 
     def job_ended(self, result: Result, waited: float, cancelled: bool, user: int) -> None:
         """
-        An execution of *user*'s has ended; its answer is on the way.
+        Count an execution of *user*'s that has ended; its answer is on the way.
         """
         self.executions += 1
         his = self._user(user)
@@ -165,7 +165,7 @@ class Metrics:
 
     def call_denied(self, syscall: str, count: int) -> None:
         """
-        A job was refused a system call, *count* times.
+        Count a system call that was refused to a job *count* times.
         """
         if syscall.startswith("syscall_") or (syscall not in self.denied and len(self.denied) >= MOST_CALLS):
             syscall = OTHER
@@ -180,7 +180,7 @@ class Metrics:
 
     def callback_failed(self, cost: str) -> None:
         """
-        A callback's exception has ended *cost*, one of COSTS.
+        Count a callback's exception that has ended *cost*, one of COSTS.
         """
         self.faults[cost if cost in self.faults else "nothing"] += 1
 

@@ -144,7 +144,7 @@ class Offender:
 
     def denied(self, digest: Digest, now: float, syscall: str, arch: str, pid: int, count: int) -> None:
         """
-        The job was denied *syscall*, *count* times since the last call of this method.
+        Record that *syscall* was denied to the job *count* times since the last call of this method.
         """
         call = self.calls.setdefault((syscall, arch), _Call())
         call.total += count
@@ -156,7 +156,7 @@ class Offender:
 
     def over(self, digest: Digest, now: float) -> None:
         """
-        The job has ended: record the rest.
+        Record the rest: the job has ended.
         """
         for (syscall, arch), call in self.calls.items():
             if call.logged < call.total:
