@@ -72,7 +72,7 @@ static void next_row(struct lw_value *rows, struct lw_value *ret_row)
 	rows->inside = after;
 }
 
-/* Are the chunks of an answer well-formed, with numbers that ascend from *after*? */
+/* Whether the chunks of an answer are well-formed, with numbers that ascend from *after*. */
 bool lw_chunks_check(const struct lw_reply *reply, int64_t after, struct lw_value *ret_chunks)
 {
 	struct lw_value chunks, chunk;

@@ -48,7 +48,7 @@ static double deadline_of(double seconds)
 	return seconds > 0 ? lw_now() + seconds : INFINITY;
 }
 
-/* Is a request so large that it is sent through the arena? */
+/* Whether a request is so large that it is sent through the arena. */
 static bool is_large(size_t length, const leeward_options *options)
 {
 	size_t most = LW_LARGE;

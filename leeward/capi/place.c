@@ -84,7 +84,7 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-/* Is *word* the key, bare or in quotes? */
+/* Whether *word* is the key, bare or in quotes. */
 static bool is_key(const char *word, size_t length)
 {
 	return (length == 6 && !memcmp(word, "socket", 6)) ||

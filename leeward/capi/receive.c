@@ -74,7 +74,7 @@ static int answer_job(leeward_handle *handle, struct lw_call *call, const struct
 	return failed == -ENOMEM ? lw_calls_lose(handle, lw_fail_no_memory()) : protocol_error(handle, wrong);
 }
 
-/* Has *reply* a status in the form that leeward_status returns? Checks that it is one line of ASCII without a NUL, but
+/* Whether *reply* has a status in the form that leeward_status returns. Checks that it is one line of ASCII without a NUL, but
  * not that it is JSON. */
 static bool is_json(const struct lw_reply *reply, struct lw_value *ret_json)
 {

@@ -70,7 +70,7 @@ int lw_check_texts(const char *what, const char *const *texts, size_t count)
 	return failed;
 }
 
-/* Are all of them NAME=value? */
+/* Whether all settings are NAME=value. */
 int lw_check_settings(const char *what, const char *const *settings, size_t count)
 {
 	int failed = lw_check_texts(what, settings, count);
@@ -154,7 +154,7 @@ int lw_request_finish(struct lw_buffer *buffer, const char *op)
 	return LEEWARD_OK;
 }
 
-/* Does a later setting have the same name? */
+/* Whether a later setting has the same name. */
 static bool is_overridden(const char *const *settings, size_t count, size_t at)
 {
 	size_t name = (size_t)(strchr(settings[at], '=') - settings[at]) + 1;

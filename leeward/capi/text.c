@@ -68,7 +68,7 @@ size_t lw_utf8_length(const uint8_t *data, size_t length)
 	return characters;
 }
 
-/* Does a terminal act on it? C0 with newline and tab, DEL, C1. */
+/* Whether a terminal acts on the character: C0 with newline and tab, DEL, C1. */
 bool lw_is_control(uint32_t point)
 {
 	return point < 32 || (point >= 127 && point < 160);
@@ -91,8 +91,8 @@ static bool is_hiding(uint32_t point)
 	       (point >= 0xe0080 && point <= 0xe0fff);
 }
 
-/* Is *name*, which is valid text, a relative path of ordinary components? Same as leeward.wire.job.is_plain_name, except for
- * unprintable characters that only Python's Unicode tables know. */
+/* Whether *name*, which is valid text, is a relative path of ordinary components. Same as leeward.wire.job.is_plain_name,
+ * except for unprintable characters that only Python's Unicode tables know. */
 bool lw_is_plain_name(const uint8_t *name, size_t length)
 {
 	const uint8_t *end = name + length, *part = name;

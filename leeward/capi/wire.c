@@ -256,7 +256,7 @@ static const char *check_keys(const struct lw_value *map)
 	return map->entries > FEW ? check_many(map) : NULL;
 }
 
-/* Is *payload* one map that keeps to all bounds of docs/wire.md?
+/* Whether *payload* is one map that keeps to all bounds of docs/wire.md.
  *
  * Returns 0, or -EBADMSG with what is wrong. In a payload that passes, lw_next and lw_skip can't fail. */
 int lw_check(const uint8_t *payload, size_t length, const char **ret_wrong)
@@ -276,7 +276,7 @@ int lw_check(const uint8_t *payload, size_t length, const char **ret_wrong)
 	return *ret_wrong ? -EBADMSG : 0;
 }
 
-/* Is *text* the word *word*? */
+/* Whether *text* is the word *word*. */
 bool lw_is(const struct lw_value *text, const char *word)
 {
 	return text->type == LW_TEXT && text->length == strlen(word) && !memcmp(text->data, word, text->length);

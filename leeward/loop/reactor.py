@@ -209,7 +209,7 @@ class Reactor:
 
     def watches(self, fd: int) -> bool:
         """
-        Is *fd* watched, a listener, or a stream?
+        Whether *fd* is watched, a listener, or a stream.
         """
         return fd in self._callbacks
 

@@ -55,7 +55,8 @@ struct figures {
 	uint64_t peak; /* bytes */
 };
 
-/* Is the job without details that the answer would have to report (a limit hit, a call refused)? Reads its figures. */
+/* Whether the job has no details that the answer would have to report, such as a limit that was hit or a refused call.
+ * Reads the job's figures. */
 static bool in_order(const struct lw_offer *offer, struct figures *ret)
 {
 	int64_t time = look(&offer->time), peak = look(&offer->peak);
@@ -152,7 +153,7 @@ static void hand_over(struct lw_loop *loop, struct lw_entry *entry, const uint8_
 	loop->pressing = true;
 }
 
-/* May an answer be sent on this stream now? Not in the middle of a frame of the owner's; not before a frame that the
+/* Whether an answer may be sent on this stream now. Not in the middle of a frame of the owner's; not before a frame that the
  * owner waits to send; and not while a client leaves much unread, which the owner bounds. */
 bool lw_may_answer(const struct lw_stream *stream)
 {

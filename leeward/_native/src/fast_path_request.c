@@ -51,7 +51,7 @@ static bool whole(const uint8_t **at, const uint8_t *end, uint64_t *ret)
 	return first < 0x80 || (first >= 0xcc && first <= 0xcf && number(at, end, 1u << (first - 0xcc), ret));
 }
 
-/* Is this payload what our own client sends for code and nothing else, in a session or not? */
+/* Whether this payload is what our own client sends for code and nothing else, in a session or not. */
 static bool is_for_fast_path(const struct lw_templates *templates, const uint8_t *at, const uint8_t *end,
 			     struct request *ret)
 {
@@ -76,8 +76,8 @@ static bool is_for_fast_path(const struct lw_templates *templates, const uint8_t
 	return true;
 }
 
-/* Is a request of this stream with this id unanswered, or answered in this turn? Then the owner has to decide about a
- * second one. */
+/* Whether a request of this stream with this id is unanswered, or was answered in this turn. If so, the owner has to
+ * decide about a second one. */
 static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream, uint64_t id)
 {
 	const struct lw_fast_path *path = loop->fast_path;

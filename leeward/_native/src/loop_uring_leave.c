@@ -31,7 +31,7 @@ static void cancel_all(struct lw_uring *way)
 	way->emptied = failed >= 0 || -ENOENT == failed;
 }
 
-/* Is this the completion of an operation without effect? epoll takes over polls, and lose_sends handles sends. */
+/* Whether this is the completion of an operation without effect: epoll takes over polls, and lose_sends handles sends. */
 static bool did_nothing(const struct io_uring_cqe *done)
 {
 	enum lw_ring_operation operation = (enum lw_ring_operation)(done->user_data >> 56);

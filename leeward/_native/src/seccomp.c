@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Does the kernel know all of these filter flags?
+/* Whether the kernel knows all of these filter flags.
  *
  * Flags are checked before the program is read, so a program at address 0 gives
  * EFAULT when they are known and EINVAL when not. Installs nothing.
@@ -20,7 +20,7 @@ int lw_seccomp_flags_known(unsigned int flags)
 	return errno == EINVAL ? 0 : -errno;
 }
 
-/* Does the kernel know this SECCOMP_RET_ action? SECCOMP_GET_ACTION_AVAIL, Linux 4.14.
+/* Whether the kernel knows this SECCOMP_RET_ action. SECCOMP_GET_ACTION_AVAIL, Linux 4.14.
  * Returns 1, 0, or -errno. */
 int lw_seccomp_action_known(uint32_t action)
 {

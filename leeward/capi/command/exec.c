@@ -117,7 +117,7 @@ static int complain_of_daemon(void)
 	return 1;
 }
 
-/* May a daemon be started, because no socket is named? The Python command line decides, and starts it. */
+/* Whether a daemon may be started, because no socket is named. The Python command line decides, and starts it. */
 static bool may_start(const struct lw_line *line)
 {
 	const char *named = getenv("LEEWARD_SOCKET");

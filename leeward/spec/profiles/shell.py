@@ -88,7 +88,7 @@ def hidden(homes: Sequence[str], cwd: str) -> list[tuple[str, tuple[str, ...]]]:
 
 def never_shown(path: str) -> bool:
     """
-    Is *path* of the host, in its root, a sandbox's own, or hidden?
+    Whether *path*, in the root of the host, is never shown: a folder that a sandbox has for itself, or a hidden name.
     """
     name = path.split("/")[1]
     return name in _NOT_SHOWN or (path.count("/") == 1 and name.startswith("."))
