@@ -15,6 +15,26 @@ import os
 SHORT = (_errno.EMFILE, _errno.ENFILE, _errno.ENOMEM, _errno.ETOOMANYREFS)
 
 
+def brief(value: object, most: int = 40) -> str:
+    """
+    The first *most* characters of repr(*value*), in a time that doesn't depend on the size of *value*: it may be
+    whatever a client has sent, and the repr of 64 MiB takes a second.
+    """
+    if isinstance(value, (str, bytes)):
+        return repr(value[:most])[:most]
+    if not isinstance(value, (list, tuple, dict)):
+        return repr(value)[:most]
+    opened, closed = {list: "[]", tuple: "()"}.get(type(value), "{}")
+    said = opened
+    for item in value:
+        if len(said) > most:
+            break
+        said += ", " * (said != opened) + brief(item, most)
+        if isinstance(value, dict):
+            said += ": " + brief(value[item], most)
+    return (said + closed)[:most]
+
+
 class LeewardError(Exception):
     """
     The base class of leeward's exceptions.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leeward.dataclass import dataclass, field, names, replace
+from leeward.errors import brief
 from leeward.spec.egress_rules import METHODS, SCHEMES, EgressRule, Network, PolicyError, parse_rule
 from leeward.spec.sizes import parse_size
 
@@ -149,7 +150,7 @@ def parse_policy(table: object, place: str = "", name: str = "", *, depth: int =
     if depth >= MAX_DEPTH:
         raise PolicyError(place, f"more than {MAX_DEPTH} policies within each other")
     if name and not _NAME.fullmatch(name):
-        raise PolicyError(place, f"{name!r:.80} can't be a policy's name",
+        raise PolicyError(place, f"{brief(name, 80)} can't be a policy's name",
                           'letters, digits, "_", "-" and ".", a letter first')
     for key in table:
         if key not in KEYS:
@@ -202,7 +203,7 @@ def narrow(operator: Policy, client: Policy) -> Policy:
             raise PolicyError(f"secrets.{each.name}", "the operator's policy has no such secret")
         beyond = [host for host in each.hosts if host not in own[each.name].hosts]
         if beyond:
-            raise PolicyError(f"secrets.{each.name}.hosts", f"{beyond[0]!r:.80} isn't one of the operator's hosts",
+            raise PolicyError(f"secrets.{each.name}.hosts", f"{brief(beyond[0], 80)} isn't one of the operator's hosts",
                               f"these are: {', '.join(own[each.name].hosts)}")
         places = tuple(place for place in each.places if place in own[each.name].places)
         secrets.append(replace(own[each.name], hosts=each.hosts, places=places))
@@ -249,14 +250,15 @@ def _each(value: object, place: str, most: int, parse: Callable[[Any, str], Any]
 
 def _port(value: object, place: str) -> int:
     if type(value) is not int or not 1 <= value <= 65535:
-        raise PolicyError(place, f"a port is a number from 1 to 65535, not {value!r:.40}")
+        raise PolicyError(place, f"a port is a number from 1 to 65535, not {brief(value)}")
     return value
 
 
 def _range(value: object, place: str) -> Network:
     rule = parse_rule(value, place) if isinstance(value, str) else None
     if rule is None or rule.network is None or rule.port or not rule.is_whole:
-        raise PolicyError(place, f"{value!r:.80} is not a range of addresses", 'write "10.1.0.0/16" or one address')
+        raise PolicyError(place, f"{brief(value, 80)} is not a range of addresses",
+                          'write "10.1.0.0/16" or one address')
     return rule.network
 
 
@@ -264,7 +266,7 @@ def _word(known: tuple[str, ...], what: str, upper: bool) -> Callable[[object, s
     def parse(value: object, place: str) -> str:
         word = value.upper() if upper and isinstance(value, str) else value
         if not isinstance(word, str) or word not in known:
-            raise PolicyError(place, f"{value!r:.40} is not a known {what}", f"these are known: {', '.join(known)}")
+            raise PolicyError(place, f"{brief(value)} is not a known {what}", f"these are known: {', '.join(known)}")
         return word
     return parse
 
@@ -280,7 +282,7 @@ def _limits(value: object, place: str) -> EgressLimits:
         least, most = _LIMITS[key]
         number = _number(key, each, where)
         if not least <= number <= most:
-            raise PolicyError(where, f"must be from {least:g} to {most:g}, not {each!r:.40}")
+            raise PolicyError(where, f"must be from {least:g} to {most:g}, not {brief(each)}")
         given[key] = number
     return EgressLimits(**given)
 
@@ -291,7 +293,7 @@ def _number(key: str, value: object, place: str) -> float:
         if found:
             return float(found[1]) * _UNITS[found[2]]
         if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
-            raise PolicyError(place, f"{value!r:.40} is not a time", 'write seconds, or "10s"')
+            raise PolicyError(place, f"{brief(value)} is not a time", 'write seconds, or "10s"')
         return float(value)  # type: ignore[arg-type]
     if key in ("request", "response") and isinstance(value, str):
         try:
@@ -299,7 +301,7 @@ def _number(key: str, value: object, place: str) -> float:
         except ValueError as error:
             raise PolicyError(place, str(error)) from None
     if type(value) is not int:
-        raise PolicyError(place, f"must be a whole number, not {value!r:.40}")
+        raise PolicyError(place, f"must be a whole number, not {brief(value)}")
     return value
 
 
@@ -321,7 +323,7 @@ def _secrets(value: object, place: str) -> tuple[Secret, ...]:
         source = about.get("from", "")
         kind, colon, rest = source.partition(":") if isinstance(source, str) else ("", "", "")
         if "from" in about and not (kind in ("env", "file", "command") and colon and 0 < len(rest) <= 4096):
-            raise PolicyError(_at(where, "from"), f"{source!r:.60} doesn't say where the value is",
+            raise PolicyError(_at(where, "from"), f"{brief(source, 60)} doesn't say where the value is",
                               'write "env:NAME", "file:PATH" or "command:..."')
         places = _each(about.get("in", ["header"]), _at(where, "in"), len(PLACES), _word(PLACES, "place", False))
         secrets.append(Secret(name, hosts, source, tuple(place for place in PLACES if place in places)))
@@ -330,20 +332,21 @@ def _secrets(value: object, place: str) -> tuple[Secret, ...]:
 
 def _authorities(value: object, place: str) -> str:
     if not isinstance(value, str) or (value and not value.startswith("/")) or not value.isprintable():
-        raise PolicyError(place, f"{value!r:.80} is not the path of a file", 'write "/etc/leeward/authorities.pem"')
+        raise PolicyError(place, f"{brief(value, 80)} is not the path of a file",
+                          'write "/etc/leeward/authorities.pem"')
     return value
 
 
 def _proxy(value: object, place: str) -> bool:
     if type(value) is not bool:
-        raise PolicyError(place, f"must be true or false, not {value!r:.40}")
+        raise PolicyError(place, f"must be true or false, not {brief(value)}")
     return value
 
 
 def _secret_host(value: Any, place: str) -> str:
     rule = parse_rule(value, place)
     if rule.kind not in ("name", "below") or rule.port or not rule.is_whole:
-        raise PolicyError(place, f"{value!r:.80} is not the name of a host",
+        raise PolicyError(place, f"{brief(value, 80)} is not the name of a host",
                           'write "api.example.org" or "*.example.org"')
     return rule.text
 

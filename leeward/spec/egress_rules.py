@@ -17,7 +17,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from leeward.dataclass import dataclass
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, brief
 from leeward.spec.hosts import Address, Host, InvalidHost, is_below, parse_host, parse_port
 
 Network = IPv4Network | IPv6Network
@@ -107,10 +107,10 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
         PolicyError: *text* isn't a rule; the message says what is wrong and what to write.
     """
     def wrong(reason: str, cure: str = "") -> PolicyError:
-        return PolicyError(place, f"{text!r:.80}: {reason}", cure)
+        return PolicyError(place, f"{brief(text, 80)}: {reason}", cure)
 
     if not isinstance(text, str):
-        raise PolicyError(place, f"a rule is a text, not {text!r:.60}")
+        raise PolicyError(place, f"a rule is a text, not {brief(text, 60)}")
     if len(text) > MAX_RULE:
         raise PolicyError(place, f"a rule has at most {MAX_RULE} characters, this one has {len(text)}")
     rest = text.strip(" ")
@@ -120,13 +120,13 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
         methods = tuple(sorted(set(first.upper().split(","))))
         unknown = [method for method in methods if method not in METHODS]
         if unknown:
-            raise wrong(f"{unknown[0]!r:.40} is not a known method", f"these are known: {', '.join(METHODS)}")
+            raise wrong(f"{brief(unknown[0])} is not a known method", f"these are known: {', '.join(METHODS)}")
         rest = rest.lstrip(" ")
     scheme, sign, after = rest.partition("://")
     if sign:
         scheme, rest = scheme.lower(), after
         if scheme not in SCHEMES:
-            raise wrong(f"{scheme!r:.40} is not a scheme of rules", 'write "http://", "https://" or none')
+            raise wrong(f"{brief(scheme)} is not a scheme of rules", 'write "http://", "https://" or none')
     else:
         scheme = ""
     path = ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.dataclass import dataclass, replace
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, brief
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -63,10 +63,10 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
     values: dict[str, Any] = {}
     for name, value in asked.items():
         if name not in ADJUSTABLE:
-            raise BadRequest(f"limit {name!r:.40} can't be asked for; these can: {', '.join(ADJUSTABLE)}")
+            raise BadRequest(f"limit {brief(name)} can't be asked for; these can: {', '.join(ADJUSTABLE)}")
         number = float if "time" == name else int
         if isinstance(value, bool) or not isinstance(value, (int, number)) or not math.isfinite(value):
-            raise BadRequest(f"limit {name} must be a finite {number.__name__}, not {value!r:.40}")
+            raise BadRequest(f"limit {name} must be a finite {number.__name__}, not {brief(value)}")
         if value < FLOORS[name]:
             raise BadRequest(f"limit {name}={value} is below the least that works, {FLOORS[name]}")
         ceiling = getattr(ceilings, name)

@@ -6,6 +6,8 @@ Runs in:   anywhere; pure. The CLI's fast path imports it.
 
 from __future__ import annotations
 
+from leeward.errors import brief
+
 #: Bytes of each unit, in capitals. As for docker and systemd, a bare letter is a power of 1024.
 UNITS = {
     "": 1, "B": 1,
@@ -28,7 +30,7 @@ def parse_size(text: str) -> int:
     # isdecimal accepts the digits of other scripts, as do int and float; isascii doesn't.
     plain = whole.isdecimal() and fraction.isdecimal() == bool(point) and digits.isascii()
     if unit not in UNITS or not plain or len(digits) > 20:
-        raise ValueError(f"{text!r:.40} is not a size; examples are 64M, 1.5G, 512MiB, 268435456")
+        raise ValueError(f"{brief(text)} is not a size; examples are 64M, 1.5G, 512MiB, 268435456")
     return int(float(digits) * UNITS[unit]) if fraction else int(whole) * UNITS[unit]
 
 

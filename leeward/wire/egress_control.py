@@ -23,7 +23,7 @@ import math
 import msgpack
 
 from leeward.dataclass import dataclass, field, names
-from leeward.errors import PeerError
+from leeward.errors import PeerError, brief
 
 #: Bytes of a message, at most, and of each text in a record.
 MAX_MESSAGE, MAX_TEXT = 192 << 10, 512
@@ -297,12 +297,12 @@ def decode(data: bytes) -> Message:
             raise ValueError(f"{len(data)} bytes")
         tag, *fields = msgpack.unpackb(data, raw=False)
         if type(tag) is not int or not 0 <= tag < len(_KINDS):
-            raise ValueError(f"kind {tag!r:.20}")
+            raise ValueError(f"kind {brief(tag, 20)}")
         kind = _KINDS[tag]
         hints = [kind.__annotations__[name] for name in names(kind)]
         message: Message = kind(*[_checked(hint, value) for hint, value in zip(hints, fields, strict=True)])
         if isinstance(message, Decided) and message.verdict not in VERDICTS:
-            raise ValueError(f"verdict {message.verdict!r:.20}")
+            raise ValueError(f"verdict {brief(message.verdict, 20)}")
     except (ValueError, TypeError, LookupError, msgpack.UnpackException, RecursionError) as error:
         raise PeerError(f"not a message of the egress channel: {error}") from error
     return message
@@ -311,7 +311,7 @@ def decode(data: bytes) -> Message:
 def _checked(hint: str, value: object) -> object:
     kind = _HINTS[hint]
     if type(value) is not kind:
-        raise TypeError(f"{value!r:.80} is no {hint}")
+        raise TypeError(f"{brief(value, 80)} is no {hint}")
     if isinstance(value, str) and (len(value) > MAX_TEXT or not value.isprintable()):
         raise ValueError("a text that is too long, or not printable")
     if isinstance(value, float) and not math.isfinite(value):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from leeward.errors import BadRequest, PeerError
+from leeward.errors import BadRequest, PeerError, brief
 from leeward.wire.fields import binary, entries, text
 
 #: Of a request: characters of the URL and the method, fields, characters of all of them, and bytes of the body.
@@ -52,7 +52,7 @@ def policy(what: str) -> Any:
     """
     def check(value: object) -> dict[str, Any]:
         found: dict[str, Any] = entries(value, dict, what, _MAX_POLICY)
-        if len(repr(found)) > _MAX_POLICY_TEXT:
+        if len(brief(found, _MAX_POLICY_TEXT + 1)) > _MAX_POLICY_TEXT:
             raise BadRequest(f"{what} has more than about {_MAX_POLICY_TEXT} characters")
         return found
     return check

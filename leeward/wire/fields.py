@@ -12,7 +12,7 @@ from collections.abc import Callable
 from keyword import iskeyword
 from typing import Any
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, brief
 from leeward.spec.functions import MAX_WAIT_S, WAIT_S
 from leeward.spec.pool_key import MOST_NAME, is_name
 from leeward.wire.functions import MAX_BODY, MAX_CALLS, MAX_NAMES
@@ -63,14 +63,14 @@ def code(value: object) -> bytes:
 def module(value: object) -> str:
     name = text(value, "module", MAX_NAME)
     if not name.isprintable() or "/" in name or not all(name.split(".")):
-        raise BadRequest(f"module {name!r:.80} is no module's name")
+        raise BadRequest(f"module {brief(name, 80)} is no module's name")
     return name
 
 
 def name(value: object) -> str:
     name = text(value, "name", MAX_NAME)
     if not name or not name.isprintable():
-        raise BadRequest(f"name {name!r:.80} can't be shown in a traceback")
+        raise BadRequest(f"name {brief(name, 80)} can't be shown in a traceback")
     return name
 
 
@@ -78,7 +78,7 @@ def label(value: object) -> str:
     label = text(value, "label", MAX_LABEL)
     # It goes into logs: nothing that a reader of them could take for something else.
     if not label.isascii() or not all(char.isalnum() or char in "._:/@-" for char in label):
-        raise BadRequest(f"label {label!r:.80} may hold letters, digits and ._:/@- alone")
+        raise BadRequest(f"label {brief(label, 80)} may hold letters, digits and ._:/@- alone")
     return label
 
 
@@ -104,8 +104,8 @@ def env(value: object) -> dict[str, str]:
     env: dict[str, str] = entries(value, dict, "env", MAX_STRINGS)
     for key, item in env.items():
         if not text(key, "a variable's name") or "=" in key:
-            raise BadRequest(f"env: {key!r:.80} can't be a variable's name")
-        text(item, f"env {key!r:.80}")
+            raise BadRequest(f"env: {brief(key, 80)} can't be a variable's name")
+        text(item, f"env {brief(key, 80)}")
     total([*env, *env.values()], "env")
     return env
 
@@ -118,8 +118,8 @@ def files(value: object) -> dict[str, bytes]:
     total = 0
     for name, content in files.items():
         if not is_plain_name(name):
-            raise BadRequest(f"files: {name!r:.80} is no plain path below /workspace{_why_not(name)}")
-        total += len(binary(content, f"file {name!r:.80}", MAX_FILES))
+            raise BadRequest(f"files: {brief(name, 80)} is no plain path below /workspace{_why_not(name)}")
+        total += len(binary(content, f"file {brief(name, 80)}", MAX_FILES))
     if total > MAX_FILES:
         raise BadRequest(f"files have {total} bytes together; at most {MAX_FILES} are taken")
     for name in files:
@@ -127,7 +127,7 @@ def files(value: object) -> dict[str, bytes]:
         while "/" in parent:
             parent = parent.rpartition("/")[0]
             if parent in files:
-                raise BadRequest(f"files: {parent!r:.80} is a file, and a folder of {name!r:.80}")
+                raise BadRequest(f"files: {brief(parent, 80)} is a file, and a folder of {brief(name, 80)}")
     return files
 
 
@@ -143,7 +143,7 @@ def collect(value: object) -> tuple[str, ...]:
         left -= len(parts) if len(parts) > 1 else 0
         for part in parts:
             if part != "." and not is_plain_name(part.removesuffix("/")):
-                raise BadRequest(f"collect: {given!r:.80} is no pattern of plain paths below /workspace"
+                raise BadRequest(f"collect: {brief(given, 80)} is no pattern of plain paths below /workspace"
                                  f"{_why_not(part)}")
         patterns.append(pattern)
     return tuple(patterns)
@@ -167,13 +167,13 @@ def session(value: object) -> int:
 
 def idle(value: object) -> float:
     if type(value) not in (int, float) or not 0 < value <= MAX_IDLE:  # type: ignore[operator]  # NaN compares false
-        raise BadRequest(f"idle must be seconds above 0, at most {MAX_IDLE:.0f}, not {value!r:.40}")
+        raise BadRequest(f"idle must be seconds above 0, at most {MAX_IDLE:.0f}, not {brief(value)}")
     return float(value)  # type: ignore[arg-type]  # a number, by the line above
 
 
 def form(value: object) -> str:
     if value != "json":
-        raise BadRequest(f"form must be json, or left out, not {value!r:.40}")
+        raise BadRequest(f"form must be json, or left out, not {brief(value)}")
     return "json"
 
 
@@ -188,34 +188,34 @@ def functions(value: object) -> dict[str, Any]:
     asked: dict[str, Any] = entries(value, dict, "functions", 3)
     for key in asked:
         if key not in ("names", "wait", "stop_clock"):
-            raise BadRequest(f"functions has no field {key!r:.40}; it has names, wait and stop_clock")
+            raise BadRequest(f"functions has no field {brief(key)}; it has names, wait and stop_clock")
     names = [function_name(item) for item in entries(asked.get("names"), list, "the functions' names", MAX_NAMES)]
     if not names or len(set(names)) < len(names):
         raise BadRequest("functions needs names, each of them once")
     wait, stop = asked.get("wait", WAIT_S), asked.get("stop_clock", False)
     if type(wait) not in (int, float) or not 0 < wait <= MAX_WAIT_S:  # NaN compares false
-        raise BadRequest(f"a call's wait must be seconds above 0, at most {MAX_WAIT_S:.0f}, not {wait!r:.40}")
+        raise BadRequest(f"a call's wait must be seconds above 0, at most {MAX_WAIT_S:.0f}, not {brief(wait)}")
     if not isinstance(stop, bool):
-        raise BadRequest(f"stop_clock must be true or false, not {stop!r:.40}")
+        raise BadRequest(f"stop_clock must be true or false, not {brief(stop)}")
     return {"names": tuple(names), "wait": float(wait), "stop_clock": stop}
 
 
 def function_name(value: object) -> str:
     name = text(value, "a function's name", MAX_FUNCTION_NAME)
     if not name.isidentifier() or iskeyword(name) or name.startswith("__"):
-        raise BadRequest(f"{name!r:.80} can't be a function's name")
+        raise BadRequest(f"{brief(name, 80)} can't be a function's name")
     return name
 
 
 def call(value: object) -> int:
     if type(value) is not int or not 0 < value <= MAX_CALLS:
-        raise BadRequest(f"call must be the number of a call, not {value!r:.40}")
+        raise BadRequest(f"call must be the number of a call, not {brief(value)}")
     return value
 
 
 def outcome(value: object) -> str:
     if value not in ("returned", "raised", "broken"):
-        raise BadRequest(f"outcome must be returned, raised or broken, not {value!r:.40}")
+        raise BadRequest(f"outcome must be returned, raised or broken, not {brief(value)}")
     assert isinstance(value, str)
     return value
 
@@ -226,19 +226,19 @@ def answer(value: object) -> bytes:
 
 def count(value: object) -> int:
     if type(value) is not int or not 0 <= value <= MAX_ID:
-        raise BadRequest(f"slot, length, arena and offset must be whole numbers, not {value!r:.40}")
+        raise BadRequest(f"slot, length, arena and offset must be whole numbers, not {brief(value)}")
     return value
 
 
 def piece(value: object) -> int:
     if type(value) is not int or not 1 <= value <= MAX_PIECE:
-        raise BadRequest(f"size must be a number from 1 to {MAX_PIECE}, not {value!r:.40}")
+        raise BadRequest(f"size must be a number from 1 to {MAX_PIECE}, not {brief(value)}")
     return value
 
 
 def flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise BadRequest(f"now must be true or false, not {value!r:.40}")
+        raise BadRequest(f"now must be true or false, not {brief(value)}")
     return value
 
 

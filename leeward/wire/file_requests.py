@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from leeward.dataclass import dataclass
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, brief
 from leeward.wire import sandbox_fields as ours
 from leeward.wire.fields import binary
 from leeward.wire.file_answers import CHUNK, MAX_HANDLE, MAX_PATH, MAX_ROWS, MAX_TIME
@@ -334,14 +334,14 @@ def path(value: object) -> bytes:
 
 def timeout(value: object) -> float:
     if type(value) not in (int, float) or not 0.01 <= value <= MAX_CALL_S or not math.isfinite(value):  # type: ignore[operator,arg-type]  # NaN compares false
-        raise BadRequest(f"timeout must be seconds from 0.01 to {MAX_CALL_S:.0f}, not {value!r:.40}")
+        raise BadRequest(f"timeout must be seconds from 0.01 to {MAX_CALL_S:.0f}, not {brief(value)}")
     return float(value)  # type: ignore[arg-type]  # a number, by the line above
 
 
 def _or_none(what: str, most: int) -> Callable[[object], int]:
     def check(value: object) -> int:
         if type(value) is not int or not -1 <= value <= most:
-            raise BadRequest(f"{what} must be a whole number from 0 to {most}, or -1, not {value!r:.40}")
+            raise BadRequest(f"{what} must be a whole number from 0 to {most}, or -1, not {brief(value)}")
         return value
     return check
 
@@ -349,7 +349,7 @@ def _or_none(what: str, most: int) -> Callable[[object], int]:
 def _some(what: str, most: int) -> Callable[[object], int]:
     def check(value: object) -> int:
         if type(value) is not int or not 1 <= value <= most:
-            raise BadRequest(f"{what} must be a whole number from 1 to {most}, not {value!r:.40}")
+            raise BadRequest(f"{what} must be a whole number from 1 to {most}, not {brief(value)}")
         return value
     return check
 

@@ -56,6 +56,9 @@ MAX_ENTRIES = 4096
 #: enough.
 MAX_VALUES = 32768
 
+#: Bytes of a request's text together. 16 MiB of it take up to 0.17 s to decode, and bytes take none.
+MAX_TEXT = 4 << 20
+
 #: Bytes of a map's key: file names and environment variables are keys.
 MAX_KEY = 4096
 
@@ -200,7 +203,7 @@ def _first_bytes() -> tuple[list[int], list[int]]:
 _KINDS, _WIDTHS = _first_bytes()
 
 
-def survey(payload: bytes | memoryview) -> None:
+def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> None:
     """
     Walk over the values without building any, and refuse a payload beyond the limits above.
 
@@ -208,7 +211,7 @@ def survey(payload: bytes | memoryview) -> None:
     make it allocate hundreds of MiB before it notices that the input ends too early.
     """
     kinds, widths = _KINDS, _WIDTHS
-    position, values, left = 0, 0, 1
+    position, values, left, texts = 0, 0, 1, 0
     outer: list[int] = []  # values still to come in each container around this one
     while True:
         byte = payload[position]
@@ -220,7 +223,10 @@ def survey(payload: bytes | memoryview) -> None:
         elif kind == _SIZED:
             position += 1
             width = widths[byte]
-            position += width + int.from_bytes(payload[position:position + width], "big")
+            size = int.from_bytes(payload[position:position + width], "big")
+            position += width + size
+            if byte > 0xC6:
+                texts += size
         elif kind == _REFUSED:
             raise PeerError(f"byte {byte:#04x} starts no value that is taken; extension types are refused")
         else:
@@ -240,6 +246,8 @@ def survey(payload: bytes | memoryview) -> None:
             if not outer:
                 if position != len(payload):
                     raise PeerError(f"the map ends at {position} of {len(payload)} bytes")
+                if texts > most_text:
+                    raise PeerError(f"text of {texts} bytes; at most {most_text} are taken, and more as binary")
                 return
             left = outer.pop()
 
@@ -286,10 +294,10 @@ def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
     return result
 
 
-def decode(payload: bytes | memoryview) -> dict[str, Any]:
+def decode(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> dict[str, Any]:
     """
     The map that *payload* holds, as a copy. Its keys are text and occur once; its values are None, bool, int, float,
-    str, bytes, list and dict.
+    str, bytes, list and dict. Its text has *most_text* bytes at most, without texts of fewer than 32 bytes.
 
     Raises:
         PeerError: it is anything else, or larger or deeper than the limits above.
@@ -297,7 +305,7 @@ def decode(payload: bytes | memoryview) -> dict[str, Any]:
     if not payload or _KINDS[payload[0]] != _MAP:
         raise PeerError("a frame must hold a map")
     try:
-        survey(payload)
+        survey(payload, most_text)
         result: dict[str, Any] = unpackb(payload, raw=False, strict_map_key=True, object_pairs_hook=_map)
     except PeerError:
         raise

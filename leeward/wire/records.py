@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from leeward.dataclass import names
-from leeward.errors import PeerError
+from leeward.errors import PeerError, brief
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ def _is(kind: type[T], value: Any) -> T:
     *value*, if it is of *kind*. Likeness isn't enough: bytes can be iterated like a list of numbers.
     """
     if type(value) is not kind:
-        raise TypeError(f"{value!r:.80} is no {kind.__name__}")
+        raise TypeError(f"{brief(value, 80)} is no {kind.__name__}")
     same: T = value
     return same
 
@@ -134,4 +134,4 @@ def _plain_value(kind: Any, value: Any) -> Any:
         return value
     if issubclass(kind, enum.Enum) or (kind is float and isinstance(value, int)):
         return kind(value)
-    raise TypeError(f"{value!r:.80} is no {kind}")
+    raise TypeError(f"{brief(value, 80)} is no {kind}")

@@ -10,7 +10,7 @@ Trust:     none. The daemon carries a job's bytes, so a reply is read as if a jo
 
 from __future__ import annotations
 
-from leeward.errors import PeerError
+from leeward.errors import PeerError, brief
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def parse_result(reply: Reply) -> dict[str, Any]:
 
         for name in files:
             if not is_plain_name(name):
-                raise PeerError(f"a result: {name!r:.80} is no plain name of a file")
+                raise PeerError(f"a result: {brief(name, 80)} is no plain name of a file")
     return {
         "stdout": _piece(ok.get("stdout"), arenas, "stdout"),
         "stderr": _piece(ok.get("stderr"), arenas, "stderr"),
@@ -189,7 +189,7 @@ def parse_result(reply: Reply) -> dict[str, Any]:
         "truncated": _get(ok, "truncated", bool, "a result"),
         "degraded": tuple(degraded),
         "error": _error(ok.get("error")),
-        "files": {name: _piece(piece, arenas, f"file {name!r:.80}") for name, piece in files.items()},
+        "files": {name: _piece(piece, arenas, f"file {brief(name, 80)}") for name, piece in files.items()},
         "left_out": _left_out(ok.get("left_out", [])),
         **_shown(ok),
         **({"label": _get(ok, "label", str, "a result"), "job": _whole(ok, "job", "a result", MAX_WHOLE)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from leeward.dataclass import dataclass, field
-from leeward.errors import BadRequest, PeerError, VersionMismatch
+from leeward.errors import BadRequest, PeerError, VersionMismatch, brief
 from leeward.wire import egress_requests, fetches, fields, file_requests, sandbox_fields, sandbox_requests
 from leeward.wire.egress_requests import EgressRequest
 from leeward.wire.file_requests import FileRequest
@@ -370,7 +370,7 @@ def request_id(message: Mapping[str, Any]) -> int:
     """
     value = message.get("id")
     if not fields.is_id(value):
-        raise PeerError(f"a request's id must be a whole number from 1 to 2**53 - 1, not {value!r:.40}")
+        raise PeerError(f"a request's id must be a whole number from 1 to 2**53 - 1, not {brief(value)}")
     assert isinstance(value, int)
     return value
 
@@ -387,11 +387,11 @@ def parse_request(message: Mapping[str, Any]) -> Request:
     number = request_id(message)
     version = message.get("v")
     if type(version) is not int or version != VERSION:
-        raise VersionMismatch(f"the client speaks version {version!r:.20} of the wire, this daemon {VERSION};"
+        raise VersionMismatch(f"the client speaks version {brief(version, 20)} of the wire, this daemon {VERSION};"
                               " install the same leeward on both sides")
     op = message.get("op")
     if not isinstance(op, str) or op not in FIELDS:
-        raise BadRequest(f"operation {op!r:.40} is unknown; docs/wire.md lists those that there are")
+        raise BadRequest(f"operation {brief(op)} is unknown; docs/wire.md lists those that there are")
     kind, checks = FIELDS[op]
     values: dict[str, Any] = {"id": number}
     for name, value in message.items():
@@ -400,7 +400,7 @@ def parse_request(message: Mapping[str, Any]) -> Request:
             if value is not None:
                 values[name] = check(value)
         elif name not in ("v", "id", "op"):
-            raise BadRequest(f"{op} has no field {name!r:.40}")
+            raise BadRequest(f"{op} has no field {brief(name)}")
     if kind is Execute and ("code" in values) == ("module" in values):
         raise BadRequest("execute takes one of code and module")
     if kind is Execute and "session" in values and ("module" in values or "stdin" in values):

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, brief
 from leeward.spec.folders import MOST as MOST_FOLDERS
 from leeward.spec.folders import Folder
 from leeward.spec.profiles.agent import MOST_NAMES
@@ -49,7 +49,7 @@ MAX_LIFETIME = 7 * 86400.0
 
 def sandbox(value: object) -> str:
     if not isinstance(value, str) or len(value) != ID_LENGTH or value.strip(ID_ALPHABET):
-        raise BadRequest(f"sandbox must be an id of {ID_LENGTH} characters, not {value!r:.40}")
+        raise BadRequest(f"sandbox must be an id of {ID_LENGTH} characters, not {brief(value)}")
     return value
 
 
@@ -57,7 +57,7 @@ def metadata(value: object) -> dict[str, str]:
     data: dict[str, str] = entries(value, dict, "metadata", MAX_METADATA)
     for key, item in data.items():
         text(key, "a key of metadata", MAX_NAME)
-        text(item, f"metadata {key!r:.80}", MAX_METADATA_TOTAL)
+        text(item, f"metadata {brief(key, 80)}", MAX_METADATA_TOTAL)
     if sum(map(len, [*data, *data.values()])) > MAX_METADATA_TOTAL:
         raise BadRequest(f"metadata has more than {MAX_METADATA_TOTAL} characters together")
     return data
@@ -73,7 +73,7 @@ def mounts(value: object) -> tuple[Folder, ...]:
         for name, item in fields.items():
             kind = _OF_MOUNT.get(name)
             if kind is None:
-                raise BadRequest(f"a mount has no field {name!r:.40}")
+                raise BadRequest(f"a mount has no field {brief(name)}")
             if type(item) is not kind:
                 raise BadRequest(f"{name} of a mount must be {'text' if kind is str else 'true or false'}")
         if not fields.keys() >= {"path", "target"}:
@@ -113,7 +113,7 @@ def paths(what: str) -> Callable[[object], tuple[str, ...]]:
         found = tuple(path(item) for item in entries(value, list, what, MOST_NAMES))
         for one in found:
             if not one.startswith("/"):
-                raise BadRequest(f"{what} must have absolute paths, not {one!r:.80}")
+                raise BadRequest(f"{what} must have absolute paths, not {brief(one, 80)}")
         return found
     return check
 
@@ -147,7 +147,7 @@ def checkpoint(value: object) -> str:
     """
     name = text(value, "a checkpoint's name", MAX_CHECKPOINT)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
-        raise BadRequest(f"a checkpoint's name must be letters, digits, '_', '-' and '.', not {name!r:.80}")
+        raise BadRequest(f"a checkpoint's name must be letters, digits, '_', '-' and '.', not {brief(name, 80)}")
     return name
 
 
@@ -157,7 +157,7 @@ def whole(what: str, most: int = MAX_ID) -> Callable[[object], int]:
     """
     def check(value: object) -> int:
         if type(value) is not int or not 0 <= value <= most:
-            raise BadRequest(f"{what} must be a whole number from 0 to {most}, not {value!r:.40}")
+            raise BadRequest(f"{what} must be a whole number from 0 to {most}, not {brief(value)}")
         return value
     return check
 
@@ -165,14 +165,14 @@ def whole(what: str, most: int = MAX_ID) -> Callable[[object], int]:
 def flag(what: str) -> Callable[[object], bool]:
     def check(value: object) -> bool:
         if not isinstance(value, bool):
-            raise BadRequest(f"{what} must be true or false, not {value!r:.40}")
+            raise BadRequest(f"{what} must be true or false, not {brief(value)}")
         return value
     return check
 
 
 def _seconds(value: object, what: str, most: float, least: float = 0.0) -> float:
     if type(value) not in (int, float) or not least <= value <= most or not math.isfinite(value):  # type: ignore[operator,arg-type]  # NaN compares false
-        raise BadRequest(f"{what} must be seconds, at most {most:.0f}, not {value!r:.40}")
+        raise BadRequest(f"{what} must be seconds, at most {most:.0f}, not {brief(value)}")
     return float(value)  # type: ignore[arg-type]  # a number, by the line above
 
 
@@ -202,7 +202,7 @@ def side(what: str) -> Callable[[object], int]:
     """
     def check(value: object) -> int:
         if type(value) is not int or not 1 <= value <= MAX_SIDE:
-            raise BadRequest(f"{what} must be a whole number from 1 to {MAX_SIDE}, not {value!r:.40}")
+            raise BadRequest(f"{what} must be a whole number from 1 to {MAX_SIDE}, not {brief(value)}")
         return value
     return check
 
@@ -210,12 +210,12 @@ def side(what: str) -> Callable[[object], int]:
 def terminal(value: object) -> tuple[int, int]:
     sides = entries(value, list, "terminal", 2)
     if len(sides) != 2:
-        raise BadRequest(f"terminal must be its rows and columns, not {value!r:.40}")
+        raise BadRequest(f"terminal must be its rows and columns, not {brief(value)}")
     return side("rows")(sides[0]), side("columns")(sides[1])
 
 
 def signal(value: object) -> int:
     # 64 is SIGRTMAX; 0 only asks whether the process is there, which process_list tells.
     if type(value) is not int or not 1 <= value <= 64:
-        raise BadRequest(f"signal must be a number from 1 to 64, not {value!r:.40}")
+        raise BadRequest(f"signal must be a number from 1 to 64, not {brief(value)}")
     return value

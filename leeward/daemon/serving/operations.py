@@ -35,7 +35,7 @@ from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refu
 from leeward.wire.code_alone import code_alone
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
 from leeward.wire.file_requests import FileRequest
-from leeward.wire.frames import VERSION, decode
+from leeward.wire.frames import MAX_TEXT, VERSION, decode
 from leeward.wire.overlay_requests import OverlayDiff, OverlayRead
 from leeward.wire.requests import (
     ArenaOpen,
@@ -103,7 +103,7 @@ class Operations:
             return True
         alone = code_alone(payload)
         try:
-            message = decode(payload) if alone is None else {}
+            message = decode(payload, MAX_TEXT) if alone is None else {}
             number = request_id(message) if alone is None else alone.id
             if number in flight.tickets:
                 raise PeerError(f"request {number} is still in flight")
@@ -305,7 +305,7 @@ class Operations:
             self._flight.check_weight(request.length)
         self.copied += request.length
         try:
-            message = decode(self._arena.take(request.slot, request.length))
+            message = decode(self._arena.take(request.slot, request.length), MAX_TEXT)
             number = request_id(message)
         except PeerError as error:
             raise BadRequest(f"slot {request.slot}: {error}") from None

@@ -204,3 +204,16 @@ def test_encode_keeps_to_its_limit() -> None:
     """
     with pytest.raises(ValueError, match="above the 100"):
         encode({"code": b"x" * 100}, limit=100)
+
+
+def test_c397_much_text_is_refused_before_it_is_decoded() -> None:
+    """
+    In one value, in many, and in keys; binary isn't text.
+    """
+    many = {str(at): "a" * 2000 for at in range(9)}
+    for message in ({"a": "\u0130" * 5000}, many, {"a": [many]}, {"k" * 4000: 1, "l" * 4000: 1, "m" * 4000: 2}):
+        payload = msgpack.packb(message)
+        assert message == decode(payload) == decode(payload, len(payload))
+        with pytest.raises(PeerError, match="text of"):
+            decode(payload, len(payload) // 2)
+    assert {"a": b"a" * 5000} == decode(msgpack.packb({"a": b"a" * 5000}), 0)

@@ -4,6 +4,7 @@ Requests: what is taken, what is refused, and that both ways agree.
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.errors import BadRequest, PeerError, VersionMismatch
+from leeward.errors import BadRequest, PeerError, Refused, VersionMismatch, brief
 from leeward.wire import requests
 from leeward.wire.frames import HEADER, VERSION, decode
 from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.requests import (
+    FIELDS,
     Cancel,
     Execute,
     Interrupt,
@@ -274,3 +276,32 @@ def test_a_bound_on_processor_time_has_bounds(more: dict[str, Any]) -> None:
     for op in ("process_run", "process_start"):
         with pytest.raises(BadRequest):
             parse(op=op, sandbox=BOX, shell="ls", **more)
+
+
+@pytest.mark.parametrize("op", sorted(FIELDS))
+def test_c397_no_check_of_a_field_copies_what_it_refuses(op: str) -> None:
+    """
+    The repr of 64 MiB, for a message that has 40 characters of it, takes a second.
+    """
+    filled: dict[str, Any] = {"code": b"1", "sandbox": "a" * 26, "argv": ["a"], "path": b"/a", "data": b"a",
+                              "process": 1}
+    others = {name: value for name, value in filled.items() if name in FIELDS[op][1]}
+    huge = b"\0" * (1 << 20)
+    for name in ("id", "v", *FIELDS[op][1]):
+        for value in (huge, [huge], [{"a": huge}], {"a": [huge]}):
+            message = {"v": VERSION, "id": 1, "op": op, **others, name: value}
+            tracemalloc.start()
+            with suppress(PeerError, BadRequest, Refused):
+                requests.request_id(message)
+                parse_request(message)
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert most < len(huge), name
+
+
+@pytest.mark.parametrize("value", ["text", "it's", b"bytes\0", 12, None, 1.5, [], [1, "a"], {"a": [b"b"]}, (), (1, 2),
+                                   "x" * 100, b"x" * 100, [["x" * 100]], list(range(100)),
+                                   {str(at): at for at in range(99)}])
+def test_a_brief_repr_is_the_beginning_of_the_repr(value: object) -> None:
+    for most in (5, 40, 80):
+        assert f"{value!r:.{most}}" == brief(value, most)
