@@ -24,15 +24,15 @@ def brief(value: object, most: int = 40) -> str:
         return repr(value[:most])[:most]
     if not isinstance(value, (list, tuple, dict)):
         return repr(value)[:most]
-    opened, closed = {list: "[]", tuple: "()"}.get(type(value), "{}")
-    said = opened
+    around = {list: "[]", tuple: "()"}.get(type(value), "{}")
+    said = around[0]
     for item in value:
         if len(said) > most:
             break
-        said += ", " * (said != opened) + brief(item, most)
+        said += ", " * (len(said) > 1) + brief(item, most)
         if isinstance(value, dict):
             said += ": " + brief(value[item], most)
-    return (said + closed)[:most]
+    return (said + around[1])[:most]
 
 
 class LeewardError(Exception):
