@@ -46,7 +46,7 @@ class _Factory:
         self.make = make
 
 
-class _Asked:
+class _LazyFields:
     """
     `__dataclass_fields__`, by which the functions of `dataclasses` recognize a class. It is made at its first use.
     """
@@ -100,7 +100,8 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
     fields = tuple(defaults)
 
     methods: dict[str, Any] = {
-        "__leeward_fields__": fields, "__match_args__": fields, "__dataclass_fields__": _Asked(defaults, annotations),
+        "__leeward_fields__": fields, "__match_args__": fields,
+        "__dataclass_fields__": _LazyFields(defaults, annotations),
         "__init__": _initialiser(cls, defaults, frozen),
         **(_frozen(fields) if frozen else {}), **(_comparable(fields, frozen) if eq else {}),
     }

@@ -66,7 +66,7 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
         store = TrustStore(os.path.join(own_folder(state_home(os.environ)), "trust"))
         asked = os.isatty(0) and os.isatty(2)
         require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
-                      ask=_asked if asked else None)
+                      ask=_ask_user if asked else None)
     return settings
 
 
@@ -77,7 +77,7 @@ def look_at(fd: int, project: str, settings: AgentSettings) -> ProjectLook:
     return ProjectLook(fd, rules_of(settings.exclude, settings.include), project)
 
 
-def _asked(text: str) -> str:
+def _ask_user(text: str) -> str:
     sys.stderr.write(text)
     sys.stderr.flush()
     return sys.stdin.readline()

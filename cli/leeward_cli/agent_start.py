@@ -75,10 +75,10 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                                                    ignore))
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
-                    return (_changes(run, applied) if overlay else _asked(run) if approved else 0) or status
+                    return (_changes(run, applied) if overlay else _ask_approval(run) if approved else 0) or status
                 finally:
                     ignore()
-                    _tell_what_it_left(run)
+                    _warn_of_files(run)
                     if dump_network_access is not None:
                         _dump(run, socket, dump_network_access)
         except AskedToEnd as ended:
@@ -260,7 +260,7 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
     return 0
 
 
-def _asked(run: AgentRun) -> int:
+def _ask_approval(run: AgentRun) -> int:
     """
     Make requests for approval of the agent's changes and pushes.
     """
@@ -271,7 +271,7 @@ def _asked(run: AgentRun) -> int:
     return 0
 
 
-def _tell_what_it_left(run: AgentRun) -> None:
+def _warn_of_files(run: AgentRun) -> None:
     """
     Warn about changed files that programs of the host execute or read on their own, and about files that didn't stay
     hidden.

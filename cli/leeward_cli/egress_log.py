@@ -86,7 +86,7 @@ def _fits(row: Mapping[str, Any]) -> bool:
             and all(type(row.get(name)) is int for name in _NUMBERS))
 
 
-def whose(row: Mapping[str, Any]) -> str:
+def subject_of(row: Mapping[str, Any]) -> str:
     """
     The job or sandbox of a row.
     """
@@ -108,7 +108,7 @@ def line(row: Mapping[str, Any]) -> str:
     if "closed" == row["verdict"]:
         more.append(f"sent {size_text(row['sent'])}, received {size_text(row['received'])}")
     more += [row["reason"]] if row["reason"] else []
-    return "  ".join((when, whose(row), f"{row['verdict']:7}", target, *more))
+    return "  ".join((when, subject_of(row), f"{row['verdict']:7}", target, *more))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:

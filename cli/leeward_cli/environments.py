@@ -102,12 +102,12 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
         raise BadRequest("pip has no source of packages: --egress names the policy by which it reaches an index"
                          " (docs/environments.md), --find-links a folder of this host")
     started = time.monotonic()
-    told = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
+    stderr = EscapedStream(sys.stderr.fileno(), raw=False)  # a package's build can write anything
     try:
         manifest, new = made.create(name, recipe, source, lambda built: Named(built, preload, least, max(least, most)),
-                                    told.write)
+                                    stderr.write)
     finally:
-        told.close()
+        stderr.close()
     spent = f", made in {time.monotonic() - started:.1f} s" if new else ", which was there already"
     click.echo(f"{name}: {len(manifest.packages)} packages, {_size(manifest.size)}{spent}")
     return 0
@@ -144,11 +144,11 @@ def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> 
     It is the one that `leeward exec --package` uses, for programs in other languages.
     """
     from leeward.client.blocking import Client
-    from leeward.client.packages import asked
+    from leeward.client.packages import wanted_packages
 
     try:
         with Client(socket) as client:
-            name = asked(requirements, client.socket, client.status()).name
+            name = wanted_packages(requirements, client.socket, client.status()).name
             client.execute("", packages=requirements)
     except LeewardError as error:
         if not as_json:

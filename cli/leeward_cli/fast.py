@@ -73,11 +73,11 @@ def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
     """
     The answer of a job with *packages*. If the daemon has no environment with these packages, it is made.
     """
-    from leeward.client.packages import asked, opened
+    from leeward.client.packages import wanted_packages, with_environment
 
-    told, _ = link.call("status", {}, time.monotonic() + ANSWER_S)
-    wanted = asked(tuple(packages), link.path, told.ok or {})
-    return opened(fields, wanted, lambda changed: link.call("execute", changed, functions=live))
+    status_reply, _ = link.call("status", {}, time.monotonic() + ANSWER_S)
+    wanted = wanted_packages(tuple(packages), link.path, status_reply.ok or {})
+    return with_environment(fields, wanted, lambda changed: link.call("execute", changed, functions=live))
 
 
 def ping(argv: Sequence[str]) -> int:

@@ -108,7 +108,7 @@ def request(parsed: Parsed) -> dict[str, Any]:
         if is_path(word):
             raise UsageError(f"{word!a} is the name of a file, not code; to run that file: --file {word}")
         fields["code"] = os.fsencode(word)
-    fields |= beside(parsed)
+    fields |= common_fields(parsed)
     if parsed.values("--put"):
         from leeward_cli.files import put
 
@@ -120,7 +120,7 @@ def request(parsed: Parsed) -> dict[str, Any]:
     return fields
 
 
-def beside(parsed: Parsed) -> dict[str, Any]:
+def common_fields(parsed: Parsed) -> dict[str, Any]:
     """
     The request's fields other than the code: standard input, variables, limits and the label.
 
@@ -203,7 +203,7 @@ def complain(message: str) -> None:
         pass  # standard error is closed
 
 
-def tell_end(result: Mapping[str, Any]) -> None:
+def print_end(result: Mapping[str, Any]) -> None:
     """
     Print a message if the job was ended by a limit, a signal or a fault.
     """
@@ -230,17 +230,17 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
         import json
 
         texts = {"stdout": str(stdout, "utf-8", "replace"), "stderr": str(stderr, "utf-8", "replace")}
-        told = {key: value for key, value in {**result, **texts}.items() if key != "files"}
+        shown_fields = {key: value for key, value in {**result, **texts}.items() if key != "files"}
         if parsed.values("--collect"):
-            told["files"] = {name: len(piece(content, arenas)) for name, content in result["files"].items()}
-        write(1, json.dumps(told).encode() + b"\n")
+            shown_fields["files"] = {name: len(piece(content, arenas)) for name, content in result["files"].items()}
+        write(1, json.dumps(shown_fields).encode() + b"\n")
     else:
         if shown is not None:
             shown.finish(stdout, stderr)
         for fd, content in ((1, stdout), (2, stderr)) if shown is None else ():
             if content:
                 write(fd, escape(content) if os.isatty(fd) and not parsed.flag("--raw") else content)
-        tell_end(result)
+        print_end(result)
     code: int = result["exit_code"]
     if parsed.values("--collect"):
         from leeward_cli.files import bring, left_out

@@ -41,7 +41,7 @@ def run_line(parsed: Parsed) -> int:
     if not parsed.after:
         raise UsageError("--profile NAME takes code, or -- 'LINE': a line of the shell behind --")
     fields: dict[str, Any] = {"argv": parsed.after} if len(parsed.after) > 1 else {"shell": parsed.after[0]}
-    fields |= job.beside(parsed)
+    fields |= job.common_fields(parsed)
     if "label" in fields:
         fields["title"] = fields.pop("label")
     limits = fields.pop("limits", {})
@@ -58,7 +58,7 @@ def run_line(parsed: Parsed) -> int:
             reply, descriptors = box.run_fields(fields)
             return job.show(parse_result(reply), map_arenas(descriptors, reply.arenas), parsed)
         result, status = passed(box.start_fields(bounded_fields(fields)), parsed.flag("--raw"))
-        job.tell_end({"outcome": result.outcome.value, "duration": result.duration, "memory_peak": result.memory_peak,
-                      "error": result.error and {"message": result.error.message}, "exit_code": result.exit_code,
-                      "denied": result.denied})
+        job.print_end({"outcome": result.outcome.value, "duration": result.duration, "memory_peak": result.memory_peak,
+                       "error": result.error and {"message": result.error.message}, "exit_code": result.exit_code,
+                       "denied": result.denied})
         return status

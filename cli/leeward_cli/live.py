@@ -78,7 +78,7 @@ class LiveJob:
         taking = _TakenOutput(link, number, self._shown)
         try:
             taking.later()
-            return answer(taking.heard)
+            return answer(taking.on_other_reply)
         finally:
             taking.end()
 
@@ -106,7 +106,7 @@ class _TakenOutput:
             except (OSError, DaemonError):
                 pass  # the next read raises the error, or finds the answer
 
-    def heard(self, reply: Reply) -> None:
+    def on_other_reply(self, reply: Reply) -> None:
         """
         Handle a reply to another request than the job's.
         """

@@ -42,7 +42,7 @@ _PASSED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "TERM", "NO_COLOR", "GIT_EDIT
 _MOST_FOLDER = 8192
 
 
-class _Told(BaseException):
+class _LineEnded(BaseException):
     """
     A signal has asked this process to end the line. The argument is the signal's number.
     """
@@ -65,8 +65,8 @@ def run_line(line: str) -> int:
     try:
         with _signals():
             return _run(line)
-    except _Told as told:
-        return 128 + int(told.args[0])
+    except _LineEnded as signalled:
+        return 128 + int(signalled.args[0])
     except (DaemonError, LeewardError, OSError) as error:
         complain(f"not run: {error}")
         return FAILED
@@ -90,7 +90,7 @@ def _run(line: str) -> int:
         except BaseException:
             _end_line(box.id, title)
             raise
-        _tell_folder(box, line, project, inside)
+        _write_folder(box, line, project, inside)
         return int(result.exit_code or 0)
     finally:
         box.detach()
@@ -233,7 +233,7 @@ def _end_lines(box: Any) -> None:
                 box.process(row["process"]).kill()
 
 
-def _tell_folder(box: Any, line: str, project: str, inside: str) -> None:
+def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
     """
     Write the folder in which the line has ended to a file for the agent, if *line* contains such a file.
     """
@@ -246,9 +246,9 @@ def _tell_folder(box: Any, line: str, project: str, inside: str) -> None:
         content = box.files.read(file, limit=_MOST_FOLDER)
     except OSError:
         return  # the line has failed before
-    told = prefix.reported_folder(content, (inside,))
-    if told:
-        outside = project + told[len(inside):]
+    folder = prefix.reported_folder(content, (inside,))
+    if folder:
+        outside = project + folder[len(inside):]
         with contextlib.suppress(OSError):
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with open(descriptor, "wb") as written:
@@ -260,10 +260,10 @@ def _signals() -> Iterator[None]:
     """
     A context in which SIGTERM, SIGHUP and SIGINT end the line, and then this program.
     """
-    def tell(number: int, _frame: FrameType | None) -> None:
-        raise _Told(number)
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise _LineEnded(number)
 
-    kept = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
     finally:

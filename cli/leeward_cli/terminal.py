@@ -200,13 +200,13 @@ def _follow(process: Process, changed: threading.Event) -> None:
     """
     Send each new size to the program.
     """
-    told = None
+    sent = None
     with contextlib.suppress(DaemonError):
         while changed.wait():
             changed.clear()
             now = size()
-            if now != told:
-                told = now
+            if now != sent:
+                sent = now
                 process.resize(*now)
 
 

@@ -77,7 +77,7 @@ class BoundedJournal:
                                  else "others"] += 1
                 return False
             account.left -= 1
-            self._tell(row.sandbox, account)
+            self._write_counts(row.sandbox, account)
         return self._journal.write(row)
 
     def end(self, sandbox: str) -> None:
@@ -87,9 +87,9 @@ class BoundedJournal:
         with self._lock:
             account = self._accounts.pop(sandbox, None)
             if account is not None:
-                self._tell(sandbox, account)
+                self._write_counts(sandbox, account)
 
-    def _tell(self, sandbox: str, account: _RowAccount) -> None:
+    def _write_counts(self, sandbox: str, account: _RowAccount) -> None:
         if account.left_out:
             self._journal.write(AuditRow(time.time(), "audit", "bound", "left out", sandbox=sandbox,
                                          metadata={"rows": dict(account.left_out)}))
@@ -101,7 +101,7 @@ class BoundedJournal:
         if found is None:
             if len(self._accounts) >= MOST_SANDBOXES:  # drop the account that wasn't used for longest
                 oldest = min(self._accounts, key=lambda name: self._accounts[name].since)
-                self._tell(oldest, self._accounts.pop(oldest))
+                self._write_counts(oldest, self._accounts.pop(oldest))
             found = self._accounts[sandbox] = _RowAccount(BURST, now)
         found.left = min(float(BURST), found.left + (now - found.since) * EACH_MINUTE / 60)
         found.since = now

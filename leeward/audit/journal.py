@@ -93,7 +93,7 @@ class Journal:
         self.folder, self._head_folder = folder, head or folder
         self._rotate_at, self._kept = rotate, kept
         self.lost, self.trouble = 0, ""
-        self._untold, self._counting = 0, threading.Lock()  # lost rows that no line counts yet
+        self._unreported, self._counting = 0, threading.Lock()  # lost rows that no line counts yet
         self._started = False
         self._fd = self._lock = -1
         self._number, self._before, self._size = 0, BEGINNING, 0
@@ -146,7 +146,7 @@ class Journal:
     def _missed(self, why: str) -> None:
         with self._counting:
             self.lost += 1
-            self._untold += 1
+            self._unreported += 1
             self.trouble = why
 
     def _run(self) -> None:
@@ -164,7 +164,7 @@ class Journal:
                 continue
             try:
                 if self._rows.empty() or self._rows.queue[0] is None:
-                    self._note_head()
+                    self._write_head()
                 self.trouble = ""
             except OSError as error:
                 self.trouble = _said(error)
@@ -174,11 +174,11 @@ class Journal:
             self._open()
         if self._size >= self._rotate_at:
             self._rotate()
-        if self._untold:
-            untold = self._untold
-            self._append(AuditRow(row.time, "audit", "write", "failed", metadata={"lost": untold}))
+        if self._unreported:
+            unreported = self._unreported
+            self._append(AuditRow(row.time, "audit", "write", "failed", metadata={"lost": unreported}))
             with self._counting:
-                self._untold -= untold
+                self._unreported -= unreported
         self._append(row)
 
     def _open(self) -> None:
@@ -195,13 +195,13 @@ class Journal:
                 # A line that a power cut has left half-written stays, and is read as a bad one.
                 self._size += os.write(fd, b"\n")
             if not self._started:
-                self._go_on()
+                self._find_end()
         except BaseException:
             os.close(fd)
             raise
         self._fd = fd
 
-    def _go_on(self) -> None:
+    def _find_end(self) -> None:
         """
         Find the line that the next one follows: the line that the head names if the chain lacks it, else the last line.
         """
@@ -231,7 +231,7 @@ class Journal:
         self._size += done
         self._number, self._before = self._number + 1, digest
 
-    def _note_head(self) -> None:
+    def _write_head(self) -> None:
         temporary = os.path.join(self._head_folder, f".head-{secrets.token_hex(8)}")
         content = f"{self._number} {self._before} {self._first}\n".encode()
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

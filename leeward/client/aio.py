@@ -63,7 +63,7 @@ class AsyncClient:
                  retry_busy: bool = True) -> None:
         self.socket = client_socket(socket)
         self._retry, self._retry_busy = retry, retry_busy
-        self._places: dict[asyncio.AbstractEventLoop, _Place] = {}
+        self._states: dict[asyncio.AbstractEventLoop, _LoopState] = {}
 
     async def execute(self, code: str | bytes | None = None, *, deadline: float | None = None, idempotent: bool = False,
                       **options: Unpack[Options]) -> Result:
@@ -94,8 +94,8 @@ class AsyncClient:
             return await attempt(fields)
         from leeward.client import packages
 
-        return await packages.opened_with_await(
-            fields, packages.asked(requirements, self.socket, await self.status()), attempt)
+        return await packages.with_environment_async(
+            fields, packages.wanted_packages(requirements, self.socket, await self.status()), attempt)
 
     @contextlib.asynccontextmanager
     async def session(self, *, deadline: float | None = None,
@@ -196,45 +196,45 @@ class AsyncClient:
             raise late from None
 
     async def _ask(self, one: _PendingCall) -> tuple[Answer, AsyncConnection]:
-        place = self._place()
-        era = place.era
+        state = self._state()
+        closings = state.closings
         attempts: Retry | None = None
         while True:
             try:
-                connection = await self._connected(place, one.op)
+                connection = await self._connected(state, one.op)
             except DaemonError as error:
-                raise (error if attempts is None else attempts.nobody(error)) from None
+                raise (error if attempts is None else attempts.connect_error(error)) from None
             try:
                 return await one.ask(connection), connection
             except DaemonError as error:
                 attempts = attempts or Retry(self._retry, one.idempotent, one.deadline, self._retry_busy)
                 pause = attempts.pause(error, time.monotonic(), connection.gate.progress)
-                if pause is None or era != place.era:
+                if pause is None or closings != state.closings:
                     raise
                 if isinstance(error, (Busy, QueueTimeout)):
                     one.refused = error
                     if "execute" == one.op and connection.gate.jobs:  # the gate opens when one of them is answered
                         pause = 0.0
                 else:
-                    place.retire(connection)
+                    state.retire(connection)
                 one.sent = one.sent and error.may_have_run
             await asyncio.sleep(pause)
 
-    def _place(self) -> _Place:
+    def _state(self) -> _LoopState:
         """
         The state of the running event loop. The state of closed loops is dropped.
         """
         loop = asyncio.get_running_loop()
-        place = self._places.get(loop)
-        if place is None:
-            for gone in [other for other in self._places if other.is_closed()]:
-                self._places.pop(gone).close(away(self.socket, "its event loop is closed"))
-            place = self._places[loop] = _Place()
-        return place
+        state = self._states.get(loop)
+        if state is None:
+            for gone in [other for other in self._states if other.is_closed()]:
+                self._states.pop(gone).close(away(self.socket, "its event loop is closed"))
+            state = self._states[loop] = _LoopState()
+        return state
 
-    async def _connected(self, place: _Place, op: str) -> AsyncConnection:
-        async with place.connecting:
-            if place.connection is None or place.connection.broken():
+    async def _connected(self, state: _LoopState, op: str) -> AsyncConnection:
+        async with state.connecting:
+            if state.connection is None or state.connection.broken():
                 loop = asyncio.get_running_loop()
                 try:
                     sock = await self._connect()
@@ -242,8 +242,8 @@ class AsyncClient:
                     if not await loop.run_in_executor(None, started, self.socket, op):
                         raise
                     sock = await self._connect()
-                place.connection = AsyncConnection(loop, sock, self.socket, self._retry and self._retry_busy)
-            return place.connection
+                state.connection = AsyncConnection(loop, sock, self.socket, self._retry and self._retry_busy)
+            return state.connection
 
     async def _connect(self) -> Socket:
         give_up = time.monotonic() + CONNECT_S
@@ -259,7 +259,7 @@ class AsyncClient:
         """
         Close the connection. Calls that wait fail, and their jobs end. A later call opens a new one.
         """
-        self._place().close(away(self.socket, "this client was closed", may_have_run=True))
+        self._state().close(away(self.socket, "this client was closed", may_have_run=True))
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -269,19 +269,20 @@ class AsyncClient:
         await self.close()
 
 
-class _Place:
+class _LoopState:
     """
     The state of a client in one event loop.
 
     Attributes:
-        era: how often the client was closed in this loop. A call that began before the last `close` isn't sent again.
+        closings: how often the client was closed in this loop. A call that began before the last `close` isn't sent
+            again.
     """
 
     def __init__(self) -> None:
         self.connection: AsyncConnection | None = None
-        self.left: set[AsyncConnection] = set()  # connections to stopping daemons that owe answers
+        self._draining: set[AsyncConnection] = set()  # connections to stopping daemons that owe answers
         self.connecting = asyncio.Lock()
-        self.era = 0
+        self.closings = 0
 
     def retire(self, connection: AsyncConnection) -> None:
         """
@@ -289,15 +290,15 @@ class _Place:
         """
         if connection is self.connection:
             self.connection = None
-            self.left.add(connection)
-            connection.end_when_answered(lambda: self.left.discard(connection))
+            self._draining.add(connection)
+            connection.end_when_answered(lambda: self._draining.discard(connection))
 
     def close(self, error: DaemonError) -> None:
         """
         Close all connections; their calls fail with *error*.
         """
-        self.era += 1
-        for connection in (self.connection, *tuple(self.left)):
+        self.closings += 1
+        for connection in (self.connection, *tuple(self._draining)):
             if connection is not None:
                 connection.close(error)
         self.connection = None
@@ -325,13 +326,13 @@ class _PendingCall:
         Make one attempt over *connection*. A refusal is raised.
         """
         if self.op in ("execute", "session_open"):
-            return await connection.admitted(self.op, self._fields, self.refused is not None, self._is_sent,
+            return await connection.admitted(self.op, self._fields, self.refused is not None, self._mark_sent,
                                              self._functions)
-        self._is_sent()
+        self._mark_sent()
         reply, descriptors = await connection.call(self.op, self._fields, self._functions)
         if reply.ok is None:
             raise refusal(reply)
         return reply, descriptors
 
-    def _is_sent(self) -> None:
+    def _mark_sent(self) -> None:
         self.sent = True

@@ -115,7 +115,7 @@ class AsyncConnection:
     async def _enter(self, *, job: bool, first: bool) -> None:
         if self._error is not None:
             raise self._failure(self._error, self._handed)
-        if self.gate.curious and self._learning is None:
+        if self.gate.needs_bounds and self._learning is None:
             self._learning = self._loop.create_task(self._learn())
         await self.gate.acquire(job=job, first=first)
 

@@ -134,9 +134,9 @@ class AsyncSandbox:
         from leeward.client import packages
 
         await self._client.ask("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
-        told = checked(answer, (await self._client.ask("status", {}))[0])
-        wanted = packages.asked(self._packages, self._client.socket, told)
-        return await packages.opened_with_await(self._fields, wanted, self._opened)
+        status = checked(answer, (await self._client.ask("status", {}))[0])
+        wanted = packages.wanted_packages(self._packages, self._client.socket, status)
+        return await packages.with_environment_async(self._fields, wanted, self._opened)
 
     async def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:
@@ -147,33 +147,33 @@ class AsyncSandbox:
         """
         Call `Sandbox.diff` in a thread.
         """
-        return await asyncio.to_thread((await self._beside()).diff, target)
+        return await asyncio.to_thread((await self._blocking_sandbox()).diff, target)
 
     async def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
         Call `Sandbox.apply` in a thread, which goes on if the task is cancelled.
         """
-        return await asyncio.to_thread((await self._beside()).apply, paths, target)
+        return await asyncio.to_thread((await self._blocking_sandbox()).apply, paths, target)
 
     async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
         Call `Sandbox.discard` in a thread.
         """
-        return await asyncio.to_thread((await self._beside()).discard, paths, target)
+        return await asyncio.to_thread((await self._blocking_sandbox()).discard, paths, target)
 
     async def checkpoint(self, name: str = "", target: str = "") -> str:
         """
         Call `Sandbox.checkpoint` in a thread.
         """
-        return await asyncio.to_thread((await self._beside()).checkpoint, name, target)
+        return await asyncio.to_thread((await self._blocking_sandbox()).checkpoint, name, target)
 
     async def restore(self, name: str, target: str = "") -> None:
         """
         Call `Sandbox.restore` in a thread.
         """
-        await asyncio.to_thread((await self._beside()).restore, name, target)
+        await asyncio.to_thread((await self._blocking_sandbox()).restore, name, target)
 
-    async def _beside(self) -> Sandbox:
+    async def _blocking_sandbox(self) -> Sandbox:
         """
         A blocking Sandbox for the same sandbox, for calls that work with files of the host.
         """
@@ -333,10 +333,10 @@ class AsyncSandbox:
         except DaemonError:
             pass  # the sandbox has ended, or ends after its idle time
         finally:
-            self._part()
+            self._close_links()
             await self._client.close()
 
-    def _part(self) -> None:
+    def _close_links(self) -> None:
         if self._blocking is not None:
             self._blocking._links.close()
 
@@ -348,7 +348,7 @@ class AsyncSandbox:
             The sandbox's id, for `attach`.
         """
         found = await self.id()
-        self._part()
+        self._close_links()
         await self._client.close()
         return found
 

@@ -141,7 +141,8 @@ class Client:
             return attempt(fields)
         from leeward.client import packages
 
-        return packages.opened(fields, packages.asked(requirements, self.socket, self.status()), attempt)
+        wanted = packages.wanted_packages(requirements, self.socket, self.status())
+        return packages.with_environment(fields, wanted, attempt)
 
     def interrupt(self) -> None:
         """

@@ -169,9 +169,9 @@ class Sink:
     Takes the content of a file in pieces.
     """
 
-    def begin(self, told: Mapping[str, Any], size: int) -> None:
+    def begin(self, head: Mapping[str, Any], size: int) -> None:
         """
-        Called before the first piece: the file has *size* bytes, and the mode and time of the answer *told*.
+        Called before the first piece: the file has *size* bytes, and the mode and time of the answer *head*.
         """
 
     def take(self, data: bytes) -> None:
@@ -202,19 +202,19 @@ def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, 
     fields: dict[str, Any] = {"path": path, "offset": offset}
     if lines is not None:
         fields |= {"first": lines[0], "last": lines[1]}
-    told = yield "file_read", {**fields, "size": CHUNK if size is None else max(1, min(size, CHUNK))}
-    at: int = told["at"]
-    end: int = told["end"] if size is None else min(told["end"], at + size)
+    response = yield "file_read", {**fields, "size": CHUNK if size is None else max(1, min(size, CHUNK))}
+    at: int = response["at"]
+    end: int = response["end"] if size is None else min(response["end"], at + size)
     begun, start = False, at
     while True:
-        data = told["data"][:max(0, end - at)]
+        data = response["data"][:max(0, end - at)]
         at += len(data)
-        handle = told["handle"]
+        handle = response["handle"]
         try:
             if end - start > most:
                 raise OSError(errno.EFBIG, f"it has {end - start} bytes, and {most} are taken at most", shown(path))
             if not begun:
-                sink.begin(told, max(0, end - start))
+                sink.begin(response, max(0, end - start))
                 begun = True
             sink.take(data)
         except Exception:
@@ -226,7 +226,7 @@ def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, 
         if at >= end or not data:
             yield "file_close", {"handle": handle}
             return at - start
-        told = yield "file_read", {"path": path, "handle": handle, "offset": at, "size": min(CHUNK, end - at)}
+        response = yield "file_read", {"path": path, "handle": handle, "offset": at, "size": min(CHUNK, end - at)}
 
 
 def read(path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
@@ -291,9 +291,9 @@ def write(path: Path, data: Content, *, mode: int | None = None, exclusive: bool
             if handle:
                 yield "file_close", {"handle": handle}
             raise
-        told = yield "file_write", {**fields, "handle": handle, "offset": size, "data": piece,
-                                    "more": after is not None}
-        size, handle = size + len(piece), told["handle"]
+        response = yield "file_write", {**fields, "handle": handle, "offset": size, "data": piece,
+                                        "more": after is not None}
+        size, handle = size + len(piece), response["handle"]
         if after is None:
             return size
         piece = after
@@ -310,9 +310,9 @@ def edit(path: Path, old: str | bytes, new: str | bytes) -> Call[None]:
     before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
     if not before:
         raise ValueError("there is no text to look for")
-    told = yield "file_edit", {"path": raw(path), "old": before, "new": after}
-    if told["found"] != 1:
-        raise EditError(shown(raw(path)), told["found"])
+    response = yield "file_edit", {"path": raw(path), "old": before, "new": after}
+    if response["found"] != 1:
+        raise EditError(shown(raw(path)), response["found"])
 
 
 # --- names ----------------------------------------------------------------------------
@@ -322,8 +322,8 @@ def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
     """
     The rows of a folder after the name *after*, and whether there are more.
     """
-    told = yield "file_list", {"path": path, "after": after}
-    rows, more = told["rows"], told["more"]
+    response = yield "file_list", {"path": path, "after": after}
+    rows, more = response["rows"], response["more"]
     if rows and rows[0][0] <= after:
         raise PeerError("a file call's answer: a page of a folder goes back")
     return rows, more and bool(rows)
@@ -349,8 +349,8 @@ def list_folder(path: Path) -> Call[list[FileInfo]]:
 
 def stat(path: Path, *, follow: bool = True) -> Call[FileInfo]:
     name = raw(path)
-    told = yield "file_stat", {"path": name, "follow": follow}
-    return info_of([name, *told["row"][1:]])
+    response = yield "file_stat", {"path": name, "follow": follow}
+    return info_of([name, *response["row"][1:]])
 
 
 def exists(path: Path) -> Call[bool]:
@@ -378,18 +378,18 @@ def remove(path: Path, *, recursive: bool = False, missing_ok: bool = False, tim
 
 
 def glob(pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS, timeout: float = SEARCH_S) -> Call[Found[str]]:
-    told = yield "file_glob", {"path": raw(path), "pattern": raw(pattern), "most": limit, "timeout": timeout}
-    return Found(map(shown, told["names"]), told["more"])
+    response = yield "file_glob", {"path": raw(path), "pattern": raw(pattern), "most": limit, "timeout": timeout}
+    return Found(map(shown, response["names"]), response["more"])
 
 
 def grep(pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False, ignore_case: bool = False,
          limit: int = 1000, timeout: float = SEARCH_S) -> Call[Found[FileMatch]]:
-    told = yield "file_grep", {
+    response = yield "file_grep", {
         "path": raw(path), "pattern": pattern.encode() if isinstance(pattern, str) else pattern,
         "include": include.encode("utf-8", "surrogateescape"), "literal": literal, "ignore_case": ignore_case,
         "most": limit, "timeout": timeout}
     return Found((FileMatch(shown(name), number, line.decode("utf-8", "replace")) for name, number, line in
-                  told["rows"]), told["more"])
+                  response["rows"]), response["more"])
 
 
 class FileWatch:
@@ -405,8 +405,8 @@ class FileWatch:
         """
         The changes since the last look, sorted by path. At the first look everything counts as created.
         """
-        told = yield "file_walk", {"path": self._path}
-        now = {row[0]: row[1:] for row in told["rows"]}
+        response = yield "file_walk", {"path": self._path}
+        now = {row[0]: row[1:] for row in response["rows"]}
         before, self._seen = self._seen, now
         changes = [FileChange("deleted", shown(name)) for name in before if name not in now]
         for name, row in now.items():

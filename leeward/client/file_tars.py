@@ -39,9 +39,9 @@ class TarFile(Sink):
         self._out, self._name = out, name
         self.size = 0
 
-    def begin(self, told: Mapping[str, Any], size: int) -> None:
+    def begin(self, head: Mapping[str, Any], size: int) -> None:
         self.size = size
-        self._out.write(_header(self._name, tarfile.REGTYPE, told["mode"], told["time"], size=size))
+        self._out.write(_header(self._name, tarfile.REGTYPE, head["mode"], head["time"], size=size))
 
     def take(self, data: bytes) -> None:
         self._out.write(data)
@@ -195,10 +195,10 @@ def _time(member: tarfile.TarInfo) -> int:
     The member's mtime in nanoseconds since the epoch; 0 if it isn't a valid time.
     """
     try:
-        told = Decimal(member.pax_headers.get("mtime", member.mtime))
+        mtime = Decimal(member.pax_headers.get("mtime", member.mtime))
     except (ArithmeticError, ValueError, TypeError):
         return 0
-    return int(told * _NS) if 0 <= told <= _MOST_S else 0
+    return int(mtime * _NS) if 0 <= mtime <= _MOST_S else 0
 
 
 def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, to: bytes, top: bytes, done: Transfer) -> Call[None]:

@@ -61,16 +61,16 @@ class Files:
         self._sandbox = sandbox
 
     def _do(self, call: Call[T]) -> T:
-        told: dict[str, Any] | None = None
+        response: dict[str, Any] | None = None
         error: Exception | None = None
         while True:
             try:
-                op, fields = call.send(told) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
+                op, fields = call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
             except StopIteration as end:
                 result: T = end.value
                 return result
             try:
-                told, error = checked(answer_of, op, fields, self._sandbox.ask(op, fields)), None
+                response, error = checked(answer_of, op, fields, self._sandbox.ask(op, fields)), None
             except Exception as wrong:
                 error = wrong
 
@@ -340,10 +340,10 @@ class AsyncFiles:
         Args:
             waits: run the steps of *call* in a thread, since they read or write files of this host.
         """
-        told: dict[str, Any] | None = None
+        response: dict[str, Any] | None = None
         error: Exception | None = None
         while True:
-            step: Callable[[], Any] = _step(call, told, error)
+            step: Callable[[], Any] = _step(call, response, error)
             import asyncio  # here, since it would double the import time of blocking programs
 
             done, value = await asyncio.to_thread(step) if waits else step()
@@ -352,7 +352,7 @@ class AsyncFiles:
                 return result
             op, fields = value
             try:
-                told, error = checked(answer_of, op, fields, await self._sandbox.ask(op, fields)), None
+                response, error = checked(answer_of, op, fields, await self._sandbox.ask(op, fields)), None
             except Exception as wrong:
                 error = wrong
 
@@ -431,14 +431,14 @@ class AsyncFiles:
         return await self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)
 
 
-def _step(call: Call[Any], told: dict[str, Any] | None, error: Exception | None) -> Callable[[], tuple[bool, Any]]:
+def _step(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> Callable[[], tuple[bool, Any]]:
     """
     A function that runs the next step of *call*. The function returns True and the call's result if the call is done,
     or False and the call's next request.
     """
     def step() -> tuple[bool, Any]:
         try:
-            return False, call.send(told) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
+            return False, call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
         except StopIteration as end:
             return True, end.value
     return step

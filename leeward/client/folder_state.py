@@ -27,9 +27,9 @@ from leeward.errors import RequestRejected, Stale
 MOST = 100_000
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 #: Errors of an entry that was removed or replaced after it was listed.
-_WENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+_REMOVED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 #: Errors of a folder that can't be entered, which is compared as a folder without content.
-_CLOSED = (errno.EACCES, errno.EXDEV)
+_INACCESSIBLE = (errno.EACCES, errno.EXDEV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FolderState:
 
     def __init__(self, fd: int) -> None:
         about = os.fstat(fd)
-        self.path, self._is = os.readlink(f"/proc/self/fd/{fd}"), (about.st_dev, about.st_ino)
+        self.path, self._identity = os.readlink(f"/proc/self/fd/{fd}"), (about.st_dev, about.st_ino)
         self._before = look(fd)
 
     def diff(self) -> Changes:
@@ -86,7 +86,7 @@ class FolderState:
             raise Stale(f"{self.path!r}: {(error.strerror or '').lower()}", self.path) from None
         try:
             about = os.fstat(fd)
-            if (about.st_dev, about.st_ino) != self._is:
+            if (about.st_dev, about.st_ino) != self._identity:
                 raise Stale(f"{self.path!r} is another folder than the one that the sandbox was opened with",
                             self.path)
             return compared(self._before, look(fd))
@@ -139,7 +139,7 @@ def look(root: int) -> dict[bytes, FolderEntry]:
         try:
             fd = open_beneath(root, folder or b".", FOLDER)
         except OSError as error:
-            if error.errno in _WENT or error.errno in _CLOSED:
+            if error.errno in _REMOVED or error.errno in _INACCESSIBLE:
                 continue
             raise RequestRejected(f"{os.fsdecode(folder)!r:.200} can't be compared: {error.strerror}") from None
         try:
@@ -161,7 +161,7 @@ def _listed(folder: int) -> Iterable[tuple[bytes, FolderEntry]]:
         try:
             yield name, _entry(folder, name)
         except OSError as error:
-            if error.errno not in _WENT:
+            if error.errno not in _REMOVED:
                 raise RequestRejected(f"{os.fsdecode(name)!r:.200} can't be compared: {error.strerror}") from None
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from leeward.wire.replies import Reply
 
 #: A call as the daemon sends it: its number, the function's name, the encoded arguments.
-Came = tuple[int, str, bytes]
+FunctionCall = tuple[int, str, bytes]
 
 
-def calls_of(reply: Reply) -> tuple[list[Came], bool]:
+def calls_of(reply: Reply) -> tuple[list[FunctionCall], bool]:
     """
     The calls in an answer to function_take, and whether no more come.
 
@@ -42,7 +42,7 @@ def calls_of(reply: Reply) -> tuple[list[Came], bool]:
     rows, over = ok.get("calls"), ok.get("over")
     if not isinstance(rows, list) or not isinstance(over, bool):
         raise BadReply("the daemon broke the protocol: no calls in an answer to function_take")
-    calls: list[Came] = []
+    calls: list[FunctionCall] = []
     for row in rows:
         if not (isinstance(row, list) and [int, str, bytes] == [type(part) for part in row]):
             raise BadReply("the daemon broke the protocol: a call that is none")
@@ -95,7 +95,7 @@ class ServedFunctions:
         serving = _Serving(link, number, self._given)
         try:
             serving.take()
-            return answer(serving.heard)
+            return answer(serving.on_other_reply)
         finally:
             serving.end()
 
@@ -117,7 +117,7 @@ class _Serving:
             except OSError:
                 pass  # the next read raises the error, or finds the answer
 
-    def heard(self, reply: Reply) -> None:
+    def on_other_reply(self, reply: Reply) -> None:
         """
         Handle a reply to another request than the job's. If it answers function_take, start a thread for each call.
         """

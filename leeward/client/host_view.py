@@ -30,9 +30,9 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
     """
     fields = dict(fields)
     if fields.pop("own_home", False) or fields.get("profile") == AGENT:
-        who = _who()
-        own = {"HOME": who["home"], **({"USER": who["user"], "LOGNAME": who["user"]} if "user" in who else {})}
-        return {**who, **fields, "env": {**own, **fields.get("env", {})}}, mounts
+        user = _user_fields()
+        own = {"HOME": user["home"], **({"USER": user["user"], "LOGNAME": user["user"]} if "user" in user else {})}
+        return {**user, **fields, "env": {**own, **fields.get("env", {})}}, mounts
     if fields.get("profile") != SHELL:
         return fields, mounts
     if mounts:
@@ -51,7 +51,7 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
             (Mount(cwd, cwd),) if needs_mount(cwd) else ())
 
 
-def _who() -> dict[str, Any]:
+def _user_fields() -> dict[str, Any]:
     """
     The fields `home` and `user`: the home folder and the name of this process's user, for the sandbox.
     """

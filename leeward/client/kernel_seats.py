@@ -35,7 +35,7 @@ def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
         DaemonError: as for `Link.call`.
     """
     key = by_name["sandbox"], by_name["kernel"]
-    seat = link.seats.get(key) if link.stands else None
+    seat = link.seats.get(key) if link.connected else None
     if seat == SEEN:
         seat = _bound(link, *key)
     if seat is None or seat == NAMED:
@@ -45,7 +45,7 @@ def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
         link.seats.setdefault(key, SEEN)
         return answer
     try:
-        return link.call("execute", {"session": seat, "code": by_name["code"]}, anew=False)
+        return link.call("execute", {"session": seat, "code": by_name["code"]}, reconnect=False)
     except (DaemonAway, ShuttingDown) as error:  # the number ended with the connection
         if error.may_have_run:
             raise

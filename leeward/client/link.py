@@ -101,7 +101,7 @@ class Link:
         self.seats: dict[tuple[str, int], int] = {}  # kernel_seats.py fills it; cleared with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
-             idempotent: bool = False, retry_busy: bool = True, anew: bool = True,
+             idempotent: bool = False, retry_busy: bool = True, reconnect: bool = True,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         """
         Send a request and wait for its answer. After an error, send it again as retry.py decides.
@@ -109,8 +109,8 @@ class Link:
         Args:
             deadline: a time.monotonic() value, or None.
             retry, idempotent, retry_busy: the arguments `wanted`, `idempotent` and `busy` of `Retry`.
-            anew: send the request over a new connection if this one has ended. False for a request that is valid on
-                this connection alone.
+            reconnect: send the request over a new connection if this one has ended. False for a request that is valid
+                on this connection alone.
             functions: serves the job until its answer arrives, for instance by running functions that it calls.
 
         Returns:
@@ -132,7 +132,7 @@ class Link:
             except DaemonError as error:
                 attempts = attempts or Retry(retry, idempotent, deadline, retry_busy)
                 pause = attempts.pause(error, time.monotonic())
-                if pause is None or not (anew or isinstance(error, Busy)):
+                if pause is None or not (reconnect or isinstance(error, Busy)):
                     raise
                 if not isinstance(error, Busy):
                     self.close()  # the next attempt may reach another daemon than the one that is stopping
@@ -154,7 +154,7 @@ class Link:
                     raise
                 self._socket = connect(self.path)
         except DaemonError as error:
-            raise (error if attempts is None else attempts.nobody(error)) from None
+            raise (error if attempts is None else attempts.connect_error(error)) from None
         self._owner, self._wait = os.getpid(), PATIENCE_S
 
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
@@ -187,7 +187,7 @@ class Link:
                 raise
             finally:
                 self._halfway = False
-            self._hurry_late()
+            self._send_hurried()
         try:
             reply, descriptors = self._served(number, deadline, functions)
         except BaseException:
@@ -227,7 +227,7 @@ class Link:
             if sent < len(data):
                 sock.sendall(memoryview(data)[sent:])
         except (BrokenPipeError, ConnectionResetError):
-            self._last_words()
+            self._read_refusal()
             where = " in the middle of a request" if sent else ""
             raise away(self.path, f"it closed the connection{where}", may_have_run=sent > 0) from None
         except BlockingIOError:
@@ -235,7 +235,7 @@ class Link:
             silent.may_have_run = sent > 0
             raise silent from None
 
-    def _last_words(self) -> None:
+    def _read_refusal(self) -> None:
         """
         Read the bytes that the daemon sent before it closed the connection. Raises its refusal, if there is one.
         """
@@ -282,10 +282,10 @@ class Link:
             self._socket.sendall(data)
         finally:
             self._halfway = False
-        self._hurry_late()
+        self._send_hurried()
         return number
 
-    def _hurry_late(self) -> None:
+    def _send_hurried(self) -> None:
         """
         Send the interrupt or kill that a signal handler asked for while another request was being written.
         """
@@ -295,9 +295,9 @@ class Link:
                 self.post("cancel", {"target": self._awaited, how: True})
 
     def _answer(self, number: int, deadline: float | None,
-                heard: Callable[[Reply], None] | None = None) -> tuple[Reply, list[int]]:
+                on_other_reply: Callable[[Reply], None] | None = None) -> tuple[Reply, list[int]]:
         """
-        The reply to request *number*; replies to other requests go to *heard*.
+        The reply to request *number*; replies to other requests go to *on_other_reply*.
         """
         asked = False
         while True:
@@ -313,7 +313,7 @@ class Link:
                 if asked:
                     raise NoAnswer(f"the daemon on {self.path!a} gives no sign of life") from None
                 asked = True
-                self._ask_for_life()
+                self._send_ping()
                 continue
             except (ConnectionResetError, BrokenPipeError):
                 raise away(self.path, "it went away before it answered", may_have_run=True) from None
@@ -323,10 +323,10 @@ class Link:
                     return reply, descriptors
                 for fd in descriptors:  # of a reply to a ping or an interrupt, for which no caller waits
                     os.close(fd)
-                if heard is not None:
-                    heard(reply)
+                if on_other_reply is not None:
+                    on_other_reply(reply)
 
-    def _ask_for_life(self) -> None:
+    def _send_ping(self) -> None:
         try:
             with self.sending:
                 self.post("ping", {})
@@ -368,7 +368,7 @@ class Link:
             self._wait = seconds
 
     @property
-    def stands(self) -> bool:
+    def connected(self) -> bool:
         """
         Whether this process has a connection. The daemon may have closed it meanwhile.
         """

@@ -15,17 +15,17 @@ from leeward.errors import BadRequest, Unsupported
 from leeward.spec.stored import Recipe
 
 #: The oldest Python that leeward runs on.
-_ELDEST = (3, 11)
+_OLDEST = (3, 11)
 #: Packages with compiled code that leeward needs in a job's interpreter. The daemon's copies of them are compiled for
 #: the daemon's version of Python.
 _NEEDED = ("cffi", "msgpack")
-_SAYS = """
+_REPORT = """
 import json, os, sys
 print(json.dumps([sys.implementation.name, sys.version_info[:2],
                   os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
                   os.path.realpath(sys.base_prefix)]))
 """
-_SAYS_S = 30.0
+_REPORT_S = 30.0
 
 
 def of_another(recipe: Recipe, python: str) -> Recipe:
@@ -54,12 +54,12 @@ def _ask(python: str) -> tuple[str, tuple[int, int], str]:
     if path is None:
         raise BadRequest(f"--python {python!r}: there is no such program")
     try:
-        said = subprocess.run([path, "-I", "-c", _SAYS], capture_output=True, timeout=_SAYS_S, check=True,
+        said = subprocess.run([path, "-I", "-c", _REPORT], capture_output=True, timeout=_REPORT_S, check=True,
                               stdin=subprocess.DEVNULL).stdout
         kind, (major, minor), base, prefix = json.loads(said)
     except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
         raise BadRequest(f"--python {python!r}: it doesn't say what it is: {error}") from None
-    if "cpython" != kind or (major, minor) < _ELDEST:
+    if "cpython" != kind or (major, minor) < _OLDEST:
         raise Unsupported("python", have=f"{kind} {major}.{minor} at {path}",
-                          need=f"CPython {_ELDEST[0]}.{_ELDEST[1]} or later")
+                          need=f"CPython {_OLDEST[0]}.{_OLDEST[1]} or later")
     return base, (major, minor), prefix

@@ -75,7 +75,7 @@ class WantedPackages:
         Environments(self.folder).create(self.name, self.recipe, self.source, Named, lambda _: None)
 
 
-def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:
+def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:
     """
     The environment for *packages*, by the interpreter, the folder and the index in the daemon's *status*.
 
@@ -83,18 +83,18 @@ def asked(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> 
         BadReply: *status* lacks one of them, or has one in a wrong form.
     """
     try:
-        told = status["environments"]
-        major, minor = map(int, told["version"])
-        index, egress, folder, python = (told[name] for name in ("index", "egress", "folder", "python"))
+        about = status["environments"]
+        major, minor = map(int, about["version"])
+        index, egress, folder, python = (about[name] for name in ("index", "egress", "folder", "python"))
         if not all(isinstance(each, str) for each in (index, egress, folder, python)) or not folder.startswith("/"):
             raise ValueError("no text")
-        source = PackageSource(socket, egress, index, unencrypted_host(index), size=int(told["size"]))
+        source = PackageSource(socket, egress, index, unencrypted_host(index), size=int(about["size"]))
         return WantedPackages(Recipe(packages, python, (major, minor), False, (index,)), folder, source)
     except (KeyError, TypeError, ValueError) as error:
         raise BadReply(f"the daemon doesn't tell where its environments are: {error!r}") from None
 
 
-def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
+def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
     """
     The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon doesn't have it.
     """
@@ -109,11 +109,11 @@ def opened(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[
     return attempt(fields)
 
 
-async def opened_with_await(fields: Mapping[str, Any], wanted: WantedPackages,
-                            attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
+async def with_environment_async(fields: Mapping[str, Any], wanted: WantedPackages,
+                                 attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
     """
-    The result of *attempt*, a coroutine function; see `opened`. A thread installs the packages, and goes on if the task
-    is cancelled.
+    The result of *attempt*, a coroutine function; see `with_environment`. A thread installs the packages, and goes on
+    if the task is cancelled.
     """
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):

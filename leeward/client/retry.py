@@ -100,7 +100,7 @@ class Retry:
         self._pause = min(2 * self._pause, _MOST_S)
         return pause
 
-    def nobody(self, error: DaemonError) -> DaemonError:
+    def connect_error(self, error: DaemonError) -> DaemonError:
         """
         The error to raise if an attempt can't connect, and fails with *error*: the error of the attempt before, if
         there was one, since it says more.

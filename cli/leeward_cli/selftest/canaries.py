@@ -176,7 +176,7 @@ class Canaries:
 
     # --- the sockets ----------------------------------------------------------
 
-    def somebody_called(self) -> str:
+    def arrived(self) -> str:
         """
         The sockets at which something arrived, as text; "" for none. Takes the data or connection from them.
         """

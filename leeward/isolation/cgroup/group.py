@@ -106,7 +106,7 @@ class Group:
         if self.fd < 0 and self._parent is not None:
             self.fd = self._parent.open(self.name, _FOLDER)
 
-    def _way(self, name: str) -> tuple[str, int]:
+    def _locate(self, name: str) -> tuple[str, int]:
         """
         The control file *name* as a path, and the descriptor of the folder that the path is relative to.
         """
@@ -132,14 +132,14 @@ class Group:
         """
         Whether there is a control file *name*.
         """
-        path, folder = self._way(name)
+        path, folder = self._locate(name)
         return os.access(path, os.F_OK, dir_fd=folder)
 
     def open(self, name: str, flags: int = _READ) -> int:
         """
         Open a control file; the caller owns the descriptor, which is close-on-exec.
         """
-        path, folder = self._way(name)
+        path, folder = self._locate(name)
         try:
             return os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
         except OSError as error:
@@ -175,7 +175,7 @@ class Group:
         """
         try:
             for name in names:
-                path, folder = self._way(name)
+                path, folder = self._locate(name)
                 os.chown(path, uid, -1, dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             raise KernelRefusal("chown", f"{self.path}/{name}, {uid}", error.errno or 0) from error

@@ -194,7 +194,7 @@ class V1Place:
         """
         os.pwrite(self._files["peak"], b"0", 0)
 
-    def be_patient(self, value: str) -> None:
+    def write_patience(self, value: str) -> None:
         """
         Write *value* to the worker's file of `v1_worker.PATIENT`.
         """

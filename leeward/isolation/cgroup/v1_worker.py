@@ -47,7 +47,7 @@ class V1Leaf:
         self._place: V1Place | None = place
         self._usage = Usage()
         place.hold(limits)
-        self._go_easy(patient)
+        self._set_patient(patient)
         self._before = place.last
 
     @property
@@ -55,14 +55,14 @@ class V1Leaf:
         return Entry() if self._place is None else self._place.entry
 
     def armed(self) -> None:
-        self._go_easy(False)
+        self._set_patient(False)
 
     def lower_priority(self) -> None:
-        self._go_easy(True)
+        self._set_patient(True)
 
-    def _go_easy(self, patient: bool) -> None:
+    def _set_patient(self, patient: bool) -> None:
         if self._place is not None and self._place.patient is not patient:
-            self._place.be_patient(self._worker.patience[1 if patient else 2])
+            self._place.write_patience(self._worker.patience[1 if patient else 2])
             self._place.patient = patient
 
     def apply(self, limits: Limits) -> None:

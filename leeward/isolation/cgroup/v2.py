@@ -41,7 +41,7 @@ from leeward.spec.limits import Limits
 NEEDED = frozenset({"memory", "pids"})
 
 #: Controllers that are used if they are delegated. Without cpu, each worker is pinned to one processor.
-WELCOME = frozenset({"cpu"})
+OPTIONAL = frozenset({"cpu"})
 
 #: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
 PERIOD_US = 100_000
@@ -90,7 +90,7 @@ class V2Leaf:
             if worker.oom_group:
                 self._group.write("memory.oom.group", "1")  # the OOM killer ends all processes of the job
             self.apply(limits)
-            self._go_easy(patient)
+            self._set_patient(patient)
         except KernelRefusal:
             self._close()
             with contextlib.suppress(KernelRefusal):
@@ -103,12 +103,12 @@ class V2Leaf:
         return Entry(self._group.fd)
 
     def armed(self) -> None:
-        self._go_easy(False)
+        self._set_patient(False)
 
     def lower_priority(self) -> None:
-        self._go_easy(True)
+        self._set_patient(True)
 
-    def _go_easy(self, patient: bool) -> None:
+    def _set_patient(self, patient: bool) -> None:
         if self._patience is not None and self._patient is not patient:
             file, *values = self._patience
             self._group.write(file, values[0 if patient else 1])
@@ -218,7 +218,7 @@ class V2Worker:
         self._keeper: Group | None = None
         try:
             self._keeper = self.group.make("keeper")
-            self.group.write("cgroup.subtree_control", _enable(NEEDED | WELCOME if timed else NEEDED))
+            self.group.write("cgroup.subtree_control", _enable(NEEDED | OPTIONAL if timed else NEEDED))
             if owner_uid != os.geteuid():
                 self.group.give(owner_uid, "cgroup.procs")
             if self.group.has("memory.swap.max"):  # absent if the kernel doesn't count swap
@@ -280,7 +280,7 @@ class V2Driver:
         self._daemon: Group | None = None
         self._enabled: frozenset[str] = frozenset()
         try:
-            have = self._take_over()
+            have = self._make_groups()
         except KernelRefusal as refusal:
             self.close()
             raise Unsupported("cgroup v2", have=str(refusal), need="a delegated group that holds leeward alone",
@@ -289,7 +289,7 @@ class V2Driver:
         self.affinity_fixed = pinned or not self._timed
         self._cpus = processors_in_turn()
 
-    def _take_over(self) -> frozenset[str]:
+    def _make_groups(self) -> frozenset[str]:
         """
         Move the daemon out of its first group, and enable controllers there. Returns the controllers that workers have.
         """
@@ -297,7 +297,7 @@ class V2Driver:
         self._home = home.make(outer)
         self._daemon = self._home.make("daemon")
         self._daemon.write("cgroup.procs", "0")
-        wanted = (NEEDED | WELCOME) & frozenset(outer.read("cgroup.controllers").split())
+        wanted = (NEEDED | OPTIONAL) & frozenset(outer.read("cgroup.controllers").split())
         missing = wanted - frozenset(outer.read("cgroup.subtree_control").split())
         if missing:
             outer.write("cgroup.subtree_control", _enable(missing))

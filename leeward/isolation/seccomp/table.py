@@ -287,7 +287,7 @@ SOCKETS = (
     *each("setsockopt", 2, "SO_SNDBUF SO_RCVBUF", "larger buffers", is_(1, "SOL_SOCKET"), needs=Needs.MEMORY_COUNTED),
 )
 
-NEVER = (
+REFUSED = (
     *rows("seccomp", errno(EACCES), "once the supervisor's listener is closed, a second listener could answer in"
                                     " its place and allow calls. So the filter itself refuses the call, with or"
                                     " without a supervisor"),
@@ -308,7 +308,7 @@ NEVER = (
           "removed from the kernel, or never part of it"),
 )
 
-RULES: tuple[Rule, ...] = FILES + DESCRIPTORS + MEMORY + PROCESSES + PRCTL + TIME + SOCKETS + NEVER
+RULES: tuple[Rule, ...] = FILES + DESCRIPTORS + MEMORY + PROCESSES + PRCTL + TIME + SOCKETS + REFUSED
 RULES += widen_loopback.RULES + widen_terminal.RULES
 
 #: The calls of the sandbox's init, pid 1, a loop in C that reaps and exits. Any other call kills it.

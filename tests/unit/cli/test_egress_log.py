@@ -17,7 +17,7 @@ from leeward.egress.tenancy import unanswered
 from leeward.errors import BadRequest
 from leeward.spec.egress import parse_policy
 from leeward_cli import egress_log
-from leeward_cli.egress_log import line, matches, names, whose, would_allow
+from leeward_cli.egress_log import line, matches, names, subject_of, would_allow
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_a_row_names_its_job_or_sandbox() -> None:
     del box["job"]
     session = row(kind="session")
     del session["job"]
-    assert ("job 7", "s" * 26, "session 4") == (whose(row()), whose(box), whose(session))
+    assert ("job 7", "s" * 26, "session 4") == (subject_of(row()), subject_of(box), subject_of(session))
     assert matches(row(), "7")
     assert matches(box, "s" * 26)
     assert matches(session, "")

@@ -125,7 +125,7 @@ def test_the_canaries_tell() -> None:
 
     with Canaries("", {}, "0" * 16, 100, wait) as live:
         given = live.given()
-        assert "" == live.victim_is_hurt() == live.somebody_called() == live.left_behind() == live.neighbour_is_hurt()
+        assert "" == live.victim_is_hurt() == live.arrived() == live.left_behind() == live.neighbour_is_hurt()
         os.kill(given["victim"], 19)
         assert wait(lambda: "it was stopped" == live.victim_is_hurt(), 10)
         os.kill(given["victim"], 9)
@@ -135,8 +135,8 @@ def test_the_canaries_tell() -> None:
                 socket.socket(socket.AF_UNIX) as unix:
             udp.sendto(b"x", ("127.0.0.1", given["udp"]))
             unix.connect("\0" + given["abstract"])
-            assert "TCP, UDP, the abstract socket arrived" == live.somebody_called()
-        assert "" == live.somebody_called()
+            assert "TCP, UDP, the abstract socket arrived" == live.arrived()
+        assert "" == live.arrived()
         with open(given["secret"]) as file:
             assert "0" * 16 == file.read()
     assert not os.path.exists(given["secret"])
