@@ -87,6 +87,6 @@ def test_the_bounds_of_sessions():
     page, config = (ROOT / "docs/sessions.md").read_text(), Config()
 
     assert f"| seconds without a job | {config.session_idle:g} |" in page
-    assert f"| seconds in all | {config.session_lifetime:g} |" in page
+    assert f"| seconds from its opening to its end | {config.session_lifetime:g} |" in page
     assert f"| sessions of one connection | {config.connection_sessions} |" in page
     assert -1 == config.max_sessions
