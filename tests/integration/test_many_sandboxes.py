@@ -40,22 +40,46 @@ def test_the_check_finds_a_wrong_answer_and_a_leaked_sandbox(monkeypatch: pytest
     """
     A sandbox that isn't ended is, and one that gives another answer.
     """
-    ask, said = sandboxes.Line.ask, []
+    ask, said = sandboxes.SandboxLink.ask, []
 
-    def forgetful(line: sandboxes.Line, op: str, **fields: object) -> dict[str, object]:
+    def forgetful(link: sandboxes.SandboxLink, op: str, **fields: object) -> dict[str, object]:
         said.append(op)
         if "sandbox_kill" == op and 7 == said.count(op):
             return {}
-        return ask(line, op, **fields)
+        return ask(link, op, **fields)
 
-    monkeypatch.setattr(sandboxes.Line, "ask", forgetful)
+    monkeypatch.setattr(sandboxes.SandboxLink, "ask", forgetful)
     monkeypatch.setattr(sandboxes, "REST_S", 2.0)
-    monkeypatch.setattr(sandboxes.Line, "answers", lambda _line, _box, number: 3 != number)
+    monkeypatch.setattr(sandboxes.SandboxLink, "answers", lambda _link, _box, number: 3 != number)
     monkeypatch.setattr(sys, "argv", ["sandboxes.py", "--count", "0", "--turns", "10"])
     assert 1 == sandboxes.main()
     wrong = json.loads(capsys.readouterr().out)["wrong"]
     assert "turn 3 gave another answer" in wrong
     assert [one for one in wrong if "processes after 10 turns" in one]
+
+
+def test_groups_that_are_kept_for_later_are_counted_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    How many are kept depends on the load. A group that has a process in any hierarchy, or below, counts.
+    """
+    monkeypatch.setattr(sandboxes, "GROUPS", str(tmp_path))
+
+    def group(path: str, processes: str = "") -> None:
+        for hierarchy in ("memory", "pids"):
+            folder = tmp_path / hierarchy / "leeward-7-1" / path
+            folder.mkdir(parents=True)
+            (folder / "cgroup.procs").write_text(processes if "pids" == hierarchy else "")
+
+    group("w0.1", "12\n")
+    group("w0.2")
+    group("w0.2/p1", "13\n")
+    before = sandboxes.groups(7)
+    assert (2 * 1 + 2 * 3, set()) == before
+    for place in ("w0.3", "w0.4", "w1.3"):
+        group(place)
+    assert (before[0], {"w0.3", "w0.4", "w1.3"}) == sandboxes.groups(7)
+    group("left over")
+    assert before[0] + 2 == sandboxes.groups(7)[0]
 
 
 def test_a_sandbox_that_stays_has_its_worker_alone(tmp_path: Path) -> None:
