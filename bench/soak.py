@@ -237,7 +237,7 @@ def kill_one(soak: Soak, pid: int) -> None:
 
 def below(pid: int) -> list[int]:
     """
-    Every process below *pid* that lives.
+    Return every living process below *pid*.
     """
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
@@ -256,7 +256,7 @@ def below(pid: int) -> list[int]:
 
 def there(pid: int) -> dict[str, int]:
     """
-    The resources in which a leak would show.
+    Return the resources in which a leak would show.
     """
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     targets = []
@@ -273,7 +273,7 @@ def there(pid: int) -> dict[str, int]:
 
 def groups_of(pid: int, fields: list[str]) -> list[Path]:
     """
-    The groups that the daemon made below its own in the hierarchy of these *fields* of /proc/PID/cgroup.
+    Return the groups that the daemon has made below its own, in the hierarchy of these *fields* of /proc/PID/cgroup.
     """
     mounts = [f"/sys/fs/cgroup/{name}" for name in (fields[1] or "unified").split(",")] + ["/sys/fs/cgroup"]
     for mount in mounts:
