@@ -24,9 +24,9 @@ from leeward.approvals.agent import METHODS, MOST_FRAME, MOST_PATH, SILENCE_S
 from leeward.client.process import Process
 from leeward.errors import LeewardError, PeerError
 
-#: For one bridge: requests that aren't answered yet, requests a second, answers that wait to be written, and the bytes
-#: of these answers.
-MOST_UNDER_WAY, EACH_SECOND, MOST_ANSWERS, MOST_WAITING = 64, 50.0, 256, 32 << 20
+#: For one bridge: requests that aren't answered yet, the bytes of their bodies, requests a second, answers that wait to
+#: be written, and the bytes of these answers.
+MOST_UNDER_WAY, MOST_BODIES, EACH_SECOND, MOST_ANSWERS, MOST_WAITING = 64, 16 << 20, 50.0, 256, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class BridgeRequest:
         number: the bridge's, which the answer repeats.
         method: GET, POST, PUT or DELETE.
         path: of a route, with its query; ASCII.
-        body: JSON; b"" for none.
+        body: JSON; b"" for none, and of a GET, which may wait for minutes.
     """
 
     number: int
@@ -96,7 +96,8 @@ def parse_frame(frame: bytes) -> BridgeRequest:
             if not path.startswith("/") or len(path) > MOST_PATH or not path.isascii() or not path.isprintable():
                 raise PeerError("a request without a path")
             try:
-                return BridgeRequest(number, method, path, b"" if body is None else json.dumps(body).encode())
+                has_none = body is None or "GET" == method
+                return BridgeRequest(number, method, path, b"" if has_none else json.dumps(body).encode())
             except (ValueError, RecursionError):
                 raise PeerError("a body that JSON can't have") from None
     raise PeerError("a frame that is no request")
@@ -128,7 +129,8 @@ class BridgeEnd:
     def __init__(self, process: Process, answering: Answering, until: float | None) -> None:
         self._process, self._answering, self._until = process, answering, until
         self._answers: queue.Queue[bytes] = queue.Queue(MOST_ANSWERS)
-        self._room, self._waiting, self._lock = threading.Semaphore(MOST_UNDER_WAY), 0, threading.Lock()
+        self._waiting, self._lock = 0, threading.Lock()
+        self._under_way, self._bodies, self._room = 0, 0, threading.Condition()
         self._over, self._greeted = threading.Event(), threading.Event()
         self.fault = ""
         self._threads = [threading.Thread(target=run, name=f"bridge-{name}", daemon=True)
@@ -193,14 +195,22 @@ class BridgeEnd:
 
     def _take(self, request: BridgeRequest) -> None:
         self._greeted.set()
-        while not self._room.acquire(timeout=1.0):
-            if self._over.is_set():
-                return
+        number, size = request.number, len(request.body)
+        with self._room:
+            while self._under_way >= MOST_UNDER_WAY or (self._bodies and self._bodies + size > MOST_BODIES):
+                self._room.wait(1.0)
+                if self._over.is_set():
+                    return
+            self._under_way += 1
+            self._bodies += size
         future = self._answering(request)
-        future.add_done_callback(lambda done: self._answered(request.number, done))
+        future.add_done_callback(lambda done: self._answered(number, size, done))
 
-    def _answered(self, number: int, done: Future[tuple[int, Any]]) -> None:
-        self._room.release()
+    def _answered(self, number: int, size: int, done: Future[tuple[int, Any]]) -> None:
+        with self._room:
+            self._under_way -= 1
+            self._bodies -= size
+            self._room.notify()
         if self._over.is_set():
             return
         if done.cancelled() or done.exception() is not None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from leeward.approvals import bridge
 from leeward.approvals.bridge import BridgeEnd, BridgeFrames, BridgeRequest, parse_frame, written_frame
 from leeward.client.process import Process
 from leeward.client.sandbox_calls import Chunk
@@ -233,3 +234,29 @@ def test_answers_that_wait_have_so_many_bytes_together(monkeypatch: pytest.Monke
     blocked.set()
     process.say(None)
     end.join(PATIENCE)
+
+
+def test_c398_bodies_beyond_the_bound_wait_in_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Those of requests that have no answer yet; a larger one is alone.
+    """
+    monkeypatch.setattr(bridge, "MOST_BODIES", 1000)
+    process, desk = PlayedProcess(), Desk()
+    end = BridgeEnd(cast("Process", process), desk, None)
+    process.say(b"".join(framed([number, "POST", "/api/requests", "x" * size])
+                         for number, size in enumerate((400, 400, 400, 5000, 1), 1)))
+    for together in (2, 1, 1, 1):
+        futures = [desk.asked.get(timeout=PATIENCE)[1] for _ in range(together)]
+        with pytest.raises(queue.Empty):
+            desk.asked.get(timeout=0.3)
+        for future in futures:
+            future.set_result((200, None))
+    end.close()
+    end.join(PATIENCE)
+
+
+def test_c398_a_get_has_no_body() -> None:
+    """
+    It may wait for minutes, with many others.
+    """
+    assert b"" == parse_frame(json.dumps([1, "GET", "/api/requests/1?wait=300", "x" * 4000]).encode()).body
