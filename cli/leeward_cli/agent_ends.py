@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from leeward_cli.interrupts import AskedToEnd
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 
 if TYPE_CHECKING:
     from leeward.agents.instances import InstanceRegistry

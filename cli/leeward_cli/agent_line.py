@@ -18,7 +18,7 @@ from typing import Any
 
 from leeward.agents.forked import ForkedAnswer
 from leeward.errors import LeewardError
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 from leeward_cli.options import UsageError
 
 

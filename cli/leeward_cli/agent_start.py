@@ -28,7 +28,7 @@ from leeward.agents.settings import AgentSettings
 from leeward.errors import BadRequest, DaemonError, Stale
 from leeward_cli import agent_ends, agent_project
 from leeward_cli.interrupts import AskedToEnd
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 from leeward_cli.options import UsageError
 from leeward_cli.terminal_size import size
 

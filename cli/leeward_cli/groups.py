@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from leeward.errors import LeewardError
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 
 
 def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> int:

@@ -10,6 +10,9 @@ import os
 
 from leeward.client.arena import piece
 from leeward.spec.sizes import parse_size, size_text
+from leeward_cli.messages import complain as complain
+from leeward_cli.messages import escape as escape
+from leeward_cli.messages import write as write
 from leeward_cli.options import UsageError
 
 TYPE_CHECKING = False  # see leeward/wire/frames.py
@@ -32,14 +35,6 @@ ENDS = {
 #: The message for a failed job that asked for the network, which may be the reason.
 NO_NETWORK = ("the job asked for the network, and there is none in the sandbox; give it what it needs as files or"
               " standard input (`leeward explain network`)")
-
-#: Control characters that a terminal interprets: C0 without newline and tab, DEL, C1.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
-#: Characters that are invisible, or reorder the text around them, so that it reads as another text: soft hyphen,
-#: fillers, zero-width characters, marks and overrides of direction, line and paragraph separators, tags, variants.
-#: leeward/capi/text.c has the same list.
-_HIDING = (0xad, 0x61c, 0x115f, 0x1160, 0x180e, *range(0x200b, 0x2010), *range(0x2028, 0x202f), *range(0x2060, 0x2070),
-           0x3164, 0xfeff, 0xffa0, *range(0xfff9, 0xfffc), *range(0xe0000, 0xe1000))
 
 
 def _read(fd: int) -> bytes:
@@ -163,44 +158,6 @@ def _limits(parsed: Parsed) -> dict[str, Any]:
             raise UsageError(f"--processes takes a whole number above 0, not {processes!a}")
         limits["processes"] = int(processes[:20])
     return limits
-
-
-def escape(content: bytes | memoryview) -> bytes:
-    """
-    *content* with control characters as \\xNN, and invisible or reordering characters as \\uNNNN.
-    """
-    text = str(content, "utf-8", "backslashreplace")
-    return (text.translate(_CONTROLS) if text.isascii() else text.translate(_all())).encode()
-
-
-def _all() -> dict[int, str]:
-    """
-    The escapes of all characters that aren't shown as they are. Those of characters outside of ASCII are added when the
-    first text needs them: most jobs print ASCII.
-    """
-    if 0xad not in _CONTROLS:
-        _CONTROLS.update((code, f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}") for code in _HIDING)
-    return _CONTROLS
-
-
-def write(fd: int, content: bytes | memoryview) -> None:
-    """
-    Write all of *content* to *fd*.
-    """
-    rest = memoryview(content)
-    while rest:
-        # Some file systems and pipes refuse one write of more than 2 GiB.
-        rest = rest[os.write(fd, rest[:1 << 30]):]
-
-
-def complain(message: str) -> None:
-    """
-    Write one message to standard error. Failures are ignored.
-    """
-    try:
-        write(2, escape(f"leeward: {message}".replace("\n", " ").encode("utf-8", "backslashreplace")) + b"\n")
-    except OSError:
-        pass  # standard error is closed
 
 
 def print_end(result: Mapping[str, Any]) -> None:

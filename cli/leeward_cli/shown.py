@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from leeward_cli.job import escape, write
+from leeward_cli.messages import escape, write
 
 
 class EscapedStream:
