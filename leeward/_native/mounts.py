@@ -134,38 +134,46 @@ def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | in
 
 def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attributes: MountAttr | int) -> list[Step]:
     """
-    `filesystem` as steps; *mount* gets the descriptor.
+    `filesystem` as steps; *mount* gets the descriptor. An option without a value is set as a flag.
     """
     fs = Cell(f"new {type}")
-    return [*whole_steps(fs, mount, type, options, attributes), returns(Call.CLOSE, fs)]
-
-
-def whole_steps(fs: Cell, mount: Cell, type: str, options: Mapping[str, str],
-                attributes: MountAttr | int) -> list[Step]:
-    """
-    As `filesystem_steps`; *fs* keeps the descriptor of the filesystem, for `reconfigure_steps`.
-    """
     return [
         gives(fs, Call.FSOPEN, type, lib.FSOPEN_CLOEXEC),
-        *_options(fs, options),
+        *(returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_STRING, key, value, 0) if value
+          else returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_FLAG, key, 0, 0) for key, value in options.items()),
         returns(Call.FSCONFIG, fs, lib.FSCONFIG_CMD_CREATE, 0, 0, 0),
         gives(mount, Call.FSMOUNT, fs, lib.FSMOUNT_CLOEXEC, int(attributes)),
+        returns(Call.CLOSE, fs),
     ]
 
 
-def reconfigure_steps(fs: Cell, options: Mapping[str, str]) -> list[Step]:
+def mount_step(type: str, target: str, options: Mapping[str, str], attributes: MountAttr | int) -> Step:
     """
-    Change *options* of the mounted filesystem *fs*.
+    Make a new filesystem and mount it at *target*, a path whose links are followed: by mount(2). An option without a
+    value is set as a flag.
     """
-    return [*_options(fs, options), returns(Call.FSCONFIG, fs, lib.FSCONFIG_CMD_RECONFIGURE, 0, 0, 0)]
+    return returns(Call.MOUNT, "none", target, type, int(attributes), _text(options))
 
 
-def _options(fs: Cell, options: Mapping[str, str]) -> list[Step]:
+def reconfigure_step(target: str, options: Mapping[str, str], attributes: MountAttr | int) -> Step:
     """
-    Set each option. An option without a value is set as a flag.
+    Change *options* of the filesystem that is mounted at *target*. Its mount gets *attributes*, and no others.
     """
-    return [returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_STRING, key, value, 0) if value
-            else returns(Call.FSCONFIG, fs, lib.FSCONFIG_SET_FLAG, key, 0, 0) for key, value in options.items()]
+    return returns(Call.MOUNT, 0, target, 0, lib.MS_REMOUNT | int(attributes), _text(options))
+
+
+def bind_step(source: str, target: str) -> Step:
+    """
+    Mount a copy of the mount tree at *source* at *target*, with the attributes that it has. Links are followed.
+    """
+    return returns(Call.MOUNT, source, target, 0, lib.MS_BIND | lib.MS_REC, 0)
+
+
+def _text(options: Mapping[str, str]) -> str | int:
+    """
+    *options* as mount(2)'s last argument; 0, a null pointer, if there are none.
+    """
+    return ",".join(f"{key}={value}" if value else key for key, value in options.items()) or 0
 
 
 def copy_step(mount: Cell, path: str, *, optional: bool = False, alone: bool = False) -> Step:

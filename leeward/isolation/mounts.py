@@ -6,7 +6,9 @@ Leaves:    no descriptor open.
 Source:    mount_namespaces(7), proc(5), tmpfs(5)
 
 A runner's mount namespace is a copy of its keeper's template (template.py), on which it mounts its own /proc and
-its own tmpfs. Nothing is unmounted per job, since umount(2) waits for an RCU grace period.
+its own tmpfs. Nothing is unmounted per job, since umount(2) waits for an RCU grace period. Everything is mounted by
+mount(2): a mount takes one call, where the calls by descriptor take three to seven, and make a mount namespace for each
+detached mount. All paths lead through folders that leeward made or mounted, and no other process is here yet.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import posixpath
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
-from leeward._native.steps import Call, Cell, Step, Table, fails, returns
+from leeward._native.steps import Call, Step, Table, fails, returns
 from leeward.spec.sandbox import Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
@@ -54,25 +56,14 @@ def _proc(view: View) -> list[Step]:
     because the mounts keep their entries in memory. Meanwhile only the process that takes these steps can see /proc.
     """
     if not (view.proc or view.proc_live):
-        proc = Cell("proc")
-        return [*native.filesystem_steps(proc, "proc", {"subset": "pid"}, _PROC), native.move_step(proc, "/proc"),
-                returns(Call.CLOSE, proc)]
-    fs, proc = Cell("new proc"), Cell("proc")
-    # MADE's files have the attributes of the template's root: read-only, nosuid, nodev.
-    covers = [*((f"{MADE}/{posixpath.basename(text.target)}", text.target) for text in view.proc),
-              *((f"/proc/{name}", f"/proc/{name}") for name in view.proc_live)]
-    made = []
-    for source, target in covers:
-        file = Cell(target)
-        made += [native.copy_step(file, source), native.move_step(file, target), returns(Call.CLOSE, file)]
+        return [native.mount_step("proc", "/proc", {"subset": "pid"}, _PROC)]
     return [
-        *native.whole_steps(fs, proc, "proc", {}, _PROC),
-        native.move_step(proc, "/proc"),
-        returns(Call.CLOSE, proc),
-        *made,
+        native.mount_step("proc", "/proc", {}, _PROC),
+        # MADE's files have the attributes of the template's root: read-only, nosuid, nodev.
+        *(native.bind_step(f"{MADE}/{posixpath.basename(text.target)}", text.target) for text in view.proc),
+        *(native.bind_step(f"/proc/{name}", f"/proc/{name}") for name in view.proc_live),
         *(native.remount_step(f"/proc/{name}", _PROC | MountAttr.RDONLY) for name in view.proc_live),
-        *native.reconfigure_steps(fs, {"subset": "pid"}),
-        returns(Call.CLOSE, fs),
+        native.reconfigure_step("/proc", {"subset": "pid"}, _PROC),
     ]
 
 
@@ -101,9 +92,8 @@ def is_whole_proc_refused() -> bool:
 
 
 def _stays_whole() -> bool:
-    fs, proc = Cell("new proc"), Cell("proc")
-    made = [native.private_step(), *native.whole_steps(fs, proc, "proc", {}, _PROC)]
-    table = Table([*made, *native.reconfigure_steps(fs, {"subset": "pid"})])
+    made = [native.private_step(), native.mount_step("proc", "/proc", {}, _PROC)]
+    table = Table([*made, native.reconfigure_step("/proc", {"subset": "pid"}, _PROC)])
     done, _ = table.take()
     if done < len(made):
         raise OSError("a /proc of its own can't be had")
@@ -117,31 +107,24 @@ def _terminals(most: int) -> list[Step]:
     The mount has no option gid=5, since that group, `tty`, isn't mapped. A terminal has the group of the process that
     opens it.
     """
-    devpts = Cell("devpts")
     options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}
-    return [*native.filesystem_steps(devpts, "devpts", options, MountAttr.NOSUID | MountAttr.NOEXEC),
-            native.move_step(devpts, "/dev/pts"), returns(Call.CLOSE, devpts)]
+    return [native.mount_step("devpts", "/dev/pts", options, MountAttr.NOSUID | MountAttr.NOEXEC)]
 
 
 def _scratch(scratch: Scratch, scratch_bytes: int) -> list[Step]:
-    tmpfs = Cell("tmpfs")
-    options = {"size": str(scratch_bytes), "nr_inodes": str(scratch.inodes), "mode": "0755"}
-    made = native.filesystem_steps(tmpfs, "tmpfs", options, _SCRATCH)
+    """
+    One tmpfs, with a folder for each target. It is mounted on the first target, which its first folder then covers; so
+    the folders are reached by the current folder.
+    """
+    first = scratch.targets[0]
+    made = [native.mount_step("tmpfs", first, {"size": str(scratch_bytes), "nr_inodes": str(scratch.inodes),
+                                               "mode": "0755"}, _SCRATCH),
+            returns(Call.CHDIR, first)]
     for number, _ in enumerate(scratch.targets):
         made += [
-            returns(Call.MKDIRAT, tmpfs, str(number), 0o700),
+            returns(Call.MKDIRAT, native.AT_FDCWD, str(number), 0o700),
             # Programs expect /tmp and /dev/shm to be world-writable and sticky; the sandbox has one user anyway.
-            returns(Call.FCHMODAT, tmpfs, str(number), 0o755 if 0 == number else 0o1777),
+            returns(Call.FCHMODAT, native.AT_FDCWD, str(number), 0o755 if 0 == number else 0o1777),
         ]
-    # Linux before 6.15 can't copy a part of a detached mount. So the whole tmpfs is attached first, at the place
-    # which its first folder will cover.
-    first = scratch.targets[0]
-    folders = [Cell(target) for target in scratch.targets]
-    return [
-        *made,
-        native.move_step(tmpfs, first),
-        *(native.copy_step(folder, f"{first}/{number}") for number, folder in enumerate(folders)),
-        *(native.move_step(folder, target) for folder, target in zip(folders, scratch.targets, strict=True)),
-        *(returns(Call.CLOSE, cell) for cell in (tmpfs, *folders)),
-        returns(Call.CHDIR, first),
-    ]
+    return [*made, *(native.bind_step(str(number), target) for number, target in enumerate(scratch.targets)),
+            returns(Call.CHDIR, first)]

@@ -14,7 +14,7 @@ from leeward._native.steps import Call
 from leeward.crossing import birth
 from leeward.isolation import landlock
 from leeward.isolation.plan import WorkerPlan
-from leeward.spec.sandbox import Bind, Scratch, View
+from leeward.spec.sandbox import Bind, Scratch, Text, View
 from leeward.wire import control
 
 VIEW = View(binds=(Bind("/usr", "/usr"),), texts=(), links=(), scratch=Scratch(("/tmp",)))
@@ -43,8 +43,8 @@ def test_every_lock_is_set_before_the_locks_that_forbid_it(plan):
     calls = [step.call for step in made.table.steps]
 
     first, last = calls.index, lambda call: len(calls) - 1 - calls[::-1].index(call)
-    assert first(Call.SETSID) < first(Call.UNSHARE) < first(Call.FSOPEN)
-    assert last(Call.MOVE_MOUNT) < first(Call.CAPSET) < first(Call.LANDLOCK_RESTRICT_SELF) < first(Call.SECCOMP)
+    assert first(Call.SETSID) < first(Call.UNSHARE) < first(Call.MOUNT)
+    assert last(Call.MOUNT) < first(Call.CAPSET) < first(Call.LANDLOCK_RESTRICT_SELF) < first(Call.SECCOMP)
     assert first(Call.PRLIMIT64) < first(Call.CAPSET)
     assert first(Call.SECCOMP) < first(Call.SENDMSG) < first(Call.CHROOT)
     locks = [step.call for layer, step in zip(made.layers, made.table.steps, strict=True) if layer != "self-check"]
@@ -82,18 +82,32 @@ def test_a_watched_job_sends_its_file_system_along(plan):
     assert [Call.OPENAT, Call.SENDMSG, Call.CLOSE, Call.CLOSE] == calls[at + 1 : at + 5]
 
 
-def test_no_part_of_a_detached_mount_is_copied(plan):
+def test_each_mount_takes_one_call(plan):
     """
-    Linux before 6.15 gives EINVAL: each copy is of a path, and the whole is attached by then.
+    By mount(2): nothing is mounted by descriptors, of which each makes a mount namespace for a moment.
     """
-    steps = birth.of(plan).table.steps
-    copies = [number for number, step in enumerate(steps) if step.call is Call.OPEN_TREE]
-    attached = [number for number, step in enumerate(steps) if step.call is Call.MOVE_MOUNT]
+    view = replace(VIEW, scratch=Scratch(("/workspace", "/tmp", "/dev/shm")), proc=(Text("/proc/meminfo", b"x"),),
+                   proc_live=("uptime",), terminals=4)
+    made = birth.of(replace(plan, view=view, landlock=landlock.plan(view, 1)))
+    steps = [step for layer, step in zip(made.layers, made.table.steps, strict=True) if "mounts" == layer]
+    calls = [step.call for step in steps]
 
-    assert len(VIEW.scratch.targets) == len(copies)
-    assert all(isinstance(steps[number].arguments[1], str) and steps[number].arguments[1].startswith("/")
-               for number in copies)
-    assert attached[1] < copies[0]  # after /proc the tmpfs
+    assert {Call.MOUNT, Call.MKDIRAT, Call.FCHMODAT, Call.CHDIR} == set(calls)
+    # three file systems, of which /proc is changed once more; two files of /proc, one of them changed; three folders
+    assert 10 == calls.count(Call.MOUNT)
+
+
+def test_the_folders_of_the_tmpfs_are_reached_by_the_current_folder(plan):
+    """
+    The first folder covers the whole, and no path leads to the others then.
+    """
+    view = replace(VIEW, scratch=Scratch(("/workspace", "/tmp")))
+    steps = birth.of(replace(plan, view=view)).table.steps
+    mounts = [step.arguments[:3] if step.call is Call.MOUNT else step.arguments for step in steps
+              if step.call in (Call.MOUNT, Call.CHDIR)]
+
+    assert [("none", "/proc", "proc"), ("none", "/workspace", "tmpfs"), ("/workspace",), ("0", "/workspace", 0),
+            ("1", "/tmp", 0), ("/workspace",)] == mounts
 
 
 def test_only_the_question_to_the_supervisor_is_a_first_runners(plan, monkeypatch):
