@@ -124,6 +124,15 @@ def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False)
     ]
 
 
+def held_step(ruleset: Cell, descriptor: int, access: int, *, optional: bool = False) -> Step:
+    """
+    As `path_steps`, for a path that is open as the *descriptor*, which stays open.
+    """
+    rule = Block(struct.pack("=Qi", access, descriptor))
+    return returns(Call.LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0,
+                   unless=(errno.EBADF, errno.EINVAL) if optional else ())
+
+
 def port_step(ruleset: Cell, port: int, access: int) -> Step:
     """
     Allow *access* on *port*. Linux 6.7.

@@ -108,6 +108,7 @@ LAYERS: dict[str, Layer] = {
     "signals": lambda plan, kind: handlers.steps() if Kind.INTERPRETER is kind else [],  # an execve resets them
     "privileges": _privileges,
     "landlock": _landlock,
+    "rules' paths": _nothing,  # closed with all others
     "seccomp": _seccomp,
     "self-check": _proof,
 }

@@ -78,6 +78,13 @@ def entrances(plan: WorkerPlan) -> list[Cell]:
     return [*_DOORS, *([_RULESET] if plan.landlock.abi else [])] if plan.enterable else []
 
 
+def held(plan: WorkerPlan) -> dict[str, int]:
+    """
+    The paths of Landlock rules that a keeper holds open for its runners, with their descriptors.
+    """
+    return landlock.held(plan.landlock, mounts.own(plan.view))
+
+
 def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), program: bytes = b"") -> list[Step]:
     """
     Install the filter, and send its listener to the daemon, with *more*, by the descriptor *birth*.
@@ -117,7 +124,8 @@ def _proof(plan: WorkerPlan) -> list[Step]:
 #: cgroup (by clone3), user, net, pid, mount, ipc and uts namespaces came before the first of these.
 ORDER: tuple[Layer, ...] = (
     # the daemon's and the keeper's descriptors are closed before anything can go wrong
-    ("descriptors", lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), INHERITED)),
+    ("descriptors", lambda plan: descriptors.steps((None, _OUT, _ERR, _JOB, _REPLY, _BIRTH), INHERITED,
+                                                   tuple(held(plan).values()))),
     ("namespaces", lambda plan: namespaces.steps(plan.hostname)),  # needs CAP_SYS_ADMIN
     # needs CAP_SYS_ADMIN; Landlock would forbid it
     ("mounts", lambda plan: mounts.steps(plan.view, plan.scratch_bytes)),
@@ -127,7 +135,8 @@ ORDER: tuple[Layer, ...] = (
     ("signals", lambda plan: handlers.steps()),  # no lock: the handlers that every job begins with
     ("privileges", lambda plan: privileges.steps()),  # no capability survives; no_new_privs, which the next two need
     # after the mounts, which Landlock forbids
-    ("landlock", lambda plan: landlock.steps(plan.landlock, _RULESET if plan.enterable else None)),
+    ("landlock", lambda plan: landlock.steps(plan.landlock, _RULESET if plan.enterable else None, held(plan))),
+    ("rules' paths", lambda plan: landlock.let_go_steps(held(plan))),  # no job has what Landlock needed
     ("seccomp", lambda plan: listener_steps(plan, BIRTH, entrances(plan))),  # the last lock
     ("self-check", _proof),
 )

@@ -174,7 +174,8 @@ def settling(plan: WorkerPlan) -> Template:
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
                 # With an id that nobody has on the host: in root's network namespace the files would belong to root.
                 *(namespaces.small_queues_steps() if plan.watched and plan.loopback else [])],
-        after=[*namespaces.loopback_steps(),
+        after=[*landlock.hold_steps(plan.landlock, birth.held(plan)),  # before the egress has many descriptors
+               *namespaces.loopback_steps(),
                *ways_out,  # before any job, and never closed here: no job gets one of their ports
                *(privileges.no_huge_pages_steps() if plan.watched else []),
                Step(Call.UMASK, (0o022,), gives=Gives.SOMETHING),

@@ -202,9 +202,11 @@ class KeeperSpawner:
         try:
             for fd in attach:
                 os.write(fd, b"0")
-            keep = os.dup(end)
+            for fd in self._keepers:
+                os.close(fd)
+            keep = os.dup(end)  # a low number: a keeper needs those from landlock.HELD on
             self._channel.close()
-            for fd in (*self._keepers, end, *attach):
+            for fd in (end, *attach):
                 os.close(fd)
             keeper.main(keep, self._ways)
         except BaseException as error:  # the last frame of this process: report the error and exit

@@ -19,11 +19,14 @@ _PARKING = 64
 _AT_FDCWD = -100
 
 
-def steps(wanted: Sequence[Cell | None], inherited: int) -> list[Step]:
+def steps(wanted: Sequence[Cell | None], inherited: int, left: Sequence[int] = ()) -> list[Step]:
     """
     Make descriptors 0, 1, 2, ... copies of *wanted*, where None stands for /dev/null, and close all others.
 
     The first *inherited* copies stay open on exec; the others are close-on-exec.
+
+    Args:
+        left: numbers that stay open, adjacent and in order, above all that are parked. A later step closes them.
     """
     made: list[Step] = []
     parked = [Cell(f"end {number}") for number in range(len(wanted))]
@@ -34,4 +37,7 @@ def steps(wanted: Sequence[Cell | None], inherited: int) -> list[Step]:
         made.append(gives(cell, Call.FCNTL, end, fcntl.F_DUPFD_CLOEXEC, _PARKING))
     for number, cell in enumerate(parked):
         made.append(returns(Call.DUP3, cell, number, 0 if number < inherited else os.O_CLOEXEC, value=number))
-    return [*made, returns(Call.CLOSE_RANGE, len(wanted), 0xFFFF_FFFF, 0)]
+    if not left:
+        return [*made, returns(Call.CLOSE_RANGE, len(wanted), 0xFFFF_FFFF, 0)]
+    return [*made, returns(Call.CLOSE_RANGE, len(wanted), left[0] - 1, 0),
+            returns(Call.CLOSE_RANGE, left[-1] + 1, 0xFFFF_FFFF, 0)]

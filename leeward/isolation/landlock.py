@@ -2,7 +2,7 @@
 Landlock: restricts the files, ports, sockets and processes that a job can use.
 
 Runs in:   probe() in the daemon; plan() anywhere; steps are made in the zygote; the runner
-           takes the steps.
+           takes the steps, the keeper those of `hold_steps`.
 Stands if: the mount layer is wrong. This is the second, independent check of file accesses.
 Leaves:    stat, chdir, chmod and the like, and descriptors that were opened before.
 Source:    landlock(7), <linux/landlock.h>
@@ -11,13 +11,14 @@ Source:    landlock(7), <linux/landlock.h>
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
-from leeward._native.steps import Call, Cell, Step, fails, returns
+from leeward._native.steps import Call, Cell, Step, fails, gives, returns
 from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
 from leeward.points import point
@@ -68,6 +69,14 @@ TERMINALS = FsAccess.READ_FILE | FsAccess.WRITE_FILE | FsAccess.READ_DIR | FsAcc
 #: For the job's own folders. It may execute what it writes, since it runs code of its choice anyway.
 #: No right to devices: a job can't make or open device nodes in any case.
 SCRATCH = (_FS_1 | FsAccess.REFER | FsAccess.TRUNCATE) & ~(FsAccess.MAKE_CHAR | FsAccess.MAKE_BLOCK)
+
+
+#: Switch for tests: whether a keeper opens the rules' paths for all of its runners.
+HOLD = True
+#: The number of the first descriptor that a keeper holds for a rule, above those that descriptors.py parks; and at most
+#: so many: the table of descriptors, which each clone copies, doubles at 128.
+HELD, _MOST_HELD = 72, 48
+_PLACEHOLDER = "/dev/null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +178,7 @@ def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] =
               bind.optional)
     for text in view.texts:
         # One rule for the folder instead of one for each file: leeward has made everything in it,
-        # or it is a bind that may be read anyway. Each rule costs three system calls.
+        # or it is a bind that may be read anyway. Each rule costs one system call, or three.
         folder = posixpath.dirname(text.target)
         if folder == "/" or text.program:
             allow(text.target, (READ_ONLY if text.program else DATA) & FILE_ACCESS)
@@ -199,7 +208,55 @@ def _upto(since: dict[int, FsAccess] | dict[int, NetAccess] | dict[int, Scope] |
     return rights
 
 
-def steps(plan: LandlockPlan, ruleset: Cell | None = None) -> list[Step]:
+@point("landlock.held")
+def held(plan: LandlockPlan, own: Sequence[str]) -> dict[str, int]:
+    """
+    The paths of *plan*'s rules that are the same file or folder in all runners of a keeper, with the numbers of the
+    descriptors that the keeper holds for them. A rule is about a file or folder, and not about its mount, so a
+    descriptor from the keeper's root does.
+
+    Args:
+        own: paths on which each runner mounts something of its own.
+    """
+    same = [rule.path for rule in plan.rules
+            if not any(rule.path == path or rule.path.startswith(f"{path}/") for path in own)]
+    return {path: HELD + number for number, path in enumerate(same[:_MOST_HELD])} if HOLD else {}
+
+
+def hold_steps(plan: LandlockPlan, held: Mapping[str, int]) -> list[Step]:
+    """
+    Open the paths of *held*, in the keeper's root.
+
+    All numbers are in use afterwards: that of an optional path that doesn't exist is /dev/null's, on which the rule of
+    a folder is refused, and that of a file allows nothing new. Otherwise the keeper would later have something else
+    there.
+    """
+    made = []
+    for rule in plan.rules:
+        number = held.get(rule.path)
+        if number is None:
+            continue
+        cell = Cell(rule.path)
+        paths = [_PLACEHOLDER, rule.path] if rule.optional else [rule.path]
+        made += [gives(cell, Call.OPENAT, native.AT_FDCWD, paths[0], os.O_PATH | os.O_CLOEXEC, 0),
+                 returns(Call.FCNTL, cell, fcntl.F_DUPFD_CLOEXEC, number, value=number),  # it was free
+                 returns(Call.CLOSE, cell)]
+        if rule.optional:
+            found = Cell(f"{rule.path}, if it exists")
+            made += [gives(found, Call.OPENAT, native.AT_FDCWD, paths[1], os.O_PATH | os.O_CLOEXEC, 0, optional=True),
+                     Step(Call.DUP3, (found, number, os.O_CLOEXEC), (number, -errno.EBADF)),
+                     returns(Call.CLOSE, found, unless=(errno.EBADF,))]
+    return made
+
+
+def let_go_steps(held: Mapping[str, int]) -> list[Step]:
+    """
+    Close the descriptors of *held*, in the runner.
+    """
+    return [returns(Call.CLOSE_RANGE, min(held.values()), max(held.values()), 0)] if held else []
+
+
+def steps(plan: LandlockPlan, ruleset: Cell | None = None, held: Mapping[str, int] | None = None) -> list[Step]:
     """
     Enforce *plan* on the thread that takes these steps, and on all that it starts later. Irreversible.
 
@@ -207,13 +264,17 @@ def steps(plan: LandlockPlan, ruleset: Cell | None = None) -> list[Step]:
 
     Args:
         ruleset: a cell that gets the ruleset's descriptor, which stays open. By default the descriptor is closed.
+        held: paths of rules that are open already, with their descriptors, which stay open.
     """
     if not plan.abi:
         return []
     cell = ruleset or Cell("ruleset")
     made = [native.ruleset_step(cell, plan.fs, plan.net, plan.scoped)]
     for rule in plan.rules:
-        made += native.path_steps(cell, rule.path, rule.access, optional=rule.optional)
+        if held and rule.path in held:
+            made.append(native.held_step(cell, held[rule.path], rule.access, optional=rule.optional))
+        else:
+            made += native.path_steps(cell, rule.path, rule.access, optional=rule.optional)
     made += [native.port_step(cell, rule.port, rule.access) for rule in plan.ports]
     return [*made, native.restrict_step(cell, plan.flags), *([] if ruleset else [returns(Call.CLOSE, cell)])]
 

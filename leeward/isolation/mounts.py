@@ -40,6 +40,13 @@ def steps(view: View, scratch_bytes: int) -> list[Step]:
                                                                                              scratch_bytes)]
 
 
+def own(view: View) -> tuple[str, ...]:
+    """
+    The paths on which each runner mounts something of its own.
+    """
+    return ("/proc", *(("/dev/pts",) if view.terminals else ()), *view.scratch.targets)
+
+
 def proof(view: View) -> list[Step]:
     """
     Check that /proc lacks a file that isn't about a process, and that every whole /proc has.

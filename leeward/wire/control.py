@@ -43,7 +43,7 @@ MAX_FDS = 32
 
 #: The locks of a new process, and what else its steps are, in no order: `Unstarted.layer` and `Failed.layer` name them.
 LAYERS = ("descriptors", "namespaces", "mounts", "entrances", "rlimits", "privileges", "landlock", "seccomp",
-          "self-check", "signals")
+          "self-check", "signals", "rules' paths")
 
 
 @dataclass(frozen=True, slots=True)

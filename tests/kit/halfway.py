@@ -72,6 +72,7 @@ def strip(names: Iterable[str] | None) -> None:
         keep_runners = _keep_and_adopt
     if "mounts" not in keep:
         fill("mounts.template", _HostTemplate)
+        fill("landlock.held", _hold_nothing)  # the host may lack what rules are about
         order["mounts"] = _host_folder
         order["landlock"] = _landlock_on_the_host
         fill("files.collect", _collect_nothing)
@@ -192,7 +193,7 @@ def _keep_descriptors(plan: WorkerPlan) -> list[Step]:
     """
     Return the product's steps without the one that closes all other descriptors.
     """
-    return _layer["descriptors"](plan)[:-1]
+    return [step for step in _layer["descriptors"](plan) if step.call is not Call.CLOSE_RANGE]
 
 
 def _close_the_daemons_ends(made: birth.Birth, born: Born, *, rehearse: bool) -> None:
@@ -390,6 +391,10 @@ def _landlock_on_the_host(plan: WorkerPlan) -> list[Step]:
     """
     rules = tuple(replace(rule, optional=True) for rule in plan.landlock.rules)
     return landlock.steps(replace(plan.landlock, rules=rules), birth._RULESET if plan.enterable else None)
+
+
+def _hold_nothing(*_: object) -> dict[str, int]:
+    return {}
 
 
 def _collect_nothing(*_: object) -> tuple[dict[str, bytes], list[tuple[str, str]], bool]:

@@ -69,7 +69,7 @@ def test_every_layer_has_steps_and_a_report(plan):
 
 def test_without_landlock_no_report_says_that_it_holds(plan):
     made = birth.of(replace(plan, landlock=landlock.plan(VIEW, 0, allow_missing=True)))
-    assert "landlock" not in made.layers
+    assert not {"landlock", "rules' paths"} & set(made.layers)
     assert "landlock" not in report(made)
 
 
@@ -80,6 +80,22 @@ def test_a_watched_job_sends_its_file_system_along(plan):
     calls = [step.call for step in birth.of(replace(plan, watched=True)).table.steps]
     at = calls.index(Call.SECCOMP)
     assert [Call.OPENAT, Call.SENDMSG, Call.CLOSE, Call.CLOSE] == calls[at + 1 : at + 5]
+
+
+def test_what_a_keeper_holds_for_landlock_is_closed_before_the_last_lock(plan):
+    """
+    All other descriptors are closed first of all, as in a runner for which nothing is held.
+    """
+    held = list(birth.held(plan).values())
+    made = birth.of(plan)
+    closed = [(layer, step.arguments) for layer, step in zip(made.layers, made.table.steps, strict=True)
+              if step.call is Call.CLOSE_RANGE]
+
+    assert [landlock.HELD] == held
+    assert [("descriptors", (6, held[0] - 1, 0)), ("descriptors", (held[-1] + 1, 0xFFFF_FFFF, 0)),
+            ("rules' paths", (held[0], held[-1], 0))] == closed
+    order = list(dict.fromkeys(made.layers))
+    assert ["landlock", "rules' paths", "seccomp"] == order[order.index("landlock"):][:3]
 
 
 def test_each_mount_takes_one_call(plan):

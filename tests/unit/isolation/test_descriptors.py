@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from leeward._native.steps import Cell, Table
+from leeward._native.steps import Call, Cell, Table
 from leeward.isolation import descriptors
 
 
@@ -36,6 +36,11 @@ def test_descriptors_are_put_in_order():
     os.waitpid(pid, 0)
     with open(out, "rb") as said:
         assert b"[(0, True), (1, True), (2, False), (3, False)]" == said.read()
+
+
+def test_what_is_left_open_is_between_two_closed_ranges():
+    closed = [step.arguments for step in descriptors.steps((None,), 1, (72, 73)) if step.call is Call.CLOSE_RANGE]
+    assert [(1, 71, 0), (74, 0xFFFF_FFFF, 0)] == closed
 
 
 def test_ends_may_have_each_others_numbers():

@@ -4,10 +4,16 @@ The Landlock plan: what is denied at each ABI, and what each part of a view allo
 
 from __future__ import annotations
 
+import ast
+import errno
+import os
+import struct
+from dataclasses import replace
+
 import pytest
 
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
-from leeward._native.steps import Cell, Gives
+from leeward._native.steps import Call, Cell, Gives, Table
 from leeward.errors import Bug, Unsupported
 from leeward.isolation import landlock
 from leeward.spec.sandbox import Bind, Scratch, Symlink, Text, View
@@ -195,6 +201,72 @@ def test_only_optional_paths_may_be_refused(optional):
     assert [optional] * 3 == [Gives.ANYTHING == opened.gives, len(added.answers) > 1, len(closed.answers) > 1]
     assert [(0,), (0,)] == [step.answers for step in last]
     assert {Gives.NOTHING} == {step.gives for step in (added, closed, *last)}
+
+
+RULES = (landlock.PathRule("/dev", int(FsAccess.READ_DIR)), landlock.PathRule("/dev/shm", int(FsAccess.READ_DIR)),
+         landlock.PathRule("/missing", int(FsAccess.READ_DIR), optional=True), landlock.PathRule("/proc", 4),
+         landlock.PathRule("/usr", int(FsAccess.READ_FILE), optional=True))
+SHARED = landlock.LandlockPlan(1, int(FsAccess.READ_FILE | FsAccess.READ_DIR), 0, 0, 0, RULES)
+
+
+def test_a_keeper_holds_what_is_the_same_in_all_runners(monkeypatch) -> None:
+    """
+    Not what a runner mounts itself: these are other files in each.
+    """
+    first = landlock.HELD
+    assert {"/dev": first, "/missing": first + 1, "/usr": first + 2} == landlock.held(SHARED, ("/proc", "/dev/shm"))
+    assert "/dev/shmall" in landlock.held(replace(SHARED, rules=(landlock.PathRule("/dev/shmall", 1),)), ("/dev/shm",))
+    many = tuple(landlock.PathRule(f"/{number}", 1) for number in range(200))
+    assert 128 > max(landlock.held(replace(SHARED, rules=many), ()).values())
+    monkeypatch.setattr(landlock, "HOLD", False)
+    assert {} == landlock.held(SHARED, ())
+
+
+def test_each_held_number_is_in_use() -> None:
+    """
+    Also that of a path that doesn't exist: the keeper would have something else there later, and a runner a rule on it.
+    """
+    out, told = os.pipe()
+    held = landlock.held(SHARED, ("/proc", "/dev/shm"))
+    pid = os.fork()
+    if 0 == pid:
+        try:
+            table = Table(landlock.hold_steps(SHARED, held))
+            os.dup2(told, 1)
+            os.closerange(3, landlock.HELD + 100)
+            before = os.listdir("/proc/self/fd")
+            table.run()
+            added = sorted(map(int, set(os.listdir("/proc/self/fd")) - set(before)))
+            seen = [(fd, os.readlink(f"/proc/self/fd/{fd}"), os.get_inheritable(fd)) for fd in added]
+            os.write(1, repr(seen).encode())
+        except BaseException as error:
+            os.write(1, repr(repr(error)).encode())
+        finally:
+            os._exit(0)
+    os.close(told)
+    os.waitpid(pid, 0)
+    with open(out) as said:
+        assert [(landlock.HELD, "/dev", False), (landlock.HELD + 1, "/dev/null", False),
+                (landlock.HELD + 2, "/usr", False)] == ast.literal_eval(said.read())
+
+
+def test_a_number_that_is_taken_stops_the_keeper() -> None:
+    steps = landlock.hold_steps(SHARED, {"/dev": landlock.HELD})
+    assert [(landlock.HELD,)] == [step.answers for step in steps if step.call is Call.FCNTL]
+
+
+def test_what_is_held_is_not_opened_again() -> None:
+    held = landlock.held(SHARED, ("/proc", "/dev/shm"))
+    made = landlock.steps(SHARED, held=held)
+
+    assert ["/dev/shm", "/proc"] == [step.arguments[1] for step in made if step.call is Call.OPENAT]
+    rules = [step for step in made if step.call is Call.LANDLOCK_ADD_RULE]
+    assert len(RULES) == len(rules)
+    assert [struct.pack("=Qi", RULES[0].access, held["/dev"]), struct.pack("=Qi", RULES[4].access, held["/usr"])] == [
+        rules[number].arguments[2].data for number in (0, 4)]
+    assert [True, False] == [-errno.EBADF in rules[number].answers for number in (2, 0)]
+    assert [(landlock.HELD, landlock.HELD + 2, 0)] == [step.arguments for step in landlock.let_go_steps(held)]
+    assert [] == landlock.let_go_steps({})
 
 
 def test_a_listed_folder_shows_names_alone() -> None:
