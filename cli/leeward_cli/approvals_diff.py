@@ -107,6 +107,6 @@ def _file(detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if detail["after"] is None:
         yield "", "its content isn't text, or too long to be shown"
     elif detail["after"] != detail["before"]:
-        yield _CYAN, "@@ decided as a whole; what is to be there @@"
+        yield _CYAN, "@@ decided as a whole; the new content @@"
         for line in detail["after"].split("\n"):
             yield _GREEN, f"+{line}"

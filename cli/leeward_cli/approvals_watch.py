@@ -153,7 +153,7 @@ class WatchDesk:
         state = self.state
         is_table = "pending" == state.view
         if is_table and time.monotonic() - state.marked < LOOK_S:
-            state.message = "the marked request has only just come there; look at it first"
+            state.message = "the marked request has only just appeared there; look at it first"
             return
         if every and is_table:
             found = self._link.call("POST", "/api/bulk", {"approved": True, "ids": [row["id"] for row in state.rows]})

@@ -96,7 +96,7 @@ def _when(seconds: Any) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(seconds)))
     except (TypeError, ValueError, OverflowError, OSError):
-        return "at no time"
+        return "without a time"
 
 
 def _as_json(line: ReadLine) -> str:

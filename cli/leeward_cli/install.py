@@ -104,12 +104,13 @@ def check_reachable() -> None:
 
     for path in (sys.executable, *(os.path.dirname(str(package.__file__)) for package in (leeward, leeward_cli))):
         if os.path.realpath(path).startswith(("/tmp/", "/var/tmp/")):
-            raise BadRequest(f"the service has a /tmp of its own, and wouldn't find {path!a} in it: install leeward"
-                             " elsewhere, in /opt/leeward say, and run `leeward daemon install` of there")
+            raise BadRequest(f"the service has a private /tmp, and wouldn't find {path!a} in it: install leeward"
+                             " elsewhere, in /opt/leeward say, and run that installation's `leeward daemon install`")
         barred = unreachable(path)
         if barred:
-            raise BadRequest(f"the service has a user of its own, who can't read {barred!a}: install leeward where"
-                             " everybody can, in /opt/leeward say, and run `leeward daemon install` of there")
+            raise BadRequest(f"the service runs as another user, who can't read {barred!a}: install leeward"
+                             " where every user can read it, in /opt/leeward say, and run that installation's"
+                             " `leeward daemon install`")
 
 
 def install(place: Place, group: str = "") -> list[Path]:

@@ -95,7 +95,7 @@ def stop(socket: str, now: bool = False) -> int:
         except RequestRejected as rejected:
             if not now:
                 raise
-            raise RequestRejected("this daemon is older than --now and goes on; without --now it ends, after some"
+            raise RequestRejected("this daemon is too old to know --now, and goes on; without --now it ends, after some"
                                   f" seconds for its running jobs ({rejected})") from None
         except DaemonAway:
             if process < 0:
@@ -128,8 +128,8 @@ def _wait_for(process: int, pid: int, until: float) -> None:
     poll = select.poll()
     poll.register(process, select.POLLIN)
     if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
-        raise NoAnswer(f"daemon {pid} was asked to end and has not within {STOP_S:.0f} s; `kill -9 {pid}` ends it at"
-                       " once, and its jobs with it")
+        raise NoAnswer(f"daemon {pid} was asked to end, and still runs after {STOP_S:.0f} s; `kill -9 {pid}` ends it"
+                       " and its jobs at once")
 
 
 def _wait_closed(line: Line, until: float) -> None:

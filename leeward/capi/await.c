@@ -84,7 +84,7 @@ static struct lw_call *await(leeward_handle *handle, int64_t id, double until, c
 			asked = false;
 		} else if (!got && !over && lw_now() - heard >= patience - GRAIN_S) {
 			if (asked) {
-				lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "gives no sign of life"));
+				lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "doesn't answer pings"));
 			} else {
 				lw_nudge_ping(handle);
 				asked = true;

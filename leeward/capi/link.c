@@ -79,7 +79,7 @@ static int locked_out(const struct lw_link *link)
 			       " administrator adds you by `usermod -aG %lu NAME`, and it takes a new login", shown,
 			       (unsigned long)about.st_uid, (unsigned long)about.st_gid, (unsigned long)about.st_gid);
 	return lw_fail(LEEWARD_AWAY,
-		       "permission denied on %s: it belongs to user %lu, for whom alone it is; the daemon's key `group`"
+		       "permission denied on %s: it belongs to user %lu, who alone may connect; the daemon's key `group`"
 		       " lets a group in", shown, (unsigned long)about.st_uid);
 }
 
@@ -179,7 +179,7 @@ int lw_link_connect(struct lw_link *link)
 		failed = -errno;
 	if (failed) {
 		lw_link_close(link);
-		return failed == -EAGAIN ? lw_link_away(link, "nobody took the connection") : away_errno(link, -failed);
+		return failed == -EAGAIN ? lw_link_away(link, "no program accepted the connection") : away_errno(link, -failed);
 	}
 	if (own != 0 && peer.uid != own && peer.uid != 0 && !is_trusted(peer.uid)) {
 		char reason[100];

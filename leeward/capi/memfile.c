@@ -23,7 +23,7 @@ static const char *map_one(int fd, size_t size, struct lw_mapping *ret_mapping)
 	if (seals < 0)
 		return "the daemon sent a descriptor that is no memory file";
 	if ((seals & wanted) != wanted)
-		return "the daemon sent a memory file that isn't final";
+		return "the daemon sent a memory file that isn't sealed";
 	if (fstat(fd, &about) || about.st_size < 0 || (uint64_t)about.st_size != size)
 		return "the daemon sent a memory file of another size than it announced";
 	start = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -68,11 +68,11 @@ const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int
 	struct lw_value flag;
 
 	if (!lw_find(&reply->ok, "socket", &flag) || flag.type != LW_BOOL || !flag.boolean || reply->arena_count)
-		return "a dock that is none";
+		return "an invalid dock";
 	if (!link->descriptor_count)
 		return "a socket that was announced didn't come";
 	if (fstat(link->descriptors[0], &about) || !S_ISSOCK(about.st_mode))
-		return "a dock that is no socket";
+		return "a dock that isn't a socket";
 	*ret_socket = link->descriptors[0];
 	shift_descriptors(link, 1);
 	return NULL;
@@ -92,13 +92,13 @@ const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply)
 	if (count.type != LW_INTEGER || count.integer < 1 || count.integer > LW_MAX_SLOTS || size.type != LW_INTEGER ||
 	    size.integer < 1 || size.integer > LW_MAX_SLOT || reply->arena_count != 1 ||
 	    (int64_t)reply->arenas[0] / size.integer != count.integer || (int64_t)reply->arenas[0] % size.integer)
-		return "an arena that is none";
+		return "an invalid arena";
 	if (!link->descriptor_count)
 		return "a memory file that was announced didn't come";
 	seals = fcntl(link->descriptors[0], F_GET_SEALS);
 	if (link->arena.fd >= 0 || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(link->descriptors[0], &about) ||
 	    about.st_size < 0 || (uint64_t)about.st_size != reply->arenas[0])
-		return "an arena whose file is none";
+		return "an arena with an invalid file";
 	link->arena = (struct lw_arena){link->descriptors[0], (size_t)count.integer, (size_t)size.integer, 0, true};
 	shift_descriptors(link, 1);
 	return NULL;

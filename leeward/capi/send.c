@@ -62,7 +62,7 @@ static int transmit(leeward_handle *handle, const struct lw_buffer *out, double 
 									 "before the deadline")), sent);
 		if (now - quiet_since >= LW_PATIENCE_S)
 			return lost(lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on",
-									 "has taken nothing for 10 s")), sent);
+									 "has read nothing for 10 s")), sent);
 		lw_link_wait(&handle->link, POLLIN | POLLOUT, lw_earlier(until - now, quiet_since + LW_PATIENCE_S - now),
 			     NULL);
 		got = lw_receive(handle, false);
@@ -160,7 +160,7 @@ static int nudge(leeward_handle *handle, enum lw_op op, int failed)
 	if (failed)
 		return lw_calls_lose(handle, failed);
 	if (lw_link_send(&handle->link, handle->out.data, handle->out.length) != (ssize_t)handle->out.length)
-		return lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "gives no sign of life"));
+		return lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "doesn't answer pings"));
 	lw_calls_add(handle, op, -1, true);
 	return LEEWARD_OK;
 }

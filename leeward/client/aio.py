@@ -252,7 +252,7 @@ class AsyncClient:
             if sock is not None:
                 return sock
             if time.monotonic() > give_up:
-                raise away(self.socket, "nobody took the connection")
+                raise away(self.socket, "no program accepted the connection")
             await asyncio.sleep(0.01)  # poll can't wait for a full backlog; connect(2), EAGAIN
 
     async def close(self) -> None:

@@ -269,7 +269,7 @@ class AsyncConnection:
         if self._heard:
             self._heard = self._asked = False
         elif self._asked:
-            self.close(NoAnswer(f"the daemon on {self._path!a} gives no sign of life"))
+            self.close(NoAnswer(f"the daemon on {self._path!a} doesn't answer pings"))
             return
         else:
             self._asked = True

@@ -38,7 +38,7 @@ def map_arena(fd: int, size: int) -> memoryview:
     except OSError:
         raise BadReply("the daemon sent a descriptor that isn't a memory file") from None
     if seals & SEALS != SEALS:
-        raise BadReply(f"the daemon sent a memory file that isn't final: seals {seals:#x}, want {SEALS:#x}")
+        raise BadReply(f"the daemon sent a memory file that isn't sealed: seals {seals:#x}, want {SEALS:#x}")
     if os.fstat(fd).st_size != size:
         raise BadReply(f"the daemon sent a memory file of {os.fstat(fd).st_size} bytes, and announced {size}")
     try:

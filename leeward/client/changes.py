@@ -97,13 +97,13 @@ def entries(data: bytes | memoryview) -> list[UpperRow]:
             raise ValueError("its end is missing")
         found = [UpperRow(*row) for row in rows]
     except Exception as error:  # a decoder may raise any exception for malformed bytes
-        raise BadReply(f"what has changed can't be read: {error!s:.80}") from None
+        raise BadReply(f"the list of changes can't be read: {error!s:.80}") from None
     for one in found:
         if type(one.path) is not bytes or any(part in (b"", b".", b"..") for part in one.path.split(b"/")) \
                 or b"\0" in one.path or one.type not in _KINDS or type(one.link) is not bytes \
                 or any(type(number) is not int for number in (one.mode, one.size, one.allocated, one.mtime)) \
                 or not (one.digest is None or (type(one.digest) is bytes and len(one.digest) == 32)):
-            raise BadReply("what has changed can't be read: a row isn't valid")
+            raise BadReply("the list of changes can't be read: a row isn't valid")
     return found
 
 

@@ -64,7 +64,7 @@ def timeval(seconds: float) -> bytes:
 def _connect(sock: Socket, path: str) -> None:
     raw = os.fsencode(path)
     if not raw or b"\0" in raw:
-        raise away(path, "that is no path")
+        raise away(path, "a path can't be empty or have a zero byte")
     if len(raw) <= MAX_PATH:
         sock.connect(raw)
         return
@@ -106,7 +106,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
         sock.close()
         if not wait:
             return None
-        raise away(path, "nobody took the connection") from None
+        raise away(path, "no program accepted the connection") from None
     except PermissionError:
         sock.close()
         raise locked_out(path) from None

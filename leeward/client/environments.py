@@ -331,7 +331,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
             if not got.ok:
                 last = got.stderr_text.strip().splitlines() or [repr(got)]
                 raise BuildFailed(f"pip failed: {last[-1]:.300}" if argv[0] != recipe.python else
-                                  f"pip can't be had: {last[-1]:.300}")
+                                  f"pip can't be installed: {last[-1]:.300}")
             return got
 
         run([recipe.python, "-m", "venv", _TOOL])

@@ -212,7 +212,7 @@ def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, 
         handle = response["handle"]
         try:
             if end - start > most:
-                raise OSError(errno.EFBIG, f"it has {end - start} bytes, and {most} are taken at most", shown(path))
+                raise OSError(errno.EFBIG, f"it has {end - start} bytes; the limit is {most}", shown(path))
             if not begun:
                 sink.begin(response, max(0, end - start))
                 begun = True
@@ -325,7 +325,7 @@ def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
     response = yield "file_list", {"path": path, "after": after}
     rows, more = response["rows"], response["more"]
     if rows and rows[0][0] <= after:
-        raise PeerError("a file call's answer: a page of a folder goes back")
+        raise PeerError("a file call's answer: a page of a folder repeats names")
     return rows, more and bool(rows)
 
 

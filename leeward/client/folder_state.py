@@ -149,8 +149,8 @@ def look(root: int) -> dict[bytes, FolderEntry]:
                 if "folder" == seen.type:
                     todo.append(path)
                 if len(found) > MOST:
-                    raise RequestRejected(f"the folder has more than {MOST} files and folders, which are the most that"
-                                          " are compared; with overlay=True those that were written are compared alone")
+                    raise RequestRejected(f"the folder has more than {MOST} files and folders, the most that can"
+                                          " be compared; with overlay=True only files that were written are compared")
         finally:
             os.close(fd)
     return found

@@ -45,7 +45,7 @@ def calls_of(reply: Reply) -> tuple[list[FunctionCall], bool]:
     calls: list[FunctionCall] = []
     for row in rows:
         if not (isinstance(row, list) and [int, str, bytes] == [type(part) for part in row]):
-            raise BadReply("the daemon broke the protocol: a call that is none")
+            raise BadReply("the daemon broke the protocol: an invalid call of a function")
         calls.append((row[0], row[1], row[2]))
     return calls, over
 

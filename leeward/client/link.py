@@ -231,7 +231,7 @@ class Link:
             where = " in the middle of a request" if sent else ""
             raise away(self.path, f"it closed the connection{where}", may_have_run=sent > 0) from None
         except BlockingIOError:
-            silent = NoAnswer(f"the daemon on {self.path!a} has taken nothing for {PATIENCE_S:.0f} s")
+            silent = NoAnswer(f"the daemon on {self.path!a} has read nothing for {PATIENCE_S:.0f} s")
             silent.may_have_run = sent > 0
             raise silent from None
 
@@ -311,7 +311,7 @@ class Link:
                 if left <= PATIENCE_S:
                     continue
                 if asked:
-                    raise NoAnswer(f"the daemon on {self.path!a} gives no sign of life") from None
+                    raise NoAnswer(f"the daemon on {self.path!a} doesn't answer pings") from None
                 asked = True
                 self._send_ping()
                 continue

@@ -58,7 +58,7 @@ def _ask(python: str) -> tuple[str, tuple[int, int], str]:
                               stdin=subprocess.DEVNULL).stdout
         kind, (major, minor), base, prefix = json.loads(said)
     except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
-        raise BadRequest(f"--python {python!r}: it doesn't say what it is: {error}") from None
+        raise BadRequest(f"--python {python!r}: its version can't be read: {error}") from None
     if "cpython" != kind or (major, minor) < _OLDEST:
         raise Unsupported("python", have=f"{kind} {major}.{minor} at {path}",
                           need=f"CPython {_OLDEST[0]}.{_OLDEST[1]} or later")

@@ -69,7 +69,7 @@ class Overlay:
                 row: Mapping[str, Any] = found[0]
                 return row
         except (KeyError, TypeError):
-            raise BadReply("the daemon tells of mounts that are none") from None
+            raise BadReply("the daemon sent invalid rows of mounts") from None
         if found:
             raise RequestRejected(f"the sandbox has {len(found)} overlays: which target?")
         raise RequestRejected(f"{target!r} is no overlay of this sandbox's" if target else

@@ -25,7 +25,7 @@ def who_may(path: str) -> str:
     if about.st_mode & stat.S_IWGRP:
         return (f"it belongs to {owner} and to group {group}, whose members may connect; an administrator adds you by"
                 f" `usermod -aG {group} {_user(os.geteuid())}`, and it takes a new login")
-    return f"it belongs to {owner}, for whom alone it is; the daemon's key `group` lets a group in"
+    return f"it belongs to {owner}, who alone may connect; the daemon's key `group` lets a group in"
 
 
 def _of_folder(folder: str) -> str:
@@ -45,7 +45,7 @@ def _of_folder(folder: str) -> str:
     if about.st_mode & stat.S_IXGRP:
         return (f"its folder {folder!a} belongs to {owner} and to group {group}, whose members may enter; an"
                 f" administrator adds you by `usermod -aG {group} {_user(os.geteuid())}`, and it takes a new login")
-    return f"its folder {folder!a} belongs to {owner}, for whom alone it is; the daemon's key `group` lets a group in"
+    return f"its folder {folder!a} belongs to {owner}, who alone may enter; the daemon's key `group` lets a group in"
 
 
 def _user(uid: int) -> str:

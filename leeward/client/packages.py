@@ -70,8 +70,8 @@ class WantedPackages:
             raise Forbidden(f"this daemon has no environment of these packages, and user {owner} alone can make it:"
                             f" leeward env create NAME {' '.join(map(repr, self.recipe.requirements))}")
         if not self.source.egress:
-            raise Forbidden("pip gets packages from nowhere: environments_egress of the daemon's configuration names"
-                            " the policy by which it reaches an index (docs/environments.md)")
+            raise Forbidden("pip reaches no index: set environments_egress in the daemon's configuration to the policy"
+                            " by which it may reach one (docs/environments.md)")
         Environments(self.folder).create(self.name, self.recipe, self.source, Named, lambda _: None)
 
 
@@ -91,7 +91,7 @@ def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str,
         source = PackageSource(socket, egress, index, unencrypted_host(index), size=int(about["size"]))
         return WantedPackages(Recipe(packages, python, (major, minor), False, (index,)), folder, source)
     except (KeyError, TypeError, ValueError) as error:
-        raise BadReply(f"the daemon doesn't tell where its environments are: {error!r}") from None
+        raise BadReply(f"the daemon's status lacks its environments: {error!r}") from None
 
 
 def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:

@@ -90,13 +90,13 @@ def slots_of(ok: Mapping[str, Any], sizes: Sequence[int], descriptors: Sequence[
     try:
         if type(count) is not int or type(size) is not int or not 0 < count <= MOST_SLOTS \
                 or not 0 < size <= MOST_SIZE or list(sizes) != [count * size] or len(descriptors) != 1:
-            raise BadReply("the daemon gave an arena that is none")
+            raise BadReply("the daemon sent an invalid arena")
         try:
             sealed = fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
         except OSError:
             sealed = 0
         if not sealed or os.fstat(descriptors[0]).st_size != count * size:
-            raise BadReply("the daemon gave an arena whose file is none")
+            raise BadReply("the daemon sent an arena with an invalid file")
     except BadReply:
         for fd in descriptors:
             os.close(fd)

@@ -182,7 +182,7 @@ class WorkdirSandbox:
         if 127 == got.exit_code and argv[0] not in self.available_tools():
             raise CommandNotFound(argv[0])
         if Outcome.INTERNAL is got.outcome:
-            raise WorkdirRuntimeError(f"the command was lost: {got.error.message if got.error else 'nobody knows why'}")
+            raise WorkdirRuntimeError(f"the command was lost: {got.error.message if got.error else 'without a reason'}")
         return got
 
     def available_tools(self) -> tuple[str, ...]:
@@ -280,8 +280,8 @@ class WorkdirSandbox:
         self._check()
         state = self._compared()
         if state is None and not self._overlay:
-            raise WorkdirRuntimeError("nothing says what the folder was like: with overlay=True commands work on a copy"
-                                      " of it, with compare=True it is read before the first call")
+            raise WorkdirRuntimeError("there is no earlier state to compare with: with overlay=True commands work on a"
+                                      " copy of the folder, with compare=True the folder is read before the first call")
         try:
             return self._ask(state.diff if state else self._box.diff)
         except Stale as error:

@@ -94,7 +94,7 @@ def is_whole_proc_refused() -> bool:
             os._exit(code)
     ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if ended not in (0, 2):
-        raise OSError("a /proc of its own can't be had")
+        raise OSError("no private /proc can be mounted")
     return 2 == ended
 
 
@@ -103,7 +103,7 @@ def _stays_whole() -> bool:
     table = Table([*made, native.reconfigure_step("/proc", {"subset": "pid"}, _PROC)])
     done, _ = table.take()
     if done < len(made):
-        raise OSError("a /proc of its own can't be had")
+        raise OSError("no private /proc can be mounted")
     return done < len(table.steps)
 
 

@@ -171,7 +171,7 @@ class Connection {
 
   silent() {
     if (this.asked) {
-      this.end(new NoAnswer(`the daemon on ${JSON.stringify(this.path)} gives no sign of life`));
+      this.end(new NoAnswer(`the daemon on ${JSON.stringify(this.path)} doesn't answer pings`));
       return;
     }
     this.send('ping', {}).catch(() => {});

@@ -25,7 +25,7 @@ class DaemonError extends LeewardError {
 
 /** No daemon listens on the socket, or it closed the connection before it answered. */
 class DaemonAway extends DaemonError {}
-/** The daemon didn't answer before the deadline, or gives no sign of life. */
+/** The daemon didn't answer before the deadline, or doesn't answer pings. */
 class NoAnswer extends DaemonError {}
 /** The daemon's bytes aren't the protocol. */
 class BadReply extends DaemonError {}

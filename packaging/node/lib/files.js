@@ -110,7 +110,7 @@ class Files {
     const end = size === undefined ? Number(told.end) : Math.min(Number(told.end), start + size);
     let handle = 0;
     try {
-      if (end - start > limit) throw systemError(EFBIG, `it has ${end - start} bytes, and ${limit} are taken at most`, shown(name));
+      if (end - start > limit) throw systemError(EFBIG, `it has ${end - start} bytes; the limit is ${limit}`, shown(name));
       for (let at = start; ;) {
         if (!Buffer.isBuffer(told.data) || !isNumber(told.end) || !isNumber(told.at) || !isNumber(told.handle)) bad('a piece without its place');
         handle = told.handle;
@@ -181,7 +181,7 @@ class Files {
       const told = await this.ask('file_list', { path: name, after });
       if (!Array.isArray(told.rows)) bad('no rows');
       const rows = told.rows.map((row) => infoOf(row));
-      if (rows.length && Buffer.compare(rows[0].nameBytes, after) <= 0) bad('a page of a folder goes back');
+      if (rows.length && Buffer.compare(rows[0].nameBytes, after) <= 0) bad('a page of a folder repeats names');
       found.push(...rows);
       if (found.length > MOST_LISTED) throw systemError(E2BIG, `it has more than ${MOST_LISTED} entries`, shown(name));
       more = told.more === true && rows.length > 0;

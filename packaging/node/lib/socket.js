@@ -82,7 +82,7 @@ function connect(where) {
         resolve(socket);
       }
     };
-    const timer = setTimeout(() => done(new Error('nobody took the connection')), CONNECT_MS);
+    const timer = setTimeout(() => done(new Error('no program accepted the connection')), CONNECT_MS);
     socket.once('connect', () => done(null));
     socket.once('error', done);
   });

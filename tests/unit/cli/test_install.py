@@ -198,7 +198,7 @@ def test_a_place_that_the_services_user_cannot_read_is_refused(monkeypatch: pyte
             program.chmod(file_mode)
             barred.append(unreachable(str(program)))
         monkeypatch.setattr(module.sys, "executable", str(program))
-        with pytest.raises(BadRequest, match="a /tmp of its own"):
+        with pytest.raises(BadRequest, match="a private /tmp"):
             check_reachable()
         monkeypatch.setattr(module.os.path, "realpath", lambda path: f"/opt{path}")
         monkeypatch.setattr(module, "unreachable", lambda path: "/opt")

@@ -98,7 +98,7 @@ def test_an_older_daemon_that_knows_no_hurry_goes_on(tmp_path: Path) -> None:
     """
     old = refusing("bad_request", "shutdown has no field 'now'")
     with Rogue(tmp_path / "s", lambda sock: answering(old, sock)):
-        with pytest.raises(RequestRejected, match="older than --now and goes on"):
+        with pytest.raises(RequestRejected, match="too old to know --now, and goes on"):
             stop(str(tmp_path / "s"), now=True)
         with pytest.raises(RequestRejected, match=r"^shutdown has no field 'now'$"):
             stop(str(tmp_path / "s"))

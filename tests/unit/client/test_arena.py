@@ -61,7 +61,7 @@ def test_a_file_that_isnt_final_is_refused(missing: int) -> None:
     Each seal counts: without one the bytes may go or change under the reader.
     """
     fd = memory_file(b"hello", SEALS & ~missing)
-    with pytest.raises(BadReply, match="isn't final"):
+    with pytest.raises(BadReply, match="isn't sealed"):
         map_arena(fd, 5)
     if missing & fcntl.F_SEAL_WRITE:
         os.pwrite(fd, b"J", 0)  # control: it could have been written
@@ -89,7 +89,7 @@ def test_a_file_that_is_no_memory_file_is_refused(tmp_path: Path, no_leak: None)
     for fd in (os.open("/dev/null", os.O_RDONLY), read):
         with pytest.raises(BadReply, match="a memory file"):
             map_arenas([fd], [5])
-    with pytest.raises(BadReply, match=r"a memory file|isn't final"):  # the one on a disk, the other on a tmpfs
+    with pytest.raises(BadReply, match=r"a memory file|isn't sealed"):  # the one on a disk, the other on a tmpfs
         map_arenas([os.open(tmp_path / "x", os.O_RDONLY)], [5])
 
 

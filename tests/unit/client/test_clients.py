@@ -400,7 +400,7 @@ ROGUES = {
     "garbage": garbage,
     "an answer to another request": answer_to_another,
     "an answer that is no result": no_result,
-    "a memory file that isn't final": arena_script(unsealed, 5),
+    "a memory file that isn't sealed": arena_script(unsealed, 5),
     "a memory file that is shorter": arena_script(sealed, 500_000),
     "a descriptor that is no memory file": arena_script(lambda: os.open("/dev/zero", os.O_RDWR), 5),
     "no descriptor": arena_script(sealed, 5, 0),
@@ -472,7 +472,7 @@ def test_a_silent_daemon_is_given_up(calls: Call, path: Path, impatient: None) -
         got.append(request_of(sock)["op"])
         sock.recv(1)
 
-    with Rogue(path, silent), pytest.raises(NoAnswer, match="sign of life"):
+    with Rogue(path, silent), pytest.raises(NoAnswer, match="answer pings"):
         calls(str(path), execute())
     assert ["execute", "ping"] == got
 
@@ -690,7 +690,7 @@ def test_a_full_backlog_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatc
         with socket.socket(socket.AF_UNIX) as first:
             first.connect(str(path))
             for calls in (blocking, asynchronous):
-                with pytest.raises(DaemonAway, match="nobody took"):
+                with pytest.raises(DaemonAway, match="no program accepted"):
                     calls(str(path), execute())
 
 

@@ -43,8 +43,8 @@ def test_another_interpreter_gets_leewards_own_packages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("says", "error", "why"), [
     ("""echo '["pypy", [3, 11], "/py", "/py"]'""", Unsupported, "pypy 3.11"),
     ("""echo '["cpython", [3, 10], "/py", "/py"]'""", Unsupported, "CPython 3.11 or later"),
-    ("echo nothing", BadRequest, "doesn't say what it is"), ("echo '[1]'", BadRequest, "doesn't say what it is"),
-    ("exit 1", BadRequest, "doesn't say what it is"),
+    ("echo nothing", BadRequest, "version can't be read"), ("echo '[1]'", BadRequest, "version can't be read"),
+    ("exit 1", BadRequest, "version can't be read"),
 ])
 def test_an_interpreter_that_leeward_does_not_run_on_is_refused(tmp_path: Path, says: str, error: type[Exception],
                                                                 why: str) -> None:
