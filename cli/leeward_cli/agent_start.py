@@ -66,6 +66,8 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--apply and --no-apply need --overlay")
     if approved and (overlay or profile):
         raise UsageError("--approved has a copy and a profile of its own: it takes neither --overlay nor --profile")
+    if dump_network_access is not None:
+        _check_dump(dump_network_access)
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
                egress, "approved" if approved else profile, approved)
     with agent_ends.ending_by_signals() as ignore:
@@ -143,10 +145,11 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     settings = agent_project.settings_of(folder, project, trust_project)
     look = agent_project.look_at(folder, project, settings)
     held.callback(look.close)
-    from leeward.agents.request import AgentOptions, request_of, written_by  # while the copy looks at the files
+    from leeward.agents.request import AgentOptions, check_home, request_of, written_by  # while it looks
     from leeward.agents.running import AgentRun
 
     options, registry = AgentOptions(*asked), agent_ends.registry()
+    check_home(project, os.environ)  # before what a look at all of it finds
     hiding = look.plan()
     for line in (*settings.warnings, *hiding.warnings):
         complain(line)
@@ -292,6 +295,15 @@ def _some(names: list[str]) -> str:
     """
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(ascii, names[:_SHOWN])) + more
+
+
+def _check_dump(file: str) -> None:
+    """
+    Refuse a file that can't be made, before the agent runs rather than after hours.
+    """
+    folder = os.path.dirname(file) or "."
+    if not file or os.path.isdir(file) or not os.access(file if os.path.exists(file) else folder, os.W_OK):
+        raise UsageError(f"--dump-network-access {file!a:.200}: is no file that can be written")
 
 
 def _dump(run: AgentRun, socket: str | None, file: str) -> None:

@@ -151,8 +151,10 @@ def load_definition(name: str, config_home: str) -> AgentDefinition:
     known = definition_names(config_home)
     near = difflib.get_close_matches(name[:60], known, 1)
     raise SettingsError("", "", f"there is no agent {name!a:.60}",
-                        f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}; a folder {name!a:.60}"
-                        " with a file agent.toml in " + printable(os.path.join(config_home, "agents")) + " makes one")
+                        f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}" + (
+                            f"; a folder {name!a:.60} with a file agent.toml in"
+                            f" {printable(os.path.join(config_home, 'agents'))} makes one" if is_agent_name(name) else
+                            "; a name has lower-case letters, digits and inner hyphens"))
 
 
 def definition_names(config_home: str) -> tuple[str, ...]:

@@ -121,10 +121,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own settings.
         SettingsError: a port of a network entry can't be reached by agents.
     """
-    home = os.path.realpath(environ.get("HOME") or "/")
-    if home == project or home.startswith(project.rstrip("/") + "/"):
-        raise RequestRejected(f"{project!a:.200} is your home folder, or holds it, which an agent doesn't get: name a"
-                              " folder in it")
+    home = check_home(project, environ)
     written = written_by(definition, settings, options, project, environ)
     inside = settings.project_at or project
     _check_own(written, environ)
@@ -166,6 +163,20 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
          if environ.get(secret.variable, "")}, settings.warnings, written)
+
+
+def check_home(project: str, environ: Mapping[str, str]) -> str:
+    """
+    The real path of the caller's home folder.
+
+    Raises:
+        RequestRejected: the real path *project* is it, or holds it.
+    """
+    home = os.path.realpath(environ.get("HOME") or "/")
+    if within(home, project):
+        raise RequestRejected(f"{project!a:.200} is your home folder, or holds it, which an agent doesn't get: name a"
+                              " folder in it")
+    return home
 
 
 def written_by(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 
 from leeward.errors import RequestRejected
 
 #: The call of the manager in a shim of pyenv, rbenv or nodenv.
 _EXEC = re.compile(r"/(pyenv|rbenv|nodenv)\"? exec ")
-#: Managers whose choice can't be made here: their shims call or link to a program of theirs.
+#: Managers of all kinds of tools, whose shims call or link to a program of theirs (`shims_of_tools`).
 _OTHERS = ("asdf", "mise", "volta-shim")
 #: Bytes of a shim, and of a file with versions.
 _MOST = 4096
@@ -31,27 +32,27 @@ def behind(found: str, environ: Mapping[str, str]) -> str | None:
     no shim.
 
     Raises:
-        RequestRejected: no chosen version has the program, or the manager's choice can't be made here.
+        RequestRejected: no chosen version has the program, or it isn't known which one the manager would run.
     """
     folder, name = os.path.split(found)
     manager = os.path.basename(os.path.realpath(found))
     if name != manager and manager in _OTHERS:
-        raise RequestRejected(_unknown(found, manager))
+        return _chosen(manager, found, environ)
     if os.path.basename(folder) != "shims":
         return None
-    text = _head(found)
+    text = read_head(found)
     asked = _EXEC.search(text) if text.startswith("#!") else None
     if asked is None:
         other = next((each for each in _OTHERS if re.search(rf"\b{each} exec\b", text)), None)
         if other is not None:
-            raise RequestRejected(_unknown(found, other))
+            return _chosen(other, found, environ)
         return None
     root = os.path.dirname(folder)
-    versions = (environ.get(f"{asked[1].upper()}_VERSION") or _head(f"{root}/version")).replace(":", " ").split()
+    versions = (environ.get(f"{asked[1].upper()}_VERSION") or read_head(f"{root}/version")).replace(":", " ").split()
     for version in versions or ["system"]:
         if "system" == version:
             return ""
-        program = f"{_installed(f'{root}/versions', version)}/bin/{name}"
+        program = f"{installed(f'{root}/versions', version)}/bin/{name}"
         if os.path.isfile(program) and os.access(program, os.X_OK):
             return program
     there = [each for each in _folders(f"{root}/versions") if os.access(f"{root}/versions/{each}/bin/{name}", os.X_OK)]
@@ -61,21 +62,31 @@ def behind(found: str, environ: Mapping[str, str]) -> str | None:
            if there else ""))
 
 
-def _unknown(found: str, manager: str) -> str:
-    return (f"{found} is a shim of {manager}, which chooses a program by files that a sandbox doesn't have: name"
-            f" the program itself in the agent's definition, by the path that `{manager.removesuffix('-shim')} which`"
-            " prints")
+def _chosen(manager: str, found: str, environ: Mapping[str, str]) -> str:
+    from leeward.agents.shims_of_tools import chosen  # only for a shim of theirs
+
+    program = chosen(manager, found, environ)
+    if program is None:
+        raise RequestRejected(
+            f"{found} is a shim of {manager}, and no version that you have chosen for all folders has that program (a"
+            " project's own choice isn't used): choose one, or name the program itself in the agent's definition, by"
+            f" the path that `{manager.removesuffix('-shim')} which` prints")
+    return program
 
 
-def _head(path: str) -> str:
+def read_head(path: str, most: int = _MOST) -> str:
+    """
+    The first *most* bytes of a regular file, as text; "" for one that can't be read.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read(_MOST).decode("utf-8", "replace")
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
+    with open(fd, "rb") as file:
+        return file.read(most).decode("utf-8", "replace") if stat.S_ISREG(os.fstat(fd).st_mode) else ""
 
 
-def _installed(versions: str, asked: str) -> str:
+def installed(versions: str, asked: str) -> str:
     """
     The folder of the version *asked*, or of the newest version that begins with it (3.12.1 for 3.12), as these managers
     choose.

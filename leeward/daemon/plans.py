@@ -26,7 +26,7 @@ from leeward.pool.begin import Settings
 from leeward.pool.routed import is_routed
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
-from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, with_base
+from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, unknown_profile, with_base
 from leeward.spec.stored import Named, default_folder
 
 #: The policy that `allow_network` stands for.
@@ -82,8 +82,7 @@ class Plans:
     def _with_profile(settings: Settings, name: str, config: Config) -> Settings:
         profile = OURS[name] if SHELL == name else config.profiles.get(name) or OURS.get(name)
         if profile is None:
-            known = ", ".join(dict.fromkeys((*OURS, *config.profiles)))
-            raise BadRequest(f"profile {name!r} is unknown; this daemon has: {known}")
+            raise BadRequest(unknown_profile(name, config.profiles))
         profile = with_base(profile)
         if SHELL == name:  # sockets of any kind would lead to the host's
             settings = replace(settings, loopback=False)

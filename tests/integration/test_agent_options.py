@@ -40,7 +40,7 @@ def test_a_profile_based_on_agent_has_a_home_and_hidden_names(home: AgentHome) -
     got = home.run("start", "sh", ".", "--profile", "big", "--", "-c", "pwd; echo $HOME $OF_THE_PROFILE; cat .env")
     assert f"{home.project}\n{home.path} 1\n" == got.stdout
     assert "SECRET" not in got.stderr
-    for name, why in (("none", "unknown"), ("workdir", "home is of the profiles")):
+    for name, why in (("none", "profile 'none' is unknown; this daemon has: "), ("workdir", "home is of the profiles")):
         got = home.run("start", "sh", ".", "--profile", name, "--", "-c", "true")
         assert (1, True) == (got.returncode, why in got.stderr), got.stderr
 

@@ -187,8 +187,9 @@ def test_names_of_projects(home: AgentHome, name: str) -> None:
 
 
 def test_a_wrong_start_is_refused_with_its_reason(home: AgentHome) -> None:
-    for argv, why in ((("sh", str(home.path)), "your home folder"),
+    for argv, why in ((("sh", str(home.path)), "your home folder"), (("sh", "/"), "your home folder"),
                       (("sh", str(home.path / "none")), "is not a folder"),
+                      (("sh", ".", "--dump-network-access", "/nonexistent/dump"), "is no file that can be written"),
                       (("shh", "."), "shh"), (("sh", ".", "--library", "/proc"), "never shown")):
         got = home.run("start", *argv)
         assert got.returncode in (1, 2)

@@ -14,7 +14,7 @@ from leeward.daemon.config import Config
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
-from leeward.spec.profiles import OURS, may_have_home
+from leeward.spec.profiles import OURS, may_have_home, unknown_profile
 from leeward.spec.profiles.shell import NAME, hidden
 from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
@@ -31,10 +31,12 @@ def check(request: SandboxOpen, user: int, config: Config) -> bool:
     if request.profile != NAME:
         if request.cwd or request.show_secrets:
             raise BadRequest(f"cwd and show_secrets are of the profile {NAME!r}")
-        is_known = request.profile in OURS or request.profile in config.profiles
-        if request.home and is_known and not may_have_home(request.profile, config.profiles):
-            raise BadRequest(f"home is of the profiles {NAME!r}, 'agent' and 'approved', and of those that the"
-                             " configuration bases on the last two")
+        if request.home and not may_have_home(request.profile, config.profiles):
+            if request.profile not in OURS and request.profile not in config.profiles:
+                raise BadRequest(unknown_profile(request.profile, config.profiles))
+            raise BadRequest(f"the profile {request.profile!r} has no home, and none for an agent: home is of the"
+                             f" profiles {NAME!r}, 'agent' and 'approved', and of those that the configuration bases"
+                             " on the last two (`base = \"agent\"`)")
         return False
     if user != os.geteuid():
         raise Forbidden(f"this daemon runs as user {os.geteuid()}: the profile {NAME!r} would show user {user} the"

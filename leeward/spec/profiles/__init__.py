@@ -6,7 +6,7 @@ Runs in:   the daemon; pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from leeward.dataclass import replace
 from leeward.spec.profiles.agent import NAME as AGENT
@@ -23,7 +23,7 @@ from leeward.spec.profiles.shell import never_shown, shell
 from leeward.spec.profiles.workdir import PROFILE as WORKDIR
 
 __all__ = ["AGENT", "APPROVED", "BASES", "OURS", "SHELL", "WARM", "HostPython", "Profile", "agent", "extended",
-           "may_have_home", "never_shown", "python", "shell", "with_base"]
+           "may_have_home", "never_shown", "python", "shell", "unknown_profile", "with_base"]
 
 #: The built-in profiles, by name.
 OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHELL, APPROVED: _APPROVED, AGENT: _AGENT}
@@ -32,6 +32,13 @@ OURS: Mapping[str, Profile] = {"python": PYTHON, "workdir": WORKDIR, SHELL: _SHE
 BASES = tuple(name for name in OURS if name != SHELL)
 #: The profiles whose sandboxes may have a home folder of their own, and names that are hidden or protected.
 _WITH_HOME = (AGENT, APPROVED)
+
+
+def unknown_profile(name: str, profiles: Iterable[str]) -> str:
+    """
+    The message for a request that names a profile which is neither built in nor among the configuration's *profiles*.
+    """
+    return f"profile {name!r} is unknown; this daemon has: {', '.join(dict.fromkeys((*OURS, *profiles)))}"
 
 
 def may_have_home(name: str, operators: Mapping[str, Profile]) -> bool:

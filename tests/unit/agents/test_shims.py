@@ -96,6 +96,87 @@ def test_shims_of_other_managers_are_refused_with_what_to_do(tmp_path: Path) -> 
         assert find(name, {"PATH": f"{tmp_path}/real"}) is not None  # itself
 
 
+def asdf(tmp_path: Path) -> tuple[str, Path]:
+    program(tmp_path / ".asdf/shims/tool", "#!/usr/bin/env bash\n# asdf-plugin: kit 1.2.0\n# asdf-plugin: kit 2.0.0\n"
+                                           'exec asdf exec "tool" "$@"\n')
+    for version in ("1.2.0", "2.0.0"):
+        program(tmp_path / f".asdf/installs/kit/{version}/bin/tool")
+    program(tmp_path / "outside/bin/tool")
+    return f"{tmp_path}/.asdf/shims", tmp_path / ".tool-versions"
+
+
+def mise(tmp_path: Path) -> tuple[str, Path]:
+    data = tmp_path / "data/mise"
+    for version in ("1.2.0", "2.0.0"):
+        program(data / f"installs/npm-scope-kit/{version}/bin/tool")
+    program(tmp_path / "real/mise")
+    (data / "shims").mkdir()
+    (data / "shims/tool").symlink_to(tmp_path / "real/mise")
+    (tmp_path / ".config/mise").mkdir(parents=True)
+    return f"{data}/shims", tmp_path / ".config/mise/config.toml"
+
+
+def test_a_shim_of_asdf_is_the_version_of_its_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    By the variable, or the file in the home; the project's file isn't read.
+    """
+    path, file = asdf(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".tool-versions").write_text("kit 2.0.0\n")
+    monkeypatch.chdir(project)
+
+    def got(**environ: str) -> str:
+        what = find("tool", {"PATH": f"{path}:{tmp_path}/outside/bin", "HOME": str(tmp_path), **environ})
+        return "" if what is None else what.argv[0].removeprefix(str(tmp_path))
+
+    with pytest.raises(RequestRejected, match=r"project's own choice isn't used.*asdf which"):
+        got()
+    file.write_text("# mine\nother 9\nkit 3.0.0 1.2.0 # both\n")
+    assert "/.asdf/installs/kit/1.2.0/bin/tool" == got()
+    assert "/.asdf/installs/kit/2.0.0/bin/tool" == got(ASDF_KIT_VERSION="2.0.0")
+    assert "/outside/bin/tool" == got(ASDF_KIT_VERSION="system")
+    for wrong in ("../../../outside", "path:/outside", "/outside", "."):
+        with pytest.raises(RequestRejected, match="asdf which"):
+            got(ASDF_KIT_VERSION=wrong)
+
+
+@pytest.mark.parametrize(("text", "version"), [
+    ('[tools]\n"npm:@scope/kit" = "1.2.0"\n', "1.2.0"), ('[tools]\n"npm:@scope/kit" = ["9", "2"]\n', "2.0.0"),
+    ('[tools]\n"npm:@scope/kit" = {version = "1.2"}\n', "1.2.0"), ('[tools]\n"npm:@scope/kit" = "../x"\n', ""),
+    ("tools = 3\n", ""), ("[tools\n", ""), ("", ""), ('[tools]\n"../.." = "1.2.0"\n"" = 1\n', "")])
+def test_a_shim_of_mise_is_the_version_of_its_users(tmp_path: Path, text: str, version: str) -> None:
+    path, file = mise(tmp_path)
+    file.write_text(text)
+    environ = {"PATH": path, "HOME": str(tmp_path)}
+    if version:
+        what = find("tool", environ)
+        assert what is not None
+        assert (f"{tmp_path}/data/mise/installs/npm-scope-kit/{version}/bin/tool",) == what.argv
+    else:
+        with pytest.raises(RequestRejected, match="mise which"):
+            find("tool", environ)
+
+
+def test_a_shim_of_volta_is_the_package_or_the_node_of_its_users(tmp_path: Path) -> None:
+    root = tmp_path / ".volta"
+    program(root / "bin/volta-shim")
+    node = program(root / "tools/image/node/22.1.0/bin/node")
+    script = program(root / "tools/image/packages/@scope/kit/bin/tool", "#!/usr/bin/env node\n")
+    for name in ("node", "tool", "evil"):
+        (root / "bin" / name).symlink_to("volta-shim")
+    (root / "tools/user/bins").mkdir(parents=True)
+    (root / "tools/user/platform.json").write_text('{"node": {"runtime": "22.1.0", "npm": null}}')
+    (root / "tools/user/bins/tool.json").write_text('{"name": "tool", "package": "@scope/kit"}')
+    (root / "tools/user/bins/evil.json").write_text('{"name": "evil", "package": "../../x"}')
+    program(root / "tools/x/bin/evil")
+    what = find("tool", {"PATH": f"{root}/bin"})
+    assert what is not None
+    assert (str(node), str(script)) == what.argv
+    with pytest.raises(RequestRejected, match="volta which"):
+        find("evil", {"PATH": f"{root}/bin"})
+
+
 def test_a_program_in_a_folder_of_that_name_is_no_shim(tmp_path: Path) -> None:
     for text in ("\x7fELF", "#!/bin/sh\necho hi\n"):
         program(tmp_path / "shims/tool", text)
