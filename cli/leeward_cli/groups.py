@@ -6,13 +6,14 @@ Runs in:   the CLI. A group that must start fast is run without the other groups
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from leeward.errors import LeewardError
-from leeward_cli.messages import complain
+from leeward_cli.messages import FULL, complain, complain_of_write
 
 
 def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> int:
@@ -33,6 +34,13 @@ def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> in
         return die_by("SIGINT")
     except LeewardError as error:
         complain(str(error))
+        return 1
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        complain_of_write(error)
+        # At its end the interpreter writes what is still buffered, which would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
         return 1
     return status if isinstance(status, int) else 0
 

@@ -91,7 +91,7 @@ def _leave(status: int) -> None:
 
 def _own(command: str, argv: list[str]) -> int:
     from leeward.errors import LeewardError
-    from leeward_cli.job import complain
+    from leeward_cli.messages import complain, complain_of_write
     from leeward_cli.options import USAGE, UsageError
 
     try:
@@ -120,7 +120,7 @@ def _own(command: str, argv: list[str]) -> int:
     except BrokenPipeError:
         return die_by("SIGPIPE")  # `leeward exec ... | head`: the reader has closed the pipe
     except OSError as error:
-        complain(str(error))
+        complain_of_write(error)
         return 1
 
 

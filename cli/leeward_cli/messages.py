@@ -1,12 +1,16 @@
 """
 Messages on standard error, and texts without the characters that a terminal interprets.
 
-Runs in:   the CLI. The start of an agent imports this module before it does anything else, so it imports only `os`.
+Runs in:   the CLI. The start of an agent imports this module before it does anything else, so it imports only `errno` and `os`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+
+#: Errors of write(2) to a place that takes nothing more.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 #: Control characters that a terminal interprets: C0 without newline and tab, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
@@ -53,3 +57,11 @@ def complain(message: str) -> None:
         write(2, escape(f"leeward: {message}".replace("\n", " ").encode("utf-8", "backslashreplace")) + b"\n")
     except OSError:
         pass  # standard error is closed
+
+
+def complain_of_write(error: OSError) -> None:
+    """
+    Write a message about *error*. A failed write, for example to a full disk, names no file by itself.
+    """
+    full = error.errno in FULL and error.filename is None
+    complain(f"can't write the output: {error.strerror}" if full else str(error))

@@ -137,6 +137,9 @@ def _user_namespaces(facts: Facts) -> Feature:
         cause = f"{switch} is 0" if "0" == facts.switches.get("user/max_user_namespaces") else (
             "all are taken, or nested too deep")
         return _stops(name, f"{have} ({cause})", why, cures.sysctl(facts, f"{switch}=15000"))
+    if errno.EAGAIN == refusal:
+        return _stops(name, f"{have} (a limit on processes: RLIMIT_NPROC, or pids.max of a cgroup)", why,
+                      "raise it (ulimit -u, TasksMax= of a service), or end other processes of this user")
     if errno.EPERM == refusal and not facts.user_namespace and (facts.lacks or facts.few_ids):
         return _stops(name, have, why, "see root")
     if facts.filtered and errno.ENOSYS == refusal:  # so engines answer clone3(2)

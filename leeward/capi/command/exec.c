@@ -85,7 +85,11 @@ int lw_system_error(int error)
 		signal(SIGPIPE, SIG_DFL);
 		raise(SIGPIPE);
 	}
-	snprintf(text, sizeof text, "[Errno %d] %s", error, strerror(error));
+	/* A full disk, as in messages.py. */
+	if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO)
+		snprintf(text, sizeof text, "can't write the output: %s", strerror(error));
+	else
+		snprintf(text, sizeof text, "[Errno %d] %s", error, strerror(error));
 	lw_complain(text);
 	return 1;
 }

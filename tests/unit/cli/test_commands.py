@@ -378,7 +378,18 @@ def test_a_full_disk(path: Path) -> None:
         done = run(path, "exec", "output", capture_output=False, stdout=full, stderr=subprocess.PIPE)
 
     assert 1 == done.returncode
-    assert b"No space left" in done.stderr
+    assert b"leeward: can't write the output: No space left on device\n" == done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("daemon", "run", "--print-config"), ("profiles",)])
+def test_a_full_disk_of_a_command_of_click(path: Path, arguments: tuple[str, ...]) -> None:
+    """
+    No traceback, neither of the command nor of the interpreter's end.
+    """
+    with open("/dev/full", "wb") as full:
+        done = run(path, *arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+
+    assert (1, b"leeward: can't write the output: No space left on device\n") == (done.returncode, done.stderr)
 
 
 def test_c113_a_daemon_of_another_user_is_refused(path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, quotas
 from leeward.dataclass import names
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, Unsupported
 from leeward.pool.begin import Settings
 from leeward.spec.limits import Limits
 
@@ -103,3 +103,13 @@ def test_room_for_descriptors(hard: int, most: int, monkeypatch: pytest.MonkeyPa
     early.room_for_descriptors()
 
     assert [(resource.RLIMIT_NOFILE, (most, hard))] == limits
+
+
+def test_too_few_descriptors_for_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The refusal names the limit and the cure, where a system call with a number of ours was named.
+    """
+    for module in (early, descriptors):
+        monkeypatch.setattr(module, "resource", SimpleNamespace(**vars(resource) | {"getrlimit": lambda _: (64, 64)}))
+    with pytest.raises(Unsupported, match=r"a hard limit of 64 \(RLIMIT_NOFILE\).*ulimit -Hn"):
+        early.room_for_descriptors()

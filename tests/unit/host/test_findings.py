@@ -66,6 +66,7 @@ RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
     (but(user_namespace=errno.ENOSPC), "namespace.user", Support.MISSING, "sysctl -w user.max_user_namespaces=15000"),
     (but(user_namespace=errno.ENOSPC, engine=Runtime.DOCKER, root=True), "namespace.user", Support.MISSING,
      "sysctl -w user.max_user_namespaces=15000  # on the container's host"),
+    (but(user_namespace=errno.EAGAIN), "namespace.user", Support.MISSING, "raise it (ulimit -u"),
     (but(user_namespace=errno.ENOSYS, filtered=True, engine=Runtime.DOCKER),
      "namespace.user", Support.MISSING, DOCKER_SECCOMP),
     (but(user_namespace=errno.EPERM, filtered=True, engine=Runtime.PODMAN),
