@@ -1,7 +1,8 @@
 """
 Messages on standard error, and texts without the characters that a terminal interprets.
 
-Runs in:   the CLI. The start of an agent imports this module before it does anything else, so it imports only `errno` and `os`.
+Runs in:   the CLI. The start of an agent imports this module before it does anything else, so it imports
+           only `errno` and `os`.
 """
 
 from __future__ import annotations
