@@ -39,7 +39,8 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
         except OSError as error:  # the path is longer than the kernel reports
             raise BadRequest(f"{path!a:.200} can't be used: {os.strerror(error.errno or 0).lower()}") from None
         except UnicodeEncodeError:
-            raise BadRequest(f"{path!a:.200} can't be used: its path isn't UTF-8") from None
+            raise BadRequest(f"{path!a:.200} can't be used: its path isn't UTF-8, in which the daemon"
+                             " is told paths; rename that folder, or mount it elsewhere") from None
         yield project, fd
     finally:
         os.close(fd)

@@ -99,6 +99,7 @@ def test_a_path_that_cannot_be_told(home: AgentHome, name: bytes) -> None:
                              text=True, timeout=4 * PATIENCE, check=False)
         assert 1 == got.returncode
         assert "can't be used" in got.stderr
+        assert (name == b"\xff") == ("isn't UTF-8" in got.stderr and "rename that folder" in got.stderr)
         assert "Traceback" not in got.stderr
     finally:
         os.close(at)
