@@ -203,6 +203,38 @@ def test_a_large_request_goes_back_with_its_bytes(daemon: LiveDaemon) -> None:
         assert 0 == in_shards(daemon)
 
 
+@pytest.mark.parametrize("target", ["the job", "none"])
+def test_a_flood_behind_a_move_is_not_kept(daemon: LiveDaemon, target: str) -> None:
+    """
+    While a connection waits for its move, the shard takes a bounded amount of what comes behind: of requests about the
+    job in flight, which it serves, and of others, which it sets aside. All of it is answered in the end.
+    """
+    with on_the_shard(daemon) as client:
+        job = client.send("execute", code="import time; time.sleep(600)", limits={"time": 4.0})
+        opened = client.send("session_open")
+        last = 150_000
+        flood = b"".join(encode({"v": 1, "id": number, "op": "kept_read", "arena": 0, "offset": 0, "size": 1,
+                                 "target": job if "the job" == target else 99}) for number in range(100, last + 1))
+        sent, taken = 0, time.monotonic()
+        while sent < len(flood) and time.monotonic() - taken < 0.5:  # the socket has no room for that long
+            with contextlib.suppress(BlockingIOError):
+                sent += client.sock.send(flood[sent:sent + 65536])
+                taken = time.monotonic()
+        assert sent < len(flood) / 2, "the shard keeps what it can't serve"
+        writer = threading.Thread(target=lambda: client.sock.sendall(flood[sent:]))
+        client.sock.setblocking(True)
+        writer.start()
+        answers = {}
+        while len(answers) < last - 99 + 2:
+            client.take()
+            answers |= {number: "ok" in reply for number, reply in client.replies.items()}
+            client.replies.clear()
+        writer.join()
+        assert answers.pop(job)
+        assert answers.pop(opened)
+        assert {False} == set(answers.values())
+
+
 def test_functions_and_live_output_in_a_shard(daemon: LiveDaemon) -> None:
     with daemon.client() as client:
         result = client.execute("print(double(21))", functions={"double": lambda number: 2 * number})

@@ -221,10 +221,11 @@ class Connection:
     def still(self) -> bool:  # as `MovableConnection` says
         return self._flight.empty and not (self._output or self._stream.backlog)
 
+    @property
+    def crowded(self) -> bool:
+        return self._inbox.more
+
     def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
-        """
-        As `MovableConnection` says.
-        """
         return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted
 
     def resume(self, unread: bytes, keeps: bool) -> None:
@@ -443,6 +444,6 @@ class Connection:
 
     def broken(self, error: Exception) -> None:
         """
-        For the barrier: a callback has raised *error*, so an answer may be lost, and the connection is closed.
+        For the barrier: an answer may be lost, so the connection is closed.
         """
         self.close(bug(error))

@@ -103,6 +103,12 @@ class MovableConnection(Protocol):
         Whether nothing of it is in flight.
         """
 
+    @property
+    def crowded(self) -> bool:
+        """
+        Whether it has bytes that aren't served yet.
+        """
+
     def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
         """
         Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors.
@@ -224,9 +230,9 @@ class Moving:
 
     def _look_out(self, connection: MovableConnection) -> None:
         """
-        Read *connection* while it waits for its move, unless too much is set aside.
+        Read *connection* while it waits for its move, unless it has enough to serve, or too much is set aside.
         """
-        if self.size > ASIDE:
+        if self.size > ASIDE or connection.crowded:
             self._look_away()
         elif self._duplicate < 0:
             self._duplicate = os.dup(connection.sock.fileno())
