@@ -55,7 +55,7 @@ def _started(*words: Any, **options: Any) -> int:
 @click.option("--approved", is_flag=True, help="Work on a copy in the profile `approved`: a person decides what leaves"
                                                " it, by `leeward approvals`.")
 @click.option("--profile", metavar="NAME", default="", help="Another profile than `agent`, based on it.")
-@click.option("--rebuild", is_flag=True, help="Fetch and unpack the packages of `dependencies` anew.")
+@click.option("--rebuild", is_flag=True, help="Fetch and unpack the packages of `dependencies` again.")
 @click.option("--unrestricted-network", is_flag=True, help="Allow all public hosts, instead of only the agent's own.")
 @click.option("--dump-network-access", metavar="FILE", help="Write the names that were allowed and denied to FILE.")
 @click.option("--library", "libraries", metavar="PATH[:MOUNT][:rw]", multiple=True,

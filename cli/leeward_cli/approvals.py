@@ -79,7 +79,7 @@ def _ready(path: str) -> None:
 @SOCKET
 @JSON
 @click.option("--recent", is_flag=True, help="Show the newest 50, decided ones included.")
-@click.option("--category", type=click.Choice(CATEGORIES), help="Of this category alone.")
+@click.option("--category", type=click.Choice(CATEGORIES), help="Only rows of this category.")
 def list_(socket: str | None, as_json: bool, recent: bool, category: str | None) -> None:
     """
     Show what waits for a decision, the oldest first.
@@ -249,7 +249,7 @@ def rules(socket: str | None, as_json: bool) -> None:
         click.echo(plain(f"mode   {category} = {mode}"))
 
 
-_PROJECT = click.option("--project", metavar="PATH", help="In this project alone.")
+_PROJECT = click.option("--project", metavar="PATH", help="Only in this project.")
 
 
 def _add(socket: str | None, rule: str, effect: str, project: str | None) -> int:
@@ -286,7 +286,7 @@ def deny_rule(socket: str | None, project: str | None, rule: str) -> int:
 @approvals.command("remove-rule")
 @SOCKET
 @_PROJECT
-@click.option("--everywhere", is_flag=True, help="Only the one that holds everywhere.")
+@click.option("--everywhere", is_flag=True, help="Only the rule that applies to every project.")
 @click.argument("rule")
 def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule: str) -> None:
     """
@@ -328,7 +328,7 @@ def page(socket: str | None) -> int:
 @SOCKET
 @click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 @click.option("--profile", metavar="NAME", help="Another profile than `approved`.")
-@click.option("--egress", metavar="NAME", help="What it may reach: a policy of the daemon's configuration.")
+@click.option("--egress", metavar="NAME", help="The policy of egress, by its name in the daemon's configuration.")
 @click.option("--environment", metavar="NAME", help="Another interpreter and its packages.")
 @click.option("--sync", is_flag=True, help="Changes flow to the project as they are made; the host's edits flow in.")
 @click.option("--sync-after", metavar="FILE", help="Sync nothing before FILE is in the sandbox, such as .git/HEAD.")

@@ -35,7 +35,7 @@ def audit() -> None:
 @audit.command("show")
 @_FOLDER
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Lines at most.")
-@click.option("--sandbox", metavar="ID", help="Of this sandbox alone.")
+@click.option("--sandbox", metavar="ID", help="Only rows of this sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> None:
     """
@@ -54,7 +54,7 @@ def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> 
 
 @audit.command("verify")
 @_FOLDER
-@click.option("--head", metavar="DIR", help="Where its head is kept, if elsewhere.")
+@click.option("--head", metavar="DIR", help="The folder of the record's head, if it isn't beside the record.")
 def check(folder: str | None, head: str | None) -> int:
     """
     Verify the record: each line follows the one before, and the last is the one that the head names.

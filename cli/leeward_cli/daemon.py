@@ -36,8 +36,8 @@ OPTIONS = (
     Option("--log-level", "", "Log events from this level on.  [default: info]", kind=LOG_LEVELS),
     Option("--log-json", "", "Log JSON objects."),
     Option("--io", "", "Use io_uring, or plain socket calls over epoll.  [default: auto]", kind=TRANSPORTS),
-    Option("--spares", "N", "Spare processes of each worker, ready beside the one for the next job. Each saves a job of"
-                            " a burst the wait for a new process, and takes memory.  [default: 1]", kind=int),
+    Option("--spares", "N", "Spare processes of each worker, ready in addition to the one for the next job. Each saves"
+                            " a job of a burst the wait for a new process, and takes memory.  [default: 1]", kind=int),
     Option("--fresh-layout", "", "Start an interpreter for each job, so that no two share an address layout or a hash"
                                  " seed; each job then costs the start of one.  [default: off]", off=True),
     Option("--fast-path", "", "Handle short jobs in C, in about half the time.  [default: on]", off=True),

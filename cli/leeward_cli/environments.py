@@ -66,7 +66,7 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
               help="Workers that are kept while the environment is in use.")
 @click.option("--max", "most", type=click.IntRange(1, 256), default=4, show_default=True, help="Workers at most.")
 @click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for pip.")
-@click.option("--socket", metavar="PATH", help="The daemon in whose sandbox pip runs.")
+@click.option("--socket", metavar="PATH", help="The socket of the daemon in whose sandbox pip runs.")
 @_CONFIG
 def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egress: str, index_url: str,
            trusted: tuple[str, ...], folders: tuple[str, ...], allow_source: bool, python: str,
@@ -135,7 +135,7 @@ def _lines(file: str) -> list[str]:
 
 @env.command("ensure")
 @click.argument("requirements", nargs=-1, metavar="REQUIREMENT...", required=True)
-@click.option("--socket", metavar="PATH", help="The daemon that is to have it.")
+@click.option("--socket", metavar="PATH", help="The socket of the daemon that serves the environment.")
 @_JSON
 def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> int:
     """

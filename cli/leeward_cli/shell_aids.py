@@ -10,7 +10,7 @@ import click
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Show it once.")
+@click.option("--once", is_flag=True, help="Show one picture, and end.")
 @click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, metavar="SECONDS",
               help="Seconds between updates.  [default: 2]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")

@@ -52,24 +52,25 @@ class Key:
 
 KEYS: dict[str, Key] = {
     "socket": Key(path, 'path of the daemon\'s socket; "" is $XDG_RUNTIME_DIR/leeward/leeward.sock, as root'
-                        " /run/leeward/leeward.sock. Clients read this key, too, in the file of the system and that of"
-                        " the user; before these come --socket and LEEWARD_SOCKET"),
+                        " /run/leeward/leeward.sock. Clients read this key as well, in the system's file and in the"
+                        " user's file; --socket and LEEWARD_SOCKET take precedence"),
     "pool_size": Key(whole(1, 1024), "workers, each of which runs one job at a time"),
     "shards": Key(whole(1, 64), "processes that serve fresh jobs, the daemon included, each with a part of pool_size."
                                " One is enough for four processors; others help where short jobs of several"
                                " connections keep more of them busy"),
-    "spares": Key(whole(0, 16), "spare processes: confined, and ready for jobs, beside the one that takes the next"
-                                " job of each worker. More of them serve bursts without delay, and take memory"),
+    "spares": Key(whole(0, 16), "spare processes of each worker: confined and ready for a job, in addition to the one"
+                                " that takes the next job. With more of them bursts are served without delay, and more"
+                                " memory is used"),
     "recycle_after": Key(whole(1, 1_000_000), "jobs after which a worker is replaced"),
     "layout_jobs": Key(whole(0, 1_000_000_000), "jobs after which a new zygote takes over, and with it another address"
-                                                " layout and hash seed; workers are renewed as they fall idle. 0 is"
+                                                " layout and hash seed; a worker is replaced when it is idle. 0 is"
                                                 " never"),
     "layout_time": Key(seconds(0, 86400 * 365), "seconds after which a new zygote takes over if there were jobs; 0 is"
                                                 " never"),
-    "fresh_layout": Key(flag, "an interpreter of its own for each job, session and sandbox, started for it: none shares"
-                              " its address layout or hash seed with another. A worker then serves one job, and costs"
-                              " the processor time of an interpreter's start and imports; spares, recycle_after,"
-                              " layout_jobs and layout_time have no effect"),
+    "fresh_layout": Key(flag, "start an interpreter for each job, session and sandbox, so that no two share an address"
+                              " layout or hash seed. A worker then serves one job, and costs the processor time of an"
+                              " interpreter's start and imports; spares, recycle_after, layout_jobs and layout_time"
+                              " have no effect"),
     "queue_size": Key(whole(0, 65536), "requests that may wait for a worker; others are refused at once", True),
     "queue_delay": Key(seconds(0, 86400), "seconds that a request may have to wait for a worker, or 10 times the time"
                                           " of a job if that is more. Once all requests have waited longer for that"
@@ -83,19 +84,19 @@ KEYS: dict[str, Key] = {
                                               " which the daemon ends by itself; 0 is never", True),
     "connection_requests": Key(whole(16, 65536), "requests of one connection that may be unanswered at once. Clients"
                                                   " ask for this bound, and send no more", True),
-    "max_collected": Key(whole(0, 4000), "files that `collect` of one job brings back; the result says which others"
-                                         " there were", True),
-    "max_sessions": Key(whole(-1, 1024), "sessions and sandboxes at once, each of which occupies a worker. Half of the"
-                                         " workers may be theirs; for further sessions more workers are made, as far as"
-                                         " memory and descriptors suffice. -1 is as many as that allows, 0 is none",
+    "max_collected": Key(whole(0, 4000), "files that `collect` of one job brings back; the result names the files"
+                                         " that were left out", True),
+    "max_sessions": Key(whole(-1, 1024), "sessions and sandboxes at once. Each of them occupies a worker: half of the"
+                                         " pool's workers at most, then further workers, as far as memory and"
+                                         " descriptors suffice. -1 is as many as that allows, 0 is none",
                         True),
     "connection_sessions": Key(whole(1, 1024), "sessions of one connection at once, of those that max_sessions"
                                                " allows", True),
     "session_idle": Key(seconds(0.001, 86400), "seconds after which a session without a job gives its worker back",
                        True),
     "session_grace": Key(seconds(0, 600), "seconds that a session's job has after its time limit: at the limit it gets"
-                                          " a KeyboardInterrupt, and if it ends by that the session keeps its state. 0:"
-                                          " the limit ends job and session"),
+                                          " a KeyboardInterrupt, and if that ends the job the session keeps its state."
+                                          " 0: the limit ends the job and its session"),
     "session_lifetime": Key(seconds(0.001, 86400 * 7), "seconds after which a session ends in any case", True),
     "sandbox_idle": Key(seconds(0.001, 86400), "seconds after which a live sandbox that nobody uses ends; a request can"
                                                " ask for less", True),
@@ -106,43 +107,46 @@ KEYS: dict[str, Key] = {
                                              " and a watch hold the limits then. Status and every result name what is"
                                              " missing"),
     "python_env": Key(path, 'a virtual environment whose packages jobs can import; "" is the standard library alone.'
-                            " It and all folders above must be yours or root's, and writable by nobody else"),
-    "preload": Key(words(module), "modules to import before any job, beside a standard list"),
+                            " The environment and all folders above it must belong to you or root, and no other user"
+                            " may have the right to write them"),
+    "preload": Key(words(module), "modules to import before any job, in addition to a standard list"),
     "loopback": Key(flag, "jobs may use TCP and UDP over 127.0.0.1 and ::1, each in a network that holds nothing but"
                           " the job: for servers and their clients, notebooks, databases. Nothing gets out of it. The"
                           " kernel's code for TCP and IP comes into their reach"),
     "terminal": Key(flag, "jobs may make pseudo-terminals, 16 at once: for pexpect, pty.spawn, tmux. The kernel's code"
                           " for terminals comes into their reach"),
     "pinned": Key(flag, "each worker keeps its jobs on one processor, which they can't leave, so every program sees"
-                        " one: Java, Go and node ask the kernel. A job can take longer, where another is idle."
-                        " limits.cpu is 100 at most then. Without a controller of processor time it is so in any case"),
-    "show_secrets": Key(flag, "clients of the profile `shell` may ask to see what it hides. false: nobody may", True),
+                        " one: Java, Go and node ask the kernel. A job can take longer, even where another"
+                        " processor is idle. limits.cpu is then 100 at most. Without a controller of processor time"
+                        " workers are pinned in any case"),
+    "show_secrets": Key(flag, "clients may ask the profile `shell` to show what it hides. false: no client may", True),
     "allow_network": Key(flag, "requests may ask for all public names and addresses, on the ports 80 and 443, and no"
-                               " private ones: the policy `network`. A table [egress.network] is in place of it"),
-    "pool_idle": Key(seconds(1, 86400 * 365), "seconds after which the workers of an environment or a profile end that"
-                                              " nobody uses"),
-    "pool_workers": Key(whole(0, 1024), "workers at once, of all environments and profiles together, beside pool_size;"
-                                        " as far as descriptors and user ids suffice"),
-    "environments_folder": Key(path, 'where `leeward env` keeps what it makes; "" is /var/lib/leeward/environments for'
-                                     " root, else ~/.local/share/leeward/environments"),
-    "environments_size": Key(size(0), "bytes that these may have together; `leeward env create` makes no more then"),
+                               " private ones: the policy `network`. A table [egress.network] replaces it"),
+    "pool_idle": Key(seconds(1, 86400 * 365), "seconds after which the workers of an unused environment or profile"
+                                              " end"),
+    "pool_workers": Key(whole(0, 1024), "workers at once of all environments and profiles together, in addition to"
+                                        " pool_size; as far as descriptors and user ids suffice"),
+    "environments_folder": Key(path, 'where `leeward env` keeps its environments; "" is /var/lib/leeward/environments'
+                                     " for root, else ~/.local/share/leeward/environments"),
+    "environments_size": Key(size(0), "bytes that these environments may take together; beyond that"
+                                    " `leeward env create` is refused"),
     "environments_egress": Key(policy, "the policy by which pip reaches an index, for `packages` of a sandbox and for"
                                        ' `leeward env create`; "" is none', True),
     "environments_index": Key(url, 'the URL of that index; "" is pip\'s own default', True),
     "log_level": Key(one_of(LOG_LEVELS), "debug, info, warning or error", True),
-    "log_json": Key(flag, "log one JSON object a line, in place of text. The journal gets fields in any case, where"
-                          " standard error is the journal", True),
+    "log_json": Key(flag, "log one JSON object a line, in place of text. If standard error is the journal, it gets"
+                          " fields in any case", True),
     "log_jobs": Key(flag, "log a line of level info for each job that ends, with its number, user, label, outcome and"
-                          " time; else for those that ended by a limit or by a fault of leeward's", True),
+                          " time. false: only for jobs that a limit or a fault of leeward has ended", True),
     "security_log": Key(path, "a file for records of denied system calls, limits that were hit and refused peers, one"
-                              ' JSON object a line; "" is the daemon\'s own log. It is opened anew on SIGHUP', True),
+                              ' JSON object a line; "" is the daemon\'s own log. On SIGHUP it is opened again', True),
     "metrics": Key(metrics_place, 'where the daemon serves metrics for Prometheus, "" is nowhere: the path of a socket,'
                                   ' or a loopback address such as "127.0.0.1:9464", which every user of this host can'
                                   " reach"),
-    "group": Key(group, "a group whose members may use the daemon, beside its own user and root, within their quotas;"
-                        ' "" is none'),
+    "group": Key(group, "a group whose members may use the daemon within their quotas, in addition to the daemon's own"
+                        ' user and root; "" is none'),
     "io": Key(one_of(TRANSPORTS), 'how the daemon talks to the kernel: "uring" (Linux 5.19), "socket", or "auto",'
-                                  " which is uring where the kernel allows it"),
+                                  " which is uring if the kernel allows it"),
     "fast_path": Key(flag, "handle a short job's request and its answer in C, the fast path: about half the latency."
                            " false: Python handles every request"),
     "rehearse": Key(flag, "run a small job once in each new process before it takes a real one. Jobs start faster,"
@@ -178,7 +182,7 @@ QUOTA_KEYS: dict[str, Key] = {
 ENVIRONMENT_KEYS: dict[str, Key] = {
     "path": Key(path, 'a virtual environment of the daemon\'s own Python version; "" is the standard library alone. It'
                       " and all folders above must be yours or root's, and writable by nobody else"),
-    "preload": Key(words(module), "modules to import before any job, beside a standard list"),
+    "preload": Key(words(module), "modules to import before any job, in addition to a standard list"),
     "min": Key(whole(1, 256), "workers that stand while the environment is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),
