@@ -36,7 +36,10 @@ static double look(leeward_handle *handle, int64_t id, double now)
 		return INFINITY;
 	if (now < live->next)
 		return live->next - now;
-	live->asked = !lw_nudge_output(handle, id, live->taken);
+	if (lw_nudge_output(handle, id, live->taken))
+		live->over = true; /* the rest comes with the answer */
+	else
+		live->asked = true;
 	return INFINITY;
 }
 

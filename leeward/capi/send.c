@@ -152,14 +152,21 @@ int lw_send_cancel(leeward_handle *handle, int64_t id, enum lw_end how)
 	return failed;
 }
 
-/* Send a small request without waiting. If the socket does not take it at once, close the connection. */
+/* Send a small request without waiting. If the socket has no room for it, close the connection. A daemon that hands over to
+ * the next one reads nothing more and still answers, so after a failure to send the connection stays: the next read gets
+ * the answer, or the error. */
 static int nudge(leeward_handle *handle, enum lw_op op, int failed)
 {
+	ssize_t sent;
+
 	if (!failed)
 		failed = lw_calls_reserve(handle);
 	if (failed)
 		return lw_calls_lose(handle, failed);
-	if (lw_link_send(&handle->link, handle->out.data, handle->out.length) != (ssize_t)handle->out.length)
+	sent = lw_link_send(&handle->link, handle->out.data, handle->out.length);
+	if (-EPIPE == sent || -ECONNRESET == sent)
+		return LEEWARD_AWAY;
+	if (sent != (ssize_t)handle->out.length)
 		return lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "doesn't answer pings"));
 	lw_calls_add(handle, op, -1, true);
 	return LEEWARD_OK;

@@ -2,7 +2,7 @@
  *
  * Runs in:   libleeward and the command line.
  * Waits:     until the socket takes a request, at most LW_PATIENCE_S without progress; answers are received meanwhile. Small requests
- *            (lw_nudge_*) are sent at once, or the connection is closed. */
+ *            (lw_nudge_*) are sent at once; if there is no room for them the connection is closed. */
 #pragma once
 
 #include <stdint.h>

@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import os
 import re
+import select
 import socket
 import statistics
 import struct
@@ -26,7 +27,7 @@ from kit import reactors
 from kit.c_client import CLIENT, LANGUAGE, checked
 from kit.fake_daemon import FakeDaemon, Rogue, finished
 from kit.features import ROOT, clang
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.live_daemon import PATIENCE, LiveDaemon, environment
 from leeward import Client
 from leeward.daemon.serving.parcel import seal
 from leeward.errors import Busy
@@ -459,3 +460,33 @@ def test_c113_no_bytes_do_harm(tmp_path: Path) -> None:
 
     assert 0 == done.returncode, done.stdout + done.stderr[-4000:]
     assert runs == sum(map(int, re.findall(r"^Done (\d+) runs", done.stderr, re.MULTILINE)))
+
+
+def test_an_answer_after_the_daemon_reads_no_more(c_build: Path, tmp_path: Path) -> None:
+    """
+    A daemon that hands over to the next one shuts its receiving side, and answers what it has read. The request for
+    live output, which fails then, doesn't end the call.
+    """
+    path = tmp_path / "leeward.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(PATIENCE)
+        program = subprocess.Popen([c_build / "leeward", "exec", "print(1)"], env=environment(path),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        peer, _ = listener.accept()
+        with peer:
+            reader = FrameReader()
+            while not (requests := reader.feed(peer.recv(1 << 16))):
+                pass
+            peer.shutdown(socket.SHUT_RD)
+            watch = select.poll()
+            watch.register(peer, select.POLLHUP)
+            assert not watch.poll(1000), "the client has hung up"  # it asks for output after 50 ms
+            result = {"outcome": "finished", "exit_code": 0, "limit": None, "duration": 0.1, "cpu_time": 0.1,
+                      "memory_peak": 1, "denied": {}, "truncated": False, "degraded": [], "error": None,
+                      "stdout": b"late\n", "stderr": b""}
+            peer.sendall(encode({"id": decode(requests[0])["id"], "ok": result}))
+        said, wrong = program.communicate(timeout=PATIENCE)
+
+    assert ("late\n", "", 0) == (said, wrong, program.returncode)
