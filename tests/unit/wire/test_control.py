@@ -66,7 +66,7 @@ def test_messages_of_the_keeper_in_c_are_decoded(fields: tuple[int, ...], messag
 
 @pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(37), b"\xc1\x02" + bytes(39), b"\xc1\x09" + bytes(38),
                                   b"\xc1\x04\xff" + bytes(37), b"\xc1\x08\x08" + bytes(37),
-                                  b"\xc1\x08\x05\x0a" + bytes(36), b"\xc1\x05\x30" + bytes(37)])
+                                  b"\xc1\x08\x05\x0b" + bytes(36), b"\xc1\x05\x30" + bytes(37)])
 def test_a_struct_that_no_keeper_says_is_refused(data: bytes):
     """
     Too short, too long; of no kind, call, stage or layer; of two kinds of process.

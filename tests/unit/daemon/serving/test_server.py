@@ -378,9 +378,9 @@ def test_a_job_that_would_wait_for_too_long_is_refused_undecoded(box: Box, monke
     """
     decoded: list[int] = []
 
-    def noted(payload: bytes) -> dict[str, Any]:
+    def noted(payload: bytes, text: int) -> dict[str, Any]:
         decoded.append(len(payload))
-        return decode(payload)
+        return decode(payload, text)
 
     monkeypatch.setattr(operations, "decode", noted)
     box.pool.late = Busy("a worker would come free in about 3 s only")
