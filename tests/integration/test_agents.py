@@ -341,6 +341,8 @@ def test_kill_9_of_the_daemon(tmp_path: Path, both: bool, times: int) -> None:
         process = started(home)
         group = [int(line) for line in subprocess.run(
             ["pgrep", "-f", "echo ready; read word"], capture_output=True, text=True, check=False).stdout.split()]
+        if both:
+            process.send_signal(signal.SIGSTOP)  # else it may begin to clean up, and the next start does that again
         daemon.process.kill()
         if both:
             process.kill()

@@ -25,7 +25,7 @@ import pytest
 from kit import features, reactors
 from kit.box import MISSING, PATIENCE_S
 from kit.fault_layer import AFTER, ALWAYS, BEFORE, Layer
-from leeward.daemon import early, main
+from leeward.daemon import early, ending, main
 from leeward.daemon.config import Config
 from leeward.daemon.serving import server as server_module
 from leeward.daemon.systemd import Manager
@@ -56,7 +56,7 @@ QUICK = [
     (workforce_module, "_BACKOFF_MOST_S", 0.1),
     (retirement_module, "_MEND_S", 0.01), (branch_module, "_MEND_S", 0.01), (zygotes_module, "_BACKOFF_S", 0.01),
     (server_module, "_PAUSE_S", 0.01), (server_module, "SWEEP_S", 0.05), (exporter_module, "LIFE_S", 0.5),
-    (main, "FLUSH_S", 0.1), (main, "SETTLE_S", 0.1), (main, "DRAIN_S", 0.5),
+    (ending, "FLUSH_S", 0.1), (ending, "SETTLE_S", 0.1), (ending, "DRAIN_S", 0.5),
 ]
 
 

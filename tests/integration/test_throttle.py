@@ -72,7 +72,7 @@ def test_the_daemon_tells_its_bounds(daemon: LiveDaemon) -> None:
     async def main() -> tuple[int, int]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             await client.execute("1")
-            connection = client._places[asyncio.get_running_loop()].connection
+            connection = client._states[asyncio.get_running_loop()].connection
             assert isinstance(connection, AsyncConnection)
             before = connection.gate._most
             await asyncio.gather(*(client.execute("1") for _ in range(30)))
@@ -195,7 +195,7 @@ def test_a_client_works_in_one_event_loop_after_the_other(daemon: LiveDaemon) ->
 
     async def end() -> int:
         await client.close()
-        return len(client._places)
+        return len(client._states)
 
     assert 1 == asyncio.run(end())  # those of closed loops are gone
-    assert 1 >= len(client._places)
+    assert 1 >= len(client._states)
