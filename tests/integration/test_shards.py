@@ -304,7 +304,7 @@ def test_a_stop_without_delay_ends_jobs_of_shards(tmp_path: Path) -> None:
         assert time.monotonic() - started < 3.5 * features.SLOWER
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs other users")
+@pytest.mark.needs("root")
 def test_users_with_quotas_are_served_by_the_daemon() -> None:
     """
     A quota is counted in one process, so guests aren't dealt; the bound on connections counts those of shards.
@@ -408,7 +408,7 @@ def test_metrics_are_sums(tmp_path: Path) -> None:
         assert "\nleeward_executions_total 6\n" in text()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="root gives each worker a user of its own")
+@pytest.mark.needs("root")
 def test_workers_of_two_processes_share_no_user(daemon: LiveDaemon) -> None:
     """
     The host's uids of all keepers differ, in whichever process of the daemon they are.
