@@ -235,6 +235,26 @@ def test_a_flood_behind_a_move_is_not_kept(daemon: LiveDaemon, target: str) -> N
         assert {False} == set(answers.values())
 
 
+def test_a_large_frame_behind_a_move_stays_with_the_kernel(daemon: LiveDaemon) -> None:
+    """
+    The move copies what was read, in the loop, so the shard doesn't read tens of megabytes before it.
+    """
+    with on_the_shard(daemon) as client:
+        job = client.send("execute", code="import time; time.sleep(600)", limits={"time": 2.0})
+        opened = client.send("session_open")
+        large = encode({"v": 1, "id": 100, "op": "execute", "code": "print(len(input()))", "stdin": b"y" * 30_000_000})
+        sent, taken = 0, time.monotonic()
+        while sent < len(large) and time.monotonic() - taken < 0.5:  # the socket has no room for that long
+            with contextlib.suppress(BlockingIOError):
+                sent += client.sock.send(large[sent:sent + 65536])
+                taken = time.monotonic()
+        assert sent < 8_000_000, "the shard reads a frame that it won't serve"
+        client.raw(large[sent:])
+        assert "time" == client.answer(job)["ok"]["limit"]
+        assert client.answer(opened)["ok"]
+        assert b"30000000\n" == client.answer(100)["ok"]["stdout"]
+
+
 def test_functions_and_live_output_in_a_shard(daemon: LiveDaemon) -> None:
     with daemon.client() as client:
         result = client.execute("print(double(21))", functions={"double": lambda number: 2 * number})

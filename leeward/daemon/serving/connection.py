@@ -223,7 +223,7 @@ class Connection:
 
     @property
     def crowded(self) -> bool:
-        return self._inbox.more
+        return self._inbox.more or self._inbox.held > OUTPUT
 
     def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
         return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted

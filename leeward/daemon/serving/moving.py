@@ -106,7 +106,7 @@ class MovableConnection(Protocol):
     @property
     def crowded(self) -> bool:
         """
-        Whether it has bytes that aren't served yet.
+        Whether it has enough bytes that aren't served yet: requests, or a large part of one. The move copies them.
         """
 
     def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
