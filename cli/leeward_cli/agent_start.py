@@ -159,7 +159,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     if layer is not None:
         held.callback(layer.close)
     request = request_of(definition, settings, options, project, program, [each.path for each in hiding.hidden],
-                         os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer)
+                         os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer, hiding.pinned)
     asking = None
     if options.approved:
         from leeward_cli.agent_approved import ApprovedAgent

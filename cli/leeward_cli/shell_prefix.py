@@ -190,7 +190,7 @@ def _opened(session: Any, project: str) -> tuple[Any, str]:
             hiding = look.plan()
         request = request_of(definition, settings, AgentOptions(), project, None,
                              [each.path for each in hiding.hidden], os.environ, hiding.absent,
-                             f"/proc/self/fd/{folder}")
+                             f"/proc/self/fd/{folder}", pinned=hiding.pinned)
         box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd}, **request.options)
         box.info()  # opens the sandbox, while the lock is held
     try:

@@ -16,6 +16,7 @@ import functools
 import re
 from collections.abc import Sequence
 from fnmatch import translate
+from itertools import takewhile
 
 from leeward.agents.errors import printable
 from leeward.dataclass import dataclass
@@ -57,6 +58,14 @@ class FilePattern:
         The glob of a pattern that matches names at any depth; "" for a pattern with folders.
         """
         return self.parts[1] if len(self.parts) == 2 and "**" == self.parts[0] and "**" != self.parts[1] else ""
+
+    @property
+    def place(self) -> str:
+        """
+        The folder in which everything lies that the pattern matches, as far as it is without wildcards; "" for the
+        project's.
+        """
+        return "/".join(takewhile(lambda part: not _SPECIAL.search(part), self.parts[:-1]))
 
     def fits(self, names: Sequence[str], folder: bool) -> bool:
         """

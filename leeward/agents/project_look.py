@@ -59,4 +59,4 @@ class ProjectLook:
     def _look(self) -> tuple[Any, ...]:
         found = hiding_plan(self._project, self._rules, self._shown)
         hidden = tuple((each.path, each.folder) for each in found.hidden)
-        return hidden, found.absent, found.warnings, found.repositories
+        return hidden, found.absent, found.warnings, found.repositories, found.pinned

@@ -5,9 +5,10 @@ Runs in:   the user's program, before the sandbox is opened.
 Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
            bounded. A tree beyond the bounds is refused before a start. While an agent runs, which may have made it so,
            a folder that can't be searched is hidden as a whole.
-Links:     if a symbolic link is hidden, its target within the project is hidden as well. If a file is hidden, so are
-           its other names in the project.
-Leaves:    the content of a hidden file in git's objects, and copies under other names.
+Links:     if a symbolic link is hidden, its target within the project is hidden as well, and the links on the way to it.
+           If a file is hidden, so are its other names in the project.
+Leaves:    the content of a hidden file in git's objects, and copies under other names; the target of a hidden link
+           whose path leads through a link to a folder, which the agent can change before the next start.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class HidingPlan:
         hidden: sorted, none of them below another.
         absent: paths without wildcards that are excluded and don't exist: a file that appears there later is hidden.
         warnings: lines for a person.
+        pinned: folders that the agent must not rename or move: something in them is hidden because of its path, and
+            the next start would show it in another place.
         repositories: folders of git's below the project's own, and files and links that stand for one; and folders that
             weren't looked at.
     """
@@ -66,6 +69,7 @@ class HidingPlan:
     absent: tuple[str, ...]
     warnings: tuple[str, ...]
     repositories: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
 
 
 def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
@@ -101,8 +105,10 @@ class _TreeSearch:
         self._left = 2 * most  # a tree is walked twice if a hidden file has other names
         self._fitting: dict[FilePattern, None] = {}
         self._hidden: dict[str, bool] = {}
+        self._placed: dict[str, None] = {}  # hidden paths that no pattern hides by the last name alone
+        self._included = self._uncounted = 0
         self._links: list[str] = []
-        self._inodes: set[tuple[int, int]] = set()
+        self._inodes: dict[tuple[int, int], None] = {}
         self._warnings: list[str] = []
         self._repositories: list[str] = []
 
@@ -128,7 +134,18 @@ class _TreeSearch:
                 absent.append(path)
         return HidingPlan(tuple(kept), tuple(dict.fromkeys(absent)),
                           (*self._warnings, *unfit(self._rules, list(self._fitting))),
-                          tuple(sorted(self._repositories)))
+                          tuple(sorted(self._repositories)), self._pinned(kept))
+
+    def _pinned(self, hidden: list[HiddenPath]) -> tuple[str, ...]:
+        # With `include`, a folder could get a name that shows everything below it.
+        placed = [each.path for each in hidden] if self._rules.include else self._placed
+        folders = {*map(os.path.dirname, placed), *(each.place for each in self._rules.exclude)} - {""}
+        kept: list[str] = []
+        for path in sorted(folders, key=lambda each: each.split("/")):
+            if kept and path.startswith(kept[-1] + "/"):
+                kept.pop()  # pinned with what is in it
+            kept.append(path)
+        return tuple(kept)
 
     def _folder(self, descriptor: int, above: list[str], hidden: bool) -> None:
         """
@@ -137,8 +154,8 @@ class _TreeSearch:
         """
         try:
             if len(above) > MAX_LEVELS or (len(above) > 8 and len(os.fsencode("/".join(above))) > MAX_PATH):
-                if self._running:
-                    self._hide_unseen("/".join(above))
+                if self._running or hidden:
+                    self._hide_unseen("/".join(above), undecided=hidden)
                     return
                 raise SettingsError(self._shown, "", f"has more than {MAX_LEVELS} folders within each other, or a path"
                                     f" of more than {MAX_PATH} bytes", "start the agent in a part of it")
@@ -193,12 +210,40 @@ class _TreeSearch:
         patterns = self._rules.excluding(names, folder or link)
         self._fitting.update(dict.fromkeys(patterns))
         if self._rules.includes(names, folder):
+            self._included += 1
             return  # shown, with everything below
-        hidden = hidden or bool(patterns)
-        if hidden and not (folder and self._rules.may_include_below(names)):
-            self._hide("/".join(names), descriptor, names[-1], folder, link)
-        elif folder:
-            self._below(descriptor, names, hidden)
+        path = "/".join(names)
+        if patterns and not any(each.name for each in patterns):
+            self._placed[path] = None
+        if not (hidden or patterns):
+            if folder:
+                self._below(descriptor, names, False)
+        elif folder and self._rules.may_include_below(names):
+            self._hide_but_included(path, descriptor, names, outermost=not hidden)
+        else:
+            self._hide(path, descriptor, names[-1], folder, link, undecided=hidden)
+
+    def _hide_but_included(self, path: str, descriptor: int, names: list[str], outermost: bool) -> None:
+        """
+        Hide an excluded folder: as a whole, unless something below it is included.
+
+        Args:
+            outermost: no folder above is excluded.
+        """
+        included, uncounted = self._included, self._uncounted
+        lists, mappings = (self._links, self._repositories), (self._hidden, self._placed, self._inodes)
+        before = [len(each) for each in (*lists, *mappings)]
+        self._below(descriptor, names, True)
+        if included == self._included:  # then what was found below it isn't needed
+            for found, count in zip(lists, before, strict=False):
+                del found[count:]
+            for noted, count in zip(mappings, before[len(lists):], strict=True):
+                while len(noted) > count:
+                    noted.popitem()
+            self._uncounted = uncounted
+            self._hide(path, descriptor, names[-1], True, False, undecided=not outermost)
+        elif outermost and self._uncounted:
+            raise self._too_many_hidden()
 
     def _below(self, descriptor: int, names: list[str], hidden: bool) -> None:
         if not hidden and not self._rules.may_exclude_below(names):
@@ -210,10 +255,10 @@ class _TreeSearch:
             # it may be able to open names that it can guess.
             path = "/".join(names)
             owner = os.stat(names[-1], dir_fd=descriptor, follow_symlinks=False).st_uid
-            if owner == os.geteuid() and not self._running:
+            if owner == os.geteuid() and not (self._running or hidden):
                 raise SettingsError(self._shown, "", f"{printable(path)} can't be read, so it isn't known what is to be"
                                                      " hidden in it", "exclude it") from None
-            self._hide_unseen(path)
+            self._hide_unseen(path, undecided=hidden)
             return
         except OSError as error:
             if error.errno not in _GONE:  # such as EMFILE
@@ -221,40 +266,54 @@ class _TreeSearch:
             return  # the folder was removed or replaced meanwhile
         self._folder(folder, names, hidden)
 
-    def _hide_unseen(self, path: str) -> None:
+    def _hide_unseen(self, path: str, undecided: bool) -> None:
         """
         Hide a folder that can't be searched.
         """
-        self._check_number()
-        self._hidden[path] = True
-        self._repositories.append(path)
+        if self._has_room(undecided):
+            self._hidden[path] = True
+            self._repositories.append(path)
 
-    def _check_number(self) -> None:
-        if len(self._hidden) >= MAX_HIDDEN:
-            raise SettingsError(self._shown, "files.exclude", f"fits more than {MAX_HIDDEN} files",
-                                "exclude the folders that have them")
+    def _has_room(self, undecided: bool) -> bool:
+        """
+        Whether one more path can be hidden.
 
-    def _hide(self, path: str, descriptor: int, name: str, folder: bool, link: bool) -> None:
-        if link:
-            self._links.append(path)
+        Args:
+            undecided: a folder above may be hidden as a whole, which takes one path; `_hide_but_included` decides.
+        """
+        if len(self._hidden) < MAX_HIDDEN:
+            return True
+        if not undecided:
+            raise self._too_many_hidden()
+        self._uncounted += 1
+        return False
+
+    def _too_many_hidden(self) -> SettingsError:
+        return SettingsError(self._shown, "files.exclude", f"fits more than {MAX_HIDDEN} files",
+                             "exclude the folders that have them")
+
+    def _hide(self, path: str, descriptor: int, name: str, folder: bool, link: bool, undecided: bool) -> None:
+        if not self._has_room(undecided):
             return
-        self._check_number()
         try:
             about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return
         self._hidden[path] = folder
         self._note_names(about)
+        if link:
+            self._links.append(path)
 
     def _note_names(self, about: os.stat_result) -> None:
         if about.st_nlink > 1 and stat.S_ISREG(about.st_mode):
-            self._inodes.add((about.st_dev, about.st_ino))
+            self._inodes[about.st_dev, about.st_ino] = None
 
     def _follow(self, link: str) -> None:
         """
-        Hide the target of a hidden link, if it is in the project.
+        Hide the target of a hidden link, if it is in the project, and the links that are its names.
         """
-        target = self._resolved(link)
+        chain: list[str] = []
+        target = self._resolved(link, chain)
         if target is None:
             return
         if not target or link.startswith(target + "/"):
@@ -263,12 +322,16 @@ class _TreeSearch:
             return
         about = self._stat(target)
         if about is not None and not self._rules.includes(target.split("/"), stat.S_ISDIR(about.st_mode)):
-            self._hidden[target] = stat.S_ISDIR(about.st_mode)
+            self._hidden |= {**dict.fromkeys(chain, False), target: stat.S_ISDIR(about.st_mode)}
+            self._placed |= dict.fromkeys((link, *chain, target))
             self._note_names(about)
 
-    def _resolved(self, path: str) -> str | None:
+    def _resolved(self, path: str, chain: list[str]) -> str | None:
         """
         *path* with its links resolved within the project; None if it leads out of the project, or to nothing.
+
+        Args:
+            chain: gets the paths of the links that stand for the whole path.
         """
         rest, found, links = path.split("/"), list[str](), 0
         while rest:
@@ -290,6 +353,8 @@ class _TreeSearch:
             links += 1
             if links > MAX_LINKS:
                 return None
+            if not any(each not in ("", ".") for each in rest):
+                chain.append("/".join([*found, name]))
             if target.startswith("/"):
                 inner = os.path.relpath(target, self._shown) if self._shown else ".."
                 if inner == ".." or inner.startswith("../"):

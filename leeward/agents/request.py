@@ -100,7 +100,8 @@ class AgentRequest:
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                program: AgentProgram | None, hidden: Sequence[str], environ: Mapping[str, str],
-               absent: Sequence[str] = (), source: str = "", layer: Layer | None = None) -> AgentRequest:
+               absent: Sequence[str] = (), source: str = "", layer: Layer | None = None,
+               pinned: Sequence[str] = ()) -> AgentRequest:
     """
     The request for one start.
 
@@ -116,6 +117,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         source: the path by which the daemon opens the project: that of a descriptor, whose folder can't be replaced;
             "" for *project*.
         layer: system packages beside the host's; None for none.
+        pinned: folders of the project that aren't to be renamed, relative to it.
 
     Raises:
         RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own settings.
@@ -158,7 +160,8 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         {"profile": options.profile or PROFILE, "own_home": True, "egress": options.egress or EGRESS,
          "policy": policy, "mounts": mounts, "env": env,
          "hide": [os.path.join(inside, name) for name in hidden],
-         "protect": [os.path.join(inside, name) for name in PROTECTED], **limits},
+         "protect": [os.path.join(inside, name) for name in PROTECTED],
+         "pin": [os.path.join(inside, name) for name in pinned], **limits},
         tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), tuple(state), hosts,
         (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets

@@ -96,6 +96,8 @@ class Sandbox(OverlayCalls):
         own_home (bool): for "approved", and profiles based on it or on "agent": give it a home as "agent" has.
         hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
         protect (Sequence[str]): with such a home: paths in its mounts that can't be written.
+        pin (Sequence[str]): with such a home: folders in its mounts that can't be renamed, moved or removed, nor those
+            above them.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 

@@ -72,6 +72,7 @@ class OpenOptions(Limiting, total=False):
     own_home: bool
     hide: Sequence[str]
     protect: Sequence[str]
+    pin: Sequence[str]
 
 
 class StartOptions(TypedDict, total=False):
@@ -139,7 +140,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
                 fetch_policy: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
                 idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
                 show_secrets: bool = False, own_home: bool = False, hide: Sequence[str] = (),
-                protect: Sequence[str] = (),
+                protect: Sequence[str] = (), pin: Sequence[str] = (),
                 **limits: Unpack[Limiting]) -> dict[str, Any]:
     """
     The fields of a sandbox_open request.
@@ -160,7 +161,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),
                    "policy": allowing(policy),
                    "fetch_policy": None if fetch_policy is None else dict(fetch_policy) or {"allowed_domains": []},
-                   "hide": list(hide), "protect": list(protect)}
+                   "hide": list(hide), "protect": list(protect), "pin": list(pin)}
     except (TypeError, ValueError) as error:
         raise RequestRejected(str(error)) from None
     fields = {name: value for name, value in fields.items() if value}

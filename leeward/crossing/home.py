@@ -68,15 +68,17 @@ class AgentHome:
                 file.write(content)
             _attach(self.scratch, name, path, MountAttr.RDONLY)
 
-    def cover(self, hide: Iterable[str], protect: Sequence[str], targets: Iterable[str]) -> None:
+    def cover(self, hide: Iterable[str], protect: Sequence[str], pin: Sequence[str], targets: Sequence[str]) -> None:
         """
-        Hide the names *hide*, and make the names *protect* read-only. Names that don't exist or are links are left out.
+        Hide the names *hide*, and make the names *protect* read-only. Names that don't exist are left out, and links to
+        protect or pin.
 
         Args:
-            targets: the mount points in which the names lie. A folder between a mount point and a protected name is
-                mounted on itself, writable: otherwise a process could rename it, and make another one in its place.
+            pin: folders that no process may rename, move or remove: they are mounted on themselves, writable.
+            targets: the mount points in which the names lie. A folder between a mount point and a protected or pinned
+                name is pinned: otherwise a process could rename it, and make another one in its place.
         """
-        for path in between(protect, targets):
+        for path in between((*protect, *(f"{path}/" for path in pin)), targets):
             self._onto_itself(path, MountAttr(0))
         for path in protect:
             self._onto_itself(path, MountAttr.RDONLY)
@@ -95,8 +97,8 @@ class AgentHome:
 
 def hide_all(scratch: int, paths: Iterable[str]) -> int:
     """
-    Cover *paths*: a file by one that nobody may read, a folder by an empty one. A path that doesn't exist, is a link or
-    is covered already is left as it is.
+    Cover *paths*: a file or a link by a file that nobody may read, a folder by an empty one. A path that doesn't exist,
+    or is covered already, is left as it is.
 
     Args:
         scratch: a descriptor of the root of the scratch file system, as an `AgentHome` has mounted it.
@@ -109,7 +111,7 @@ def hide_all(scratch: int, paths: Iterable[str]) -> int:
     for path in paths:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
             about = os.fstat(fd)
-            if not stat.S_ISLNK(about.st_mode) and not any(os.path.samestat(about, cover) for cover in covers):
+            if not any(os.path.samestat(about, cover) for cover in covers):
                 _attach(scratch, _FOLDER if stat.S_ISDIR(about.st_mode) else _FILE, fd, MountAttr.RDONLY)
                 made += 1
     return made

@@ -126,7 +126,7 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
     if own is not None:
-        made.cover(own["hide"], own["protect"], [row["target"] for row in rows])
+        made.cover(own["hide"], own["protect"], own["pin"], [row["target"] for row in rows])
         given.append(made.scratch)
     if order["hides"] is not None:
         for folder in veil.hide(order["hides"]):

@@ -185,7 +185,8 @@ class Mounting:
         if home is None:
             return None
         deep = bool(home.path) and is_deep(Folder(home.path, home.path), self._scratch)
-        return {"path": home.path, "deep": deep, "texts": home.texts, "hide": home.hide, "protect": home.protect}
+        return {"path": home.path, "deep": deep, "texts": home.texts, "hide": home.hide, "protect": home.protect,
+                "pin": home.pin}
 
     def _mounted(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         self._porter = None

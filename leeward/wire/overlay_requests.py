@@ -94,7 +94,7 @@ class SandboxHide:
     Hide names in the mounts of *sandbox*, which has a home of its own, as `hide` of sandbox_open does.
 
     Attributes:
-        hide: absolute paths in it. What isn't there, is a link or is hidden already is left as it is.
+        hide: absolute paths in it. What isn't there, or is hidden already, is left as it is.
     """
 
     op: ClassVar[str] = "sandbox_hide"

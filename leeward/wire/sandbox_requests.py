@@ -45,7 +45,8 @@ class SandboxOpen:
         home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host. Of
             the profiles `agent` and `approved`, and those based on them: the home folder.
         user: of the same ones: the user's name.
-        hide, protect: likewise: paths in its mounts that can't be seen, and that can't be written.
+        hide, protect, pin: likewise: paths in its mounts that can't be seen, that can't be written, and folders that
+            can't be renamed.
         show_secrets: of the profile `shell`: hide no names.
         policy: a policy of egress, as a map of `spec.egress.KEYS` or in the short form, that narrows *egress*.
         fetch_policy: a policy for `fetch` in the short form, which also narrows *egress*.
@@ -69,6 +70,7 @@ class SandboxOpen:
     user: str = ""
     hide: tuple[str, ...] = ()
     protect: tuple[str, ...] = ()
+    pin: tuple[str, ...] = ()
     show_secrets: bool = False
     policy: Mapping[str, Any] = field(default_factory=dict)
     fetch_policy: Mapping[str, Any] = field(default_factory=dict)
@@ -354,7 +356,8 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
         "egress": fields.named("egress"), "limits": fields.limits, "idle": ours.idle, "lifetime": ours.lifetime,
         "env": fields.env, "metadata": ours.metadata, "mounts": ours.mounts, "dock": ours.whole("dock"),
         "cwd": ours.path, "home": ours.path, "user": ours.user,
-        "hide": ours.paths("hide"), "protect": ours.paths("protect"), "show_secrets": ours.flag("show_secrets"),
+        "hide": ours.paths("hide"), "protect": ours.paths("protect"), "pin": ours.paths("pin"),
+        "show_secrets": ours.flag("show_secrets"),
         "policy": fetches.policy("policy"), "fetch_policy": fetches.policy("fetch_policy"),
     }),
     "sandbox_dock": (SandboxDock, {}),

@@ -194,3 +194,73 @@ def test_c386_cannot_choose_what_is_shown_for_a_program(home: AgentHome, token: 
     with control():
         home.define("ag", 'command = ["ag"]\nprograms = ["~/keys"]\n')
         assert token in home.run(*read, PATH=path, input=lines).stdout
+
+
+@pytest.mark.parametrize(("settings", "at", "attack", "then"), [
+    ('exclude = ["conf/*.key"]', "conf/a.key", "mv conf other", "other/a.key"),
+    ('exclude = ["/a/b/c/"]', "a/b/c/f", "mv a/b a/d", "a/d/c/f"),
+    ('exclude = ["/a/b/c/"]', "a/b/c/f", "mv a d", "d/b/c/f"),
+    ('exclude = ["*.key"]\ninclude = ["shown"]', "a/b/x.key", "mv a/b a/shown", "a/shown/x.key"),
+    ('exclude = ["*.key"]\ninclude = ["shown"]', "a/b/x.key", "mkdir shown; mv a shown/a", "shown/a/b/x.key"),
+    ('exclude = ["vault"]\ninclude = ["shown"]', "vault/f", "mv vault other", "other/f"),
+])
+@pytest.mark.no_single_lock("mounts on folders, which the client asks for")
+def test_c377_cannot_move_a_hidden_file_to_where_the_next_start_shows_it(home: AgentHome, token: str, settings: str,
+                                                                         at: str, attack: str, then: str) -> None:
+    """
+    A pattern says where in the project it is hidden: by a folder above it that has another name then.
+    """
+    (home.project / at).parent.mkdir(parents=True)
+    (home.project / at).write_text(token)
+    home.settings(f"[files]\n{settings}\n")
+    read = ["start", "sh", ".", "--", "-c", f"cat {then}"]
+    moved = home.run("start", "sh", ".", "--", "-c", f"{attack}; true")
+    assert 0 == moved.returncode, moved
+
+    got = home.run(*read)
+    assert token not in got.stdout + got.stderr
+    assert token == (home.project / at).read_text()
+    with control():
+        subprocess.run(["sh", "-c", attack], cwd=home.project, check=True)
+        assert token in home.run(*read).stdout
+
+
+@pytest.mark.parametrize("attack", ["rm -f link", "mv link other", "ln -sfn nothing link", "mv at other"])
+@pytest.mark.no_single_lock("mounts on links and folders, which the client asks for")
+def test_c378_cannot_take_away_the_link_by_which_a_file_is_hidden(home: AgentHome, token: str, attack: str) -> None:
+    """
+    The link is what the pattern fits, and what it leads to is hidden as well: also at the next start.
+    """
+    (home.project / "at").mkdir()
+    (home.project / "real").write_text(token)
+    for link, target in (("link", "at/second"), ("at/second", "../real")):
+        (home.project / link).symlink_to(target)
+    home.settings('[files]\nexclude = ["/link"]\n')
+    read = ["start", "sh", ".", "--", "-c", "cat real link at/second"]
+    assert 0 == home.run("start", "sh", ".", "--", "-c", f"{attack}; true").returncode
+
+    got = home.run(*read)
+    assert token not in got.stdout + got.stderr
+    with control():
+        subprocess.run(["sh", "-c", attack], cwd=home.project, check=True)
+        assert token in home.run(*read).stdout
+
+
+@pytest.mark.parametrize("include", ["[]", '[".env.example"]', '["vault/none"]'])
+@pytest.mark.no_single_lock("a mount on the folder, which the client asks for")
+def test_c379_cannot_see_what_a_hidden_folder_has(home: AgentHome, token: str, include: str) -> None:
+    """
+    Names, too. With an `include` that could fit something in it, but fits nothing.
+    """
+    (home.project / f"vault/{token}").mkdir(parents=True)
+    (home.project / f"vault/{token}/{token}").write_text(token)
+    home.settings(f'[files]\nexclude = ["vault"]\ninclude = {include}\n')
+    read = ["start", "sh", ".", "--", "-c", "find vault; cat vault/*/*; echo x >vault/made || echo refused"]
+
+    got = home.run(*read)
+    assert token not in got.stdout + got.stderr
+    assert "refused" in got.stdout
+    assert [token] == os.listdir(home.project / "vault")
+    with control():
+        home.settings("")
+        assert token in home.run(*read).stdout

@@ -120,7 +120,7 @@ def test_another_users_agent_has_no_hosts() -> None:
 
 
 def test_fields_of_other_profiles(daemon: LiveDaemon, home: Path) -> None:
-    for fields in ({"hide": ["/x"]}, {"protect": ["/x"]}):
+    for fields in ({"hide": ["/x"]}, {"protect": ["/x"]}, {"pin": ["/x"]}):
         with pytest.raises(leeward.RequestRejected, match="of the profile 'agent'"), leeward.Sandbox(
                 socket=daemon.socket, **fields) as box:  # type: ignore[arg-type]  # one of them
             assert box.id

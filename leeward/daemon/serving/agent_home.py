@@ -1,9 +1,9 @@
 """
-The home of a sandbox, with the names that it hides or protects, and the egress policies that a request may narrow.
+The home of a sandbox, with the names that it hides, protects or pins, and the egress policies that a request may narrow.
 
 Runs in:   the daemon; pure but for the daemon's own user.
-Trust:     none in a client. Its home is a folder of the sandbox's own, and the names that it hides or protects lie in
-           its own mounts.
+Trust:     none in a client. Its home is a folder of the sandbox's own, and the names that it hides, protects or pins
+           lie in its own mounts.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> Home
             made.
     """
     if not may_have_home(request.profile, config.profiles):
-        if request.user or request.hide or request.protect:
-            raise BadRequest(f"user, hide and protect are of the profile {AGENT!r}, and of those with a home as it has")
+        if request.user or request.hide or request.protect or request.pin:
+            raise BadRequest(f"user, hide, protect and pin are of the profile {AGENT!r}, and of those with a home as it"
+                             " has")
         return None
-    if not (request.home or request.user or request.hide or request.protect or AGENT == request.profile):
+    if not (request.home or request.user or request.hide or request.protect or request.pin
+            or AGENT == request.profile):
         return None
     assert spec is not None, "a profile with a pool of its own"
-    return home_plan(request.home, request.user, request.hide, request.protect, request.mounts, spec.view, spec.uid)
+    return home_plan(request.home, request.user, request.hide, request.protect, request.mounts, spec.view, spec.uid,
+                     request.pin)
 
 
 def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: Config) -> Mapping[str, Any]:

@@ -35,7 +35,7 @@ PROFILE = Profile(base="python", about="For `leeward agent`: a project at its ow
 #: Files, folders and links in its own folders, the copies of an overlay among them.
 _INODES = 1 << 19
 
-#: Names to hide or to protect: so many, and so many bytes of them, for which one message to the porter has room.
+#: Names to hide, protect or pin: so many, and so many bytes of them, for which one message to the porter has room.
 MOST_NAMES, MOST_NAME_BYTES = 512, 40 << 10
 
 _USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}"
@@ -52,12 +52,14 @@ class HomePlan:
         texts: small files in place of the view's, by their paths.
         hide: paths in the sandbox that aren't to be seen: a file there is empty and can't be read, a folder is empty.
         protect: paths in the sandbox that can't be written.
+        pin: folders in the sandbox that can't be renamed, moved or removed.
     """
 
     path: str
     texts: tuple[tuple[str, bytes], ...]
     hide: tuple[str, ...]
     protect: tuple[str, ...]
+    pin: tuple[str, ...] = ()
 
 
 def agent(spec: SandboxSpec) -> SandboxSpec:
@@ -69,7 +71,7 @@ def agent(spec: SandboxSpec) -> SandboxSpec:
 
 
 def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str], mounts: Iterable[Folder], view: View,
-              uid: int) -> HomePlan:
+              uid: int, pin: Sequence[str] = ()) -> HomePlan:
     """
     Check the home folder and the names that a client asks for.
 
@@ -94,9 +96,9 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
     for target in (*(bind.target for bind in view.binds), *view.scratch.targets):
         if within(path, target) and (path == target or target not in view.scratch.targets):
             raise BadRequest(f"the sandbox's own {target!r:.80} is where the home folder {path!r:.80} is to be")
-    check_names((*hide, *protect), mounts)
+    check_names((*hide, *protect, *pin), mounts)
     return HomePlan(path, _texts(user, path, uid), tuple(dict.fromkeys(hide)),
-                    tuple(dict.fromkeys(protect)))
+                    tuple(dict.fromkeys(protect)), tuple(dict.fromkeys(pin)))
 
 
 def check_names(names: Sequence[str], mounts: Iterable[Folder]) -> None:
@@ -106,11 +108,11 @@ def check_names(names: Sequence[str], mounts: Iterable[Folder]) -> None:
     """
     mounts = tuple(mounts)
     if len(names) > MOST_NAMES or sum(len(name.encode()) for name in names) > MOST_NAME_BYTES:
-        raise BadRequest(f"{len(names)} names to hide or to protect; {MOST_NAMES} are the most, of {MOST_NAME_BYTES}"
+        raise BadRequest(f"{len(names)} names to hide, protect or pin; {MOST_NAMES} are the most, of {MOST_NAME_BYTES}"
                          " bytes together")
     for name in names:
         if name != posixpath.normpath(name) or not any(within(name, mount.target) for mount in mounts):
-            raise BadRequest(f"{name!r:.80} is to be hidden or protected, and lies in no mount")
+            raise BadRequest(f"{name!r:.80} is to be hidden, protected or pinned, and lies in no mount")
 
 
 def _texts(user: str, home: str, uid: int) -> tuple[tuple[str, bytes], ...]:

@@ -168,9 +168,65 @@ def test_matching_paths_of_a_tree_are_hidden(tree):
 
 def test_a_folder_with_something_included_is_hidden_in_parts(tree):
     assert {".env", "x/.env.local", "secrets/one", "secrets/two"} == hidden(tree, ["secrets"], ["secrets/pub"])
-    assert {".env", "x/.env.local", "secrets/one", "secrets/two", "secrets/pub/"} == hidden(
-        tree, ["secrets"], ["secrets/none"])
     assert {".env", "x/.env.local"} == hidden(tree, ["secrets"], ["secrets"])
+    (tree / "secrets/sub/deep").mkdir(parents=True)
+    assert {".env", "x/.env.local", "secrets/one", "secrets/two", "secrets/sub/"} == hidden(tree, ["secrets"], ["pub"])
+    (tree / "secrets/sub/deep/pub").touch()
+    (tree / "secrets/sub/deep/a").touch()
+    assert {".env", "x/.env.local", "secrets/one", "secrets/two", "secrets/sub/deep/a"} == hidden(
+        tree, ["secrets"], ["pub"])
+
+
+def test_a_folder_is_hidden_as_a_whole_if_an_include_fits_nothing_in_it(tree):
+    (tree / "secrets/.git").mkdir()
+    (tree / "secrets/link").symlink_to("../top.key")
+    os.link(tree / "secrets/one", tree / "other-name")
+    for include in ("secrets/none", ".env.example", "**/none", "one/"):
+        assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["secrets"], [include])
+        assert () == plan(tree, ["secrets"], [include]).repositories
+
+
+def test_a_folder_with_many_files_can_be_hidden_as_a_whole(tree, monkeypatch):
+    """
+    Its files aren't counted, unless one of them is included, so that each of the others has to be hidden.
+    """
+    monkeypatch.setattr("leeward.agents.project_tree.MAX_HIDDEN", 5)
+    (tree / "secrets/none").mkdir()
+    for number in range(20):
+        (tree / f"secrets/pub/{number}").touch()
+        (tree / f"secrets/none/{number}").touch()
+    assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["secrets"], [".env.example"])
+    assert {".env", "x/.env.local", "secrets/one", "secrets/two", "secrets/none/"} == hidden(
+        tree, ["secrets"], ["secrets/pub"])
+    with pytest.raises(SettingsError, match="more than 5 files"):
+        plan(tree, ["secrets"], ["secrets/pub/7"])
+    with pytest.raises(SettingsError, match="more than 5 files"):
+        plan(tree, ["secrets/*/*"])
+
+
+@pytest.mark.parametrize(("exclude", "include", "pinned"), [
+    ([], [], ()), (["*.key", "secrets"], [], ()), (["/top.key"], [], ()),
+    (["a/b/c/*.key"], [], ("a/b/c",)), (["a/*/c"], [], ("a/b",)), (["a/**/deep.key"], [], ("a/b/c",)),
+    (["later/x/*"], [], ("later/x",)), (["secrets/one", "x/*"], [], ("secrets", "x")),
+    # Everything: a folder may get a name that is included.
+    (["*.key"], ["none"], ("a/b/c", "x")), (["secrets"], ["pub"], ("secrets", "x")),
+])
+def test_folders_by_whose_names_something_is_hidden_are_pinned(tree, exclude, include, pinned):
+    assert pinned == plan(tree, exclude, include).pinned
+
+
+def test_a_link_that_hides_its_target_stays_where_it_is(tree):
+    """
+    As do links that it leads to; what they are called decides what the next start hides.
+    """
+    (tree / "a/link").symlink_to("b/second")
+    (tree / "a/b/second").symlink_to("../../secrets/./two")
+    (tree / "outside").symlink_to("/etc/passwd")
+    found = plan(tree, ["link", "outside"])
+
+    assert {".env", "x/.env.local", "a/link", "a/b/second", "secrets/two", "outside"} == {
+        each.path for each in found.hidden}
+    assert ("a/b", "secrets") == found.pinned
 
 
 def test_an_absent_path_is_listed_and_warned_of(tree):
@@ -189,13 +245,13 @@ def test_a_hidden_link_hides_its_target(tree):
     (tree / "loop").symlink_to("loop")
     (tree / "root").symlink_to(".")
 
-    assert {".env", "x/.env.local", "secrets/one"} == hidden(tree, ["link"])
-    assert {".env", "x/.env.local", "secrets/one"} == hidden(tree, ["chain"])
-    assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["whole"])
-    assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["whole/"])
-    assert {".env", "x/.env.local"} == hidden(tree, ["outside", "up", "loop"])
+    assert {".env", "x/.env.local", "link", "secrets/one"} == hidden(tree, ["link"])
+    assert {".env", "x/.env.local", "chain", "link", "secrets/one"} == hidden(tree, ["chain"])
+    assert {".env", "x/.env.local", "whole", "secrets/"} == hidden(tree, ["whole"])
+    assert {".env", "x/.env.local", "whole", "secrets/"} == hidden(tree, ["whole/"])
+    assert {".env", "x/.env.local", "outside", "up", "loop"} == hidden(tree, ["outside", "up", "loop"])
     found = plan(tree, ["root"])
-    assert {".env", "x/.env.local"} == {path.path for path in found.hidden}
+    assert {".env", "x/.env.local", "root"} == {path.path for path in found.hidden}
     assert any("is a link to a folder that it lies in" in line for line in found.warnings)
 
 

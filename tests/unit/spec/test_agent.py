@@ -18,8 +18,9 @@ VIEW = View((Bind("/usr", "/usr"), Bind("/home/a/.pyenv", "/home/a/.pyenv")), ()
 PROJECT = Folder("/home/a/p", "/home/a/p", writable=True)
 
 
-def plan(path: str = "/home/a", user: str = "a", hide: Any = (), protect: Any = (), mounts: Any = (PROJECT,)) -> Any:
-    return home_plan(path, user, hide, protect, mounts, VIEW, 1000)
+def plan(path: str = "/home/a", user: str = "a", hide: Any = (), protect: Any = (), mounts: Any = (PROJECT,),
+         pin: Any = ()) -> Any:
+    return home_plan(path, user, hide, protect, mounts, VIEW, 1000, pin)
 
 
 def test_the_account_is_the_callers() -> None:
@@ -50,7 +51,9 @@ def test_a_home_that_no_line_can_hold() -> None:
     ({"hide": ("/home/a/other",)}, "lies in no mount"),
     ({"hide": ("/home/a/p/../x",)}, "lies in no mount"),
     ({"protect": ("/etc",)}, "lies in no mount"),
+    ({"pin": ("/etc",)}, "lies in no mount"),
     ({"hide": ("/home/a/p/x",) * (MOST_NAMES + 1)}, "are the most"),
+    ({"hide": ("/home/a/p/x",) * MOST_NAMES, "pin": ("/home/a/p",)}, "are the most"),
     ({"hide": tuple(f"/home/a/p/{'x' * 4000}{n}" for n in range(11))}, "bytes together"),
 ])
 def test_an_unsuitable_agent_folder_is_refused(fields: dict[str, Any], why: str) -> None:
@@ -59,7 +62,8 @@ def test_an_unsuitable_agent_folder_is_refused(fields: dict[str, Any], why: str)
 
 
 def test_names_are_kept_once() -> None:
-    made = plan(hide=("/home/a/p/.env", "/home/a/p/.env"), protect=("/home/a/p/.git/hooks",))
+    made = plan(hide=("/home/a/p/.env", "/home/a/p/.env"), protect=("/home/a/p/.git/hooks",), pin=("/home/a/p/c",) * 2)
+    assert ("/home/a/p/c",) == made.pin
     assert ("/home/a/p/.env",) == made.hide
     assert ("/home/a/p/.git/hooks",) == made.protect
 
