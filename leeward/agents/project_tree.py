@@ -5,8 +5,8 @@ Runs in:   the user's program, before the sandbox is opened.
 Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
            bounded. A tree beyond the bounds is refused before a start. While an agent runs, which may have made it so,
            a folder that can't be searched is hidden as a whole.
-Links:     if a symbolic link is hidden, its target within the project is hidden as well, and the links on the way to it.
-           If a file is hidden, so are its other names in the project.
+Links:     if a symbolic link is hidden, its target within the project is hidden as well, and the links that it leads
+           to. If a file is hidden, so are its other names in the project.
 Leaves:    the content of a hidden file in git's objects, and copies under other names; the target of a hidden link
            whose path leads through a link to a folder, which the agent can change before the next start.
 """
@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from leeward.agents.errors import SettingsError, printable
 from leeward.agents.hiding import FilePattern, FileRules, unfit
@@ -231,13 +232,14 @@ class _TreeSearch:
             outermost: no folder above is excluded.
         """
         included, uncounted = self._included, self._uncounted
-        lists, mappings = (self._links, self._repositories), (self._hidden, self._placed, self._inodes)
+        lists = (self._links, self._repositories)
+        mappings: tuple[dict[Any, Any], ...] = (self._hidden, self._placed, self._inodes)
         before = [len(each) for each in (*lists, *mappings)]
         self._below(descriptor, names, True)
         if included == self._included:  # then what was found below it isn't needed
-            for found, count in zip(lists, before, strict=False):
+            for found, count in zip(lists, before[:2], strict=True):
                 del found[count:]
-            for noted, count in zip(mappings, before[len(lists):], strict=True):
+            for noted, count in zip(mappings, before[2:], strict=True):
                 while len(noted) > count:
                     noted.popitem()
             self._uncounted = uncounted

@@ -1,5 +1,6 @@
 """
-The home of a sandbox, with the names that it hides, protects or pins, and the egress policies that a request may narrow.
+The home of a sandbox, with the names that it hides, protects or pins, and the egress policies that a request may
+narrow.
 
 Runs in:   the daemon; pure but for the daemon's own user.
 Trust:     none in a client. Its home is a folder of the sandbox's own, and the names that it hides, protects or pins
