@@ -108,7 +108,7 @@ def main(project: Path, agrees: Callable[[str], bool]) -> None:
         for change in changes:
             print(f"{change.kind:8}  {change.path}  {change.size} bytes")
         if changes and agrees("Apply these? [y/N] "):
-            box.apply([change.path for change in changes])
+            box.apply(changes=changes)  # these, and nothing that it has changed since
             print("applied")
 
 

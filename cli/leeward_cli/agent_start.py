@@ -80,6 +80,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                     return (_changes(run, applied) if overlay else _ask_approval(run) if approved else 0) or status
                 finally:
                     ignore()
+                    run.end_sandbox()
                     _warn_of_files(run)
                     if dump_network_access is not None:
                         _dump(run, socket, dump_network_access)
@@ -237,13 +238,23 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
     """
     import click
 
+    from leeward.client.applying import refusal
     from leeward_cli import overlays
 
     assert run.box is not None
+    run.end_processes()
     found = run.box.diff()
     for change in found:
         click.echo(overlays.line(change), err=True)
     if not found or applied is False:
+        return 0
+    refused = list(filter(None, map(refusal, found)))
+    for line in refused[:_SHOWN]:
+        complain(f"{line}: it isn't applied")
+    if len(refused) > _SHOWN:
+        complain(f"{len(refused) - _SHOWN} more changes aren't applied for such reasons")
+    found = [change for change in found if not refusal(change)]
+    if not found:
         return 0
     if applied is None:
         if not os.isatty(0) or not os.isatty(2):
@@ -256,7 +267,7 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
         if not wanted:
             return 0
     try:
-        run.box.apply()
+        run.box.apply(changes=found)
     except Stale as error:
         complain(str(error))
         return 1

@@ -106,7 +106,7 @@ class AgentRun:
         self._before: dict[str, str] | None = None
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
-        self.given_up = False
+        self._ended = self.given_up = False
         self.undoing: Callable[[], None] = lambda: None
 
     @property
@@ -354,21 +354,39 @@ class AgentRun:
 
     # --- ending ---------------------------------------------------------------------
 
-    def _tear_down(self) -> None:
-        held, self._held = self._held, None
-        if held is None:
+    def end_processes(self) -> None:
+        """
+        End what the agent, hooks and attached shells have left running in the sandbox, which itself stays.
+        """
+        assert self.box is not None
+        with contextlib.suppress(DaemonError):
+            for row in self.box.processes():
+                Process(self.box, row["process"]).kill()
+
+    def end_sandbox(self) -> None:
+        """
+        End the sandbox. When this returns no process of it is left, so the project doesn't change any more.
+        """
+        if self._ended:
             return
+        self._ended = True
         if self._watch is not None:
             self._watch.stop()
         if self._keeper is not None:
             self._keeper.stop()
         while self._opened_fds:
             os.close(self._opened_fds.pop())
+        if self.asking is not None:
+            self.asking.ending()
+        if self.box is not None:
+            self.box.close()
+
+    def _tear_down(self) -> None:
+        held, self._held = self._held, None
+        if held is None:
+            return
         try:
-            if self.asking is not None:
-                self.asking.ending()
-            if self.box is not None:
-                self.box.close()
+            self.end_sandbox()
         finally:
             for line in [step.what for step in held.instance.undo if step.kind == "hook"]:
                 self._clean_up(line)

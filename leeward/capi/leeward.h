@@ -698,7 +698,7 @@ LEEWARD_API int leeward_process_signal(leeward_sandbox *sandbox, int64_t process
  * Threads: the handle's. */
 LEEWARD_API int leeward_process_resize(leeward_sandbox *sandbox, int64_t process, int rows, int columns);
 
-/* Kill a process and all its descendants. Doesn't wait for their end.
+/* Kill a process and all its descendants, also those that are left after its end. Doesn't wait for their end.
  *
  * Returns: LEEWARD_OK, or a negative leeward_error.
  * Errors: as leeward_process_read.

@@ -149,11 +149,12 @@ class AsyncSandbox:
         """
         return await asyncio.to_thread((await self._blocking_sandbox()).diff, target)
 
-    async def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
+    async def apply(self, paths: Iterable[str] | None = None, target: str = "",
+                    changes: Changes | None = None) -> Changes:
         """
         Call `Sandbox.apply` in a thread, which goes on if the task is cancelled.
         """
-        return await asyncio.to_thread((await self._blocking_sandbox()).apply, paths, target)
+        return await asyncio.to_thread((await self._blocking_sandbox()).apply, paths, target, changes)
 
     async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """

@@ -44,6 +44,22 @@ def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> 
                 and any(path.startswith(change.path + "/") for path in wanted))]
 
 
+def refusal(change: FolderChange) -> str:
+    """
+    Why *change* is never applied to a host; "" if it can be.
+    """
+    what = f"{change.path!r:.120}"
+    if "deleted" == change.kind:
+        return ""
+    if "special" == change.type:
+        return f"{what} is a FIFO, a socket or a device"
+    if "link" == change.type and leads_out(change):
+        return f"{what} is a link that leads out of the folder"
+    if change.size > change.allocated + _HOLES:
+        return f"{what} has {change.size} bytes, and occupies {change.allocated}"
+    return ""
+
+
 class Applying:
     """
     Applies changes to a folder of the host.
@@ -81,14 +97,9 @@ class Applying:
                 self._put(change)
 
     def _check(self, change: FolderChange) -> None:
-        what = f"{change.path!r:.120}"
-        if "deleted" != change.kind:
-            if "special" == change.type:
-                raise RequestRejected(f"{what} is a FIFO, a socket or a device: leave it out")
-            if "link" == change.type and leads_out(change):
-                raise RequestRejected(f"{what} is a link that leads out of the folder: leave it out")
-            if change.size > change.allocated + _HOLES:
-                raise RequestRejected(f"{what} has {change.size} bytes, and occupies {change.allocated}: leave it out")
+        why = refusal(change)
+        if why:
+            raise RequestRejected(f"{why}: leave it out")
         about = self._host.look(os.fsencode(change.path))
         self._fresh(change, about)
 

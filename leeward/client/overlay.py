@@ -84,10 +84,10 @@ class Overlay:
         finally:
             host.close()
 
-    def apply(self, paths: Iterable[str] | None) -> Changes:
+    def apply(self, paths: Iterable[str] | None, seen: Changes | None = None) -> Changes:
         host = HostFolder(self._row)
         try:
-            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host), paths)
+            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host) if seen is None else seen, paths)
             Applying(host, self._read, self._box._applied.setdefault(self.target, {})).apply(found)
             return found
         finally:

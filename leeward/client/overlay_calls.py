@@ -68,7 +68,7 @@ class OverlayCalls:
             return state.diff()
         return self._overlay(target).diff()
 
-    def apply(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
+    def apply(self, paths: Iterable[str] | None = None, target: str = "", changes: Changes | None = None) -> Changes:
         """
         Apply the changes that `diff` lists to the host's folder, with this program's own rights. Each file is replaced
         by a rename, so readers see the old or the new one. Set-id bits aren't copied.
@@ -76,18 +76,21 @@ class OverlayCalls:
         Args:
             paths: files, and folders with all that is in them; None for all changes.
             target: as for `diff`.
+            changes: what `diff` has returned, if somebody has looked at it: only these changes are applied, and none
+                that the sandbox has made since.
 
         Returns:
             The changes that were applied.
 
         Raises:
-            Stale: the host's file was changed since the sandbox was opened. Nothing was applied, unless the file was
-                changed during this call.
+            Stale: the host's file was changed since the sandbox was opened, or a file of up to 50 MiB has another
+                content in the sandbox than in *changes*. Nothing was applied, unless the file was changed during this
+                call.
             RequestRejected: one of *paths* hasn't changed; or a change is a special file, a link that leads out of the
                 folder, or a file with large holes. Nothing was applied.
             SandboxOver, DaemonError: as for `run`.
         """
-        return self._overlay(target).apply(paths)
+        return self._overlay(target).apply(paths, changes)
 
     def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """

@@ -300,15 +300,18 @@ class LiveProgram:
 
     def kill(self) -> None:
         """
-        End the process and its descendants for a client; the report will give the exit status that the kernel gives.
+        End the process and its descendants for a client, also the descendants that are left after the process's end.
+        The report will give the exit status that the kernel gives.
         """
-        if self._child is not None and Life.OVER is not self.life:
+        if self._child is None:
+            return
+        if Life.OVER is not self.life:
             self._killed = True
             if self._paused:
                 self._paused = False
                 for stream in (1, 2):
                     self._child.resume(stream)
-            self._child.kill()
+        self._child.kill()
 
     def broken(self, error: Exception) -> None:
         """

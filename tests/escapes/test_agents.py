@@ -269,6 +269,59 @@ def test_c387_cannot_make_git_run_something_outside_without_a_notice(home: Agent
     assert "execute or read on their own" not in said
 
 
+#: Writes something that no list of changes has, some time after the agent's end.
+LATE_WRITE = "setsid sh -c 'echo x >seen; sleep 0.4; {}' >/dev/null 2>&1 </dev/null & until [ -e seen ]; do :; done"
+
+
+@BY_CLIENT
+def test_c318_cannot_add_a_change_after_a_person_has_seen_them(home: AgentHome, daemon: LiveDaemon) -> None:
+    """
+    By a process that the agent leaves behind, which goes on while the person is asked; or by anything else that runs in
+    the sandbox then.
+    """
+    folder = leeward.Mount(home.project, str(home.project), overlay=True)
+    with control(), leeward.Sandbox(socket=daemon.socket, profile="agent", mounts=[folder]) as box:
+        box.shell(LATE_WRITE.format("echo evil >late"), cwd=str(home.project))
+        assert ["seen"] == [change.path for change in box.diff()]
+        box.shell("until [ -e late ]; do sleep 0.05; done", cwd=str(home.project))
+        assert ["late", "seen"] == [change.path for change in box.apply()]
+    for path in ("late", "seen"):
+        (home.project / path).unlink()
+
+    with home.on_terminal("start", "sh", str(home.project), "--overlay", "--", "-c",
+                          LATE_WRITE.format("echo evil >late")) as screen:
+        screen.until("Apply these 1 changes")
+        box = leeward.Sandbox.attach(leeward.Sandbox.list(socket=daemon.socket)[0]["sandbox"], socket=daemon.socket)
+        look = "for _ in $(seq 40); do [ -e late ] && break; sleep 0.05; done; ls; echo evil >later"
+        assert "seen\n" == box.shell(look, cwd=str(home.project)).stdout_text
+        box.detach()
+        screen.types("y\r")
+        assert 0 == screen.end(), screen.all
+    assert ["seen"] == os.listdir(home.project)
+
+
+@BY_CLIENT
+def test_c319_cannot_write_after_the_notice(home: AgentHome, daemon: LiveDaemon) -> None:
+    """
+    By a process that the agent leaves behind. Large files that are compared, too, make the comparison take long.
+    """
+    evil = LATE_WRITE.format("echo evil >.exrc")
+    with control(), leeward.Sandbox(socket=daemon.socket, profile="agent", mounts=[
+            leeward.Mount(home.project, str(home.project), writable=True)]) as box:
+        box.shell(evil, cwd=str(home.project))
+        assert ["seen"] == os.listdir(home.project)
+        box.shell("until [ -e .exrc ]; do sleep 0.05; done", cwd=str(home.project))
+    for path in (".exrc", "seen"):
+        (home.project / path).unlink()
+
+    (home.project / ".zed").mkdir()  # which is compared after .exrc
+    for name in range(100):
+        with open(home.project / f".zed/{name}", "wb") as file:
+            file.truncate(1 << 20)
+    said = within(home, evil)
+    assert not (home.project / ".exrc").exists() or ".exrc" in said
+
+
 @BY_CLIENT
 def test_c338_cannot_widen_the_next_start(home: AgentHome) -> None:
     """

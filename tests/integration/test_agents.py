@@ -282,6 +282,19 @@ def test_an_overlay_is_shown_and_applied_or_not(home: AgentHome) -> None:
     assert ("new\n", "x\n") == ((home.project / "old").read_text(), (home.project / "made").read_text())
 
 
+def test_an_overlay_is_applied_without_what_no_host_gets(home: AgentHome) -> None:
+    """
+    An environment of Python has links to /usr, and servers leave sockets. All else that the agent has done stays.
+    """
+    got = home.run("start", "sh", ".", "--overlay", "--apply", "--", "-c",
+                   "mkdir env; ln -s /usr/bin/python3 env/python; mkfifo pipe; echo x >env/made; truncate -s 1T holes")
+    assert 0 == got.returncode, got
+    assert ["env", "env/made"] == sorted(str(each.relative_to(home.project)) for each in home.project.rglob("*"))
+    for line in ("'env/python' is a link that leads out of the folder: it isn't applied",
+                 "'pipe' is a FIFO, a socket or a device: it isn't applied", "'holes' has 1099511627776 bytes"):
+        assert line in got.stderr
+
+
 # --- what is killed ---------------------------------------------------------------
 
 

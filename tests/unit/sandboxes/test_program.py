@@ -9,6 +9,7 @@ from typing import Any
 
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.reactor import Timer
+from leeward.run.launch import Exit
 from leeward.run.report import Report
 from leeward.sandboxes.chunks import ROOM, STDOUT
 from leeward.sandboxes.program import LiveProgram, Order
@@ -46,6 +47,9 @@ class Child:
 
     def kill(self) -> None:
         self.killed += 1
+
+    def close_stdin(self) -> None:
+        self.stdin = -1
 
     def denied(self) -> dict[str, int]:
         return {}
@@ -95,3 +99,15 @@ def test_output_of_a_killed_program_can_be_read_afterwards() -> None:
     program.kill()
     program.output(STDOUT, b"last words")
     assert [b"last words"] == [chunk.data for chunk in program.read(0)]
+
+
+def test_a_kill_after_the_end_reaches_the_descendants_that_are_left() -> None:
+    """
+    Their group is the process's, and the process is reported as it has ended.
+    """
+    program, child = started()
+    program.exited(Exit(0))
+    assert program.report is not None
+    program.kill()
+    assert 1 == child.killed
+    assert 0 == program.report.result.exit_code
