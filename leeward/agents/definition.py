@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 from leeward.agents import checks
 from leeward.agents.errors import SettingsError, printable
 from leeward.agents.names import is_agent_name
+from leeward.agents.places import FILE, OURS, definition_files
 from leeward.agents.reading import read_user_file
 from leeward.dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from leeward.spec.egress_rules import EgressRule
-
-#: The folder of the package's definitions, each in a folder of its own; and the name of the file there.
-OURS, FILE = os.path.join(os.path.dirname(__file__), "definitions"), "agent.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +139,7 @@ def load_definition(name: str, config_home: str) -> AgentDefinition:
         SettingsError: there is no such definition (the error has the nearest name), or it can't be read.
     """
     if is_agent_name(name):
-        for folder in (os.path.join(config_home, "agents"), OURS):
-            file = os.path.join(folder, name, FILE)
+        for file in definition_files(name, config_home):
             table = read_user_file(file)
             if table is not None:
                 return parse_definition(name, table, file)

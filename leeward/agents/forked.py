@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Callable
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False  # see wire/frames.py; the copy is made before `typing` is imported
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
 #: Bytes that are read at once.
 _READ = 1 << 16

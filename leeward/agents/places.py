@@ -10,12 +10,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+#: The folder of the package's definitions, each in a folder of its own; and the name of the file there.
+OURS, FILE = os.path.join(os.path.dirname(__file__), "definitions"), "agent.toml"
+
+#: The user's settings, in the folder of the user's configuration.
+USER_FILE = "agents.toml"
+
 
 def config_home(environ: Mapping[str, str]) -> str:
     """
     `~/.config/leeward`: settings in agents.toml, definitions in agents/NAME/agent.toml.
     """
     return os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "leeward")
+
+
+def definition_files(name: str, config_home: str) -> tuple[str, str]:
+    """
+    The paths of the definition *name*, the user's before the package's. The first that exists is used.
+    """
+    return os.path.join(config_home, "agents", name, FILE), os.path.join(OURS, name, FILE)
 
 
 def state_home(environ: Mapping[str, str]) -> str:

@@ -10,13 +10,16 @@ Source:    open(2): with O_NOFOLLOW a link gives ELOOP, or ENOTDIR with O_DIRECT
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import marshal
 import os
 import stat
-import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 from leeward.agents.errors import SettingsError
+from leeward.agents.places import USER_FILE, config_home, definition_files
 
 #: Bytes of a file of settings, at most.
 MAX_FILE = 256 << 10
@@ -31,6 +34,44 @@ PROJECT_FILE = f"{PROJECT_FOLDER}/{PROJECT_NAME}"
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+#: Tables by the content of their files, which another process has parsed for this one. Each is used once.
+_expected: dict[bytes, dict[str, Any]] = {}
+
+
+def parsed_ahead(name: str, project: str, environ: Mapping[str, str]) -> dict[bytes, dict[str, Any]]:
+    """
+    The tables that a start of the agent *name* on the folder *project* will parse, by the content of their files. What
+    can't be read, parsed or written by marshal isn't in it.
+
+    For:       a copy of the process that starts the agent, which `expect`s them. It opens the files itself, and
+               parses a file that has another content then.
+    """
+    home = config_home(environ)
+    contents = []
+    for path in (*definition_files(name, home), os.path.join(home, USER_FILE)):
+        with contextlib.suppress(SettingsError, ValueError):
+            contents.append(_user_content(path))
+    with contextlib.suppress(SettingsError, ValueError, OSError):
+        folder = os.open(project, _FOLDER & ~os.O_NOFOLLOW)
+        try:
+            contents.append(_project_content(folder, ""))
+        finally:
+            os.close(folder)
+    found = {}
+    for content in filter(None, contents):
+        with contextlib.suppress(SettingsError, ValueError):  # or a date, which marshal doesn't write
+            table = _parsed(content, "")
+            marshal.dumps(table)
+            found[content] = table
+    return found
+
+
+def expect(tables: Mapping[bytes, dict[str, Any]]) -> None:
+    """
+    Let `parse_settings` use *tables*, from `parsed_ahead` in another process.
+    """
+    _expected.update(tables)
+
 
 def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
     """
@@ -43,6 +84,11 @@ def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
     Raises:
         SettingsError: the file is a link, is behind one, isn't a regular file, is too large, or isn't TOML.
     """
+    content = _project_content(project, shown)
+    return None if content is None else parse_settings(content, shown)
+
+
+def _project_content(project: int, shown: str) -> bytes | None:
     try:
         folder = os.open(PROJECT_FOLDER, _FOLDER, dir_fd=project)
     except FileNotFoundError:
@@ -57,7 +103,7 @@ def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
         raise _unopened(error, shown) from None
     finally:
         os.close(folder)
-    return _read(file, shown)
+    return _content(file, shown)
 
 
 def read_user_file(path: str) -> dict[str, Any] | None:
@@ -68,13 +114,18 @@ def read_user_file(path: str) -> dict[str, Any] | None:
     Raises:
         SettingsError: the file isn't a regular file, is too large, can't be read, or isn't TOML.
     """
+    content = _user_content(path)
+    return None if content is None else parse_settings(content, path)
+
+
+def _user_content(path: str) -> bytes | None:
     try:
         file = os.open(path, _FILE & ~os.O_NOFOLLOW)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
         raise SettingsError(path, "", f"can't be opened: {os.strerror(error.errno or 0).lower()}") from None
-    return _read(file, path)
+    return _content(file, path)
 
 
 def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
@@ -88,6 +139,13 @@ def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
     Raises:
         SettingsError: *content* isn't TOML in UTF-8, or is nested deeper than MAX_DEPTH.
     """
+    known = _expected.pop(content, None)
+    return _parsed(content, shown) if known is None else known
+
+
+def _parsed(content: bytes, shown: str) -> dict[str, Any]:
+    import tomllib  # takes 2 ms, and most starts have it all from `parsed_ahead`
+
     try:
         table = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
@@ -110,7 +168,7 @@ def _unopened(error: OSError, shown: str) -> SettingsError:
     return SettingsError(shown, "", reasons.get(code) or f"can't be opened: {os.strerror(code).lower()}")
 
 
-def _read(file: int, shown: str) -> dict[str, Any]:
+def _content(file: int, shown: str) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise SettingsError(shown, "", "is no regular file")
@@ -126,7 +184,7 @@ def _read(file: int, shown: str) -> dict[str, Any]:
         os.close(file)
     if len(content) > MAX_FILE:
         raise SettingsError(shown, "", f"has more than {MAX_FILE} bytes")
-    return parse_settings(content, shown)
+    return content
 
 
 def _check_depth(table: object, shown: str) -> None:

@@ -22,15 +22,13 @@ from leeward.agents.libraries import LibraryFolder as LibraryFolder
 from leeward.agents.libraries import parse_library
 from leeward.agents.merging import merge_tables
 from leeward.agents.package_names import check_package
+from leeward.agents.places import USER_FILE
 from leeward.agents.reading import PROJECT_FILE, read_project_file, read_user_file
 from leeward.agents.variables import expand, variables_of
 from leeward.dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from leeward.spec.egress_rules import EgressRule
-
-#: The user's file, in the folder of the user's configuration.
-USER_FILE = "agents.toml"
 
 #: Ports of all rules of egress together, at most: as many as the workers of a policy can listen on.
 MAX_ALL_PORTS = 8

@@ -109,7 +109,8 @@ def state_folders(environ: Mapping[str, str]) -> list[str]:
     """
     The real paths of the state folders of all agents, the user's and ours.
     """
-    from leeward.agents.definition import FILE, OURS, definition_names  # most paths have no link
+    from leeward.agents.definition import definition_names  # most paths have no link
+    from leeward.agents.places import FILE, OURS
 
     found, own, home = list[str](), config_home(environ), environ.get("HOME") or "/"
     for name in definition_names(own):
