@@ -95,7 +95,7 @@ class LoadConnection:
         if not data:
             raise SystemExit("the daemon closed a connection")
         answers = self.reader.feed(data)
-        self.answers += [(now, payload) for payload in answers]
+        self.answers += [(now, bytes(payload)) for payload in answers]
         self.waiting -= len(answers)
         return len(answers)
 

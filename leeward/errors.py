@@ -22,6 +22,8 @@ def brief(value: object, most: int = 40) -> str:
     """
     if isinstance(value, (str, bytes)):
         return repr(value[:most])[:most]
+    if isinstance(value, memoryview):
+        return repr(bytes(value[:most]))[:most]
     if not isinstance(value, (list, tuple, dict)):
         return repr(value)[:most]
     around = {list: "[]", tuple: "()"}.get(type(value), "{}")

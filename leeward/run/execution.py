@@ -21,7 +21,7 @@ is withdrawn (`take_back`). In the last two cases the job's reply is read here, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from leeward._native.loop import Offer
@@ -112,8 +112,8 @@ class Execution:
         """
         self._runner.limit(self._job.limits)
 
-    def _frame(self) -> bytes:
-        return wire.job_frame(self._job, self._runner.variables)
+    def _frame(self) -> Sequence[bytes | memoryview]:  # in pieces
+        return wire.job_pieces(self._job, self._runner.variables)
 
     def _close_pipes(self) -> None:
         self.output.close_pipes()

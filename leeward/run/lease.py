@@ -19,7 +19,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from leeward.dataclass import replace
@@ -107,8 +107,8 @@ class Turn(Execution):
         """
         return self._used
 
-    def _frame(self) -> bytes:
-        return wire.session_frame(self._job)
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return wire.session_pieces(self._job)
 
     def _close_pipes(self) -> None:
         return  # the pipes are the runner's
@@ -125,8 +125,8 @@ class BranchTurn(Turn):
     The request for a branch: run/branches.py.
     """
 
-    def _frame(self) -> bytes:
-        return wire.BRANCH_FRAME
+    def _frame(self) -> Sequence[bytes | memoryview]:
+        return [wire.BRANCH_FRAME]
 
 
 class CallingTurn(Calling, Turn):

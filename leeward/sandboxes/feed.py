@@ -17,6 +17,10 @@ from leeward.sandboxes.place import Child
 #: Bytes that may wait to be written to one process.
 MOST = 4 << 20
 
+#: Bytes that are written in one turn of the loop, about: a process that reads as fast as the daemon writes would
+#: otherwise hold the loop until it has all of its input.
+TURN = 1 << 20
+
 #: Called with the number of bytes of a write that were taken: fewer than all if the process has closed its stdin, or
 #: ended.
 Taken = Callable[[int], None]
@@ -41,7 +45,7 @@ class Feed:
         """
         return self._child.stdin >= 0 and not self._ends
 
-    def write(self, data: bytes, taken: Taken, *, end: bool = False) -> None:
+    def write(self, data: bytes | memoryview, taken: Taken, *, end: bool = False) -> None:
         """
         Write *data*, and close the pipe after it if *end* is true. *taken* is called once, perhaps before this returns.
 
@@ -56,15 +60,19 @@ class Feed:
         self._ends = end
         self._waiting.append((memoryview(data), len(data), taken))
         self._size += len(data)
-        self._pump()
+        if self._watching < 0:
+            self._pump()
 
     def _pump(self, _events: int = 0) -> None:
+        left = TURN
         while self._waiting:
             rest, size, taken = self._waiting[0]
             try:
                 while rest and self._child.stdin >= 0:
-                    count = os.write(self._child.stdin, rest)
-                    rest, self._size = rest[count:], self._size - count
+                    if left <= 0:
+                        raise BlockingIOError
+                    count = os.write(self._child.stdin, rest[:left])
+                    rest, self._size, left = rest[count:], self._size - count, left - count
             except BlockingIOError:
                 self._waiting[0] = rest, size, taken
                 self._watch()

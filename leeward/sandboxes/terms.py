@@ -45,7 +45,7 @@ class AskedProgram:
     timed: bool
     bounded: bool
     kept: bool
-    stdin: bytes
+    stdin: bytes | memoryview
     open: bool = False
     size: tuple[int, int] | None = None
     cpu_time: float | None = None

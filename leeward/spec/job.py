@@ -41,8 +41,8 @@ class Job:
     name: str = "<string>"
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    stdin: bytes = b""
+    files: Mapping[str, bytes | memoryview] = field(default_factory=dict)
+    stdin: bytes | memoryview = b""
     collect: tuple[str, ...] = ()
     most_files: int = 1000
     limits: Limits = field(default_factory=Limits)

@@ -110,8 +110,8 @@ def env(value: object) -> dict[str, str]:
     return env
 
 
-def files(value: object) -> dict[str, bytes]:
-    given: dict[str, bytes] = entries(value, dict, "files", MAX_FILE_COUNT)
+def files(value: object) -> dict[str, bytes | memoryview]:
+    given: dict[str, bytes | memoryview] = entries(value, dict, "files", MAX_FILE_COUNT)
     files = {below_workspace(name): content for name, content in given.items()}
     if len(files) < len(given):
         raise BadRequest("files: two names are those of the same file")
@@ -119,7 +119,7 @@ def files(value: object) -> dict[str, bytes]:
     for name, content in files.items():
         if not is_plain_name(name):
             raise BadRequest(f"files: {brief(name, 80)} is no plain path below /workspace{_why_not(name)}")
-        total += len(binary(content, f"file {brief(name, 80)}", MAX_FILES))
+        total += len(large(content, f"file {brief(name, 80)}", MAX_FILES))
     if total > MAX_FILES:
         raise BadRequest(f"files have {total} bytes together; at most {MAX_FILES} are taken")
     for name in files:
@@ -149,8 +149,8 @@ def collect(value: object) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-def stdin(value: object) -> bytes:
-    return binary(value, "stdin", MAX_STDIN)
+def stdin(value: object) -> bytes | memoryview:
+    return large(value, "stdin", MAX_STDIN)
 
 
 def limits(value: object) -> dict[str, Any]:
@@ -254,7 +254,8 @@ def _why_not(name: object) -> str:
 
 def text(value: object, what: str, limit: int = MAX_STRING_TOTAL) -> str:
     if not isinstance(value, str):
-        raise BadRequest(f"{what} must be text, not {type(value).__name__}")
+        kind = "bytes" if isinstance(value, memoryview) else type(value).__name__
+        raise BadRequest(f"{what} must be text, not {kind}")
     if "\0" in value:
         raise BadRequest(f"{what} has a NUL in it")
     if len(value) > limit:
@@ -263,7 +264,14 @@ def text(value: object, what: str, limit: int = MAX_STRING_TOTAL) -> str:
 
 
 def binary(value: object, what: str, limit: int) -> bytes:
-    if not isinstance(value, bytes):
+    return bytes(large(value, what, limit))  # the same object, if it is no view
+
+
+def large(value: object, what: str, limit: int) -> bytes | memoryview:
+    """
+    As `binary`, for values that may stay views of the frame that they came in.
+    """
+    if not isinstance(value, (bytes, memoryview)):
         raise BadRequest(f"{what} must be binary, not {type(value).__name__}")
     if len(value) > limit:
         raise BadRequest(f"{what} has {len(value)} bytes; at most {limit} are taken")

@@ -20,7 +20,7 @@ from leeward.errors import PeerError
 # tests/unit/cli/test_imports.py holds the list.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any, Protocol, overload
 
     class Bytes(Protocol):
@@ -33,6 +33,18 @@ if TYPE_CHECKING:
         def __getitem__(self, at: int, /) -> int: ...
         @overload
         def __getitem__(self, at: slice, /) -> bytes | memoryview: ...
+
+    class Store(Protocol):
+        """
+        Where the payload of one long frame is collected: wire/long_frames.py.
+        """
+
+        @property
+        def held(self) -> int: ...
+        @property
+        def lacks(self) -> int: ...
+        def fill(self, data: memoryview) -> int: ...
+        def payload(self) -> memoryview: ...
 
 #: Version of everything that docs/wire.md says; both sides send it or check it.
 VERSION = 1
@@ -59,11 +71,18 @@ MAX_VALUES = 32768
 #: Bytes of a request's text together. 16 MiB of it take up to 0.17 s to decode, and bytes take none.
 MAX_TEXT = 4 << 20
 
+#: Bytes from which a payload is received into a store, if the reader has stores.
+LONG = 1 << 20
+
+#: Bytes from which `decode_in_place` doesn't copy a binary value; the number of such values in a payload, of which the
+#: protocol's largest request has 1,026; and bytes of a payload beside them. Both take time to decode.
+LARGE_VALUE, MAX_LARGE, MAX_REST = 1 << 10, 2048, 8 << 20
+
 #: Bytes of a map's key: file names and environment variables are keys.
 MAX_KEY = 4096
 
 
-def frame(payload: bytes) -> bytes:
+def frame(payload: bytes | memoryview) -> bytes:
     """
     *payload* with its length in front.
     """
@@ -101,36 +120,39 @@ class FrameReader:
 
     Args:
         limit: bytes that one payload may have.
+        store: makes the store of a payload of LONG bytes or more, which is then returned as a view of it; without one
+            every payload is copied out of the reader's buffer.
 
     Attributes:
         held: bytes of an unfinished frame that are kept here, including its length field.
     """
 
-    __slots__ = ("_buffer", "_error", "_limit", "_need")
+    __slots__ = ("_buffer", "_error", "_limit", "_long", "_make", "_need")
 
-    def __init__(self, limit: int = MAX_REQUEST) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = MAX_REQUEST, store: Callable[[int], Store] | None = None) -> None:
+        self._limit, self._make = limit, store
         self._buffer = bytearray()
         self._need = HEADER  # bytes until something can be done with the buffer
         self._error: PeerError | None = None
+        self._long: Store | None = None  # has all that there is of the frame, and the buffer is empty
 
     @property
     def held(self) -> int:
-        return len(self._buffer)
+        return len(self._buffer) if self._long is None else HEADER + self._long.held
 
     @property
     def lacks(self) -> int:
         """
         Bytes that are missing until something can be done with those that are kept here, at least 1.
         """
-        return max(1, self._need - len(self._buffer))
+        return max(1, self._need - len(self._buffer)) if self._long is None else self._long.lacks
 
     @property
     def idle(self) -> bool:
         """
         Whether the stream is between two frames.
         """
-        return not self._buffer and self._error is None
+        return not self._buffer and self._error is None and self._long is None
 
     def take(self) -> bytes:
         """
@@ -138,23 +160,41 @@ class FrameReader:
         """
         taken, self._need = bytes(self._buffer), HEADER
         self._buffer.clear()
+        long, self._long = self._long, None
+        if long is not None:
+            taken = (long.held + long.lacks).to_bytes(HEADER, "big") + long.payload()
         return taken
 
-    def feed(self, data: bytes | memoryview) -> list[bytes]:
+    def drop(self) -> None:
+        """
+        Forget the bytes of the unfinished frame.
+        """
+        self._need, self._long = HEADER, None
+        self._buffer.clear()
+
+    def feed(self, data: bytes | memoryview) -> list[bytes | memoryview]:
         """
         Take *data*; return the payloads that are complete now.
 
         Raises:
             PeerError: a length above the limit, now or in an earlier call. No later frame can be found in the stream
                 then; close it.
+            OSError: there is no memory for a store, or not for all of it.
         """
         if self._error is not None:
             raise self._error
+        payloads: list[bytes | memoryview] = []
+        if self._long is not None:
+            data = memoryview(data)
+            data = data[self._long.fill(data):]
+            if self._long.lacks:
+                return payloads
+            payloads.append(self._long.payload())
+            self._long = None
         buffer = self._buffer
         buffer += data
         if len(buffer) < self._need:
-            return []
-        payloads = []
+            return payloads
         start, end = 0, len(buffer)
         while True:
             self._need = HEADER
@@ -166,7 +206,12 @@ class FrameReader:
                 buffer.clear()
                 raise self._error
             if end - start < HEADER + length:
-                self._need = HEADER + length
+                if self._make is not None and length >= LONG:
+                    self._long = self._make(length)
+                    self._long.fill(memoryview(bytes(memoryview(buffer)[start + HEADER:])))
+                    start = end
+                else:
+                    self._need = HEADER + length
                 break
             start += HEADER
             payloads.append(bytes(memoryview(buffer)[start:start + length]))
@@ -203,9 +248,18 @@ def _first_bytes() -> tuple[list[int], list[int]]:
 _KINDS, _WIDTHS = _first_bytes()
 
 
-def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> None:
+#: What `_with_views` has in place of a value: an extension type of 4 bytes.
+_STANDS_FOR = b"\xd6\0"
+
+
+def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST,
+           large: list[tuple[int, int, int]] | None = None) -> None:
     """
     Walk over the values without building any, and refuse a payload beyond the limits above.
+
+    Args:
+        large: gets the places of binary values of LARGE_VALUE bytes and more, of which at most MAX_LARGE are taken
+            then: where each begins, where its content does, and its end.
 
     The decoder allocates an array by the length that the payload claims, in up to 1024 levels. So 4 KiB of input could
     make it allocate hundreds of MiB before it notices that the input ends too early.
@@ -224,9 +278,13 @@ def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> None:
             position += 1
             width = widths[byte]
             size = int.from_bytes(payload[position:position + width], "big")
-            position += width + size
             if byte > 0xC6:
                 texts += size
+            elif large is not None and size >= LARGE_VALUE:
+                large.append((position - 1, position + width, position + width + size))
+                if len(large) > MAX_LARGE:
+                    raise PeerError(f"more than {MAX_LARGE} binary values of {LARGE_VALUE} bytes in a long frame")
+            position += width + size
         elif kind == _REFUSED:
             raise PeerError(f"byte {byte:#04x} starts no value that is taken; extension types are refused")
         else:
@@ -302,11 +360,33 @@ def decode(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> dict[st
     Raises:
         PeerError: it is anything else, or larger or deeper than the limits above.
     """
+    return _decoded(payload, most_text, None)
+
+
+def decode_in_place(payload: memoryview, most_text: int = MAX_REQUEST) -> dict[str, Any]:
+    """
+    As `decode`, but binary values of LARGE_VALUE bytes and more are views of *payload*. They are copies where they are
+    less than half of it, so that what keeps a value keeps no more than twice its bytes.
+
+    Raises:
+        PeerError: as `decode`; or there are more than MAX_LARGE such values, or more than MAX_REST bytes beside them.
+    """
+    return _decoded(payload, most_text, [])
+
+
+def _decoded(payload: bytes | memoryview, most_text: int, large: list[tuple[int, int, int]] | None) -> dict[str, Any]:
     if not payload or _KINDS[payload[0]] != _MAP:
         raise PeerError("a frame must hold a map")
     try:
-        survey(payload, most_text)
-        result: dict[str, Any] = unpackb(payload, raw=False, strict_map_key=True, object_pairs_hook=_map)
+        survey(payload, most_text, large)
+        size = sum(end - start for _, start, end in large or ())
+        if large is not None and len(payload) - size > MAX_REST:
+            raise PeerError(f"{len(payload) - size} bytes in values that are no binary of {LARGE_VALUE} bytes; at most"
+                            f" {MAX_REST} are taken")
+        if large and 2 * size >= len(payload):
+            result = _with_views(memoryview(payload).toreadonly(), large)
+        else:
+            result = unpackb(payload, raw=False, strict_map_key=True, object_pairs_hook=_map)
     except PeerError:
         raise
     except IndexError:
@@ -315,3 +395,23 @@ def decode(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> dict[st
         # A decoder may raise any exception for malformed bytes, so each of them means malformed bytes.
         raise PeerError(f"not MessagePack: {type(error).__name__}: {error!s:.80}") from None
     return result
+
+
+def _with_views(payload: memoryview, large: list[tuple[int, int, int]]) -> dict[str, Any]:
+    """
+    Decode what is between the *large* values. An extension type stands for each of these: `survey` has found none in
+    the payload.
+    """
+    rest, at = bytearray(), 0
+    for number, (begin, _, end) in enumerate(large):
+        rest += payload[at:begin]
+        rest += _STANDS_FOR + number.to_bytes(4, "big")
+        at = end
+    rest += payload[at:]
+
+    def view(_kind: int, number: bytes) -> memoryview:
+        _, start, end = large[int.from_bytes(number, "big")]
+        return payload[start:end]
+
+    decoded: dict[str, Any] = unpackb(rest, raw=False, strict_map_key=True, object_pairs_hook=_map, ext_hook=view)
+    return decoded

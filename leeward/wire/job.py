@@ -86,6 +86,10 @@ _ALL_FIELDS = _REPLY_FIELDS | {"left_out", "behind"}
 #: Of a job that was asked to show things.
 _SHOWN_FIELDS = _ALL_FIELDS | {"results", "value"}
 _NIL = 0xC0
+#: A binary's first byte and length.
+_BINARY, _BINARY_32 = struct.Struct(">BI"), 0xC6
+#: Bytes from which a value is a piece of its own.
+_APART = 1 << 12
 
 
 def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
@@ -95,26 +99,60 @@ def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
     Args:
         variables: that it has beside its own.
     """
-    if variables and job.code is not None and _beside_code(job) == _NOTHING_BESIDE:
-        packed = msgpack.packb(dict(variables))
-        assert isinstance(packed, bytes)
-        body = LENT + HEADER.pack(len(packed)) + packed + job.code
-        return HEADER.pack(len(body)) + body
-    if variables:
-        job = replace(job, env={**variables, **job.env})
-    if job.code is not None and _beside_code(job) == _NOTHING_BESIDE:
-        return HEADER.pack(1 + len(job.code)) + CODE + job.code
-    body = _packed(job)
-    return HEADER.pack(len(body)) + body
+    return b"".join(job_pieces(job, variables))
 
 
 def session_frame(job: Job) -> bytes:
     """
     The frame that starts *job* in the process of a session.
     """
-    body = (SHOWN + job.code if job.code is not None and _beside_code(job) == _SHOWS_BESIDE
-            else job_frame(job)[HEADER.size:])
-    return HEADER.pack(len(SESSION) + len(body)) + SESSION + body
+    return b"".join(session_pieces(job))
+
+
+def job_pieces(job: Job, variables: Mapping[str, str] | None = None) -> list[bytes | memoryview]:
+    """
+    As `job_frame`, in pieces: the large values of the job are none but themselves, because a copy takes the daemon's
+    loop longer than all else about a job.
+    """
+    return _framed(_body(job, variables))
+
+
+def session_pieces(job: Job) -> list[bytes | memoryview]:
+    """
+    As `session_frame`, in pieces.
+    """
+    if job.code is not None and _beside_code(job) == _SHOWS_BESIDE:
+        return _framed([SESSION + SHOWN, job.code])
+    return _framed([SESSION, *_body(job, None)])
+
+
+def _framed(body: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """
+    *body* with its length in front. Small pieces are joined.
+    """
+    pieces: list[bytes | memoryview] = []
+    small = [HEADER.pack(sum(map(len, body)))]
+    for piece in body:
+        if len(piece) < _APART:
+            small.append(bytes(piece))
+            continue
+        if small:
+            pieces.append(b"".join(small))
+            small = []
+        pieces.append(piece)
+    return [*pieces, b"".join(small)] if small else pieces
+
+
+def _body(job: Job, variables: Mapping[str, str] | None) -> list[bytes | memoryview]:
+    alone = job.code is not None and _beside_code(job) == _NOTHING_BESIDE
+    if not alone:
+        return _packed(replace(job, env={**variables, **job.env}) if variables else job)
+    assert job.code is not None
+    if not variables:
+        return [CODE, job.code]
+    packed = msgpack.packb(dict(variables))
+    assert isinstance(packed, bytes)
+    return [LENT + HEADER.pack(len(packed)) + packed, job.code]
 
 
 def variables_frame(variables: Mapping[str, str]) -> bytes:
@@ -135,14 +173,33 @@ def read_variables(body: bytes) -> dict[str, str]:
     return variables
 
 
-def _packed(job: Job) -> bytes:
-    body = msgpack.packb({
+def _packed(job: Job) -> list[bytes | memoryview]:
+    fields = {
         "code": job.code, "module": job.module, "name": job.name, "args": list(job.args), "env": dict(job.env),
         "files": dict(job.files), "stdin": job.stdin, "collect": list(job.collect), "most_files": job.most_files,
         "display": job.display, "functions": [] if job.functions is None else list(job.functions.names),
-    }, use_bin_type=True)
-    assert isinstance(body, bytes)
-    return body
+    }
+    packer = msgpack.Packer(autoreset=False)
+    pieces: list[bytes | memoryview] = []
+
+    def put(value: object) -> None:
+        if isinstance(value, (bytes, memoryview)) and len(value) >= _APART:
+            pieces.extend((packer.bytes() + _BINARY.pack(_BINARY_32, len(value)), value))
+            packer.reset()
+        else:
+            packer.pack(value)
+
+    packer.pack_map_header(len(fields))
+    for name, value in fields.items():
+        packer.pack(name)
+        if "files" != name:
+            put(value)
+            continue
+        packer.pack_map_header(len(job.files))
+        for path, content in job.files.items():
+            packer.pack(path)
+            put(content)
+    return [*pieces, packer.bytes()]
 
 
 def read_lent(body: bytes) -> tuple[dict[str, str], bytes]:

@@ -49,8 +49,8 @@ class Execute:
     name: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    stdin: bytes = b""
+    files: Mapping[str, bytes | memoryview] = field(default_factory=dict)
+    stdin: bytes | memoryview = b""
     collect: tuple[str, ...] = ()
     display: bool = False
     limits: Mapping[str, Any] = field(default_factory=dict)

@@ -125,10 +125,11 @@ def path_in_overlay(value: object) -> bytes:
     Raises:
         BadRequest: it is none.
     """
-    if not isinstance(value, bytes) or not 0 < len(value) <= 4095 or b"\0" in value \
-            or any(part in (b"", b".", b"..") for part in value.split(b"/")):
-        raise BadRequest("path must be a relative path, as binary, without empty names, '.' and '..'")
-    return value
+    if isinstance(value, (bytes, memoryview)) and 0 < len(value) <= 4095:
+        path = bytes(value)
+        if b"\0" not in path and not any(part in (b"", b".", b"..") for part in path.split(b"/")):
+            return path
+    raise BadRequest("path must be a relative path, as binary, without empty names, '.' and '..'")
 
 
 def paths_in_overlay(value: object) -> tuple[bytes, ...]:

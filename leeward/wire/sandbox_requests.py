@@ -150,8 +150,8 @@ class SandboxExecute:
     name: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    stdin: bytes = b""
+    files: Mapping[str, bytes | memoryview] = field(default_factory=dict)
+    stdin: bytes | memoryview = b""
     collect: tuple[str, ...] = ()
     display: bool = False
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class ProcessRun:
     shell: str = ""
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
-    stdin: bytes = b""
+    stdin: bytes | memoryview = b""
     title: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
     cpu_time: float = 0.0
@@ -211,7 +211,7 @@ class ProcessStart:
     shell: str = ""
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
-    stdin: bytes = b""
+    stdin: bytes | memoryview = b""
     open: bool = False
     bounded: bool = False
     terminal: tuple[int, int] | None = None

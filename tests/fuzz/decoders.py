@@ -42,7 +42,7 @@ from leeward.wire import control, functions, outline, records, sandbox_replies
 from leeward.wire import job as wire_job
 from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_result, result_fields
 from leeward.wire.code_alone import code_alone
-from leeward.wire.frames import FrameReader, decode, frame
+from leeward.wire.frames import FrameReader, decode, decode_in_place, frame
 from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
 from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.replies import parse_reply, parse_result
@@ -232,6 +232,7 @@ class Request(Target):
         try:
             [payload] = FrameReader().feed(frame(data))
             message = decode(payload)
+            assert message == decode_in_place(memoryview(payload))
             number = request_id(message)
         except PeerError:
             assert alone is None

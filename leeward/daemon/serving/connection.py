@@ -210,11 +210,11 @@ class Connection:
 
     # --- the move to another process ------------------------------------------
 
-    def goes_elsewhere(self, request: object) -> bool:
+    def goes_elsewhere(self, request: object, long: bool) -> bool:
         """
         As `FlightConnection` says.
         """
-        return self._moving.elsewhere(request, self._fd, lambda: self._share.free and not self._share.guest
+        return self._moving.elsewhere(request, self._fd, lambda: not long and self._share.free and not self._share.guest
                                       and self._state not in LEAVING and self.still, self._flight.has)
 
     @property

@@ -58,9 +58,10 @@ class FlightConnection(Protocol):
         The gid that the peer had when it connected.
         """
 
-    def goes_elsewhere(self, request: object) -> bool:
+    def goes_elsewhere(self, request: object, long: bool) -> bool:
         """
-        Whether *request* is to be served by another process, to which the connection moves.
+        Whether *request* is to be served by another process, to which the connection moves. A *long* one isn't dealt
+        to a shard, because the move copies its bytes.
         """
 
     def broken(self, error: Exception) -> None: ...

@@ -13,6 +13,7 @@ from collections import deque
 from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
 from leeward.errors import Busy, PeerError
 from leeward.wire.frames import FrameReader, frame
+from leeward.wire.long_frames import LongFrame
 
 #: Seconds that a frame may take from its first byte to its last; 64 MiB take 0.1 s here.
 FRAME_S = 10.0
@@ -38,10 +39,10 @@ class Inbox:
 
     def __init__(self, home: ServerContext, share: Share) -> None:
         self._home, self._share = home, share
-        self._reader = FrameReader()
+        self._reader = FrameReader(store=LongFrame)
         self.held = 0
         self._rest = memoryview(b"")  # received, and not yet looked at
-        self.pending: deque[bytes] = deque()
+        self.pending: deque[bytes | memoryview] = deque()
         self.since: float | None = None
 
     def feed(self, data: bytes, now: float) -> None:
@@ -61,7 +62,7 @@ class Inbox:
         """
         return bool(self.pending or self._rest)
 
-    def next(self, now: float) -> bytes | None:
+    def next(self, now: float) -> bytes | memoryview | None:
         """
         Remove and return the oldest complete request; None if there is none.
 
@@ -79,7 +80,7 @@ class Inbox:
 
         Raises:
             PeerError: the bytes aren't a frame, so the start of the next frame is unknown.
-            Busy: too many bytes of unfinished frames are held already.
+            Busy: too many bytes of unfinished frames are held already, or there is no memory for this one.
         """
         data = self._rest[:max(_LOOK, self._reader.lacks)]
         self._rest = self._rest[len(data):]
@@ -88,6 +89,8 @@ class Inbox:
         except PeerError:
             self._hold(0)
             raise
+        except OSError as error:
+            raise Busy(f"no memory for the request: {error.strerror}") from None
         held = self._reader.held
         if held != self.held:
             self._hold(held)
@@ -125,6 +128,7 @@ class Inbox:
         Drop everything.
         """
         self._hold(0)
+        self._reader.drop()
         self.pending.clear()
         self._rest = memoryview(b"")
 

@@ -153,7 +153,7 @@ class Moving:
         self._reactor, self._exchange = reactor, exchange
         self.place = ServedAt.SETTLED if exchange is None else ServedAt.UNDECIDED
         self.serving = False
-        self._aside: list[bytes] = []
+        self._aside: list[bytes | memoryview] = []
         self.size = 0  # bytes of the requests that are set aside
         self._duplicate = -1
 
@@ -201,7 +201,7 @@ class Moving:
         if self._exchange is None or not self._exchange.in_shard:
             self.place = ServedAt.SETTLED
 
-    def set_aside(self, payload: bytes) -> None:
+    def set_aside(self, payload: bytes | memoryview) -> None:
         """
         Keep a request for the other process.
         """

@@ -35,7 +35,7 @@ from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refu
 from leeward.wire.code_alone import code_alone
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
 from leeward.wire.file_requests import FileRequest
-from leeward.wire.frames import MAX_TEXT, VERSION, decode
+from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
 from leeward.wire.overlay_requests import OverlayDiff, OverlayRead
 from leeward.wire.requests import (
     ArenaOpen,
@@ -92,7 +92,7 @@ class Operations:
         self._listens = False
         self.copied = 0
 
-    def serve(self, payload: bytes) -> bool:
+    def serve(self, payload: bytes | memoryview) -> bool:
         """
         Answer one request, or arrange that it is answered later. Returns False if another process has to do that, to
         which the connection moves.
@@ -101,9 +101,14 @@ class Operations:
         home.metrics.requests += 1
         if len(payload) >= _LARGE and home.jobs.crowded and self._too_late(outline.whole(payload)):
             return True
-        alone = code_alone(payload)
+        alone = None if isinstance(payload, memoryview) else code_alone(payload)
         try:
-            message = decode(payload, MAX_TEXT) if alone is None else {}
+            if alone is not None:
+                message: Mapping[str, Any] = {}
+            elif isinstance(payload, memoryview):
+                message = decode_in_place(payload, MAX_TEXT)
+            else:
+                message = decode(payload, MAX_TEXT)
             number = request_id(message) if alone is None else alone.id
             if number in flight.tickets:
                 raise PeerError(f"request {number} is still in flight")
@@ -115,7 +120,7 @@ class Operations:
             if heavy:
                 flight.check_weight(len(payload))
             request = parse_request(message) if alone is None else alone
-            if home.exchange is not None and self._link.goes_elsewhere(request):
+            if home.exchange is not None and self._link.goes_elsewhere(request, isinstance(payload, memoryview)):
                 home.metrics.requests -= 1  # the other process counts it
                 return False
             if isinstance(request, Slot):
