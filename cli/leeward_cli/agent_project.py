@@ -17,6 +17,7 @@ from leeward.agents.places import config_home, state_home
 from leeward.agents.project_look import ProjectLook
 from leeward.agents.settings import AgentSettings, load_settings
 from leeward.errors import BadRequest
+from leeward_cli.messages import complain
 
 
 @contextlib.contextmanager
@@ -61,13 +62,19 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
     if settings.widening:
         from leeward.agents.state_files import own_folder
-        from leeward.agents.trust import TrustStore, require_trust
+        from leeward.agents.trust import NotTrusted, TrustStore, require_trust
 
         # The state folder is made first, with its mode, since this may be the first run of leeward.
         store = TrustStore(os.path.join(own_folder(state_home(os.environ)), "trust"))
         asked = os.isatty(0) and os.isatty(2)
-        require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
-                      ask=_ask_user if asked else None)
+        try:
+            require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
+                          ask=_ask_user if asked else None)
+        except NotTrusted as error:
+            *lines, last = str(error).split("\n")
+            for line in lines:
+                complain(line)  # which makes one line of its text
+            raise NotTrusted(last) from None
     return settings
 
 

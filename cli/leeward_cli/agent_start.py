@@ -68,11 +68,16 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--approved has a copy and a profile of its own: it takes neither --overlay nor --profile")
     if dump_network_access is not None:
         _check_dump(dump_network_access)
+    if memory:
+        _check_size(memory)
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
                egress, "approved" if approved else profile, approved)
     with agent_ends.ending_by_signals() as ignore:
         try:
             with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held):
+                if not (overlay or approved) and os.fstatvfs(folder).f_flag & os.ST_RDONLY:
+                    raise BadRequest(f"{project!a:.200} is on a read-only file system; with --overlay the agent works"
+                                     " on a copy")
                 run = held.enter_context(_prepared(name, project, folder, options, trust_project, rebuild, socket, held,
                                                    ignore))
                 try:
@@ -86,6 +91,15 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         _dump(run, socket, dump_network_access)
         except AskedToEnd as ended:
             return 128 + int(ended.args[0])
+
+
+def _check_size(memory: str) -> None:
+    from leeward.spec.sizes import parse_size
+
+    try:
+        parse_size(memory)
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from None
 
 
 def import_what_follows() -> None:

@@ -65,7 +65,7 @@ def _started(*words: Any, **options: Any) -> int:
 @click.option("--trust-project", is_flag=True, help="Accept the grants that the project's own settings ask for.")
 @click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True),
               help="End the agent after this time.")
-@click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 8G.")
+@click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 2G.")
 @click.option("--terminal/--no-terminal", default=None,
               help="Give the agent a terminal.  [default: if standard input and output are terminals]")
 @click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")

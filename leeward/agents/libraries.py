@@ -14,6 +14,7 @@ import os
 from leeward.agents import checks
 from leeward.agents.variables import absolute
 from leeward.dataclass import dataclass
+from leeward.spec.folders import reserved
 
 #: Folders that are never shown: the root, and those with the kernel's and the daemons' interfaces.
 _NEVER = ("/", "/proc", "/sys", "/dev", "/run")
@@ -68,4 +69,8 @@ def parse_library(text: str, base: str, home: str) -> LibraryFolder:
     for place in (source, target):
         if place in _NEVER or place.startswith(("/proc/", "/sys/", "/dev/")):
             raise ValueError(f"{place} is never shown as a library")
+    own = reserved(target)
+    if own:
+        raise ValueError(f"{own} is the sandbox's own; choose another place for it there, as in"
+                         f" {path}:/opt/{os.path.basename(source)}")
     return LibraryFolder(source, target, writable)

@@ -131,8 +131,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     mounts = [Mount(source or project, inside, writable=not options.overlay, overlay=options.overlay)]
     state = [home_path(path, home) for path in definition.state]
     mounts += [Mount(path, path, writable=True) for path in state if path != project]
-    mounts += [Mount(one.source, one.target, writable=one.writable)
-               for one in (*settings.libraries, *options.libraries)]
+    mounts += [Mount(one.source, one.target, writable=one.writable) for one in libraries_of(settings, options)]
     mounts += _programs(shown_programs(definition, written, environ), program, mounts)
     if layer is not None:
         mounts.append(Mount(layer.path, INSIDE))
@@ -168,6 +167,13 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
          if environ.get(secret.variable, "")}, settings.warnings, written)
 
 
+def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[LibraryFolder, ...]:
+    """
+    The libraries of both, each once.
+    """
+    return tuple(dict.fromkeys((*settings.libraries, *options.libraries)))
+
+
 def check_home(project: str, environ: Mapping[str, str]) -> str:
     """
     The real path of the caller's home folder.
@@ -190,7 +196,7 @@ def written_by(definition: AgentDefinition, settings: AgentSettings, options: Ag
     """
     home = os.path.realpath(environ.get("HOME") or "/")
     return (os.path.realpath(project), *(os.path.realpath(home_path(path, home)) for path in definition.state),
-            *(os.path.realpath(one.source) for one in (*settings.libraries, *options.libraries) if one.writable))
+            *(os.path.realpath(one.source) for one in libraries_of(settings, options) if one.writable))
 
 
 def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -211,7 +217,7 @@ def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, option
     """
     Refuse a second mount of the project's files: names aren't hidden or protected there.
     """
-    for one in (*settings.libraries, *options.libraries):
+    for one in libraries_of(settings, options):
         if within(one.source, project) or within(project, one.source):
             raise RequestRejected(f"the library {one.source!a:.200} is in the project, or holds it: what is hidden in"
                                   " the project could be read there")

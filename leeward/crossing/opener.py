@@ -214,7 +214,8 @@ def _tree(at: int, folder: Folder, what: str) -> int:
         always = MountAttr.NOSUID | MountAttr.NODEV
         native.set_attributes(tree, always if folder.writable else always | MountAttr.RDONLY)
         if folder.writable and os.fstatvfs(tree).f_flag & os.ST_RDONLY:
-            raise BadRequest(f"{what}: {folder.path!r:.80} is read-only for the daemon")
+            raise BadRequest(f"{what}: {folder.path!r:.80} is read-only for the daemon; it can be mounted read-only, or"
+                             " as an overlay")
     except BaseException:
         os.close(tree)
         raise

@@ -77,14 +77,22 @@ def check(folders: Sequence[Folder]) -> None:
             raise BadRequest(f"mount {folder.target!r:.80}: a single file can only be mounted read-only")
         if folder.writable and folder.overlay:
             raise BadRequest(f"mount {folder.target!r:.80}: it can be writable or an overlay, not both")
-        if any(within(folder.target, own) for own in _OWN) or folder.target in ("/", "/tmp", "/dev/shm"):
-            raise BadRequest(f"mount {folder.target!r:.80}: that place is the sandbox's own")
+        own = reserved(folder.target)
+        if own:
+            raise BadRequest(f"mount {folder.target!r:.80}: {own!r} is the sandbox's own; choose another target")
         if not shown(folder.path):
             raise BadRequest(f"mount {folder.target!r:.80}: no sandbox is shown {folder.path!r:.80} of the host")
     for number, folder in enumerate(folders):
         for other in folders[number + 1:]:
             if within(folder.target, other.target) or within(other.target, folder.target):
                 raise BadRequest(f"mounts {folder.target!r:.80} and {other.target!r:.80} overlap")
+
+
+def reserved(target: str) -> str:
+    """
+    The folder of each sandbox's own in which *target* lies, or which it is; "" for none.
+    """
+    return next((own for own in _OWN if within(target, own)), target if target in ("/", "/tmp", "/dev/shm") else "")
 
 
 def fits(folders: Iterable[Folder], view: View) -> None:

@@ -71,7 +71,8 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
             raise BadRequest(f"limit {name}={value} is below the least that works, {FLOORS[name]}")
         ceiling = getattr(ceilings, name)
         if value > ceiling:
-            raise BadRequest(f"limit {name}={value} is above this daemon's ceiling {ceiling}")
+            raise BadRequest(f"limit {name}={value} is above this daemon's ceiling {ceiling}; its configuration has"
+                             " another in [ceilings]")
         values[name] = number(value)
     return replace(default, **values)
 

@@ -15,7 +15,7 @@ import pytest
 
 import leeward
 from kit.agents import AgentHome, agents_daemon
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.live_daemon import PATIENCE, LiveDaemon, command
 from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("user-namespaces")
@@ -190,7 +190,9 @@ def test_a_wrong_start_is_refused_with_its_reason(home: AgentHome) -> None:
     for argv, why in ((("sh", str(home.path)), "your home folder"), (("sh", "/"), "your home folder"),
                       (("sh", str(home.path / "none")), "is not a folder"),
                       (("sh", ".", "--dump-network-access", "/nonexistent/dump"), "is no file that can be written"),
-                      (("shh", "."), "shh"), (("sh", ".", "--library", "/proc"), "never shown")):
+                      (("shh", "."), "shh"), (("sh", ".", "--library", "/proc"), "never shown"),
+                      (("sh", ".", "--library", "/etc/passwd"), "as in /etc/passwd:/opt/passwd"),
+                      (("sh", ".", "--memory", "much"), "--memory: 'much' is not a size")):
         got = home.run("start", *argv)
         assert got.returncode in (1, 2)
         assert why in got.stderr
@@ -200,6 +202,20 @@ def test_a_wrong_start_is_refused_with_its_reason(home: AgentHome) -> None:
     assert 1 == home.run("doctor", "missing").returncode
     home.define("there", 'command = ["bash"]\n')
     assert 0 == home.run("doctor", "there").returncode
+    assert [] == home.left()
+
+
+def test_a_read_only_project_is_refused_with_what_to_do(home: AgentHome) -> None:
+    """
+    On a read-only file system, for which there are mount and user namespaces of the test's own.
+    """
+    line = 'mount -t tmpfs none "$0" && mount -o remount,ro "$0" && shift && exec "$@"'
+    start = command("agent", "start", "sh", str(home.project), "--", "-c", "echo begun")
+    got = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", line, str(home.project), "", *start],
+                         env=home.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                         timeout=4 * PATIENCE, check=False)
+    assert (1, "") == (got.returncode, got.stdout)
+    assert "is on a read-only file system; with --overlay the agent works on a copy" in got.stderr
     assert [] == home.left()
 
 
@@ -256,14 +272,40 @@ def test_a_projects_hooks_on_the_host_are_asked_for(home: AgentHome) -> None:
     settings = home.project / ".leeward/agent.toml"
     settings.write_text('[hooks]\nsetup_host = ["echo ran >>$HOME/ran"]\n')
     got = home.run("start", "sh", ".", "--", "-c", "true")
-    assert 0 != got.returncode
-    assert "echo ran" in got.stderr
+    assert 1 == got.returncode
+    assert ['leeward:   echo ran >>$HOME/ran', "leeward:       runs on this host, as you, before the start"
+            ] == got.stderr.splitlines()[1:3]
     assert not (home.path / "ran").exists()
     assert 0 == home.run("start", "sh", ".", "--trust-project", "--", "-c", "true").returncode
     assert 0 == home.run("start", "sh", ".", "--", "-c", "true").returncode
     assert "ran\nran\n" == (home.path / "ran").read_text()
     settings.write_text('[hooks]\nsetup_host = ["echo ran >>$HOME/ran", "true"]\n')
     assert 0 != home.run("start", "sh", ".", "--", "-c", "true").returncode
+
+
+def test_a_person_is_asked_on_the_terminal(home: AgentHome) -> None:
+    """
+    Anything but yes starts nothing, and is asked again; yes is remembered.
+    """
+    (home.project / ".leeward").mkdir()
+    (home.project / ".leeward/agent.toml").write_text('environment = { GIVEN = "by the project" }\n')
+    start = ("start", "sh", str(home.project), "--", "-c", "echo $GIVEN")
+    for typed in ("y\r", "\r", "no yes\r", "\x04"):
+        with home.on_terminal(*start) as screen:
+            screen.until("GIVEN=by the project.*Type yes: ")
+            screen.types(typed)
+            assert 1 == screen.end()
+            assert "not accepted" in screen.all
+    with home.on_terminal(*start) as screen:
+        screen.until("Type yes: ")
+        screen.types("\x03")
+        assert screen.end() in (130, -signal.SIGINT)
+    with home.on_terminal(*start) as screen:
+        screen.until("Type yes: ")
+        screen.types("yes\r")
+        screen.until("by the project\r\n")
+        assert 0 == screen.end()
+    assert "by the project\n" == home.run(*start).stdout
 
 
 # --- on a copy ----------------------------------------------------------------------

@@ -47,6 +47,12 @@ def test_project_state_programs_and_libraries() -> None:
     assert "/opt/a/bin:/usr/local/bin:/usr/bin:/bin" == request.options["env"]["PATH"]
 
 
+def test_a_library_of_the_settings_and_the_command_line_is_shown_once() -> None:
+    library = LibraryFolder("/srv/l", "/l")
+    request = asked(None, AgentSettings(libraries=(library,)), AgentOptions(libraries=(library, library)))
+    assert 1 == [target for _, target, _, _ in mounts(request)].count("/l")
+
+
 def test_a_program_in_the_project_is_shown_with_it() -> None:
     inside = AgentProgram(("/home/a/p/node_modules/x",), ("/home/a/p/node_modules",), ())
     assert 1 == len(mounts(asked(program=inside)))
