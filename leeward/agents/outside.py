@@ -3,9 +3,9 @@ Files of a project that programs on the host run or obey by themselves: what an 
 afterwards, with the user's rights.
 
 Runs in:   the caller's program.
-Leaves:    files that a person runs: a Makefile, a script of a package, the project's own code; and such files in
-           folders below the project's top folder, except git's: `git status` in the top folder obeys the settings of
-           repositories below it that the index names, and the agent can write to the index.
+Leaves:    files that a person runs (`spec.obeyed`); and such files in folders below the project's top folder, except
+           git's: `git status` in the top folder obeys the settings of repositories below it that the index names, and
+           the agent can write to the index. Files of the project that the user's own settings name, outside of it.
 """
 
 from __future__ import annotations
@@ -16,38 +16,24 @@ import stat
 from collections.abc import Iterable, Mapping
 
 from leeward.agents.hashing import blake2b
+from leeward.spec.folders import within
+from leeward.spec.obeyed import ENDINGS, OBEYED
 
 #: Folders that an agent can't write to if they exist at its start: git's hooks, and the settings of agents.
 PROTECTED = (".git/hooks", ".leeward")
 
-#: Paths that are compared before and after. A common program runs or obeys each of them without asking.
-WATCHED = (
-    # git, and tools that it starts
-    ".git/hooks", ".git/config", ".git/config.worktree", ".git/info/attributes", ".git/commondir", ".git/HEAD.lock",
-    ".gitmodules", ".husky", ".githooks", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml",
-    # settings of agents
-    ".leeward", ".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/agents",
-    ".claude/commands", ".claude/skills", "CLAUDE.md", "CLAUDE.local.md", ".codex", "AGENTS.md", ".agents", ".gemini",
-    "GEMINI.md", ".cursor", ".cursorrules", "opencode.json", "opencode.jsonc", ".opencode", ".aider.conf.yml",
-    ".aider.model.settings.yml", ".github/copilot-instructions.md", ".windsurf",
-    # shells, and environments that are activated on entering the folder
-    ".envrc", ".direnv", "flake.nix", "flake.lock", "shell.nix", "devenv.nix", "devbox.json", ".tool-versions", ".mise",
-    ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".config/mise.toml", ".config/mise",
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".inputrc", ".zshrc", ".zshenv", ".zprofile",
-    ".zlogin", ".zlogout",
-    # editors and development environments
-    ".vscode", ".idea", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".dir-locals.el", ".editorconfig",
-    ".devcontainer", ".devcontainer.json", ".zed", ".helix", ".gdbinit", ".lldbinit",
-    # package managers' settings that name programs
-    ".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins", ".pnpmfile.cjs", "bunfig.toml",
-    ".cargo/config.toml", ".cargo/config", "rust-toolchain", "rust-toolchain.toml", ".bundle/config", ".mvn",
-    ".bazelrc", ".python-version", ".node-version", ".ruby-version",
-)
-#: Endings of names in the project's folder that are compared as well.
-_ENDINGS = (".code-workspace", ".sublime-project")
 #: The paths that git obeys in a repository's folder, and the form of a file that names such a folder.
 _OBEYED = ("config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes")
 _GITDIR = rb"gitdir: ([^\0\n]{1,4000})\s*"  # few starts have one: to compile it takes 0.1 ms
+
+#: What a repository has; git takes a folder for one that has all three.
+_BARE = ("HEAD", "objects", "refs")
+#: Settings of git whose values name programs and further settings, beside aliases with a `!`; words of a value, and
+#: paths, that are looked at, at most.
+_NAMING = (b"hookspath", b"path", b"fsmonitor", b"sshcommand", b"editor", b"pager", b"clean", b"smudge", b"process",
+           b"textconv", b"command", b"driver", b"cmd", b"program", b"helper", b"attributesfile", b"askpass",
+           b"external")
+_MOST_NAMED = 100
 
 #: Files of one path, and bytes of each, that are compared by content; others are compared by size and times.
 _MOST_FILES, _MOST_BYTES = 1000, 1 << 20
@@ -64,41 +50,64 @@ def snapshot(project: str, repositories: Iterable[str] = ()) -> dict[str, str]:
         repositories: of `HidingPlan`.
     """
     found = {}
-    for path in (*WATCHED, *_with_endings(project)):
+    for path in (*OBEYED, *_with_endings(project), *_named_by_git(project)):
         digest = blake2b()
-        if _add(digest, os.path.join(project, path), [_MOST_FILES]):
+        if _add(digest, os.path.join(project, path), [_MOST_FILES], project):
             found[path] = digest.hexdigest()
     for path in repositories:
-        found[path] = _repository(os.path.join(project, path))
+        found[path] = _repository(project, path)
     if not _is_folder(os.path.join(project, ".git")) and os.path.lexists(os.path.join(project, ".git")):
-        found[".git"] = _repository(os.path.join(project, ".git"))
+        found[".git"] = _repository(project, ".git")
+    if all(os.path.lexists(os.path.join(project, each)) for each in _BARE):  # the project itself is a repository
+        found[_BARE[0]] = _repository(project, "")
     return found
 
 
 def _with_endings(project: str) -> list[str]:
     try:
-        return sorted(name for name in os.listdir(project) if name.endswith(_ENDINGS))[:_MOST_FILES]
+        return sorted(name for name in os.listdir(project) if name.endswith(ENDINGS))[:_MOST_FILES]
     except OSError:
         return []
+
+
+def _named_by_git(project: str) -> list[str]:
+    """
+    The paths in the project that the settings of its repository name as programs, hooks or further settings.
+    """
+    words, found = list[bytes](), dict[str, None]()
+    for settings in ("config", "config.worktree"):
+        text = _read(os.path.join(project, ".git", settings)) or b""
+        lower = text.lower()
+        if any(each in lower for each in (*_NAMING, b"!")):  # few repositories have one
+            keys = b"|".join(_NAMING)
+            for naming in re.finditer(rb"(?im)(?:^|\])[ \t]*(?:" + keys + rb")[ \t]*=(.*)$|=[ \t]*\"?!(.*)$", text):
+                words += re.split(rb"[\s\"'=:;|&()<>]+", naming[1] or naming[2] or b"")[:_MOST_NAMED]
+    for word in words:
+        for base in ("", ".git"):
+            path = os.path.normpath(os.path.join(project, base, os.fsdecode(word)))
+            if within(path, project) and path not in (project, os.path.join(project, ".git")) and os.path.lexists(path):
+                found[path[len(project) + 1:]] = None
+    return [*found][:_MOST_NAMED]
 
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 
 
-def _repository(path: str) -> str:
+def _repository(project: str, path: str) -> str:
     """
     A digest of the files that git obeys in a repository's folder, or in the one that a file or link *path* names.
     """
+    path = os.path.join(project, path)
     digest, left, places = blake2b(), [_MOST_FILES], [path]
     if not _is_folder(path):
-        _add(digest, path, left)
+        _add(digest, path, left, project)
         named = re.fullmatch(_GITDIR, _read(path) or b"")
         if named:
             places.append(os.path.join(os.path.dirname(path), os.fsdecode(named[1])))
     for place in places:
         for each in _OBEYED:
-            _add(digest, os.path.join(place, each), left)
+            _add(digest, os.path.join(place, each), left, project)
     return digest.hexdigest()
 
 
@@ -124,13 +133,13 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[s
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
-def _add(digest: blake2b, path: str, left: list[int]) -> bool:
+def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
     """
-    Update *digest* with the state of *path* and all below it; returns whether *path* exists. Links aren't followed;
-    *left* has the number of files that may still be opened. The tree is hostile: it may be too deep for recursion, and
-    change meanwhile.
+    Update *digest* with the state of *path* and all below it; returns whether *path* exists. Links are followed within
+    the folder *project*: `.git/hooks/pre-commit` may be a link to a script. *left* has the number of files that may
+    still be opened. The tree is hostile: it may be too deep for recursion, and change meanwhile.
     """
-    waiting, there = [path], False
+    waiting, there, followed = [path], False, set[str]()
     for _ in range(_MOST_ENTRIES):
         if not waiting:
             break
@@ -140,6 +149,10 @@ def _add(digest: blake2b, path: str, left: list[int]) -> bool:
             said = f"{about.st_mode:o} {os.path.basename(path)!r} ".encode("utf-8", "surrogateescape")
             if stat.S_ISLNK(about.st_mode):
                 said += os.readlink(path).encode("utf-8", "surrogateescape")
+                target = _target(path)
+                if target not in followed and target != project and within(target, project):
+                    followed.add(target)
+                    waiting.append(target)
             elif stat.S_ISDIR(about.st_mode):
                 waiting += [os.path.join(path, name) for name in sorted(os.listdir(path), reverse=True)]
             elif stat.S_ISREG(about.st_mode):
@@ -150,7 +163,23 @@ def _add(digest: blake2b, path: str, left: list[int]) -> bool:
             continue
         there = True
         digest.update(b"%d:" % len(said) + said)  # so that no two trees are one row of bytes
+    if waiting:  # what wasn't looked at may have changed
+        digest.update(os.urandom(16))
     return there
+
+
+def _target(path: str) -> str:
+    """
+    The real path of what a link leads to; "" for nothing, or a circle. The kernel follows a bounded number of links.
+    """
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
 
 
 def _content(path: str, about: os.stat_result) -> bytes:

@@ -19,15 +19,12 @@ from leeward.approvals.files import NOTHING, FileOrder, FileState, remarks
 from leeward.approvals.subjects import project_path
 from leeward.client.changes import FolderChange, UpperRow
 from leeward.errors import BadRequest
+from leeward.spec.obeyed import is_obeyed
 
 Move = Literal["same", "to_host", "to_sandbox", "conflict"]
 
 #: The name of a temporary file of `apply.Project.put`.
 _TEMPORARY = re.compile(r"\.leeward-(?:sync-)?[0-9a-f]{16}")
-
-#: Names that programs on the host run or obey as soon as a person opens, enters or commits to the project.
-_OBEYED_FOLDERS = frozenset((".husky", ".githooks", ".vscode", ".idea", ".devcontainer"))
-_OBEYED_FILES = frozenset((".envrc", ".npmrc", ".pre-commit-config.yaml"))
 
 #: Files that a sandbox may sync at once, and the further ones each second; the same for bytes.
 BURST_FILES, FILES_S = 2000, 5.0
@@ -128,9 +125,7 @@ def why_ask(order: FileOrder, before: bytes = b"") -> list[str]:
         order: for the host.
         before: the content of the file on the host.
     """
-    parts = [part.casefold() for part in order.path.split("/")]
-    obeyed = parts[-1] in _OBEYED_FILES or not _OBEYED_FOLDERS.isdisjoint(parts)
-    return remarks(order, before) + ["programs on the host run or obey this file by themselves"] * obeyed
+    return remarks(order, before) + ["programs on the host run or obey this file by themselves"] * is_obeyed(order.path)
 
 
 class SyncBudget:

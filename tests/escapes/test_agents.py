@@ -228,7 +228,8 @@ def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home
     (home.project / ".envrc").unlink()
     assert "execute or read on their own" not in within(home, "echo x >code.py")
     for path in (".envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".npmrc", ".mcp.json", ".claude/settings.json",
-                 ".husky/pre-commit", ".bashrc", ".devcontainer/devcontainer.json", ".cargo/config.toml"):
+                 ".husky/pre-commit", ".bashrc", ".devcontainer/devcontainer.json", ".cargo/config.toml", ".Rprofile",
+                 ".claude/rules/x.md", ".dir-locals-2.el", "lefthook-local.yml", ".pdbrc", ".venv/bin/python"):
         said = within(home, f"mkdir -p $(dirname {path}); echo evil >{path}")
         assert "execute or read on their own" in said, path
         assert repr(path.split("/")[0])[1:-1] in said, path
@@ -320,6 +321,39 @@ def test_c319_cannot_write_after_the_notice(home: AgentHome, daemon: LiveDaemon)
             file.truncate(1 << 20)
     said = within(home, evil)
     assert not (home.project / ".exrc").exists() or ".exrc" in said
+
+
+MINE = "git init -q .; git config user.name a; git config user.email a@b; {}"
+EVIL = "printf '#!/bin/sh\\ntouch %s/evil\\n' ~ >"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+@pytest.mark.parametrize(("mine", "attack", "named"), [
+    (MINE.format("echo : >check; chmod +x check; ln -s ../../check .git/hooks/pre-commit"), f"{EVIL}check",
+     ".git/hooks"),
+    (MINE.format("git config core.hooksPath tools/hooks"),
+     f"mkdir -p tools/hooks; {EVIL}tools/hooks/pre-commit; chmod +x tools/hooks/pre-commit", "tools/hooks"),
+    (MINE.format("git config include.path ../shared; touch shared"),
+     "git config -f shared core.fsmonitor 'touch ~/evil'", "shared"),
+    ("true", "init .; for one in repositoryformatversion=0 bare=false worktree=.; do git config -f config core.${one%=*}"
+     " ${one#*=}; done", "HEAD")],
+    ids=["linked hook", "other folder of hooks", "included settings", "the project as a repository"])
+@BY_CLIENT
+def test_c320_cannot_change_what_git_is_told_to_run_without_a_notice(home: AgentHome, mine: str, attack: str,
+                                                                      named: str) -> None:
+    """
+    Files of the project that git runs or obeys because the user's own settings say so; a project that becomes a
+    repository without `.git`.
+    """
+    outside(home, mine)
+    said = within(home, f"{REPOSITORY} {attack}")
+    assert f"'{named}'" in said
+    with control():
+        env = {"PATH": os.environ["PATH"], "HOME": str(home.path), "GIT_CONFIG_COUNT": "1",
+               "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        for line in (["git", "status"], ["git", "commit", "--allow-empty", "-m", "x"]):
+            subprocess.run(line, cwd=home.project, env=env, check=False, capture_output=True)
+        assert (home.path / "evil").exists()
 
 
 @BY_CLIENT

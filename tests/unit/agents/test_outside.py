@@ -110,3 +110,80 @@ def test_no_two_trees_have_one_digest(tmp_path: Path) -> None:
     (folder / "b").unlink()
     (folder / "a").write_text(f"x{(folder / 'a').stat().st_mode:o} 'b' y")
     assert [".husky"] == outside.changed(before, outside.snapshot(str(tmp_path)))
+
+
+def test_a_link_is_followed_in_the_project_alone(tmp_path: Path) -> None:
+    """
+    Hooks of git's are often links to scripts of the project. Circles and long chains end.
+    """
+    project = tmp_path / "project"
+    (project / ".git/hooks").mkdir(parents=True)
+    for path in (project / "check", tmp_path / "other"):
+        path.write_text("#!/bin/sh\n")
+    (project / ".git/hooks/pre-commit").symlink_to("../../check")
+    (project / ".npmrc").symlink_to("../other")
+    (project / ".idea").symlink_to("1")
+    for number in range(1, 3000):
+        (project / f"{number}").symlink_to(f"{number + 1}")
+    (project / ".zed").symlink_to(".helix")
+    (project / ".helix").symlink_to(".zed")
+    (project / ".vscode").mkdir()
+    (project / ".vscode/up").symlink_to("../.vscode")
+    before = outside.snapshot(str(project))
+    assert [] == outside.changed(before, outside.snapshot(str(project)))
+    for path in (project / "check", tmp_path / "other"):
+        path.write_text("evil\n")
+    assert [".git/hooks"] == outside.changed(before, outside.snapshot(str(project)))
+
+
+@pytest.mark.parametrize(("settings", "path"), [
+    ("[core]\n\thooksPath = tools/hooks\n", "tools/hooks"),
+    ("[Core] HOOKSPATH=tools/hooks", "tools/hooks"),
+    ('[include]\n\tpath = "../tools/settings"\n', "tools/settings"),
+    ("[include]\n\tpath = settings\n", ".git/settings"),
+    ("[filter \"x\"]\n\tclean = sh ./tools/clean.sh --to %f\n", "tools/clean.sh"),
+    ("[alias]\n\tst = \"!./st\"\n", "st"),
+    ("[core]\n\tfsmonitor = {project}/watch\n", "watch"),
+])
+def test_files_that_the_settings_of_git_name(tmp_path: Path, settings: str, path: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text(settings.format(project=tmp_path))
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    before = outside.snapshot(str(tmp_path))
+    (tmp_path / path).write_text("evil")
+    assert [path] == outside.changed(before, outside.snapshot(str(tmp_path)))
+    after = outside.snapshot(str(tmp_path))
+    (tmp_path / path).write_text("EVIL")
+    assert [path] == outside.changed(after, outside.snapshot(str(tmp_path)))
+
+
+def test_usual_settings_of_git_name_nothing_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("[core]\n\tbare = false\n[remote \"origin\"]\n\turl = main\n\tfetch ="
+                                          " +refs/heads/*:refs/remotes/origin/*\n[branch \"main\"]\n\tmerge = main\n")
+    (tmp_path / "main").touch()
+    assert [".git/config"] == list(outside.snapshot(str(tmp_path)))
+
+
+def test_a_project_that_becomes_a_repository_itself(tmp_path: Path) -> None:
+    before = outside.snapshot(str(tmp_path))
+    for name in ("objects", "refs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "config").write_text("[core]\n")
+    assert [] == outside.changed(before, outside.snapshot(str(tmp_path)))
+    (tmp_path / "HEAD").write_text("ref: refs/heads/x\n")
+    assert ["HEAD"] == outside.changed(before, outside.snapshot(str(tmp_path)))
+    before = outside.snapshot(str(tmp_path))
+    (tmp_path / "config").write_text("[c0re]\n")
+    assert ["HEAD"] == outside.changed(before, outside.snapshot(str(tmp_path)))
+
+
+def test_more_files_than_are_compared_count_as_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An agent could fill a folder in one run, and change what isn't looked at in the next one.
+    """
+    monkeypatch.setattr(outside, "_MOST_ENTRIES", 10)
+    (tmp_path / ".vscode").mkdir()
+    for number in range(20):
+        (tmp_path / f".vscode/{number}").touch()
+    assert [".vscode"] == outside.changed(outside.snapshot(str(tmp_path)), outside.snapshot(str(tmp_path)))
