@@ -324,6 +324,7 @@ def test_c319_cannot_write_after_the_notice(home: AgentHome, daemon: LiveDaemon)
 
 
 MINE = "git init -q .; git config user.name a; git config user.email a@b; {}"
+BARE = "repositoryformatversion=0 bare=false worktree=."
 EVIL = "printf '#!/bin/sh\\ntouch %s/evil\\n' ~ >"
 
 
@@ -335,8 +336,7 @@ EVIL = "printf '#!/bin/sh\\ntouch %s/evil\\n' ~ >"
      f"mkdir -p tools/hooks; {EVIL}tools/hooks/pre-commit; chmod +x tools/hooks/pre-commit", "tools/hooks"),
     (MINE.format("git config include.path ../shared; touch shared"),
      "git config -f shared core.fsmonitor 'touch ~/evil'", "shared"),
-    ("true", "init .; for one in repositoryformatversion=0 bare=false worktree=.; do git config -f config core.${one%=*}"
-     " ${one#*=}; done", "HEAD")],
+    ("true", f"init .; for one in {BARE}; do git config -f config core.${{one%=*}} ${{one#*=}}; done", "HEAD")],
     ids=["linked hook", "other folder of hooks", "included settings", "the project as a repository"])
 @BY_CLIENT
 def test_c320_cannot_change_what_git_is_told_to_run_without_a_notice(home: AgentHome, mine: str, attack: str,
