@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from leeward.errors import BadRequest
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.messages import complain
 
@@ -44,10 +45,22 @@ def registry() -> InstanceRegistry:
 def set_home() -> None:
     """
     Set HOME from the system's list of users, as shells do, if it is missing or relative.
+
+    Raises:
+        BadRequest: HOME is another user's, as `su -p` and some settings of sudo leave it: that user's settings would
+            be obeyed, and the state of agents made there.
     """
     if not os.environ.get("HOME", "").startswith("/"):
         os.environ.pop("HOME", None)
         os.environ["HOME"] = os.path.expanduser("~")
+    home = os.environ["HOME"]
+    try:
+        owner = os.stat(home).st_uid
+    except OSError:
+        return
+    if owner not in (0, os.geteuid()):
+        raise BadRequest(f"HOME is {home!a:.200}, which belongs to user {owner}: set it to your own home folder, as"
+                         " `sudo -H` and `su -` do")
 
 
 @contextmanager

@@ -68,8 +68,8 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
         store = TrustStore(os.path.join(own_folder(state_home(os.environ)), "trust"))
         asked = os.isatty(0) and os.isatty(2)
         try:
-            require_trust(store, os.fsencode(project), settings.widening, trusted=trusted,
-                          ask=_ask_user if asked else None)
+            require_trust(store, os.fsencode(project), settings.widening, owner=os.fstat(fd).st_uid,
+                          trusted=trusted, ask=_ask_user if asked else None)
         except NotTrusted as error:
             *lines, last = str(error).split("\n")
             for line in lines:

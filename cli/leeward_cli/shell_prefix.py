@@ -74,7 +74,9 @@ def run_line(line: str) -> int:
 
 def _run(line: str) -> int:
     from leeward.agents import prefix
+    from leeward_cli import agent_ends
 
+    agent_ends.set_home()
     session = prefix.session_of(os.getppid(), _stat)
     me = prefix.AgentSession(os.getpid(), prefix.parse_stat(_stat(os.getpid()))[2])
     project, cwd = project_of(session.pid), os.getcwd()
@@ -178,6 +180,7 @@ def _is_of(row: Mapping[str, Any], session: Any) -> bool:
 
 def _opened(session: Any, project: str) -> tuple[Any, str]:
     from leeward.agents.definition import load_definition
+    from leeward.agents.opened import OpenedMounts
     from leeward.agents.places import config_home
     from leeward.agents.request import AgentOptions, request_of
     from leeward.client.sandbox import Sandbox
@@ -191,8 +194,10 @@ def _opened(session: Any, project: str) -> tuple[Any, str]:
         request = request_of(definition, settings, AgentOptions(), project, None,
                              [each.path for each in hiding.hidden], os.environ, hiding.absent,
                              f"/proc/self/fd/{folder}", pinned=hiding.pinned)
-        box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd}, **request.options)
-        box.info()  # opens the sandbox, while the lock is held
+        with OpenedMounts(request, os.environ) as opened:
+            box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd},
+                          **{**request.options, "mounts": opened.mounts})
+            box.info()  # opens the sandbox, while the lock is held
     try:
         for each in (*settings.hooks.setup, *settings.hooks.prestart):
             done = box.shell(each, cwd=request.cwd)

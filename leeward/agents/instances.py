@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,6 +67,8 @@ class Instance:
         sandbox: the sandbox's id; "" until it is open.
         hosts: rules of egress, as text.
         undo: the steps that have to be undone, in the order in which they were taken.
+        folder: `identity_of` the project's folder, by which a folder that got its path later is told from it; "" if it
+            isn't known.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Instance:
     sandbox: str = ""
     hosts: tuple[str, ...] = ()
     undo: tuple[UndoStep, ...] = ()
+    folder: str = ""
 
 
 class HeldInstance:
@@ -321,6 +325,18 @@ def _ended(folder: str) -> list[str]:
     return sorted(times, key=lambda name: -times[name])
 
 
+def identity_of(folder: str) -> str:
+    """
+    The owner and the inode of a folder, as text; "" if there is no such folder. Not its device, whose number may change
+    when the machine is started again.
+    """
+    try:
+        about = os.stat(folder)
+    except OSError:
+        return ""
+    return f"{about.st_uid}:{about.st_ino}" if stat.S_ISDIR(about.st_mode) else ""
+
+
 def parse_instance(content: bytes) -> Instance:
     """
     The instance that `HeldInstance.record` wrote.
@@ -335,7 +351,9 @@ def parse_instance(content: bytes) -> Instance:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if isinstance(table, dict):
-        table.pop("memory", None)  # of an earlier version, whose agent may still run
+        # Of earlier versions, whose agents may still run.
+        table.pop("memory", None)
+        table.setdefault("folder", "")
     if not isinstance(table, dict) or set(table) != {*names(Instance)}:
         raise ValueError("its keys aren't those of an instance")
     for key, fits in _FORMS.items():
@@ -369,5 +387,6 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "started": lambda value: type(value) in (int, float) and 0 <= value < 1e12,
     "sandbox": _is_text,
     "hosts": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "folder": _is_text,
     "undo": lambda value: isinstance(value, list) and len(value) <= MAX_STEPS and all(map(_is_step, value)),
 }

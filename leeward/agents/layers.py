@@ -28,6 +28,7 @@ from typing import Any
 from leeward.agents.apt_sources import AptSources, apt_sources
 from leeward.agents.layer import INSIDE, Layer
 from leeward.agents.package_names import check_package
+from leeward.agents.state_files import own_folder
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
@@ -97,14 +98,14 @@ class Layers:
 
         Raises:
             ValueError: a name isn't that of a package.
-            Unsupported: this host has no apt-get or dpkg-deb.
+            Unsupported: this host has no apt-get or dpkg-deb, or other users can enter the folder, or own it.
             LayerFailed: apt or dpkg-deb failed; nothing is left behind.
             BadRequest: the packages have more than MOST_BYTES bytes.
             DaemonError: as for Sandbox.
         """
         wanted = tuple(dict.fromkeys(map(check_package, packages)))
         etc = self._own_apt if self._own_apt and os.path.isdir(self._own_apt) else "/etc/apt"
-        os.makedirs(self._folder, 0o700, exist_ok=True)
+        own_folder(self._folder)
         key = _key(wanted, etc)
         with self._locked(key):
             found = None if rebuild else self._found(key)

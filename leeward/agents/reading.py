@@ -3,7 +3,8 @@ Reads files of settings, which may be hostile.
 
 Runs in:   the user's program.
 Trust:     none in a project. Its file is opened from the descriptor of its folder, name by name and through no link; it
-           has to be a regular file of a bounded size with TOML.
+           has to be a regular file of a bounded size with TOML. A file of the user says which commands run on the host,
+           so one that another user owns or can write is refused.
 Source:    open(2): with O_NOFOLLOW a link gives ELOOP, or ENOTDIR with O_DIRECTORY; with O_NONBLOCK opening a FIFO
            doesn't wait for the other end.
 """
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.agents.errors import SettingsError
-from leeward.agents.places import USER_FILE, config_home, definition_files
+from leeward.agents.places import OURS, USER_FILE, config_home, definition_files
 
 #: Bytes of a file of settings, at most.
 MAX_FILE = 256 << 10
@@ -108,11 +109,12 @@ def _project_content(project: int, shown: str) -> bytes | None:
 
 def read_user_file(path: str) -> dict[str, Any] | None:
     """
-    The table in a file of the user; None if there is no such file. Links are followed, since users manage such files by
-    links.
+    The table in a file of the user, or of this package; None if there is no such file. Links are followed, since users
+    manage such files by links.
 
     Raises:
-        SettingsError: the file isn't a regular file, is too large, can't be read, or isn't TOML.
+        SettingsError: the file isn't a regular file, is too large, can't be read, or isn't TOML; a file of the user
+            belongs to another user, who isn't root, or can be written by others.
     """
     content = _user_content(path)
     return None if content is None else parse_settings(content, path)
@@ -125,6 +127,17 @@ def _user_content(path: str) -> bytes | None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
         raise SettingsError(path, "", f"can't be opened: {os.strerror(error.errno or 0).lower()}") from None
+    about = os.fstat(file)
+    wrong = cure = ""
+    # Whoever has installed this package can write its code as well.
+    if not path.startswith(f"{OURS}/") and stat.S_ISREG(about.st_mode):
+        if about.st_uid not in (0, os.geteuid()):
+            wrong, cure = f"belongs to user {about.st_uid}", "it must be yours or root's"
+        elif about.st_mode & 0o022:
+            wrong, cure = f"its mode {stat.S_IMODE(about.st_mode):04o} lets others write it", "chmod go-w"
+    if wrong:
+        os.close(file)
+        raise SettingsError(path, "", wrong, cure)
     return _content(file, path)
 
 

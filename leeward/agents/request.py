@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -30,6 +30,8 @@ from leeward.spec.folders import within
 
 #: The profile, and the policy of egress that a start narrows.
 PROFILE = EGRESS = "agent"
+#: The beginning of a mount's source that is a descriptor of this process.
+OPENED = "/proc/self/fd/"
 #: The end of PATH in the sandbox.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 #: The caller's variables that every agent gets: locale, time zone and display of text.
@@ -132,11 +134,12 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     state = [home_path(path, home) for path in definition.state]
     mounts += [Mount(path, path, writable=True) for path in state if path != project]
     mounts += [Mount(one.source, one.target, writable=one.writable) for one in libraries_of(settings, options)]
-    mounts += _programs(shown_programs(definition, written, environ), program, mounts)
+    mounts += _programs(shown_programs(definition, written, environ), program, mounts,
+                        writable_by_agents(written, environ))
     if layer is not None:
-        mounts.append(Mount(layer.path, INSIDE))
+        mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
     if settings.worktree_links:
-        mounts += _worktree(project, mounts)
+        mounts += _worktree(project, source or project, mounts)
     hosts, policy = _policy(definition, settings, options)
     folders = () if program is None else program.folders
     passed = {*_PASSED, *definition.pass_environment}
@@ -242,27 +245,33 @@ def shown_programs(definition: AgentDefinition, written: Sequence[str], environ:
     return [path for path in found if path]
 
 
-def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[Mount]) -> list[Mount]:
+def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[Mount],
+              written: Callable[[str], Iterable[str]]) -> list[Mount]:
     """
     The mounts for the agent's program that *mounts* don't cover.
+
+    Raises:
+        RequestRejected: an agent can have chosen what one of them leads to.
     """
     there = [mount.target for mount in mounts]
-    return [Mount(path, path) for path in outermost([*wanted, *(() if program is None else program.shown)])
+    return [Mount(real_beside(path, written) or path, path)
+            for path in outermost([*wanted, *(() if program is None else program.shown)])
             if not any(path == target or path.startswith(f"{target}/") for target in there)]
 
 
-def _worktree(project: str, mounts: list[Mount]) -> list[Mount]:
+def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
     """
-    A mount of the main repository's .git, if *project* is a worktree of it. The repository's own file has to name the
-    project, since the project's file isn't trusted.
+    A mount of the main repository's .git, if *project*, which is opened as *source*, is a worktree of it. The
+    repository's own file has to name the project, since the project's file isn't trusted.
     """
-    found = re.fullmatch(r"gitdir: ((/.+/\.git)/worktrees/[^/\n]+)\n?", _small_file(os.path.join(project, ".git")))
-    if found is None or any(mount.target == found[2] or found[2].startswith(f"{mount.target}/") for mount in mounts):
+    found = re.fullmatch(r"gitdir: (/.+/\.git)(/worktrees/[^/\n]+)\n?", _small_file(os.path.join(source, ".git")))
+    if found is None or any(mount.target == found[1] or found[1].startswith(f"{mount.target}/") for mount in mounts):
         return []
-    back = _small_file(os.path.join(found[1], "gitdir")).removesuffix("\n")
+    real = os.path.realpath(found[1])  # before its file is read, since links on the path may be changed
+    back = _small_file(f"{real}{found[2]}/gitdir").removesuffix("\n")
     if back != os.path.join(project, ".git"):
         return []
-    return [Mount(os.path.realpath(found[2]), found[2])]
+    return [Mount(real, found[1])]
 
 
 def _small_file(path: str) -> str:

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
 from leeward.agents.hiding import FileRules
-from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep
+from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, identity_of
 from leeward.agents.keeping import IDLE_S, SandboxHold
 from leeward.agents.names import names_of
+from leeward.agents.opened import OpenedMounts
 from leeward.agents.project_tree import MAX_REPOSITORIES, hiding_plan
-from leeward.agents.request import MOST_STAGED, AgentRequest
+from leeward.agents.request import MOST_STAGED, OPENED, AgentRequest
 from leeward.agents.settings import AgentSettings
 from leeward.agents.written import open_beside, writable_by_agents
-from leeward.client.mounts import Mount
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
@@ -99,10 +99,12 @@ class AgentRun:
         self._definition, self.settings, self._request = definition, settings, request
         self.project, self._registry, self._environ, self._tell, self._socket = (project, registry, environ, tell,
                                                                                   socket)
+        # Another folder may get the path, such as one of another user's who can write to the folder above.
+        self._folder = project if hiding is None else f"{OPENED}{hiding[0]}"
         self._held: HeldInstance | None = None
         self._keeper: SandboxHold | None = None
         self.box: Sandbox | None = None
-        self._opened_fds, self._mounts = list[int](), list[Mount]()
+        self._opened_mounts: OpenedMounts | None = None
         self._before: dict[str, str] | None = None
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
@@ -133,21 +135,21 @@ class AgentRun:
     def _claim(self) -> HeldInstance:
         hooks = (*self.settings.hooks.cleanup_host, *self._definition.hooks.cleanup_host)
         row = Instance("", self._definition.name, self.project, os.getpid(), time.time(), hosts=self._request.hosts,
-                       undo=tuple(UndoStep("hook", line) for line in hooks))
+                       undo=tuple(UndoStep("hook", line) for line in hooks), folder=identity_of(self._folder))
         for name in names_of(os.fsencode(self.project), self._definition.name):
             with contextlib.suppress(Busy):
                 return self._registry.claim(replace(row, name=name), later=not hooks)
         raise Busy(f"too many of {self._definition.name} run on {self.project!a:.200} already")
 
     def _set_up(self) -> None:
-        self._hidden = outside.identities(self.project, self._request.hidden)
+        self._hidden = outside.identities(self._folder, self._request.hidden)
         hooks = [(self._definition.hooks, self.settings.hooks)]
         if any(each.setup_host for both in hooks for each in both):
             self._look_before()
         for ours, theirs in hooks:
             for line in (*ours.setup_host, *theirs.setup_host):
                 self._on_host(line, HOOK_S)
-        self._open_state()
+        self._opened_mounts = OpenedMounts(self._request, self._environ)
         assert self._held is not None
         box = self._opened()
         self._look_before()  # if the daemon's answer was there without a wait
@@ -176,7 +178,7 @@ class AgentRun:
             assert self._held is not None
             if not self._held.instance.undo:  # else it was recorded by `_claim`
                 self._held.record(self._held.instance)
-            self._before = outside.snapshot(self.project, () if self._hiding is None else self._hiding[2])
+            self._before = outside.snapshot(self._folder, () if self._hiding is None else self._hiding[2])
 
     def _attend(self, box: Sandbox) -> None:
         """
@@ -195,21 +197,6 @@ class AgentRun:
             self._watch = HidingWatch(box, rules, project, self.project, self._request.cwd, self._hidden, (
                 path for path in self._request.hidden if path not in self._hidden), self._tell, self._give_up)
             self._watch.start()
-
-    def _open_state(self) -> None:
-        """
-        Make the state's folders, and mount what they lead to by no link of an agent's.
-        """
-        found, written = dict[str, str](), writable_by_agents(self._request.written, self._environ)
-        for folder in self._request.folders:
-            try:
-                os.makedirs(folder, 0o700, exist_ok=True)
-                self._opened_fds.append(open_beside(folder, written))
-            except OSError as error:
-                raise RequestRejected(f"{folder!a:.200}: {(error.strerror or str(error)).lower()}") from None
-            found[folder] = f"/proc/self/fd/{self._opened_fds[-1]}"
-        self._mounts = [replace(one, source=found[one.target]) if found.get(one.target) and one.source == one.target
-                        else one for one in self._request.options["mounts"]]
 
     def _record_sandbox(self, box: Sandbox) -> None:
         """
@@ -238,9 +225,10 @@ class AgentRun:
         return self._sandbox({**options, "env": {**values, **options["env"]}})
 
     def _sandbox(self, options: Mapping[str, Any]) -> Sandbox:
+        assert self._opened_mounts is not None
         self.box = Sandbox(socket=self._socket, idle=IDLE_S, metadata={
             "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]},
-            **{**options, "mounts": self._mounts})
+            **{**options, "mounts": self._opened_mounts.mounts})
         self.box.beside_opening = self._look_before
         try:
             assert self.box.id
@@ -274,7 +262,7 @@ class AgentRun:
     def _on_host(self, line: str, seconds: float) -> None:
         from leeward.agents.host_hooks import run_hook  # most starts have none
 
-        run_hook(line, self.project, {**self._environ, "LEEWARD_AGENT": self._definition.name,
+        run_hook(line, self._folder, {**self._environ, "LEEWARD_AGENT": self._definition.name,
                                       "LEEWARD_INSTANCE": self.name}, seconds)
 
     def _inside(self, box: Sandbox, what: str, line: str) -> None:
@@ -332,7 +320,7 @@ class AgentRun:
         The paths that programs on the host run or obey by themselves, and that have changed since the start.
         """
         if self._hiding is None:
-            return outside.changed(self._before or {}, outside.snapshot(self.project))
+            return outside.changed(self._before or {}, outside.snapshot(self._folder))
         project, rules, before = self._hiding
         try:
             found = hiding_plan(project, rules, self.project, running=True).repositories
@@ -341,14 +329,14 @@ class AgentRun:
             found = ()
         if len(found) >= MAX_REPOSITORIES > len(before):
             self._tell(f"the agent has made more than {MAX_REPOSITORIES} repositories of git")
-        return outside.changed(self._before or {}, outside.snapshot(self.project, {*before, *found}))
+        return outside.changed(self._before or {}, outside.snapshot(self._folder, {*before, *found}))
 
     def no_longer_hidden(self) -> list[str]:
         """
         The names to hide that were created or replaced since the start: until they were covered, the agent could read
         them.
         """
-        now = outside.identities(self.project, self._request.hidden)
+        now = outside.identities(self._folder, self._request.hidden)
         seen = outside.changed(self._hidden, {**self._hidden, **now})  # not those that were only removed
         return sorted({*seen, *(() if self._watch is None else self._watch.covered)})
 
@@ -374,8 +362,8 @@ class AgentRun:
             self._watch.stop()
         if self._keeper is not None:
             self._keeper.stop()
-        while self._opened_fds:
-            os.close(self._opened_fds.pop())
+        if self._opened_mounts is not None:
+            self._opened_mounts.close()
         if self.asking is not None:
             self.asking.ending()
         if self.box is not None:
@@ -440,7 +428,9 @@ def _undo(step: UndoStep, instance: Instance) -> None:
     elif step.kind == "hook":
         from leeward.agents.host_hooks import run_hook
 
-        run_hook(step.what, instance.project if os.path.isdir(instance.project) else "/", {
+        # The project may be gone, and another user may have made a folder with its path.
+        same = instance.folder and instance.folder == identity_of(instance.project)
+        run_hook(step.what, instance.project if same else "/", {
             **os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name}, CLEANUP_S)
 
 

@@ -35,7 +35,8 @@ def own_folder(folder: str) -> str:
         about = os.stat(folder)
     except OSError as error:
         raise Unsupported("a folder for the state of agents", have=f"{folder!a}: {(error.strerror or '').lower()}",
-                          need="one that can be made", cure="set XDG_STATE_HOME to a folder of yours") from None
+                          need="one that can be made", cure="set XDG_STATE_HOME to a folder of yours, or for the"
+                                                            " packages of `dependencies` XDG_CACHE_HOME") from None
     if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
         raise Unsupported("a folder for the state of agents", have=f"{folder!a}, which others may enter or own",
                           need="one of this user's with mode 0700", cure=f"chmod 700 {folder!a}")

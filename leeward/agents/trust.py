@@ -4,8 +4,8 @@ Trust in a project: a person is shown the grants that its settings ask for, and 
 Runs in:   the user's program, with its terminal.
 Trust:     none in the texts: a command, a path or a host may be hostile. Each is shown as one line of visible
            characters, and a text that is too long to be shown whole is refused.
-Rule:      a hash over the project's path and exactly these grants is stored. For any other set the person is asked
-           again, and only "yes" accepts it.
+Rule:      a hash over the project's path, the owner of its folder if that is another user, and exactly these grants is
+           stored. For any other set the person is asked again, and only "yes" accepts it.
 Leaves:    a hook that runs a file of the project runs whatever content the file has then.
 """
 
@@ -45,21 +45,22 @@ class TrustStore:
     def __init__(self, folder: str) -> None:
         self._folder = own_folder(folder)
 
-    def accepted(self, project: bytes, grants: Sequence[Grant]) -> bool:
+    def accepted(self, project: bytes, grants: Sequence[Grant], owner: int | None = None) -> bool:
         """
-        Whether exactly these grants were accepted for the project with the path *project*.
+        Whether exactly these grants were accepted for the project with the path *project*, whose folder belongs to
+        *owner*; None for this user.
         """
         content = read_state(self._folder, _file(project))
         try:
-            return content is not None and json.loads(content)["grants"] == digest(project, grants)
+            return content is not None and json.loads(content)["grants"] == digest(project, grants, owner)
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
 
-    def accept(self, project: bytes, grants: Sequence[Grant]) -> None:
+    def accept(self, project: bytes, grants: Sequence[Grant], owner: int | None = None) -> None:
         """
-        Record that *grants* were accepted for *project*, in place of those before.
+        Record that *grants* were accepted for *project* of *owner*, in place of those before.
         """
-        record = {"project": os.fsdecode(project), "grants": digest(project, grants)}
+        record = {"project": os.fsdecode(project), "grants": digest(project, grants, owner)}
         write_at_once(self._folder, _file(project), json.dumps(record).encode())
 
     def forget(self, project: bytes) -> None:
@@ -72,19 +73,22 @@ class TrustStore:
             pass
 
 
-def digest(project: bytes, grants: Sequence[Grant]) -> str:
+def digest(project: bytes, grants: Sequence[Grant], owner: int | None = None) -> str:
     """
-    A hash over exactly these grants, in their order, and the path.
+    A hash over exactly these grants, in their order, the path, and the owner unless it is this user: in /tmp, for
+    instance, another user can make a folder with the path of one that is gone.
     """
     whole = hashlib.sha256(b"leeward project trust 1\0")
-    for part in (project, *(text.encode("utf-8", "surrogateescape") for grant in grants
+    # A path begins with a slash, so an owner isn't taken for one.
+    owners = () if owner is None or os.geteuid() == owner else (b"%d" % owner,)
+    for part in (*owners, project, *(text.encode("utf-8", "surrogateescape") for grant in grants
                             for text in (grant.kind, grant.what))):
         # With its length, so that different lists of parts are different bytes.
         whole.update(b"%d:" % len(part) + part)
     return whole.hexdigest()
 
 
-def question(project: bytes, grants: Sequence[Grant]) -> str:
+def question(project: bytes, grants: Sequence[Grant], owner: int | None = None) -> str:
     """
     The lines that a person is shown before the question.
 
@@ -93,7 +97,8 @@ def question(project: bytes, grants: Sequence[Grant]) -> str:
     """
     if len(grants) > MAX_GRANTS:
         raise NotTrusted(f"{_named(project)} asks for {len(grants)} things; more than {MAX_GRANTS} aren't shown")
-    lines = [f"The settings of {_named(project)} ask for more than yours:"]
+    theirs = "" if owner is None or os.geteuid() == owner else f", which belongs to user {owner},"
+    lines = [f"The settings of {_named(project)}{theirs} ask for more than yours:"]
     for grant in grants:
         shown = printable(grant.what)
         if len(shown) > MAX_SHOWN:
@@ -103,8 +108,8 @@ def question(project: bytes, grants: Sequence[Grant]) -> str:
     return "\n".join(lines)
 
 
-def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *, trusted: bool = False,
-                  ask: Callable[[str], str] | None = None) -> None:
+def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *, owner: int | None = None,
+                  trusted: bool = False, ask: Callable[[str], str] | None = None) -> None:
     """
     Return if *grants* were accepted before, or are accepted now.
 
@@ -112,16 +117,17 @@ def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *,
         store: of accepted grants.
         project: the path of the project.
         grants: `AgentSettings.widening` of the settings that are going to be used.
+        owner: the user who owns the project's folder; None for this user.
         trusted: accept them without a question (`--trust-project`).
         ask: shows a text and returns the line that the person typed; EOFError counts as no. None without a terminal.
 
     Raises:
         NotTrusted: the grants weren't accepted.
     """
-    if not grants or store.accepted(project, grants):
+    if not grants or store.accepted(project, grants, owner):
         return
     if not trusted:
-        text = question(project, grants)
+        text = question(project, grants, owner)
         if ask is None:
             raise NotTrusted(f"{text}\nThere is no terminal to ask on; --trust-project accepts this")
         try:
@@ -130,7 +136,7 @@ def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *,
             answer = ""
         if "yes" != answer.strip().lower():
             raise NotTrusted(f"not accepted; {_named(project)} wasn't started")
-    store.accept(project, grants)
+    store.accept(project, grants, owner)
 
 
 def _named(project: bytes) -> str:

@@ -29,16 +29,17 @@ _STATE = r"(?m)^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]"  # only for links: t
 _NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
+def open_beside(path: str, written: Callable[[str], Iterable[str]] | None) -> int:
     """
     A descriptor, with O_PATH, of what *path* leads to by no link that an agent could have made.
 
     Args:
         path: absolute.
-        written: the real paths of folders that agents write; called where there is a link, with its folder.
+        written: the real paths of folders that agents write; called where there is a link, with its folder. None for a
+            real path, in which no link is followed: one has been put there since the path was resolved.
 
     Raises:
-        RequestRejected: a link is in such a folder.
+        RequestRejected: a link is in such a folder, or in a real path.
         OSError: it isn't there, or can't be reached.
     """
     names, links = path.split("/")[::-1], 0
@@ -60,6 +61,9 @@ def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             folder = os.readlink(f"/proc/self/fd/{here}")
+            if written is None:
+                raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} has become a link since it"
+                                      " was looked at, and isn't followed")
             if any(within(folder, each) for each in written(folder)):
                 raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link that an agent can"
                                       " have made, and isn't followed")

@@ -68,6 +68,19 @@ def test_a_set_up_on_the_host_ends_with_its_children_before_it_is_cleaned_up(hom
     assert [] == home.left()
 
 
+def test_hooks_run_in_the_folder_that_was_opened(home: AgentHome) -> None:
+    """
+    Another folder gets its path, and what the agent changes in its own is told even so.
+    """
+    was = home.path / "was"
+    home.settings(f'[hooks]\nsetup_host = ["mv {home.project} {was}; mkdir {home.project}", "pwd >>~/order"]\n'
+                  'cleanup_host = ["pwd >>~/order"]\n')
+    got = home.run("start", "sh", ".", "--", "-c", "echo x >.envrc")
+    assert 0 == got.returncode, got
+    assert f"{was}\n{was}\n" == (home.path / "order").read_text()
+    assert "look at these before you use the project: '.envrc'" in got.stderr
+
+
 def test_a_home_that_is_not_named_is_the_users(home: AgentHome) -> None:
     for name in (None, "relative"):
         status, said = ended(home, "start", "sh", ".", "--", "-c", "echo $HOME", HOME=name)

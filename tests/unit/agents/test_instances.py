@@ -17,7 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.agents.instances import MAX_ENDED, HeldInstance, Instance, InstanceRegistry, UndoStep, parse_instance
+from leeward.agents.instances import (
+    MAX_ENDED,
+    HeldInstance,
+    Instance,
+    InstanceRegistry,
+    UndoStep,
+    identity_of,
+    parse_instance,
+)
 from leeward.agents.names import instance_name, names_of
 from leeward.agents.state_files import StateNotWritten
 from leeward.errors import BadRequest, Busy, Unsupported
@@ -147,7 +155,9 @@ def test_an_empty_file_of_a_machine_crash_is_removed(registry, tmp_path):
 def test_the_hook_of_an_earlier_version_is_carried_out(registry, tmp_path):
     held = registry.claim(replace(instance(), undo=(UndoStep("hook", "x"),)))
     path = tmp_path / "state" / "instances" / f"{held.instance.name}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "memory": 8 << 30}))
+    row = {**json.loads(path.read_text()), "memory": 8 << 30}
+    del row["folder"]
+    path.write_text(json.dumps(row))
     held.close()
 
     (left,) = registry.reap()
@@ -156,6 +166,18 @@ def test_the_hook_of_an_earlier_version_is_carried_out(registry, tmp_path):
 
 
 CORRUPT = [b" ", b"{", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"name": 1}', b"x" * (2 << 20)]
+
+
+def test_a_folder_is_told_from_another_with_its_path(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "file").write_text("")
+    one = identity_of(str(tmp_path / "one"))
+    (tmp_path / "one").rename(tmp_path / "moved")
+    (tmp_path / "one").mkdir()
+
+    assert one == identity_of(str(tmp_path / "moved")) != identity_of(str(tmp_path / "one"))
+    assert one.startswith(f"{os.geteuid()}:")
+    assert ["", ""] == [identity_of(str(tmp_path / name)) for name in ("gone", "file")]
 
 
 @pytest.mark.parametrize("content", CORRUPT)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leeward.agents.layers import Layers
+from leeward.errors import Unsupported
 
 KEY = "0" * 32
 
@@ -55,3 +56,12 @@ def test_pruning_goes_on_where_another_program_has_removed_a_layer(tmp_path: Pat
 
     assert not old.exists()
     assert (tmp_path / f"{KEY}-3").exists()
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """
+    Its programs come first in the agent's PATH.
+    """
+    tmp_path.chmod(0o777)
+    with pytest.raises(Unsupported, match="chmod 700"):
+        Layers(str(tmp_path)).get(["jq"], rebuild=False, said=print)

@@ -11,6 +11,7 @@ import pytest
 from leeward.agents.definition import AgentDefinition
 from leeward.agents.libraries import LibraryFolder
 from leeward.agents.request import AgentOptions, request_of
+from leeward.agents.request import _small_file as small_file
 from leeward.agents.settings import AgentSettings
 from leeward.errors import RequestRejected
 
@@ -101,3 +102,25 @@ def test_a_state_folder_is_not_the_projects(home):
         with pytest.raises(RequestRejected, match="state folder"):
             request_of(AgentDefinition("sh", state=(state,)), AgentSettings(project_at=at), AgentOptions(),
                        str(home / "p/x/y"), None, [], {"HOME": str(home)})
+
+
+def test_a_worktrees_repository_is_the_one_whose_file_was_read(home, monkeypatch):
+    """
+    The path that the project names leads through a link, which is changed between the look and the mount.
+    """
+    (home / "p/.git").write_text(f"gitdir: {home}/link/.git/worktrees/p\n")
+    (home.parent / "main/.git/worktrees/p/gitdir").write_text(f"{home}/p/.git\n")
+    (home / "link").symlink_to("../main")
+    read = small_file
+
+    def read_and_swap(path):
+        found = read(path)
+        if path.endswith("gitdir"):
+            (home / "link").unlink()
+            (home / "link").symlink_to("../private")
+        return found
+
+    monkeypatch.setattr("leeward.agents.request._small_file", read_and_swap)
+    shown = request_of(AgentDefinition("sh"), AgentSettings(worktree_links=True), AgentOptions(), str(home / "p"), None,
+                       [], {"HOME": str(home)}).options["mounts"][-1]
+    assert (f"{home.parent}/main/.git", f"{home}/link/.git") == (shown.source, shown.target)

@@ -455,6 +455,7 @@ def test_a_hostile_project_file_is_refused(project, make, said):
 def test_a_users_file_may_be_a_link_but_no_fifo(tmp_path):
     assert read_user_file(str(tmp_path / "none")) is None
     (tmp_path / "real").write_text("a = 1")
+    (tmp_path / "real").chmod(0o600)
     (tmp_path / "link").symlink_to("real")
     assert {"a": 1} == read_user_file(str(tmp_path / "link"))
     os.mkfifo(tmp_path / "fifo")
@@ -462,9 +463,32 @@ def test_a_users_file_may_be_a_link_but_no_fifo(tmp_path):
         read_user_file(str(tmp_path / "fifo"))
 
 
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_users_file_that_others_can_write_is_refused(tmp_path, mode, monkeypatch):
+    (tmp_path / "file").write_text("a = 1")
+    (tmp_path / "file").chmod(mode)
+    with pytest.raises(SettingsError, match=f"its mode {mode:04o} lets others write it; chmod go-w"):
+        read_user_file(str(tmp_path / "file"))
+    monkeypatch.setattr("leeward.agents.reading.OURS", str(tmp_path))
+    assert {"a": 1} == read_user_file(str(tmp_path / "file"))  # as pip may leave the package's own
+
+
+def test_a_users_file_of_another_user_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("a = 1")
+    (tmp_path / "file").chmod(0o644)
+    owner = os.stat(tmp_path / "file").st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner:  # root's files are everybody's
+        with pytest.raises(SettingsError, match=f"belongs to user {owner}; it must be yours or root's"):
+            read_user_file(str(tmp_path / "file"))
+    else:
+        assert {"a": 1} == read_user_file(str(tmp_path / "file"))
+
+
 def test_the_files_are_found(project, tmp_path_factory):
     config = tmp_path_factory.mktemp("config")
     (config / "agents.toml").write_text('libraries = ["lib"]')
+    (config / "agents.toml").chmod(0o600)
     project.file.write_text('libraries = ["lib"]')
 
     found = load_settings(project.descriptor, str(project.folder), str(config), {"HOME": "/home/me"})

@@ -89,6 +89,19 @@ def test_another_project_asks_again(store):
         require_trust(store, b"/q", GRANTS)
 
 
+def test_a_folder_of_another_owner_asks_again(store, monkeypatch):
+    own = os.geteuid()
+    require_trust(store, b"/p", GRANTS, owner=own, trusted=True)
+    assert digest(b"/p", GRANTS) == digest(b"/p", GRANTS, own)  # so what was accepted by earlier versions is
+
+    with pytest.raises(NotTrusted, match=f"of /p, which belongs to user {own + 1}, ask for more"):
+        require_trust(store, b"/p", GRANTS, owner=own + 1)
+    require_trust(store, b"/p", GRANTS, owner=own + 1, ask=lambda text: "yes")
+    require_trust(store, b"/p", GRANTS, owner=own + 1)
+    with pytest.raises(NotTrusted):
+        require_trust(store, b"/p", GRANTS, owner=own)
+
+
 def test_a_forgotten_project_asks_again(store):
     require_trust(store, b"/p", GRANTS, trusted=True)
     store.forget(b"/p")
