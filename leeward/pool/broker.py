@@ -3,7 +3,7 @@ The egress broker, seen from the daemon, which starts it with the first sandbox 
 and starts another one when it dies.
 
 Runs in:   the daemon, on the reactor's thread.
-Owns:      the process and its channel, and copies of listeners that wait to be sent. The listeners are their workers'.
+Owns:      the process and its channel. The listeners are their workers'.
 
 Theory of operation. The daemon has all that the broker needs: each worker's listeners, and their lease. So a broker
            that has died is replaced by another one, which gets all of it; the connections of the first are lost. No
@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -28,6 +27,7 @@ from leeward.errors import Busy, PeerError, Unsupported
 from leeward.isolation.egress import EgressPlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.loop.sender import MessageSender
 from leeward.points import point
 from leeward.pool.asks import AskBook
 from leeward.pool.fetches import Answered, Fetches
@@ -56,8 +56,8 @@ if TYPE_CHECKING:  # a daemon without policies doesn't import them
 
     from leeward.spec.egress_tls import LeaseSeal
 
-#: Seconds for which the channel may accept nothing, and messages that may wait meanwhile.
-STUCK_S, MOST_WAITING = 5.0, 4096
+#: Seconds for which the channel may accept nothing.
+STUCK_S = 5.0
 
 #: Seconds before another broker is started: the first figure, doubled each time that a broker has lived shortly, up to
 #: the second figure.
@@ -110,8 +110,7 @@ class BrokerLink:
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._waiting: deque[tuple[bytes, list[int]]] = deque()
-        self._stuck: Timer | None = None
+        self._sender: MessageSender | None = None
         self._again: Timer | None = None
         self._pause, self._since = _AGAIN_S, 0.0
         self._sent_seals: set[int] = set()
@@ -257,6 +256,7 @@ class BrokerLink:
             return
         self.starts += 1
         self._since = self._reactor.now()
+        self._sender = MessageSender(self._reactor, self._channel, self._end, STUCK_S)
         self._reactor.watch(self._channel.fileno(), READ, self._hear)
         self._log.info("egress broker started", pid=self._process.pid)
         self._sent_seals.clear()
@@ -289,67 +289,27 @@ class BrokerLink:
         """
         channel, self._channel = self._channel, None
         process, self._process = self._process, None
-        waiting, self._waiting = self._waiting, deque()
-        stuck, self._stuck = self._stuck, None
-        if channel is None or process is None:
+        sender, self._sender = self._sender, None
+        if channel is None or process is None or sender is None:
             return
         if not self._closed:
             self._log.warning("the egress broker has ended: connections of sandboxes end with it", why=why)
-        in_any_case(partial(self._reactor.forget, channel.fileno()), channel.close, process.kill, process.wait,
-                    *([stuck.cancel] if stuck is not None else []),
-                    *(partial(os.close, fd) for _, fds in waiting for fd in fds), self.fetches.lost, self._asks.lost)
+        in_any_case(sender.close, partial(self._reactor.forget, channel.fileno()), channel.close, process.kill,
+                    process.wait, self.fetches.lost, self._asks.lost)
         if self._places:
             self._start_again()
 
     # --- messages to the broker -----------------------------------------------
 
     def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        if self._channel is None:
-            return  # a broker gets all of it when it starts
-        data = control.encode(message)
-        if not self._waiting:
-            if self._sent(data, fds) or not self.stands:
-                return
-            self._reactor.change(self._channel.fileno(), READ | WRITE)
-            self._stuck = self._reactor.after(STUCK_S, self._late)
-        if len(self._waiting) >= MOST_WAITING:
-            self._end("it takes no messages")
-            return
-        self._waiting.append((data, [os.dup(fd) for fd in fds]))
-
-    def _sent(self, data: bytes, fds: Sequence[int]) -> bool:
-        assert self._channel is not None
-        try:
-            socket.send_fds(self._channel, [data], list(fds), socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self._end(str(error.strerror))
-            return False
-        return True
-
-    def _late(self) -> None:
-        self._stuck = None
-        self._end(f"it took no messages for {STUCK_S:g} s")
-
-    def _flush(self) -> None:
-        while self._waiting and self._channel is not None:
-            data, fds = self._waiting[0]
-            if not self._sent(data, fds):
-                return
-            self._waiting.popleft()
-            in_any_case(*(partial(os.close, fd) for fd in fds))
-            if self._stuck is not None:
-                self._stuck.cancel()
-            self._stuck = self._reactor.after(STUCK_S, self._late) if self._waiting else None
-        if self._channel is not None:
-            self._reactor.change(self._channel.fileno(), READ)
+        if self._sender is not None:  # a broker gets all of it when it starts
+            self._sender.send(control.encode(message), fds)
 
     # --- messages from the broker ---------------------------------------------
 
     def _hear(self, events: int) -> None:
-        if events & WRITE:
-            self._flush()
+        if events & WRITE and self._sender is not None:
+            self._sender.flush()
         for _ in range(_TURN):
             if self._channel is None:
                 return

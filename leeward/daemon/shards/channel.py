@@ -2,15 +2,13 @@
 The channel between the daemon and a shard: whole messages, with descriptors, and never a wait.
 
 Runs in:   the daemon and its shards, on the reactor's thread.
-Owns:      the socket, copies of descriptors that wait to be sent, and descriptors that have arrived until it passes
-           them to its owner.
+Owns:      the socket, and descriptors that have arrived until it passes them to its owner.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -18,10 +16,11 @@ from leeward.daemon.shards.messages import INLINE, MAX_MESSAGE, Message, PassCon
 from leeward.dataclass import replace
 from leeward.errors import PeerError
 from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import READ, WRITE, Reactor, Timer
+from leeward.loop.reactor import READ, WRITE, Reactor
+from leeward.loop.sender import MessageSender
 
-#: Seconds for which the peer may take nothing, and messages that may wait meanwhile.
-STUCK_S, MOST_WAITING = 10.0, 4096
+#: Seconds for which the peer may take nothing.
+STUCK_S = 10.0
 #: Messages that are read in one turn of the loop.
 _TURN = 64
 
@@ -40,8 +39,7 @@ class ShardChannel:
     def __init__(self, reactor: Reactor, sock: socket.socket, heard: Callable[[Message, list[int]], None],
                  ended: Callable[[str], None]) -> None:
         self._reactor, self._sock, self._heard, self._ended = reactor, sock, heard, ended
-        self._waiting: deque[tuple[bytes, list[int]]] = deque()
-        self._stuck: Timer | None = None
+        self._sender = MessageSender(reactor, sock, self._end, STUCK_S)
         self._open = True
         sock.setblocking(False)
         reactor.watch(sock.fileno(), READ, self._ready)
@@ -50,21 +48,7 @@ class ShardChannel:
         """
         Send *message* now or soon. Returns False if the channel has ended; the descriptors stay the caller's.
         """
-        if not self._open:
-            return False
-        data = encode(message)
-        if not self._waiting:
-            if self._sent(data, fds):
-                return True
-            if self._sock.fileno() < 0:  # it has just ended
-                return False
-            self._reactor.change(self._sock.fileno(), READ | WRITE)
-            self._stuck = self._reactor.after(STUCK_S, self._late)
-        if len(self._waiting) >= MOST_WAITING:
-            self._end("it takes no messages")
-            return False
-        self._waiting.append((data, [os.dup(fd) for fd in fds]))
-        return True
+        return self._sender.send(encode(message), fds)
 
     def pass_on(self, connection: socket.socket, message: PassConnection) -> bool:
         """
@@ -92,47 +76,16 @@ class ShardChannel:
         if not self._open:
             return
         self._open = False
-        waiting, self._waiting = self._waiting, deque()
-        stuck, self._stuck = self._stuck, None
-        in_any_case(partial(self._reactor.forget, self._sock.fileno()), self._sock.close,
-                    *([stuck.cancel] if stuck is not None else []),
-                    *(partial(os.close, fd) for _, fds in waiting for fd in fds))
+        in_any_case(self._sender.close, partial(self._reactor.forget, self._sock.fileno()), self._sock.close)
 
     def _end(self, why: str) -> None:
         if self._open:
             self.close()
             self._ended(why)
 
-    def _late(self) -> None:
-        self._stuck = None
-        self._end(f"it took no messages for {STUCK_S:g} s")
-
-    def _sent(self, data: bytes, fds: Sequence[int]) -> bool:
-        try:
-            socket.send_fds(self._sock, [data], list(fds), socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self._end(str(error.strerror))
-            return False
-        return True
-
-    def _flush(self) -> None:
-        while self._waiting and self._open:
-            data, fds = self._waiting[0]
-            if not self._sent(data, fds):
-                return
-            self._waiting.popleft()
-            in_any_case(*(partial(os.close, fd) for fd in fds))
-            if self._stuck is not None:
-                self._stuck.cancel()
-            self._stuck = self._reactor.after(STUCK_S, self._late) if self._waiting else None
-        if self._open:
-            self._reactor.change(self._sock.fileno(), READ)
-
     def _ready(self, events: int) -> None:
         if events & WRITE:
-            self._flush()
+            self._sender.flush()
         for _ in range(_TURN):
             if not self._open:
                 return

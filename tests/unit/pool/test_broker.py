@@ -249,7 +249,8 @@ def test_a_broker_that_does_not_read_does_not_block_the_daemon(seen: BrokerLink,
     for number in range(10):
         seen.lease("worker", number, many)
     seen.stand("late", PLAN, fds)
-    assert seen._waiting
+    assert seen._sender is not None
+    assert seen._sender.waits
 
     got: list[Message] = []
     while len(got) < 13:
@@ -257,9 +258,9 @@ def test_a_broker_that_does_not_read_does_not_block_the_daemon(seen: BrokerLink,
         reactor.turn(0.0)
     assert list(range(10)) == [message.lease for message in got if isinstance(message, Leased)]
     assert Stand(2, [53, 3128, 80], 1) == got[-1]
-    assert seen._stuck is None
+    assert not seen._sender.waits
 
-    monkeypatch.setattr(broker, "STUCK_S", 0.01)
+    monkeypatch.setattr(seen._sender, "_stuck_s", 0.01)
     for number in range(10):
         seen.lease("worker", number, many)
     reactor.run(lambda: len(far.ends) > 1)
