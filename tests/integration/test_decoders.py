@@ -16,7 +16,8 @@ FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 
 #: Of each; some 80 us of processor time for one input to all of them.
 RUNS = 10_000_000 if os.environ.get("LEEWARD_LONG") else 1_000_000
-TARGETS = {"request", "stream", "job reply", "control", "conversation", "http", "sandbox answers", "calls"}
+TARGETS = {"request", "stream", "job reply", "control", "conversation", "http", "sandbox answers", "calls",
+           "shard messages"}
 
 #: What the broker of egress decodes: some 200 us of processor time for one input to each.
 EGRESS_RUNS = RUNS

@@ -259,7 +259,7 @@ class Dealer:
                 log.error("a shard can't start", shard=shard.number, error=message.why)
             else:
                 raise PeerError(f"it says {type(message).__name__}")
-        except (PeerError, KeyError, TypeError, AttributeError) as error:
+        except (PeerError, KeyError, TypeError, AttributeError, ValueError) as error:
             if shard.channel is not None:
                 shard.channel.close()
                 self._end(shard, f"{type(error).__name__}: {error}")

@@ -13,6 +13,9 @@ from leeward.daemon.config import Config
 from leeward.dataclass import replace
 from leeward.errors import PeerError
 
+#: Counters are in maps within maps: of status and of metrics three at the most.
+_DEPTH = 8
+
 
 def part(total: int, number: int, shards: int) -> int:
     """
@@ -37,21 +40,24 @@ def of_shard(config: Config) -> Config:
                    environments={}, profiles={}, egress={}, allow_network=False)
 
 
-def added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def added(one: Mapping[str, Any], other: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
     """
     The sums of the numbers of two maps, key by key, also in maps within them.
 
     Raises:
-        PeerError: a value of *other* isn't of the same kind.
+        PeerError: a value of *other* isn't of the same kind, or there are more than *depth* maps in one another.
     """
+    if not depth:
+        raise PeerError("too many maps in one another")
     total = dict(one)
     for key, value in other.items():
         mine = total.get(key)
         if isinstance(value, Mapping) and (mine is None or isinstance(mine, Mapping)):
-            total[key] = added(mine or {}, value)
+            total[key] = added(mine or {}, value, depth - 1)
         elif isinstance(value, (int, float)) and (mine is None or isinstance(mine, (int, float))):
             total[key] = (mine or 0) + value
-        elif isinstance(value, list) and (mine is None or (isinstance(mine, list) and len(mine) == len(value))):
+        elif (isinstance(value, list) and all(isinstance(each, (int, float)) for each in value)
+              and (mine is None or (isinstance(mine, list) and len(mine) == len(value)))):
             total[key] = [a + b for a, b in zip(mine or [0] * len(value), value, strict=True)]
         else:
             raise PeerError(f"{key!s:.60} is {type(value).__name__}")

@@ -225,7 +225,7 @@ def unpack_map(data: bytes) -> dict[str, Any]:
     """
     try:
         value = msgpack.unpackb(data, raw=False, strict_map_key=False)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise PeerError(f"not a map of a shard: {error!r:.120}") from error
     if not isinstance(value, dict):
         raise PeerError("not a map of a shard")

@@ -45,10 +45,23 @@ def test_sums() -> None:
         {"a": 1, "b": {"c": 2}, "e": [1, 2]}, {"a": 2, "b": {"c": 3, "d": 1}, "e": [3, 4], "f": 7})
 
 
-@pytest.mark.parametrize("other", [{"a": "x"}, {"a": {}}, {"b": 1}, {"e": [1]}, {"a": None}])
+@pytest.mark.parametrize("other", [
+    {"a": "x"}, {"a": {}}, {"b": 1}, {"e": [1]}, {"a": None}, {"e": [1, "x"]}, {"new": [{}]}])
 def test_values_of_another_kind_are_refused(other: dict[str, object]) -> None:
     with pytest.raises(PeerError):
         added({"a": 1, "b": {"c": 2}, "e": [1, 2]}, other)
+
+
+def test_maps_in_one_another_have_a_bound() -> None:
+    """
+    Else a shard could have the daemon recurse until Python's own bound.
+    """
+    deep: dict[str, object] = {}
+    for _ in range(1000):
+        deep = {"a": deep}
+
+    with pytest.raises(PeerError):
+        added({}, deep)
 
 
 def result(outcome: Outcome, limit: Limit | None) -> Result:

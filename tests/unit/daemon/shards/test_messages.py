@@ -47,3 +47,11 @@ def test_other_maps_are_one_error(data: bytes) -> None:
         assert isinstance(unpack_map(data), dict)
     except PeerError:
         pass
+
+
+def test_a_map_with_a_map_for_a_key_is_the_same_error() -> None:
+    """
+    MessagePack has such keys, Python doesn't.
+    """
+    with pytest.raises(PeerError):
+        unpack_map(b"\x81\x80\x01")
