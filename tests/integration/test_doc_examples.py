@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,6 @@ import pytest
 from kit import packages
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon, command, environment
-from kit.packages import PRELOAD
 
 PATIENCE_S = 120
 README, SESSIONS, AGENTS, SCIENCE, LIMITS = (
@@ -128,7 +127,7 @@ def test_half_a_line_is_lost_as_the_questions_say(daemon: LiveDaemon) -> None:
 
 @pytest.mark.needs("preload-packages")
 @pytest.mark.timeout(600)
-def test_the_commands_of_the_page_on_data_science(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_on_data_science(shown_packages: Callable[[Path], Path], tmp_path: Path) -> None:
     """
     Its configuration, with an environment of here, and each command with what the page says of it.
     """
@@ -137,14 +136,12 @@ def test_the_commands_of_the_page_on_data_science(tmp_path: Path) -> None:
     assert {"python_env", "preload"} == set(tomllib.loads(config))
     lines = [line for line in rest if line.startswith("leeward exec ")]
     assert 3 == len(lines)
-    with packages.shown_folder() as folder:
-        env = packages.shown(Path(sys.executable), folder / "own", PRELOAD)
-        file = tmp_path / "data.toml"
-        file.write_text(config.replace("/srv/data", str(env)))
-        file.chmod(0o600)
-        with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(file)) as daemon:
-            pyplot, pandas, arrow = (
-                ran(daemon, ["sh", "-c", line.replace("leeward", " ".join(command()), 1)], tmp_path) for line in lines)
+    file = tmp_path / "data.toml"
+    file.write_text(config.replace("/srv/data", str(shown_packages(packages.PRELOAD))))
+    file.chmod(0o600)
+    with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(file)) as daemon:
+        pyplot, pandas, arrow = (
+            ran(daemon, ["sh", "-c", line.replace("leeward", " ".join(command()), 1)], tmp_path) for line in lines)
 
     assert (0, 0) == (pyplot.returncode, pandas.returncode), pyplot.stderr + pandas.stderr
     assert float(pyplot.stdout) < float(pandas.stdout)  # the one is there already, the other isn't

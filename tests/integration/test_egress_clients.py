@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,26 +228,32 @@ def ports(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
 
 
 @contextmanager
-def _daemon(ports: dict[str, int], folder: Path,
+def _daemon(ports: dict[str, int], shown: Path, folder: Path,
             build: dict[str, dict[str, object]] | None = None) -> Iterator[LiveDaemon]:
-    with packages.shown_folder() as place:
-        shown = packages.shown(Path(sys.executable), place) if packages.PACKAGES.exists() else Path(sys.prefix)
-        with egress.live(folder, CONFIG.format(**ports, environment=shown), build=build) as made:
-            yield made
-
-
-@pytest.fixture(scope="module")
-def daemon(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with _daemon(ports, tmp_path_factory.mktemp("daemon")) as made:
+    with egress.live(folder, CONFIG.format(**ports, environment=shown), build=build) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def unrouted(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+def clients(shown_packages: Callable[[Path], Path]) -> Path:
+    """
+    The environment with clients in Python.
+    """
+    return shown_packages(packages.PACKAGES) if packages.PACKAGES.exists() else Path(sys.prefix)
+
+
+@pytest.fixture(scope="module")
+def daemon(ports: dict[str, int], clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with _daemon(ports, clients, tmp_path_factory.mktemp("daemon")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unrouted(ports: dict[str, int], clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     """
     Its sandboxes have no route, so nothing but the proxy.
     """
-    with _daemon(ports, tmp_path_factory.mktemp("unrouted"), UNROUTED) as made:
+    with _daemon(ports, clients, tmp_path_factory.mktemp("unrouted"), UNROUTED) as made:
         yield made
 
 

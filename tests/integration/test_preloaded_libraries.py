@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,9 +101,8 @@ print(json.dumps({{**said, "right": bool(right), "drawn": drawn}}))
 
 
 @pytest.fixture(scope="module")
-def env() -> Iterator[Path]:
-    with packages.shown_folder() as folder:
-        yield packages.shown(Path(sys.executable), folder / "own", packages.PRELOAD)
+def env(shown_packages: Callable[[Path], Path]) -> Path:
+    return shown_packages(packages.PRELOAD)
 
 
 @pytest.mark.parametrize("name", [*LIBRARIES, "all at once"])

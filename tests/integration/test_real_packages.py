@@ -112,7 +112,7 @@ def place(request: pytest.FixtureRequest, shown_folder: Path, tmp_path_factory: 
             return subprocess.run(words, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   check=False, timeout=PATIENCE_S)
 
-        env = packages.shown(Path(sys.executable), shown_folder / "own")
+        env = request.getfixturevalue("shown_packages")(packages.PACKAGES)
         return Place(run, [sys.executable, "-P"], env, tmp_path_factory.mktemp("packages"))
     require("root", "ordinary-user")
     user: OrdinaryUser = request.getfixturevalue("ordinary_user")

@@ -7,8 +7,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,8 +24,8 @@ class Boxes:
     Sandboxes by what the operator allows, each started once.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, shown: Callable[[Path], Path]) -> None:
+        self._shown = shown
         self._boxes: dict[str, Box] = {}
         self.stack = ExitStack()
 
@@ -38,16 +37,15 @@ class Boxes:
     def _settings(self, where: str) -> dict[str, object]:
         both = {"loopback": True, "terminal": True}
         if "packages" == where:
-            return {**both, "python_env": str(packages.shown(Path(sys.executable), self._folder))}
+            return {**both, "python_env": str(self._shown(packages.PACKAGES))}
         return {where: True} if where else {}
 
 
 @pytest.fixture(scope="module")
-def boxes() -> Iterator[Boxes]:
-    with packages.shown_folder() as folder:
-        made = Boxes(folder / "own")
-        with made.stack:
-            yield made
+def boxes(shown_packages: Callable[[Path], Path]) -> Iterator[Boxes]:
+    made = Boxes(shown_packages)
+    with made.stack:
+        yield made
 
 
 @pytest.fixture(scope="module")

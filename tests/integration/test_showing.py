@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -123,12 +122,11 @@ def test_a_killed_job_shows_no_value(daemon: LiveDaemon) -> None:
 
 
 @pytest.fixture(scope="module")
-def drawing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with packages.shown_folder() as folder:
-        config = tmp_path_factory.mktemp("config") / "config.toml"
-        config.write_text(f'python_env = "{packages.shown(Path(sys.executable), folder / "own")}"\n')
-        with LiveDaemon(tmp_path_factory.mktemp("drawing"), "--pool-size", "2", "--config", str(config)) as made:
-            yield made
+def drawing(shown_packages: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    config = tmp_path_factory.mktemp("config") / "config.toml"
+    config.write_text(f'python_env = "{shown_packages(packages.PACKAGES)}"\n')
+    with LiveDaemon(tmp_path_factory.mktemp("drawing"), "--pool-size", "2", "--config", str(config)) as made:
+        yield made
 
 
 def size(png: object) -> tuple[int, int]:

@@ -1,10 +1,13 @@
 """
-Runs the integration and escape tests as an ordinary user, at the same time as root's own run of them.
+Runs root's integration and escape tests as an ordinary user, at the same time as root's own run of them.
 
 Runs in:   pytest, as a plugin of conftest.py.
 
 Each of the two runs leaves most of a processor idle, and one after the other they took twice as long. So this run
 begins before root's first test, and the test that checks its result comes last: integration/test_as_ordinary_user.py.
+
+It has the files that root's run has. Each lane of a whole run (kit/lanes.py) thus has one beside it with its own files:
+one run with the files of both lanes ended ten minutes after all else.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +31,8 @@ from kit.ordinary_user import Installation, OrdinaryUser
 
 #: The test that checks the result of this run.
 LAST = "test_the_same_holds_for_an_ordinary_user"
-#: The second run isn't made beside a run with fewer tests than this.
-MANY = 500
+#: The second run isn't begun early beside a run with fewer tests than this.
+MANY = 200
 
 #: About the checkout, root's own set-up, what bench/ has, native code and decoders that ask for no user, what root's
 #: run repeats as such a user, or this very test: they say nothing about one.
@@ -37,13 +40,16 @@ NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readm
            "test_races.py", "test_warnings.py", "test_bench.py", "test_soak.py", "test_many_sandboxes.py",
            "test_real_packages.py", "test_preloaded_libraries.py", "test_decoders.py", "test_as_ordinary_user.py")
 
+#: The folders of the tests that are his.
+FOLDERS = ("tests/integration", "tests/escapes")
+
 #: Modules of CPython's tests that are the same for every user; root's run has them.
 FOR_ALL_USERS = () if os.environ.get("LEEWARD_LONG") else (
     "asyncio", "sqlite3", "hashlib", "zipfile", "pickle", "decimal", "datetime", "json", "re", "math", "collections",
     "itertools", "functools", "csv", "unicodedata", "statistics")
 
-#: Half an hour after root's first lane (kit/lanes.py), which has fewer tests than this run: the machine may be slow,
-#: and this is many tests in one. Hours for their long forms.
+#: Half an hour after root's own tests: the machine may be slow, and this is many tests in one. Hours for their long
+#: forms.
 DEADLINE_S = 4 * 3600 if os.environ.get("LEEWARD_LONG") else 1800
 
 
@@ -54,6 +60,15 @@ told = int(sys.argv[1])
 os.write(told, f"{os.getpid()} ".encode())
 os.write(told, f"{subprocess.call(sys.argv[2:])} ".encode())
 """
+
+
+def his(paths: Iterable[Path]) -> list[str]:
+    """
+    What he runs of the files of tests *paths*, which root runs; all that is his where none of these is.
+    """
+    named = sorted({path.relative_to(features.ROOT).as_posix() for path in paths})
+    found = [name for name in named if name.startswith(FOLDERS) and not name.endswith(NOT_HIS)]
+    return found or [*FOLDERS, *(f"--ignore=tests/integration/{name}" for name in NOT_HIS)]
 
 
 class Run:
@@ -162,8 +177,8 @@ def outside_tmp(user_beside: OrdinaryUser) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_checkout: Path,
-               open_folder: Path, outside_tmp: Path) -> Iterator[Run]:
+def run_beside(request: pytest.FixtureRequest, user_beside: OrdinaryUser, user_install: Installation,
+               open_checkout: Path, open_folder: Path, outside_tmp: Path) -> Iterator[Run]:
     """
     Return the run, which begins when it is asked for first.
     """
@@ -174,9 +189,8 @@ def run_beside(user_beside: OrdinaryUser, user_install: Installation, open_check
     run = Run(
         user_beside, user_install.python,
         # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
-        [user_install.folder / "bin" / "pytest", "-q", "-o", f"cache_dir={user_beside.home}/cache", "tests/integration",
-         "tests/escapes",
-         *(f"--ignore=tests/integration/{name}" for name in NOT_HIS),
+        [user_install.folder / "bin" / "pytest", "-q", "-o", f"cache_dir={user_beside.home}/cache",
+         *his(item.path for item in request.session.items),
          *("--deselect=tests/integration/test_cpython_suite.py::test_tests_that_pass_outside_pass_inside"
            f"[test_{name}]" for name in FOR_ALL_USERS),
          # The same bytes for everybody.

@@ -7,13 +7,15 @@ Runs in:   pytest, as a plugin of conftest.py. A file that needs one of these in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import leeward
-from kit import egress, reactors
+from kit import egress, packages, reactors
 from kit.agents import AgentHome
 from kit.approvals import ServedApprovals
 from kit.live_daemon import LiveDaemon
@@ -46,6 +48,16 @@ def service(daemon: LiveDaemon, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """
     with ServedApprovals(daemon, tmp_path_factory.mktemp("s")) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def shown_packages() -> Iterator[Callable[[Path], Path]]:
+    """
+    A function that gives an environment of packages as a sandbox can show it: `packages.shown`. What has to be copied
+    for that, tens of thousands of files, is copied once for all tests, which only read it.
+    """
+    with packages.shown_folder() as folder:
+        yield functools.cache(lambda some: packages.shown(Path(sys.executable), folder / some.name, some))
 
 
 @pytest.fixture

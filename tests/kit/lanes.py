@@ -5,7 +5,7 @@ Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAN
 
 Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
 runs whole programs, and has no bound on the time of a job, is the second lane. The first lane has everything else; a
-file that is new is there. Beside it root's run starts that of an ordinary user (kit/beside.py).
+file that is new is there. Beside each lane root starts a run of its files by an ordinary user (kit/beside.py).
 
 The second lane begins while COMMAND still runs, with what needs no more than .venv has.
 
@@ -36,8 +36,10 @@ EARLY = ("tests/unit", "tests/simulation", "tests/integration/test_decoders.py")
 SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "sanitizers", "packaging", "releases", "flake", "site", "readme", "warnings", "races", "frameworks",
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
-    "node_client", "doc_examples", "sandbox_docs", "workdir_javascript", "agent_example", "agent_programs",
-    "approved_example", "approvals_page", "llm")), "tests/vm")
+    "node_client", "egress_clients", "env_command", "other_pythons", "doc_examples", "sandbox_docs",
+    "workdir_javascript", "agent_example", "agent_programs", "approved_example", "approvals_page", "llm")), "tests/vm")
+#: What both have: the look at the ordinary user's run.
+BOTH = ("tests/integration/test_as_ordinary_user.py",)
 
 #: Of a quick run, what is beside the rest; and what of it the first lane has, since it mostly waits.
 QUICK, WAITS = "tests/unit", "approvals"
@@ -135,7 +137,7 @@ def run(prepare: Sequence[str]) -> int:
             subprocess.run(prepare, check=False)
         lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND))))
         statuses = [early.wait()]
-        lanes.append(second := Lane("second", *SECOND, said=second_said))
+        lanes.append(second := Lane("second", *SECOND, *BOTH, said=second_said))
         statuses += [first.wait(), second.wait()]
         show(early, second)
     print("dev: minutes by lane:", *(f"{lane.cache.name} {lane.took / 60:.1f}" for lane in lanes), flush=True)

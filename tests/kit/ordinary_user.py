@@ -35,8 +35,8 @@ LANE = "LEEWARD_TESTS_LANE"
 #: Made when it is missing, and kept: another run on the same machine may be using it. Each lane has one of its own,
 #: since what the kernel counts by user must stay apart.
 NAME = "lwtest" + os.environ.get(LANE, "")
-#: The one who repeats the tests beside root's run; what the two count of their processes must stay apart.
-BESIDE = "lwbeside"
+#: The one who repeats the tests beside root's run, one for each lane as well.
+BESIDE = "lwbeside" + os.environ.get(LANE, "")
 
 
 @dataclass(frozen=True)

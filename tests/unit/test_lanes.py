@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kit import lanes
+from kit.beside import FOLDERS, NOT_HIS, his
 from kit.features import ROOT
 
 
@@ -19,7 +20,7 @@ def test_paths_of_the_second_lane_exist() -> None:
     """
     And each is named once.
     """
-    names = (*lanes.EARLY, *lanes.SECOND)
+    names = (*lanes.EARLY, *lanes.SECOND, *lanes.BOTH)
 
     assert len(set(names)) == len(names)
     assert [] == [name for name in names if not (ROOT / name).exists()]
@@ -27,6 +28,23 @@ def test_paths_of_the_second_lane_exist() -> None:
 
 def test_no_attack_is_beside_the_first_lane() -> None:
     assert [] == [name for name in (*lanes.EARLY, *lanes.SECOND) if "escapes" in name]
+
+
+def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other() -> None:
+    """
+    But for those that say nothing about a user; and all of them, where root runs none.
+    """
+    every = [*ROOT.glob("tests/escapes/test_*.py"), *ROOT.glob("tests/integration/test_*.py")]
+    second = [path for path in every if path.relative_to(ROOT).as_posix() in lanes.SECOND]
+    first = [path for path in every if path not in second and path.relative_to(ROOT).as_posix() not in lanes.EARLY]
+    kernels = [*ROOT.glob("tests/vm/test_*.py"), *ROOT.glob("tests/unit/wire/test_*.py")]
+    common = [ROOT / name for name in lanes.BOTH]
+
+    one, other = his([*first, *common]), his([*second, *kernels, *common])
+    assert not set(one) & set(other)
+    assert sorted([*one, *other]) == sorted(
+        path.relative_to(ROOT).as_posix() for path in every if path.name not in NOT_HIS)
+    assert set(FOLDERS) <= set(his(common))
 
 
 @pytest.mark.parametrize(("statuses", "failed", "expected"), [
@@ -69,7 +87,7 @@ def test_a_run(tmp_path: Path, late: str, status: int) -> None:
     program = (f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nfrom pathlib import Path\n"
                "from kit import features, lanes\n"
                f"features.ROOT = Path({str(tmp_path)!r})\n"
-               "lanes.EARLY, lanes.SECOND = ('test_early.py',), ('test_late.py',)\n"
+               "lanes.EARLY, lanes.SECOND, lanes.BOTH = ('test_early.py',), ('test_late.py',), ()\n"
                "sys.exit(lanes.run(['touch', 'prepared']))")
 
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False,
