@@ -55,19 +55,9 @@ class MessageSender:
         """
         if not self._open:
             return False
-        if not self._waiting:
-            if self._sent(data, fds):
-                return True
-            if not self._open:  # that has just failed
-                return False
-        if len(self._waiting) >= MOST_WAITING:
-            self._failed("it takes no messages")
-            return False
-        self._waiting.append((data, _copies(fds)))
-        if self._stuck is None:
-            self._reactor.change(self._sock.fileno(), READ | WRITE)
-            self._stuck = self._limit()
-        return True
+        if not self._waiting and self._sent(data, fds):
+            return True
+        return self._queued(data, fds)
 
     def flush(self) -> None:
         """
@@ -95,6 +85,18 @@ class MessageSender:
         stuck, self._stuck = self._stuck, None
         in_any_case(*([stuck.cancel] if stuck is not None else []),
                     *(partial(os.close, fd) for _, fds in waiting for fd in fds))
+
+    def _queued(self, data: bytes, fds: Sequence[int]) -> bool:
+        if not self._open:  # the attempt to send has failed
+            return False
+        if len(self._waiting) >= MOST_WAITING:
+            self._failed("it takes no messages")
+            return False
+        self._waiting.append((data, _copies(fds)))
+        if self._stuck is None:
+            self._reactor.change(self._sock.fileno(), READ | WRITE)
+            self._stuck = self._limit()
+        return True
 
     def _limit(self) -> Timer:
         # Of the owner's method, so that an exception of it ends the owner (loop/barrier.py).
