@@ -37,6 +37,36 @@ def brief(value: object, most: int = 40) -> str:
     return (said + around[1])[:most]
 
 
+#: Characters that are invisible, or reorder the text around them, so that it reads as another text; first and last of
+#: each range: soft hyphen, fillers, zero-width characters, marks and overrides of direction, line and paragraph
+#: separators, tags, variants. leeward/capi/text.c has the same list.
+HIDING = ((0xad, 0xad), (0x61c, 0x61c), (0x115f, 0x1160), (0x180e, 0x180e), (0x200b, 0x200f), (0x2028, 0x202e),
+          (0x2060, 0x206f), (0x3164, 0x3164), (0xfeff, 0xfeff), (0xffa0, 0xffa0), (0xfff9, 0xfffb), (0xe0000, 0xe0fff))
+
+
+def quoted(name: str | bytes | os.PathLike[str]) -> str:
+    """
+    *name* in quotes, as messages have the names of files: escapes for control characters and for those in HIDING, and
+    \\xNN for bytes that aren't UTF-8. leeward/capi/text.c has the same function.
+    """
+    text = os.fsencode(name).decode("utf-8", "surrogateescape")
+    quote = '"' if "'" in text and '"' not in text else "'"
+    return quote + "".join(_shown(one, quote) for one in text) + quote
+
+
+def _shown(one: str, quote: str) -> str:
+    code = ord(one)
+    if 0xdc80 <= code <= 0xdcff:
+        return f"\\x{code & 0xff:02x}"
+    if one == quote:
+        return f"\\{one}"
+    if code < 0x80:
+        return repr(one)[1:-1]
+    if code >= 0xa0 and not any(first <= code <= last for first, last in HIDING):
+        return one
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
 class LeewardError(Exception):
     """
     The base class of leeward's exceptions.

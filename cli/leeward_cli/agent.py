@@ -71,7 +71,10 @@ def list_(socket: str | None, as_json: bool) -> None:
     import json
     import time
 
-    for instance, row in _with_rows(socket):
+    running = _with_rows(socket)
+    if not running and not as_json:
+        complain("no agent runs; `leeward agent start` starts one")
+    for instance, row in running:
         if as_json:
             click.echo(json.dumps({
                 "instance": instance.name, "agent": instance.agent, "project": instance.project,

@@ -25,7 +25,7 @@ from leeward.agents.libraries import LibraryFolder, parse_library
 from leeward.agents.places import cache_home, config_home
 from leeward.agents.programs import AgentProgram, find
 from leeward.agents.settings import AgentSettings
-from leeward.errors import BadRequest, DaemonError, Stale
+from leeward.errors import BadRequest, DaemonError, Stale, quoted
 from leeward_cli import agent_ends, agent_project
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.messages import complain
@@ -142,7 +142,7 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
                  shown_programs(definition, written, os.environ))
     if found is None:
         how = definition.install.command or definition.install.page
-        raise BadRequest(f"{definition.name}: {definition.command[0]!a} is not installed, or not in PATH"
+        raise BadRequest(f"{definition.name}: {quoted(definition.command[0])} is not installed, or not in PATH"
                          + (f"; {how}" if how else ""))
     return found
 

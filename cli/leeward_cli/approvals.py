@@ -84,7 +84,10 @@ def list_(socket: str | None, as_json: bool, recent: bool, category: str | None)
     """
     Show what waits for a decision, the oldest first.
     """
-    for row in _requests(OperatorLink(socket), recent, category):
+    rows = _requests(OperatorLink(socket), recent, category)
+    if not rows and not as_json:
+        complain("there was no request" if recent else "no request waits for a decision")
+    for row in rows:
         click.echo(json.dumps(row) if as_json else line_of(row))
 
 

@@ -19,7 +19,7 @@ import click
 from leeward.audit.journal import default_folder
 from leeward.audit.record import read_record, verify_record
 from leeward.audit.rows import ReadLine
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, quoted
 from leeward_cli.rows import plain
 
 _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
@@ -30,6 +30,13 @@ def audit() -> None:
     """
     Show the record of decisions, and verify it.
     """
+
+
+def _unreadable(error: OSError) -> BadRequest:
+    if isinstance(error, FileNotFoundError):
+        return BadRequest(f"there is no record in {quoted(error.filename)}: `leeward approvals serve` writes it, and"
+                          " --folder names another folder")
+    return BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {quoted(error.filename)}")
 
 
 @audit.command("show")
@@ -47,7 +54,7 @@ def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> 
             if sandbox is None or line.row is None or line.row.get("sandbox") == sandbox:
                 found.append(line)
     except OSError as error:
-        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {error.filename}") from None
+        raise _unreadable(error) from None
     for line in reversed(found):
         click.echo(_as_json(line) if as_json else plain(text_of(line)))
 
@@ -64,7 +71,7 @@ def check(folder: str | None, head: str | None) -> int:
     try:
         found = verify_record(folder or default_folder(os.environ), head)
     except OSError as error:
-        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {error.filename}") from None
+        raise _unreadable(error) from None
     if found.fault is not None:
         click.echo(plain(f"line {found.fault.number}, in {found.fault.file}: {found.fault.fault}"))
     if found.head:

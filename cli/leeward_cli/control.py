@@ -17,9 +17,9 @@ import subprocess
 import time
 from typing import Any
 
-from leeward.errors import DaemonAway, LeewardError
+from leeward.errors import DaemonAway, LeewardError, quoted
 from leeward_cli.detach import log_file
-from leeward_cli.job import complain, escape, write
+from leeward_cli.messages import complain, encoded, escape, write
 from leeward_cli.stopping import Line, pidfd_of, stop
 
 #: Seconds that a daemon may take to answer, and to read its configuration again.
@@ -148,7 +148,7 @@ def status(socket: str, as_json: bool) -> int:
     shown: dict[str, Any] = {key: daemon.status[key] for key in ("workers", "jobs", "degraded", "uptime")
                              if key in daemon.status}
     rest = status_text(shown).replace("layers\n", "")
-    write(1, escape((head + rest).encode("utf-8", "backslashreplace")))
+    write(1, escape(encoded(head + rest)))
     return 0
 
 
@@ -257,8 +257,8 @@ def logs(socket: str, lines: int, follow: bool) -> int:
         return subprocess.call(journal(unit, f"-n{lines}", *(["-f"] if follow else ["--no-pager"])))
     path = log_file(socket)
     if not os.path.isfile(path):
-        raise LeewardError(f"there is no log {path!a}: a daemon in the foreground logs to its standard error, a service"
-                           " to the journal")
+        raise LeewardError(f"there is no log {quoted(path)}: a daemon in the foreground logs to its standard error,"
+                           " a service to the journal")
     start = max(0, _size(path) - _TAIL)
     content = _read_from(path, start)
     at = start + len(content)

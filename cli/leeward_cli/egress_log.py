@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leeward.client.link import Link
-from leeward.errors import BadReply, BadRequest
+from leeward.errors import BadReply, BadRequest, quoted
 from leeward.spec.sizes import size_text
 from leeward_cli.job import complain
 from leeward_cli.rows import matches, plain
@@ -115,7 +115,8 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
     """
     Print the rows of the job or sandbox *asked*, or all rows if it is "".
     """
-    show_rows(DecisionLog(path).pages(follow), line, asked, as_json)
+    show_rows(DecisionLog(path).pages(follow), line, asked, as_json,
+              "the daemon remembers no connection" + (f" of {asked}" if asked else ""))
 
 
 def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -141,7 +142,7 @@ def write_names(path: str, asked: str, file: str) -> None:
         with open(file, "w", encoding="utf-8", opener=_written) as out:
             out.write(text)
     except OSError as error:
-        raise BadRequest(f"{file!a} can't be written: {error.strerror}") from None
+        raise BadRequest(f"{quoted(file)} can't be written: {error.strerror}") from None
 
 
 def _written(path: str, flags: int) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leeward.errors import BadRequest, LeewardError
+from leeward_cli.messages import complain
 
 if TYPE_CHECKING:
     from leeward.client.environments import Environments
@@ -177,7 +178,7 @@ def list_(config_file: str | None, as_json: bool) -> int:
         click.echo(json.dumps(rows))
         return 0
     if not rows and not config.environments:
-        click.echo("none; `leeward env create` makes one")
+        complain("there is no environment; `leeward env create` makes one")
     width = max([len(row["name"]) for row in rows] + [4])
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"])) if row["created"] else "unusable"

@@ -11,7 +11,7 @@ import time
 
 from leeward.client.arena import map_arenas
 from leeward.client.link import Link
-from leeward.errors import Cancelled
+from leeward.errors import Cancelled, quoted
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import parse_result
 from leeward_cli import job
@@ -110,7 +110,7 @@ def status(argv: Sequence[str]) -> int:
 
 def _no_words(command: str, words: list[str]) -> None:
     if words:
-        raise UsageError(f"{command} takes no arguments, not {words[0]!a}")
+        raise UsageError(f"{command} takes no arguments, not {quoted(words[0])}")
 
 
 def status_text(status: dict[str, Any]) -> str:
@@ -127,7 +127,8 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(f"  {layer:<13} {about.get('state', '?')}{f' ({details})' if details else ''}")
     lines.append(f"{'degraded':<15} {', '.join(status.get('degraded', [])) or 'nothing'}")
     lines.extend(map(_pool, status.get("pools", [])))
-    shown = ("workers", "jobs", "layers", "degraded", "pools", "environments")
+    lines.extend(map(_shard, status.get("shards", [])))
+    shown = ("workers", "jobs", "layers", "degraded", "pools", "shards", "environments")
     for key, value in status.items():
         if key not in shown:
             lines.append(f"{key.replace('_', ' '):<15} {f'{value:.1f} s' if key == 'uptime' else _detail(value)}")
@@ -144,6 +145,21 @@ def _pool(pool: dict[str, Any]) -> str:
     return (f"{'pool':<15} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
             f" {jobs.get('done', '?')} jobs done, {pool.get('memory', 0) / (1 << 20):.1f} MiB,"
             f" unused for {pool.get('unused', 0.0):.0f} s, snapshot {pool.get('snapshot', '?')}")
+
+
+def _shard(shard: dict[str, Any]) -> str:
+    """
+    A line about one of the processes that serve fresh jobs beside the daemon.
+    """
+    workers, jobs = shard.get("workers", {}), shard.get("jobs", {})
+    pid = shard.get("pid", -1)
+    process = "no process" if pid < 0 else f"pid {pid}"
+    text = (f"{'shard':<15} {shard.get('shard', '?')}: {shard.get('state', '?')}, {process},"
+            f" {shard.get('connections', '?')} connections")
+    if workers:
+        text += (f", {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
+                 f" {jobs.get('done', '?')} jobs done")
+    return text
 
 
 def _environments(about: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from leeward.errors import quoted
 from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES
 from leeward_cli.options import UsageError
 
@@ -46,9 +47,9 @@ def put(words: Iterable[str]) -> dict[str, bytes]:
         host, inside = _split(word)
         for path, name in _plain_files(host, inside, word):
             if name in files:
-                raise UsageError(f"--put: two files would be {name!a}")
+                raise UsageError(f"--put: two files would be {quoted(name)}")
             if len(files) >= MAX_FILE_COUNT:
-                raise UsageError(f"--put {word!a}: a job takes {MAX_FILE_COUNT} files at most")
+                raise UsageError(f"--put {quoted(word)}: a job takes {MAX_FILE_COUNT} files at most")
             files[name] = _content(path, word, MAX_FILES - total)
             total += len(files[name])
     return files
@@ -65,13 +66,16 @@ def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, str]]
     """
     The path on the host, and the name in the sandbox, of each regular file that *word* names.
     """
-    name = inside or os.path.basename(os.path.abspath(host))
+    try:
+        name = inside or os.path.basename(os.path.abspath(host))
+    except FileNotFoundError:
+        raise UsageError(f"--put {quoted(word)}: the current folder was removed; name the file from /") from None
     if not os.path.isdir(host):
         yield host, name
         return
 
     def unreadable(error: OSError) -> None:
-        raise UsageError(f"--put {word!a}: {error.filename!a}: {(error.strerror or '').lower()}") from None
+        raise UsageError(f"--put {quoted(word)}: {quoted(error.filename)}: {(error.strerror or '').lower()}") from None
 
     for folder, folders, names in os.walk(host, onerror=unreadable):
         folders.sort()
@@ -87,7 +91,7 @@ def _content(path: str, word: str, room: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # so that a FIFO without a writer doesn't block
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise UsageError(f"--put {word!a}: {path!a} is not a regular file")
+                raise UsageError(f"--put {quoted(word)}: {quoted(path)} is not a regular file")
             chunks, left = [], room + 1
             while left and (chunk := os.read(fd, min(left, 1 << 20))):
                 chunks.append(chunk)
@@ -95,9 +99,9 @@ def _content(path: str, word: str, room: int) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        raise UsageError(f"--put {word!a}: {(error.strerror or '').lower()}") from None
+        raise UsageError(f"--put {quoted(word)}: {(error.strerror or '').lower()}") from None
     if not left:
-        raise UsageError(f"--put {word!a}: a job takes {MAX_FILES >> 20} MiB of files at most")
+        raise UsageError(f"--put {quoted(word)}: a job takes {MAX_FILES >> 20} MiB of files at most")
     return b"".join(chunks)
 
 
@@ -123,9 +127,9 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
             try:
                 _write(top, name, content, replace)
             except FileExistsError:
-                left.append(f"{name!a} is there already and stays as it is; --into FOLDER replaces files")
+                left.append(f"{quoted(name)} is there already and stays as it is; --into FOLDER replaces files")
             except OSError as error:
-                left.append(f"{name!a} was not written: {(error.strerror or str(error)).lower()}")
+                left.append(f"{quoted(name)} was not written: {(error.strerror or str(error)).lower()}")
     finally:
         os.close(top)
     return left
@@ -138,7 +142,7 @@ def left_out(names: Sequence[tuple[str, str]]) -> str:
     Args:
         names: pairs of a name, which the job chooses, and a reason, as in a result's `left_out`; not empty.
     """
-    named = [f"{name!a} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if "more" != reason]
+    named = [f"{quoted(name)} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if "more" != reason]
     rest = ", and more: --json lists them" if len(named) < len(names) else ""
     return f"not collected: {', '.join(named)}{rest}"
 

@@ -6,6 +6,8 @@ Runs in:   the CLI. A group that must start fast is run without the other groups
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import click
 
 from leeward.errors import LeewardError
-from leeward_cli.messages import FULL, complain, complain_of_write
+from leeward_cli.messages import FULL, complain, complain_of_system, encoded, escape
 
 
 def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> int:
@@ -26,7 +28,7 @@ def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> in
     try:
         status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False, obj=passed)
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         from leeward_cli.main import die_by
@@ -36,13 +38,22 @@ def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> in
         complain(str(error))
         return 1
     except OSError as error:
-        if error.errno not in FULL or error.filename is not None:
-            raise
-        complain_of_write(error)
-        # At its end the interpreter writes what is still buffered, which would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
+        complain_of_system(error)
+        if error.errno in FULL and error.filename is None:
+            # At its end the interpreter writes what is still buffered, which would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """
+    Show a mistake in the command line as click does, without what a terminal would interpret.
+    """
+    said = io.StringIO()
+    error.show(said)
+    with contextlib.suppress(OSError):  # standard error is closed, or full
+        click.echo(escape(encoded(said.getvalue())), err=True, nl=False)
 
 
 def run_alone(command: click.Command, argv: Sequence[str], passed: Any = None) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -16,7 +17,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from leeward.errors import BadRequest, Unsupported
+from leeward.errors import BadRequest, Unsupported, quoted
 from leeward_cli.units import MARK, SERVICE, SOCKET, SYSTEM_SOCKET, Installation, units
 
 SYSTEM_FOLDER = "etc/systemd/system"
@@ -36,9 +37,9 @@ class Place:
         self.user = user
         self.live = "/" == root
         self.root = Path(root)
-        home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME") or "/", ".config")
         if user and self.live:
-            self.folder = Path(home, "systemd/user")
+            home = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+            self.folder = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "systemd/user")
         else:
             self.folder = self.root / (os.path.join(os.environ.get("HOME", "/").lstrip("/"), USER_FOLDER) if user
                                        else SYSTEM_FOLDER)
@@ -60,8 +61,10 @@ class Place:
                               capture_output=True, text=True, check=False)
         if check and done.returncode:
             why = done.stderr.strip().splitlines()
-            raise Unsupported("systemd", have=why[-1] if why else f"exit status {done.returncode}",
-                              need=f"systemctl {' '.join(words)}")
+            command = " ".join(("systemctl", *(["--user"] if self.user else []), *words))
+            raise Unsupported("systemd", have=f"a failure of `{command}`: "
+                                              f"{why[-1] if why else f'exit status {done.returncode}'}",
+                              need="systemd as service manager", cure="leeward daemon start does without")
 
 
 def program() -> list[str]:
@@ -104,11 +107,11 @@ def check_reachable() -> None:
 
     for path in (sys.executable, *(os.path.dirname(str(package.__file__)) for package in (leeward, leeward_cli))):
         if os.path.realpath(path).startswith(("/tmp/", "/var/tmp/")):
-            raise BadRequest(f"the service has a private /tmp, and wouldn't find {path!a} in it: install leeward"
+            raise BadRequest(f"the service has a private /tmp, and wouldn't find {quoted(path)} in it: install leeward"
                              " elsewhere, in /opt/leeward say, and run that installation's `leeward daemon install`")
         barred = unreachable(path)
         if barred:
-            raise BadRequest(f"the service runs as another user, who can't read {barred!a}: install leeward"
+            raise BadRequest(f"the service runs as another user, who can't read {quoted(barred)}: install leeward"
                              " where every user can read it, in /opt/leeward say, and run that installation's"
                              " `leeward daemon install`")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from leeward.client.arena import piece
+from leeward.errors import quoted
 from leeward.spec.sizes import parse_size, size_text
 from leeward_cli.messages import complain as complain
 from leeward_cli.messages import escape as escape
@@ -44,6 +45,19 @@ def _read(fd: int) -> bytes:
     return b"".join(chunks)
 
 
+def _standard_input() -> bytes:
+    """
+    Standard input to its end.
+
+    Raises:
+        OSError: it can't be read; the text says so.
+    """
+    try:
+        return _read(0)
+    except OSError as error:
+        raise OSError(f"can't read standard input: {error.strerror}") from None
+
+
 def _read_file(path: str) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -52,7 +66,7 @@ def _read_file(path: str) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        raise UsageError(f"--file {path!a}: {(error.strerror or '').lower()}") from None
+        raise UsageError(f"--file {quoted(path)}: {(error.strerror or '').lower()}") from None
 
 
 def is_path(word: str) -> bool:
@@ -71,7 +85,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"--timeout takes a number of seconds above 0, not {text!a}")
+        raise UsageError(f"--timeout takes a number of seconds above 0, not {quoted(text)}")
     return value
 
 
@@ -97,11 +111,11 @@ def request(parsed: Parsed) -> dict[str, Any]:
         name = os.path.basename(path)
         fields.update(code=_read_file(path), name=name if name.isprintable() else "<file>")
     elif from_stdin:
-        fields.update(code=_read(0), name="<stdin>")
+        fields.update(code=_standard_input(), name="<stdin>")
     else:
         word = parsed.words[0]
         if is_path(word):
-            raise UsageError(f"{word!a} is the name of a file, not code; to run that file: --file {word}")
+            raise UsageError(f"{quoted(word)} is the name of a file, not code; to run that file: --file {word}")
         fields["code"] = os.fsencode(word)
     fields |= common_fields(parsed)
     if parsed.values("--put"):
@@ -124,12 +138,12 @@ def common_fields(parsed: Parsed) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     if parsed.flag("--stdin"):
-        fields["stdin"] = _read(0)
+        fields["stdin"] = _standard_input()
     env = {}
     for setting in parsed.values("--env"):
         key, equals, value = setting.partition("=")
         if not key or not equals:
-            raise UsageError(f"--env takes K=V, not {setting!a}")
+            raise UsageError(f"--env takes K=V, not {quoted(setting)}")
         env[key] = value
     limits = _limits(parsed)
     if parsed.value("--label"):
@@ -155,7 +169,7 @@ def _limits(parsed: Parsed) -> dict[str, Any]:
                 raise UsageError(f"--{name}: {error}") from None
     if processes is not None:
         if not (processes.isascii() and processes.isdecimal()) or not 0 < int(processes[:20]):
-            raise UsageError(f"--processes takes a whole number above 0, not {processes!a}")
+            raise UsageError(f"--processes takes a whole number above 0, not {quoted(processes)}")
         limits["processes"] = int(processes[:20])
     return limits
 

@@ -123,7 +123,8 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
     if asked and not is_end(asked):
         raise BadRequest(f"{asked!r:.80} is neither a job's number nor a sandbox's id of {ID_LENGTH} characters;"
                          " `leeward logs` without it shows both")
-    show_rows(rows(path, follow), line, asked, as_json)
+    show_rows(rows(path, follow), line, asked, as_json,
+              f"the daemon remembers no end of {asked}" if asked else "no job or sandbox of yours has ended yet")
 
 
 def of(path: str, asked: str) -> str:

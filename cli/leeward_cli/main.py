@@ -27,6 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run the command in *arguments*, or in sys.argv; return the exit status.
     """
+    try:
+        return _run(arguments)
+    except (OSError, MemoryError) as error:  # a limit of this process, or of the host
+        from leeward_cli.messages import complain_of_system
+
+        complain_of_system(error)
+        return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     _keep_standard_descriptors()
     command = argv[0] if argv else ""
@@ -91,7 +101,7 @@ def _leave(status: int) -> None:
 
 def _own(command: str, argv: list[str]) -> int:
     from leeward.errors import LeewardError
-    from leeward_cli.messages import complain, complain_of_write
+    from leeward_cli.messages import complain, complain_of_system
     from leeward_cli.options import USAGE, UsageError
 
     try:
@@ -120,7 +130,7 @@ def _own(command: str, argv: list[str]) -> int:
     except BrokenPipeError:
         return die_by("SIGPIPE")  # `leeward exec ... | head`: the reader has closed the pipe
     except OSError as error:
-        complain_of_write(error)
+        complain_of_system(error)
         return 1
 
 

@@ -13,13 +13,19 @@ import os
 #: Errors of write(2) to a place that takes nothing more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
+#: What the errors of limits mean, and their cures.
+_LIMITS = {
+    errno.EAGAIN: "no process or thread can be started: this user has as many as a limit allows; raise it (ulimit -u,"
+                  " TasksMax= of a service), or end other processes of this user",
+    errno.ENOMEM: "there isn't enough memory for this command; raise its limits, if it has any (ulimit -v, ulimit -d,"
+                  " MemoryMax= of a service)",
+    errno.EMFILE: "this command needs more open files than a limit allows; raise it (ulimit -n, LimitNOFILE= of a"
+                  " service)",
+    errno.ENFILE: "this host has no open file left; raise the limit (sysctl fs.file-max), or end other programs",
+}
+
 #: Control characters that a terminal interprets: C0 without newline and tab, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
-#: Characters that are invisible, or reorder the text around them, so that it reads as another text: soft hyphen,
-#: fillers, zero-width characters, marks and overrides of direction, line and paragraph separators, tags, variants.
-#: leeward/capi/text.c has the same list.
-_HIDING = (0xad, 0x61c, 0x115f, 0x1160, 0x180e, *range(0x200b, 0x2010), *range(0x2028, 0x202f), *range(0x2060, 0x2070),
-           0x3164, 0xfeff, 0xffa0, *range(0xfff9, 0xfffc), *range(0xe0000, 0xe1000))
 
 
 def escape(content: bytes | memoryview) -> bytes:
@@ -36,8 +42,26 @@ def _all() -> dict[int, str]:
     first text needs them: most jobs print ASCII.
     """
     if 0xad not in _CONTROLS:
-        _CONTROLS.update((code, f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}") for code in _HIDING)
+        from leeward.errors import HIDING
+
+        _CONTROLS.update((code, f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+                         for first, last in HIDING for code in range(first, last + 1))
     return _CONTROLS
+
+
+def encoded(text: str) -> bytes:
+    """
+    *text* in UTF-8. Bytes that aren't UTF-8, as words of the command line may have them, are these bytes again, and
+    \\xNN where repr() has shown them as halves of surrogate pairs.
+    """
+    if "\\udc" in text:
+        import re
+
+        text = re.sub(r"(\\\\)|\\udc([89a-f][0-9a-f])", lambda found: found[1] or f"\\x{found[2]}", text)
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace")
 
 
 def write(fd: int, content: bytes | memoryview) -> None:
@@ -46,8 +70,13 @@ def write(fd: int, content: bytes | memoryview) -> None:
     """
     rest = memoryview(content)
     while rest:
-        # Some file systems and pipes refuse one write of more than 2 GiB.
-        rest = rest[os.write(fd, rest[:1 << 30]):]
+        try:
+            # Some file systems and pipes refuse one write of more than 2 GiB.
+            rest = rest[os.write(fd, rest[:1 << 30]):]
+        except BlockingIOError:  # whoever started this command has made its output non-blocking
+            import select
+
+            select.select([], [fd], [])
 
 
 def complain(message: str) -> None:
@@ -55,14 +84,25 @@ def complain(message: str) -> None:
     Write one message to standard error. Failures are ignored.
     """
     try:
-        write(2, escape(f"leeward: {message}".replace("\n", " ").encode("utf-8", "backslashreplace")) + b"\n")
+        write(2, escape(encoded(f"leeward: {message}".replace("\n", " "))) + b"\n")
     except OSError:
         pass  # standard error is closed
 
 
-def complain_of_write(error: OSError) -> None:
+def complain_of_system(error: OSError | MemoryError) -> None:
     """
-    Write a message about *error*. A failed write, for example to a full disk, names no file by itself.
+    Write a message about *error*, with the limit to raise, if one was reached. A failed write, for example to a full
+    disk, names no file by itself.
     """
-    full = error.errno in FULL and error.filename is None
-    complain(f"can't write the output: {error.strerror}" if full else str(error))
+    number = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
+    file = None if isinstance(error, MemoryError) else error.filename
+    if number in FULL and file is None:
+        complain(f"can't write the output: {os.strerror(number)}")
+    elif number in _LIMITS:
+        complain(_LIMITS[number])
+    elif isinstance(file, (str, bytes)):
+        from leeward.errors import quoted
+
+        complain(f"{quoted(file)}: {os.strerror(number).lower() if number else error}")
+    else:
+        complain(str(error))

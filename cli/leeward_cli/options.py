@@ -10,6 +10,8 @@ Tests:     tests/unit/cli/test_option_tables.py compares these tables, the confi
 
 from __future__ import annotations
 
+from leeward.errors import quoted
+
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,7 +149,7 @@ def parse(command: str, argv: Sequence[str]) -> Parsed:
             import difflib  # here, since it is needed only for the error
 
             meant = difflib.get_close_matches(name, known, 1)
-            raise UsageError(f"{command} has no option {name!a}{f'; did you mean {meant[0]}?' if meant else ''}")
+            raise UsageError(f"{command} has no option {quoted(name)}{f'; did you mean {meant[0]}?' if meant else ''}")
         if option.name in values and not option.many:
             raise UsageError(f"{name} is given twice")
         if not option.value:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from leeward_cli.job import write
+from leeward_cli.messages import complain, write
 
 
 def plain(text: str) -> str:
@@ -28,14 +28,19 @@ def matches(row: Mapping[str, Any], asked: str) -> bool:
 
 
 def show(pages: Iterable[Iterable[Mapping[str, Any]]], line: Callable[[Mapping[str, Any]], str], asked: str,
-         as_json: bool) -> None:
+         as_json: bool, none: str) -> None:
     """
-    Print the rows of the job or sandbox *asked*, or all rows if it is "", until the last one or Ctrl-C.
+    Print the rows of the job or sandbox *asked*, or all rows if it is "", until the last one or Ctrl-C. If there are
+    none, standard error says so, with *none*.
     """
+    found = False
     try:
         for page in pages:
             for row in page:
                 if matches(row, asked):
+                    found = True
                     write(1, (json.dumps(row) if as_json else plain(line(row))).encode() + b"\n")
     except KeyboardInterrupt:
         return
+    if not found and not as_json:
+        complain(none)

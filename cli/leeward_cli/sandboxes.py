@@ -159,6 +159,8 @@ def list_(socket: str | None, as_json: bool) -> None:
     if as_json:
         _as_json(*rows)
         return
+    if not rows:
+        complain("you have no sandbox; `leeward sandbox new` opens one")
     for row in rows:
         about = " ".join(f"{name}={value}" for name, value in row["metadata"].items())
         click.echo(f"{row['sandbox']}  {row['age']:8.0f} s  {row['processes']:3} processes"

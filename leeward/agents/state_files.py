@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from leeward.errors import LeewardError, Unsupported
+from leeward.errors import LeewardError, Unsupported, quoted
 
 #: Bytes of such a file, at most.
 MAX_STATE = 1 << 20
@@ -34,12 +34,13 @@ def own_folder(folder: str) -> str:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         about = os.stat(folder)
     except OSError as error:
-        raise Unsupported("a folder for the state of agents", have=f"{folder!a}: {(error.strerror or '').lower()}",
+        raise Unsupported("a folder for the state of agents",
+                          have=f"{quoted(folder)}: {(error.strerror or '').lower()}",
                           need="one that can be made", cure="set XDG_STATE_HOME to a folder of yours, or for the"
                                                             " packages of `dependencies` XDG_CACHE_HOME") from None
     if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise Unsupported("a folder for the state of agents", have=f"{folder!a}, which others may enter or own",
-                          need="one of this user's with mode 0700", cure=f"chmod 700 {folder!a}")
+        raise Unsupported("a folder for the state of agents", have=f"{quoted(folder)}, which others may enter or own",
+                          need="one of this user's with mode 0700", cure=f"chmod 700 {quoted(folder)}")
     return folder
 
 
@@ -59,7 +60,7 @@ def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) 
     try:
         _write(folder, name, content, lasting)
     except OSError as error:
-        raise StateNotWritten(f"{os.path.join(folder, name)!a} can't be written:"
+        raise StateNotWritten(f"{quoted(os.path.join(folder, name))} can't be written:"
                               f" {(error.strerror or str(error)).lower()}") from None
 
 

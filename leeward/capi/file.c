@@ -67,7 +67,7 @@ static int too_large(const char *path, uint64_t most)
 {
 	char where[256];
 
-	lw_ascii(where, sizeof where, path);
+	lw_quoted(where, sizeof where, path);
 	lw_fail(LEEWARD_FILE, "%s: it has more than %llu bytes", where, (unsigned long long)most);
 	return lw_fail_errno(LEEWARD_FILE, EFBIG);
 }

@@ -42,7 +42,7 @@ static int failed_call(const char *path, int number, const struct lw_value *why)
 	char where[256], reason[512];
 	size_t length = 0;
 
-	lw_ascii(where, sizeof where, path);
+	lw_quoted(where, sizeof where, path);
 	for (uint32_t i = 0; i < why->length && length + 1 < sizeof reason; i++)
 		reason[length++] = why->data[i] >= ' ' && why->data[i] <= '~' ? (char)why->data[i] : '?';
 	reason[length] = '\0';

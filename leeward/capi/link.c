@@ -49,7 +49,7 @@ int lw_link_away(const struct lw_link *link, const char *reason)
 {
 	char shown[1024];
 
-	lw_ascii(shown, sizeof shown, link->path);
+	lw_quoted(shown, sizeof shown, link->path);
 	return lw_fail(LEEWARD_AWAY,
 		       "no daemon answers on %s (%s); start one with `leeward daemon start`, or use `leeward run`,"
 		       " which needs none", shown, reason);
@@ -60,7 +60,7 @@ int lw_link_silent(const struct lw_link *link, const char *before, const char *a
 {
 	char shown[1024];
 
-	lw_ascii(shown, sizeof shown, link->path);
+	lw_quoted(shown, sizeof shown, link->path);
 	return lw_fail(LEEWARD_NO_ANSWER, "%s %s %s", before, shown, after);
 }
 
@@ -70,7 +70,7 @@ static int locked_out(const struct lw_link *link)
 	struct stat about;
 	char shown[1024];
 
-	lw_ascii(shown, sizeof shown, link->path);
+	lw_quoted(shown, sizeof shown, link->path);
 	if (stat(link->path, &about))
 		return lw_fail(LEEWARD_AWAY, "permission denied on %s: its folder is closed to this user", shown);
 	if (about.st_mode & S_IWGRP)

@@ -40,7 +40,7 @@ static int refuse(const char *source, const char *reason)
 {
 	char where[256];
 
-	lw_ascii(where, sizeof where, source);
+	lw_quoted(where, sizeof where, source);
 	return lw_fail(LEEWARD_REJECTED, "mount %s: %s", where, reason);
 }
 

@@ -83,7 +83,7 @@ static bool is_invisible(uint32_t point)
 }
 
 /* The characters that are escaped in output: the invisible ones and some more, which names may have.
- * cli/leeward_cli/job.py has the same list. */
+ * leeward/errors.py has the same list. */
 static bool is_hiding(uint32_t point)
 {
 	return is_invisible(point) || point == 0x61c || point == 0x115f || point == 0x1160 || point == 0x180e ||
@@ -119,8 +119,9 @@ bool lw_is_plain_name(const uint8_t *name, size_t length)
 	return parts <= 16;
 }
 
-/* Write *text* as Python's ascii() does, in quotes; cut at *size* bytes. */
-void lw_ascii(char *to, size_t size, const char *text)
+/* Write *text*, the name of a file, in quotes; cut at *size* bytes. Invalid bytes are \xNN, control characters and those
+ * that a terminal would hide are escapes. leeward/errors.py has the same function. */
+void lw_quoted(char *to, size_t size, const char *text)
 {
 	const uint8_t *at = (const uint8_t *)text, *end = at + strlen(text);
 	char quote = strchr(text, '\'') && !strchr(text, '"') ? '"' : '\'';
@@ -139,22 +140,20 @@ void lw_ascii(char *to, size_t size, const char *text)
 		size_t length;
 
 		if (step < 0) {
-			/* An invalid byte, as Python's surrogateescape represents it. */
-			point = 0xdc00u + *at;
+			snprintf(piece, sizeof piece, "\\x%02x", *at);
 			step = 1;
-		}
-		if (point == (uint32_t)quote || point == '\\')
+		} else if (point == (uint32_t)quote || point == '\\') {
 			snprintf(piece, sizeof piece, "\\%c", (char)point);
-		else if (point == '\n' || point == '\r' || point == '\t')
+		} else if (point == '\n' || point == '\r' || point == '\t') {
 			snprintf(piece, sizeof piece, "\\%c", point == '\n' ? 'n' : point == '\r' ? 'r' : 't');
-		else if (point >= 32 && point < 127)
-			snprintf(piece, sizeof piece, "%c", (char)point);
-		else if (point <= 0xff)
+		} else if (!lw_is_control(point) && !is_hiding(point)) {
+			memcpy(piece, at, (size_t)step);
+			piece[step] = '\0';
+		} else if (point < 0x80) {
 			snprintf(piece, sizeof piece, "\\x%02" PRIx32, point);
-		else if (point <= 0xffff)
-			snprintf(piece, sizeof piece, "\\u%04" PRIx32, point);
-		else
-			snprintf(piece, sizeof piece, "\\U%08" PRIx32, point);
+		} else {
+			snprintf(piece, sizeof piece, point < 0x10000 ? "\\u%04" PRIx32 : "\\U%08" PRIx32, point);
+		}
 		length = strlen(piece);
 		if (used + length + 2 > size)
 			break;

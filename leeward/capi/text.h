@@ -14,5 +14,5 @@ bool lw_utf8_valid(const uint8_t *data, size_t length);
 size_t lw_utf8_length(const uint8_t *data, size_t length);
 bool lw_is_control(uint32_t point);
 bool lw_is_plain_name(const uint8_t *name, size_t length);
-void lw_ascii(char *to, size_t size, const char *text);
+void lw_quoted(char *to, size_t size, const char *text);
 void lw_escape(struct lw_buffer *buffer, const uint8_t *data, size_t length);

@@ -30,7 +30,7 @@ from leeward.client.options import Options, SessionOptions, awaited_by, fields_o
 from leeward.client.results import result_of
 from leeward.client.retry import Retry
 from leeward.client.session import session_number
-from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout
+from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, quoted
 from leeward.outcome import Result
 from leeward.spec.paths import client_socket
 
@@ -191,7 +191,7 @@ class AsyncClient:
         except TimeoutError:
             if one.refused is not None and not one.sent:
                 raise one.refused from None
-            late = NoAnswer(f"no answer from {self.socket!a} before the deadline")
+            late = NoAnswer(f"no answer from {quoted(self.socket)} before the deadline")
             late.may_have_run = one.sent
             raise late from None
 

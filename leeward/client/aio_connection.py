@@ -28,7 +28,7 @@ from leeward.client.conversation import Conversation, refusal
 from leeward.client.link import receive
 from leeward.client.slots import LARGE, Slots, bulk, slots_of
 from leeward.client.throttle import Gate
-from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout
+from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout, quoted
 from leeward.wire.frames import frame
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class AsyncConnection:
         if self._heard:
             self._heard = self._asked = False
         elif self._asked:
-            self.close(NoAnswer(f"the daemon on {self._path!a} doesn't answer pings"))
+            self.close(NoAnswer(f"the daemon on {quoted(self._path)} doesn't answer pings"))
             return
         else:
             self._asked = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from leeward.client.conversation import refusal
 from leeward.client.options import TurnOptions, awaited_by, turn_fields
 from leeward.client.results import result_of
-from leeward.errors import DaemonError, NoAnswer
+from leeward.errors import DaemonError, NoAnswer, quoted
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
 
@@ -60,7 +60,7 @@ class AsyncSession:
                 sent = True
                 reply, descriptors = await self._run("execute", fields, served)
         except TimeoutError:
-            late = NoAnswer(f"no answer from {self._path!a} before the deadline")
+            late = NoAnswer(f"no answer from {quoted(self._path)} before the deadline")
             late.may_have_run = sent
             raise late from None
         if reply.ok is None:
@@ -101,7 +101,7 @@ async def _asked(call: Call, path: str, seconds: float | None, op: str, fields: 
         async with asyncio.timeout(seconds):
             reply, _ = await call(op, fields)
     except TimeoutError:
-        raise NoAnswer(f"no answer from {path!a} before the deadline") from None
+        raise NoAnswer(f"no answer from {quoted(path)} before the deadline") from None
     if reply.ok is None:
         raise refusal(reply)
     return reply

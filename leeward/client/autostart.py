@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from leeward.errors import DaemonAway
+from leeward.errors import DaemonAway, quoted
 from leeward.spec.paths import OwnSocket
 
 #: The environment variable whose value "0" switches the automatic start off.
@@ -139,7 +139,7 @@ def _run(path: str, until: float) -> None:
 
 
 def _failed(path: str, reason: str) -> DaemonAway:
-    error = DaemonAway(f"no daemon answers on {path!a}, and none could be started: {reason}; `leeward run` needs none,"
-                       " and `leeward doctor` says what this host lacks")
+    error = DaemonAway(f"no daemon answers on {quoted(path)}, and none could be started: {reason}; `leeward run` needs"
+                       " none, and `leeward doctor` says what this host lacks")
     error.may_have_run = False
     return error

@@ -13,7 +13,7 @@ import struct
 from _socket import AF_UNIX, SO_PEERCRED, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET
 from _socket import socket as Socket
 
-from leeward.errors import DaemonAway
+from leeward.errors import DaemonAway, quoted
 from leeward.spec.paths import TRUSTED_VARIABLE
 
 #: Seconds that connecting may take while the daemon's backlog is full.
@@ -38,7 +38,7 @@ def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
         reason: why the daemon can't be reached.
         may_have_run: whether a byte of the request was handed to the kernel.
     """
-    error = DaemonAway(f"no daemon answers on {path!a} ({reason}); start one with `leeward daemon start`,"
+    error = DaemonAway(f"no daemon answers on {quoted(path)} ({reason}); start one with `leeward daemon start`,"
                        " or use `leeward run`, which needs none")
     error.may_have_run = may_have_run
     return error
@@ -50,7 +50,7 @@ def locked_out(path: str) -> DaemonAway:
     """
     from leeward.client.ownership import who_may
 
-    error = DaemonAway(f"permission denied on {path!a}: {who_may(path)}")
+    error = DaemonAway(f"permission denied on {quoted(path)}: {who_may(path)}")
     error.may_have_run = False
     return error
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-from leeward.errors import BY_KIND, BadReply, PeerError, Refused, RequestRejected
+from leeward.errors import BY_KIND, BadReply, PeerError, Refused, RequestRejected, quoted
 from leeward.wire.frames import MAX_REPLY, VERSION, FrameReader, decode, encode, frame, pack
 from leeward.wire.replies import parse_reply
 from leeward.wire.template import parse_by_template
@@ -86,6 +86,9 @@ class Conversation:
         number = self._last + 1
         try:
             data = pack({"v": VERSION, "id": number, "op": op, **fields})
+        except UnicodeEncodeError as error:
+            raise RequestRejected(f"{op} can't be sent: {quoted(error.object[:100])} isn't text: it has bytes that"
+                                  " aren't UTF-8, or half of a surrogate pair") from None
         except (ValueError, TypeError, OverflowError) as error:
             raise RequestRejected(f"{op} can't be sent: {error}") from None
         self._last = number

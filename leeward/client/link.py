@@ -34,7 +34,7 @@ from leeward.client.connecting import PATIENCE_S, away, connect, started, timeva
 from leeward.client.conversation import MAX_DESCRIPTORS, Conversation, refusal
 from leeward.client.retry import Retry
 from leeward.client.slots import LARGE, Slots, bulk, slots_of
-from leeward.errors import BadReply, Busy, DaemonAway, DaemonError, NoAnswer
+from leeward.errors import BadReply, Busy, DaemonAway, DaemonError, NoAnswer, quoted
 from leeward.wire.frames import frame
 
 TYPE_CHECKING = False  # see wire/frames.py
@@ -231,7 +231,7 @@ class Link:
             where = " in the middle of a request" if sent else ""
             raise away(self.path, f"it closed the connection{where}", may_have_run=sent > 0) from None
         except BlockingIOError:
-            silent = NoAnswer(f"the daemon on {self.path!a} has read nothing for {PATIENCE_S:.0f} s")
+            silent = NoAnswer(f"the daemon on {quoted(self.path)} has read nothing for {PATIENCE_S:.0f} s")
             silent.may_have_run = sent > 0
             raise silent from None
 
@@ -303,7 +303,7 @@ class Link:
         while True:
             left = float("inf") if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise NoAnswer(f"no answer from {self.path!a} before the deadline")
+                raise NoAnswer(f"no answer from {quoted(self.path)} before the deadline")
             self._patience(min(left, PATIENCE_S))
             try:
                 answers = self._receive()
@@ -311,7 +311,7 @@ class Link:
                 if left <= PATIENCE_S:
                     continue
                 if asked:
-                    raise NoAnswer(f"the daemon on {self.path!a} doesn't answer pings") from None
+                    raise NoAnswer(f"the daemon on {quoted(self.path)} doesn't answer pings") from None
                 asked = True
                 self._send_ping()
                 continue

@@ -11,6 +11,8 @@ import os
 import pwd
 import stat
 
+from leeward.errors import quoted
+
 
 def who_may(path: str) -> str:
     """
@@ -40,12 +42,13 @@ def _of_folder(folder: str) -> str:
     try:
         about = os.stat(folder)
     except OSError:
-        return f"the folder {folder!a} can't be seen"
+        return f"the folder {quoted(folder)} can't be seen"
     owner, group = _user(about.st_uid), _group(about.st_gid)
     if about.st_mode & stat.S_IXGRP:
-        return (f"its folder {folder!a} belongs to {owner} and to group {group}, whose members may enter; an"
+        return (f"its folder {quoted(folder)} belongs to {owner} and to group {group}, whose members may enter; an"
                 f" administrator adds you by `usermod -aG {group} {_user(os.geteuid())}`, and it takes a new login")
-    return f"its folder {folder!a} belongs to {owner}, who alone may enter; the daemon's key `group` lets a group in"
+    return (f"its folder {quoted(folder)} belongs to {owner}, who alone may enter; the daemon's key `group` lets"
+            " a group in")
 
 
 def _user(uid: int) -> str:

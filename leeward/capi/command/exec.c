@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,13 @@ int lw_write(int fd, const void *data, size_t length)
 
 		if (step < 0 && errno == EINTR)
 			continue;
+		if (step < 0 && errno == EAGAIN) {
+			/* Whoever started this command has made its output non-blocking. */
+			struct pollfd room = {.fd = fd, .events = POLLOUT};
+
+			poll(&room, 1, -1);
+			continue;
+		}
 		if (step < 0)
 			return -errno;
 		at += step;
@@ -94,13 +102,28 @@ int lw_system_error(int error)
 	return 1;
 }
 
+static int complain_of_input(int error)
+{
+	char text[160];
+
+	snprintf(text, sizeof text, "can't read standard input: %s", strerror(error));
+	lw_complain(text);
+	return 1;
+}
+
 /* Execute the Python command line. Returns the exit status if that fails. */
 static int hand_over(char **argv)
 {
 	char path[4096], text[4200];
+	struct stat about;
 	ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof BESIDE);
 	char *slash;
 
+	if (!fstat(0, &about) && S_ISDIR(about.st_mode)) {
+		/* An interpreter dies on it, and prints its stack. */
+		lw_complain("standard input is a folder");
+		return 1;
+	}
 	if (length > 0) {
 		path[length] = '\0';
 		slash = strrchr(path, '/');
@@ -214,7 +237,7 @@ int main(int argc, char **argv)
 			return hand_over(argv);
 	}
 	if (is_exec && !lw_job_read(&line, &job, &error))
-		return error ? lw_system_error(error) : hand_over(argv);
+		return error ? complain_of_input(error) : hand_over(argv);
 	/* The Python command line inherits this, and ignores the signal as well. */
 	signal(SIGPIPE, SIG_IGN);
 	return is_exec ? run_exec(handle, &line, &job) : run_ping(&line);

@@ -18,7 +18,7 @@ import os
 import socket
 import stat
 
-from leeward.errors import BadRequest, Unsupported
+from leeward.errors import BadRequest, Unsupported, quoted
 from leeward.points import point
 
 #: setsockopt(2), Linux 6.16: whether peers may pass descriptors; the socket module doesn't have its name.
@@ -63,7 +63,7 @@ class Listener:
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadRequest(f"another daemon is starting on {self.path!a} right now") from None
+            raise BadRequest(f"another daemon is starting on {quoted(self.path)} right now") from None
         try:
             self._clear()
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -80,7 +80,7 @@ class Listener:
                 self._identity = about.st_dev, about.st_ino
             except OSError as error:
                 sock.close()
-                raise BadRequest(f"socket {self.path!a}: {(error.strerror or str(error)).lower()}") from None
+                raise BadRequest(f"socket {quoted(self.path)}: {(error.strerror or str(error)).lower()}") from None
             finally:
                 os.umask(mask)
             return sock
@@ -100,13 +100,13 @@ class Listener:
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(about.st_mode):
-            raise BadRequest(f"{self.path!a} is there and is no socket; it stays as it is")
+            raise BadRequest(f"{quoted(self.path)} is there and is no socket; it stays as it is")
         if about.st_uid != os.geteuid():
-            raise BadRequest(f"{self.path!a} is a socket of user {about.st_uid}; it stays as it is")
+            raise BadRequest(f"{quoted(self.path)} is a socket of user {about.st_uid}; it stays as it is")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as probe:
             refused = probe.connect_ex(self._reachable())
         if refused != errno.ECONNREFUSED:  # 0, or EAGAIN: its backlog is full
-            raise BadRequest(f"a daemon already answers on {self.path!a}; stop it with `leeward daemon stop`,"
+            raise BadRequest(f"a daemon already answers on {quoted(self.path)}; stop it with `leeward daemon stop`,"
                              " or give this one another --socket")
         os.unlink(self._name, dir_fd=self._folder)
 
@@ -176,30 +176,30 @@ def _open_folder(folder: str, own: bool, group: int | None) -> int:
     except FileExistsError:
         pass
     except OSError as error:
-        raise BadRequest(f"folder {folder!a} of the socket: {(error.strerror or '').lower()}") from None
+        raise BadRequest(f"folder {quoted(folder)} of the socket: {(error.strerror or '').lower()}") from None
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         why = "is a symbolic link or no folder" if error.errno in (errno.ELOOP, errno.ENOTDIR) \
             else (error.strerror or "").lower()
-        raise BadRequest(f"folder {folder!a} of the socket: {why}") from None
+        raise BadRequest(f"folder {quoted(folder)} of the socket: {why}") from None
     try:
         about = os.fstat(fd)
         if about.st_uid != os.geteuid():
-            raise BadRequest(f"folder {folder!a} of the socket belongs to user {about.st_uid}, not to you")
+            raise BadRequest(f"folder {quoted(folder)} of the socket belongs to user {about.st_uid}, not to you")
         if own and group is not None:
             os.fchown(fd, -1, group)
             os.fchmod(fd, 0o710)
         elif own and about.st_mode & 0o077:
             os.fchmod(fd, 0o700)
         elif about.st_mode & 0o022:
-            raise BadRequest(f"folder {folder!a} of the socket can be written by others"
+            raise BadRequest(f"folder {quoted(folder)} of the socket can be written by others"
                              f" (mode {about.st_mode & 0o7777:04o}); use one of your own, mode 0700")
         if not os.path.isdir("/proc/self/fd"):
             raise Unsupported("proc", have="no /proc", need="/proc", cure="mount -t proc proc /proc")
     except PermissionError as error:
         os.close(fd)
-        raise BadRequest(f"folder {folder!a} of the socket can't be given to group {group}:"
+        raise BadRequest(f"folder {quoted(folder)} of the socket can't be given to group {group}:"
                          f" {(error.strerror or '').lower()};"
                          " only root can give it to a group without being a member") from None
     except BaseException:

@@ -14,7 +14,7 @@ from leeward.daemon.telling.log import LineWriter, as_json, clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.security import SUMMARY_S, Digest, Offender, Sink
 from leeward.dataclass import dataclass
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, quoted
 from leeward.loop.reactor import Reactor
 from leeward.pool.ticket import Ticket
 from leeward.run.report import Report
@@ -199,15 +199,16 @@ class _File:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
                                | os.O_NONBLOCK, 0o600)
         except OSError as error:
-            raise BadRequest(f"security_log {path!a}: {(error.strerror or str(error)).lower()}") from None
+            raise BadRequest(f"security_log {quoted(path)}: {(error.strerror or str(error)).lower()}") from None
         try:
             about = os.fstat(self._fd)
             if not stat.S_ISREG(about.st_mode):
-                raise BadRequest(f"security_log {path!a}: is no regular file")
+                raise BadRequest(f"security_log {quoted(path)}: is no regular file")
             if about.st_uid != os.geteuid():
-                raise BadRequest(f"security_log {path!a}: belongs to user {about.st_uid}, not to you")
+                raise BadRequest(f"security_log {quoted(path)}: belongs to user {about.st_uid}, not to you")
             if about.st_mode & 0o022:
-                raise BadRequest(f"security_log {path!a}: its mode {about.st_mode & 0o777:04o} lets others write it")
+                raise BadRequest(f"security_log {quoted(path)}: its mode {about.st_mode & 0o777:04o}"
+                                 " lets others write it")
         except BaseException:
             os.close(self._fd)
             raise

@@ -72,5 +72,6 @@ def test_verify_names_the_first_line_that_doesnt_fit(record: Path, capsys: pytes
 
 def test_without_a_record(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert 0 != app(["audit", "show", "--folder", str(tmp_path / "none")])
-    assert "no such file" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert f"there is no record in '{tmp_path}/none': `leeward approvals serve` writes it" in said
     assert default_folder({"HOME": "/h", "XDG_STATE_HOME": "not/absolute"}) == "/h/.local/state/leeward/audit"

@@ -5,6 +5,7 @@ The service of systemd: what its units say, and that all of it goes again.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -178,8 +179,22 @@ def test_a_refusal_of_systemd_leaves_no_file(root: Path, monkeypatch: pytest.Mon
         install(place)
     assert [] == [path for path in root.rglob("*") if not path.is_dir()]
     monkeypatch.setattr(module.shutil, "which", lambda name: "/bin/false")
-    with pytest.raises(Unsupported, match="exit status 1"):
+    with pytest.raises(Unsupported, match="a failure of `systemctl daemon-reload`: exit status 1, need systemd as"
+                                          " service manager; leeward daemon start does without"):
         install(place)
+
+
+@pytest.mark.parametrize("home", ["", None])
+def test_without_home_the_units_are_in_the_users_own_folder(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    As systemd's manager of that user has it, not in the root.
+    """
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+
+    assert Path(pwd.getpwuid(os.geteuid()).pw_dir, ".config/systemd/user") == Place(user=True).folder
 
 
 def test_a_place_that_the_services_user_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

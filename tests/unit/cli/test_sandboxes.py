@@ -49,6 +49,26 @@ def box(stand: Stand) -> Iterator[str]:
     run(stand, "sandbox", "kill", out.decode().strip())
 
 
+@pytest.mark.parametrize(("words", "text"), [
+    (("sandbox", "list"), "you have no sandbox; `leeward sandbox new` opens one"),
+    (("agent", "list"), "no agent runs; `leeward agent start` starts one"),
+    (("env", "list"), "there is no environment; `leeward env create` makes one"),
+])
+def test_an_empty_list_is_said_on_standard_error(words: tuple[str, ...], text: str, tmp_path: Path) -> None:
+    """
+    Standard output has nothing, for programs that read it.
+    """
+    for more, said in (((), f"leeward: {text}\n"), (("--json",), "")):
+        with Stand() as empty:
+            began = command(empty, *words, *more)
+            began["env"] |= {"XDG_STATE_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+            done = subprocess.run(**began, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+                                  text=True)
+
+        assert (0, said) == (done.returncode, done.stderr)
+        assert done.stdout in ("", "[]\n")
+
+
 def test_a_sandbox_from_its_opening_to_its_end(stand: Stand, box: str) -> None:
     """
     It stays between commands, and what clients wrote is shown escaped.

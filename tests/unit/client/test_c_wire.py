@@ -5,7 +5,6 @@ The C client's reading and writing beside the Python one's: the same verdict, th
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 from typing import Any
 
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from kit.c_client import CLIENT
 from leeward.client import slots
 from leeward.client.options import execute_fields
-from leeward.errors import PeerError
+from leeward.errors import PeerError, quoted
 from leeward.spec import folders
 from leeward.wire import file_answers, file_requests, frames, job, replies
 from leeward.wire.frames import HEADER, decode, encode
@@ -156,12 +155,12 @@ def test_text_is_shown_as_python_does(c_inside: ctypes.CDLL, data: bytes) -> Non
     """
     escaped = Buffer()
     c_inside.lw_escape(ctypes.byref(escaped), data, ctypes.c_size_t(len(data)))
-    quoted = ctypes.create_string_buffer(1000)
+    shown = ctypes.create_string_buffer(1000)
     plain = data.replace(b"\0", b"")
-    c_inside.lw_ascii(quoted, ctypes.c_size_t(1000), plain)
+    c_inside.lw_quoted(shown, ctypes.c_size_t(1000), plain)
 
     assert escape(data) == escaped.content()
-    assert ascii(os.fsdecode(plain)) == quoted.value.decode()
+    assert quoted(plain) == shown.value.decode()
 
 
 def test_every_character_is_shown_as_python_does(c_inside: ctypes.CDLL) -> None:
