@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -36,13 +37,26 @@ _READ = 1 << 16
 #: A query to the terminal, "device status report", and its answer. A terminal answers queries in order.
 _ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
 #: Seconds without a byte after which no more is expected from the terminal, before its answer to the query, and after
-#: it; and the greatest number of seconds in all.
-_SILENT_S, _QUIET_S, _FORGET_S = 1.0, 0.05, 3.0
+#: it; the greatest number of seconds after it, and in all if the answers to many queries of the program come before it.
+_SILENT_S, _QUIET_S, _FORGET_S, _FLOOD_S = 1.0, 0.05, 3.0, 10.0
 #: Signals by which a person or the system asks this process to end.
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: Escape sequences that reset modes which a killed program may have left: colours, a hidden cursor, reports of mouse
-#: and paste.
-_PLAIN = b"\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
+#: Escape sequences that reset what a killed program may have left. In front is the end of a string (a title, for
+#: instance), which some terminals wait for in whatever follows. Then: colours, character sets, keypad, insertion,
+#: reverse video, a hidden cursor, keys of the cursor, wrapping, margins (without the cursor's way to the top), reports
+#: of mouse, focus and paste, and output that isn't shown before its end.
+_PLAIN = (b"\x1b\\\x1b[0m\x0f\x1b(B\x1b>\x1b[4l\x1b[?5l\x1b[?25h\x1b[?1l\x1b[?7h\x1b7\x1b[r\x1b8"
+          b"\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l"
+          b"\x1b[?2004l\x1b[?2026l\x1b[?2031l\x1b[?2048l")
+#: What not every terminal knows is reset only after a program that has used it: the keyboard's protocols, of which each
+#: screen has its own; and what a soft reset has (margins at the sides), a link, the cursor's form.
+_KEYBOARD, _SOFT = b"\x1b[<99u\x1b[=0u\x1b[>4m", b"\x1b[!p\x1b]8;;\x1b\\\x1b[0 q"
+_USES_KEYBOARD = re.compile(rb"\x1b\[[>=][\d;]*[mu]")
+_USES_SOFT = re.compile(rb"\x1b\[\d* q|\x1b\]8;|\x1b\[\?(?:\d+;)*(?:6|69)(?:;\d+)*h")
+#: Into the alternate screen, or back.
+_SCREEN = re.compile(rb"\x1b\[\?(?:\d+;)*(?:47|1047|1049)(?:;\d+)*([hl])")
+#: Bytes of a sequence that may be in two pieces of output.
+_TAIL = 32
 
 #: The default shell: bash if it exists, for history and completion.
 SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
@@ -63,6 +77,7 @@ class _Modes:
     def __init__(self) -> None:
         self._before = termios.tcgetattr(0)
         self._handlers: dict[int, Any] = {}
+        self._left = _Left()
 
     def __enter__(self) -> _Modes:
         for number in _ENDS:
@@ -78,6 +93,13 @@ class _Modes:
 
     def raw(self) -> None:
         tty.setraw(0, termios.TCSADRAIN)
+
+    def show(self, data: bytes) -> None:
+        """
+        Write the program's output to the terminal.
+        """
+        _write(data)
+        self._left.take(data)
 
     @staticmethod
     def _end(number: int, _frame: FrameType | None) -> None:
@@ -95,7 +117,7 @@ class _Modes:
                 signal.signal(number, signal.SIG_IGN)
         try:
             with contextlib.suppress(OSError):
-                _forget_answers()
+                _forget_answers(self._left)
         finally:
             self._restore()
 
@@ -108,23 +130,49 @@ class _Modes:
                 signal.signal(number, handler)
 
 
-def _forget_answers() -> None:
+class _Left:
     """
-    Discard the answers that the terminal still sends. The program may have made the same query as this function, so a
-    short wait follows the answer.
+    What a program has set in the terminal, as far as it isn't reset for every program.
+
+    Attributes:
+        alternate: the terminal is on its alternate screen.
+        keyboard, soft: the program has used what _KEYBOARD and _SOFT reset.
     """
-    wait = _QUIET_S
+
+    def __init__(self) -> None:
+        self.alternate = self.keyboard = self.soft = False
+        self._tail = b""
+
+    def take(self, output: bytes) -> None:
+        """
+        Take a piece of the program's output.
+        """
+        text = self._tail + output
+        for found in _SCREEN.finditer(text):
+            self.alternate = b"h" == found[1]
+        self.keyboard = self.keyboard or _USES_KEYBOARD.search(text) is not None
+        self.soft = self.soft or _USES_SOFT.search(text) is not None
+        self._tail = text[-_TAIL:]
+
+
+def _forget_answers(left: _Left) -> None:
+    """
+    Reset the terminal, and discard the answers that it still sends. The program may have made the same query as this
+    function, so a short wait follows the answer.
+    """
+    wait, most = _QUIET_S, _FORGET_S
     if os.environ.get("TERM", "dumb") not in ("", "dumb"):
-        _write(_PLAIN + _ASK)
-        wait = _SILENT_S
-    last, until = b"", time.monotonic() + _FORGET_S
+        keyboard = _KEYBOARD * left.keyboard
+        _write(b"\x1b\\" + (keyboard + b"\x1b[?1049l") * left.alternate + keyboard + _SOFT * left.soft + _PLAIN + _ASK)
+        wait, most = _SILENT_S, _FLOOD_S
+    last, until = b"", time.monotonic() + most
     while time.monotonic() < until and select.select([0], [], [], wait)[0]:
         data = os.read(0, _READ)
         if not data:
             return
         last += data
-        if _ANSWER in last:
-            wait = _QUIET_S
+        if _ANSWER in last and wait != _QUIET_S:
+            wait, until = _QUIET_S, time.monotonic() + _FORGET_S
         last = last[-len(_ANSWER):]
 
 
@@ -149,13 +197,13 @@ def attend(process: Process) -> int:
         DaemonError: the daemon has gone, or the sandbox.
     """
     changed = threading.Event()
-    with _Modes(), _Keys(process):
+    with _Modes() as modes, _Keys(process):
         before = signal.signal(signal.SIGWINCH, lambda _number, _frame: changed.set())
         changed.set()  # the size may have changed since the program's start
         threading.Thread(target=_follow, args=(process, changed), daemon=True).start()
         try:
             for chunk in process:
-                _write(chunk.data)
+                modes.show(chunk.data)
             result = process.wait()
         except BaseException:
             with contextlib.suppress(DaemonError):

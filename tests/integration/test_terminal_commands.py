@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -204,6 +205,62 @@ def test_c189_an_answer_of_the_terminal_is_discarded(daemon: LiveDaemon) -> None
         screen.answers["\x1b[6n"] = "\x1b[1;1R\r"
         screen.until(r"left \[\]")
         assert 0 == screen.end()
+
+
+def test_c321_answers_to_many_questions_are_discarded(daemon: LiveDaemon) -> None:
+    """
+    The terminal is slow, or far away, and takes longer for the answers than leeward waits after the last one.
+    """
+    after = "import sys, termios, select; print('left', select.select([0], [], [], 0.1)[0])"
+    line = " ".join([*map(_quoted, command("shell", "--", "printf", r"\033[c%.0s", *map(str, range(200)))), ";",
+                     *map(_quoted, [sys.executable, "-c", after])])
+    with OperatorTerminal(["sh", "-c", line], environment(daemon.socket)) as screen:
+        screen.answers = {"nothing": ""}
+        screen.until(r"\x1b\[5n")
+        for _ in range(200):
+            screen.types("\x1b[?62c")
+            assert not screen.shows("left", 0.02)
+        screen.types("\x1b[0n")
+        screen.until(r"left \[\]")
+        assert 0 == screen.end()
+
+
+#: Modes of a terminal that are on before a program starts, and those that one with a screen of its own changes.
+USUAL = {"7", "25"}
+CHANGES = r"\033[?7;25l\033[?1;5;9;1000;1002;1003;1004;1005;1006;1015;1016;2004;2026;2031;2048h\033[?10"
+
+
+def modes_of(text: str) -> set[str]:
+    """
+    The modes that a terminal has after *text*.
+    """
+    found = set(USUAL)
+    for numbers, letter in re.findall(r"\x1b\[\?([\d;]+)([hl])", text):
+        (found.update if "h" == letter else found.difference_update)(numbers.split(";"))
+    return found
+
+
+@pytest.mark.parametrize("screen_of_its_own", [True, False])
+def test_c321_modes_that_a_killed_program_has_set_are_reset(on_terminal: Callable[..., OperatorTerminal],
+                                                            screen_of_its_own: bool) -> None:
+    """
+    So that the next prompt is on the usual screen, and keys and the mouse are what they were. The alternate screen is
+    left by a program that was there alone: for others the same sequence moves the cursor.
+    """
+    own = r"49h\033[>1u" if screen_of_its_own else r"49h\033[?1049l\033[5 q"
+    line = f"printf '{CHANGES}'; sleep 0.2; printf '{own}\\033[1;3r\\033]0;a title'; kill -9 $$"
+    with on_terminal("shell", "--", "sh", "-c", line) as screen:
+        assert 137 == screen.end()
+    before, _, reset = screen.all.partition("a title")
+    assert len(modes_of(before)) > len(USUAL)
+    assert modes_of(screen.all) == USUAL
+    assert reset.startswith("\x1b\\")  # the title's end
+    assert "\x1b7\x1b[r\x1b8" in reset
+    usual_screen = reset.split("\x1b[?1049l")
+    assert len(usual_screen) == (2 if screen_of_its_own else 1)
+    for each in usual_screen:  # each screen has its own stack
+        assert screen_of_its_own == ("\x1b[<99u" in each)
+    assert screen_of_its_own == ("\x1b[!p" not in reset)
 
 
 def _quoted(word: str) -> str:
