@@ -65,11 +65,15 @@ class LeasedListeners:
 
     def lease(self, tenancy: Tenancy) -> None:
         """
-        Lease the listeners to *tenancy*.
+        Lease the listeners to *tenancy*. It may be the present lease under another policy, which the daemon has sent
+        before any code of it ran. If this process reads that later, as after its start, then what waits belongs to
+        that lease already.
         """
-        if self._tenancy is not None:  # the same lease under another policy: no code of it has run yet
-            self.over()
-        self._tenancy = tenancy
+        former, self._tenancy = self._tenancy, tenancy
+        if former is not None:
+            self._end(former)
+            if former.lease != tenancy.lease:
+                self._drop()
         for end in self._names:
             self._loop.add_reader(end, self._asked, end)
         for end, port in self._ports:
@@ -83,9 +87,15 @@ class LeasedListeners:
         for end in (*self._names, *(end for end, _ in self._ports)):
             self._loop.remove_reader(end)
         if tenancy is not None:
-            task = self._loop.create_task(tenancy.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._end(tenancy)
+        self._drop()
+
+    def _end(self, tenancy: Tenancy) -> None:
+        task = self._loop.create_task(tenancy.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _drop(self) -> None:
         for end in self._names:
             while resolver.receive(end):
                 pass
@@ -104,24 +114,33 @@ class LeasedListeners:
     # --- queries and connections ----------------------------------------------
 
     def _asked(self, end: socket.socket) -> None:
-        tenancy = self._tenancy
+        before = self._tenancy
         queries = resolver.receive(end)
         self._catch_up()
-        if tenancy is not None and tenancy is self._tenancy:
+        tenancy = self._still(before)
+        if tenancy is not None:
             for data, source, sender in queries:
                 resolver.reply(tenancy, end, data, source, sender)
 
     def _met(self, end: socket.socket, port: int) -> None:
-        tenancy = self._tenancy
+        before = self._tenancy
         clients = _accepted(end, _TURN)
         if not clients:
             self._pause(end, port)
         self._catch_up()
+        tenancy = self._still(before)
         for client in clients:
-            if tenancy is None or tenancy is not self._tenancy:
+            if tenancy is None:
                 Pipe(client).close(reset=True)
             else:
                 self._serve(tenancy, client, port)
+
+    def _still(self, before: Tenancy | None) -> Tenancy | None:
+        """
+        The present tenancy, if it is of the same lease as *before*; else None.
+        """
+        now = self._tenancy
+        return now if before is not None and now is not None and now.lease == before.lease else None
 
     def _pause(self, end: socket.socket, port: int) -> None:
         """

@@ -43,6 +43,44 @@ def test_a_listener_without_a_descriptor_left_is_not_asked_in_every_turn() -> No
     assert [1] == asked
 
 
+@pytest.mark.parametrize("told", ["together", "one by one"])
+@pytest.mark.parametrize(("later", "answered"), [(1, True), (2, False)])
+def test_a_query_waits_for_the_policy_of_its_lease(told: str, later: int, answered: bool) -> None:
+    """
+    A broker that has just been started reads late that the lease is under another policy: its code has asked already.
+    What a former lease has asked is dropped.
+    """
+    first = Tenancy(1, parse_policy({}), bytes(32), Mock())
+    second = Tenancy(later, parse_policy({"allow": ["a.example"]}), bytes(32), Mock())
+    query = (bytes([0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + b"\x01a\x07example\x00" + bytes([0, 1, 0, 1]))
+
+    async def turns() -> bytes:
+        waiting = [second]
+        listeners = LeasedListeners([end], [], Mock(), lambda: [listeners.lease(waiting.pop()) for _ in waiting[:]])
+        listeners.lease(first)
+        if told == "together":
+            listeners.lease(waiting.pop())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        listeners.over()
+        try:
+            return asked.recv(512)
+        except BlockingIOError:
+            return b""
+
+    with (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end, socket.socket(socket.AF_INET,
+                                                                                 socket.SOCK_DGRAM) as asked):
+        end.bind(("127.0.0.1", 0))
+        end.setblocking(False)
+        asked.connect(end.getsockname())
+        asked.setblocking(False)
+        asked.send(query)
+        got = asyncio.run(turns())
+
+    assert answered == bool(got)
+    assert not got or (b"\x00\x07", 1) == (got[:2], int.from_bytes(got[6:8], "big")), "an answer of the later policy"
+
+
 def test_unanswered_names_take_no_more_than_a_share_of_the_resolver() -> None:
     """
     Not by giving up, either: the thread that asks doesn't.
