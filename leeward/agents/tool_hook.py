@@ -21,9 +21,17 @@ from typing import Any
 
 from leeward.agents.errors import printable
 from leeward.agents.hiding import FileRules
+from leeward.agents.project_tree import hiding_plan
+from leeward.spec.folders import within
 
-#: Bytes of a call, at most.
-MAX_CALL = 64 << 20
+#: Bytes of a call, of a shell line and of a path, at most. The kernel passes no longer line or path either, and to
+#: parse one would take longer than the agent waits for a hook.
+MAX_CALL, _MAX_LINE, _MAX_PATH = 64 << 20, 128 << 10, 4096
+
+#: Tools that run a shell line, which is their "command".
+_LINES = ("Bash", "Monitor")
+#: Tools that run lines of another shell, which aren't run in the sandbox.
+_OTHER_SHELLS = ("PowerShell",)
 
 #: Tools whose input names a file or folder, with the key of its path.
 _PATHS = {"Read": "file_path", "Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path",
@@ -55,29 +63,52 @@ def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, 
 
     Raises:
         Blocked: *content* isn't a call of a tool.
+        SettingsError, OSError: the project can't be searched for hidden files.
     """
     call = _call(content)
     name, given = call["tool_name"], call["tool_input"]
-    if "Bash" == name:
-        line = given.get("command")
-        if not isinstance(line, str) or not line or "\0" in line:
-            raise Blocked("a call of Bash without a command")
+    if name in _OTHER_SHELLS:
+        return _answer("deny", f"{name} would run outside of the sandbox; use Bash")
+    if name in _LINES:
+        line = _text(name, "command", given.get("command"), _MAX_LINE)
         if _is_wrapped(line, prefix):
             return ""  # another instance of this hook has wrapped the line
         return _answer("allow" if approve else "ask", "runs in a sandbox of leeward",
                        {**given, "command": _wrapped(line, prefix)})
     key = _PATHS.get(name)
-    if key is None or (given.get(key) is None and key == "path"):
+    if key is None:
         return ""
-    path = given.get(key)
-    if not isinstance(path, str) or not path or "\0" in path:
-        raise Blocked(f"a call of {printable(name)} without a path")
-    return _file_answer(name, os.path.join(str(call.get("cwd") or project), path), project, rules)
+    if given.get(key) is None and key == "path":
+        given = {**given, key: "."}  # the current folder
+    path = _text(name, "path", given.get(key), _MAX_PATH)
+    cwd = _text(name, "cwd", call.get("cwd") or project, _MAX_PATH)
+    return _file_answer(name, os.path.join(cwd, path), project, rules)
+
+
+def _text(tool: str, what: str, value: object, most: int) -> str:
+    """
+    A text of the call of *tool*.
+
+    Raises:
+        Blocked: *value* is no text, is empty, has more than *most* bytes, or can't be passed to a program.
+    """
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise Blocked(f"a call of {tool} without a {what}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Blocked(f"the {what} in a call of {tool} isn't UTF-8") from None
+    if size > most:
+        raise Blocked(f"the {what} in a call of {tool} is longer than {most} bytes")
+    return value
 
 
 def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
     real = os.path.realpath(path)
     inside = real == project or real.startswith(project.rstrip("/") + "/")
+    if "Grep" == name and (below := _hidden_below(real, project, rules)):
+        return _answer("deny", f"{printable(below)} is hidden by files.exclude, and Grep would read it; use Bash with"
+                       " grep")
     if not inside:
         if name in _WRITING:
             return _answer("deny", f"{printable(path)} is outside of the project")
@@ -88,17 +119,38 @@ def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
     return ""
 
 
+def _hidden_below(folder: str, project: str, rules: FileRules) -> str:
+    """
+    A hidden file of the project that is below *folder*; "" if there is none.
+    """
+    if not within(folder, project) and not within(project, folder):
+        return ""
+    fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        hidden = [os.path.join(project, each.path) for each in hiding_plan(fd, rules, project).hidden]
+    finally:
+        os.close(fd)
+    return next((path for path in hidden if within(path, folder)), "")
+
+
 def _call(content: bytes) -> Mapping[str, Any]:
     if len(content) > MAX_CALL:
         raise Blocked(f"a call of more than {MAX_CALL} bytes")
     try:
-        call = json.loads(content)
+        call = json.loads(content, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise Blocked("no JSON on standard input") from None
     if not (isinstance(call, dict) and isinstance(call.get("tool_name"), str)
             and isinstance(call.get("tool_input"), dict)):
         raise Blocked("no call of a tool on standard input")
     return call
+
+
+def _no_constant(name: str) -> None:
+    """
+    Refuse NaN and infinities, which Python reads and JSON doesn't have.
+    """
+    raise ValueError(name)
 
 
 def _is_wrapped(line: str, prefix: str) -> bool:

@@ -38,6 +38,16 @@ def test_a_line_goes_into_the_sandbox_whole(line):
     assert [PREFIX, line] == shlex.split(answer["updatedInput"]["command"])
 
 
+def test_the_line_of_a_monitor_goes_there_too():
+    answer = decide(call("Monitor", {"command": "tail -f x", "persistent": False}))
+
+    assert {"command": f"{PREFIX} 'tail -f x'", "persistent": False} == answer["updatedInput"]
+
+
+def test_a_line_of_another_shell_is_denied():
+    assert "deny" == decide(call("PowerShell", {"command": "ls"}))["permissionDecision"]
+
+
 def test_a_line_needs_no_other_approval_with_that_option():
     assert "allow" == decide(call("Bash", {"command": "ls"}), approve=True)["permissionDecision"]
 
@@ -80,6 +90,17 @@ def test_file_tools_are_kept_to_the_project(project, tool, path, decision):
     assert decision == (answer and answer["permissionDecision"])
 
 
+@pytest.mark.parametrize(("given", "decision"), [
+    ({}, "deny"), ({"path": "."}, "deny"), ({"path": "sub"}, None), ({"path": ".env"}, "deny"),
+    ({"path": ".."}, "deny"),
+])
+def test_a_search_does_not_read_hidden_files(project, given, decision):
+    answer = decide(call("Grep", {"pattern": "x", **given}, cwd=str(project)), project)
+
+    assert decision == (answer and answer["permissionDecision"])
+    assert decide(call("Glob", {"pattern": "*"}, cwd=str(project)), project) is None
+
+
 def test_tools_that_name_no_file_are_left():
     assert decide(call("WebFetch", {"url": "https://example.org"})) is None
     assert decide(call("Glob", {"pattern": "*"})) is None
@@ -88,6 +109,9 @@ def test_tools_that_name_no_file_are_left():
 @pytest.mark.parametrize("content", [
     b"", b"{", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, call("Bash", {}), call("Bash", {"command": ""}),
     call("Bash", {"command": 1}), call("Bash", {"command": "a\0b"}), call("Write", {}), call("Write", {"file_path": 1}),
+    call("Bash", {"command": "\ud800"}), call("Bash", {"command": "x" * 131_073}),
+    call("Write", {"file_path": "\ud800"}), call("Write", {"file_path": "x/../" * 1000}),
+    call("Read", {"file_path": "x"}, cwd="a\0"), call("Write", {"file_path": "x"}, cwd=["/"]), call("Bash", {"command": "ls", "x": float("nan")}),
     json.dumps({"tool_name": 1, "tool_input": {}}).encode(), json.dumps({"tool_name": "Bash"}).encode(),
 ])
 def test_a_malformed_call_is_blocked(content):
