@@ -36,7 +36,8 @@ def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
     """
     Run LINE by bash in the sandbox of the calling agent. Without LINE: print how to set this up for an agent.
 
-    The exit status is the line's; 126 says that it wasn't run, and standard error why.
+    The exit status is the line's; 126 says that it wasn't run, 137 also that it was started and then lost, and standard
+    error why.
     """
     from leeward_cli import shell_prefix as outside
 

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    _keep_standard_descriptors()
+    keep_standard_descriptors()
     command = argv[0] if argv else ""
     options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
     if argv[:2] == ["daemon", "run"]:
@@ -161,7 +161,7 @@ def die_by(name: str) -> int:
     return 128 + number
 
 
-def _keep_standard_descriptors() -> None:
+def keep_standard_descriptors() -> None:
     """
     Open /dev/null for each closed one of descriptors 0, 1 and 2, so that no socket gets the number of stdout.
     """

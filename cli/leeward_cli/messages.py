@@ -66,7 +66,7 @@ def encoded(text: str) -> bytes:
 
 def write(fd: int, content: bytes | memoryview) -> None:
     """
-    Write all of *content* to *fd*.
+    Write all of *content* to *fd*. Waits also if *fd* doesn't block: another program may have opened it so.
     """
     rest = memoryview(content)
     while rest:

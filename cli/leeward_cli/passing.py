@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import threading
 from typing import Any
@@ -34,7 +35,7 @@ def pass_on(process: Process, raw: bool) -> int:
     """
     Connect the process's pipes with this command's. Returns the exit status.
     """
-    threading.Thread(target=_feed, args=(process,), daemon=True).start()
+    threading.Thread(target=feed, args=(process,), daemon=True).start()
     _, status = passed(process, raw)
     return status
 
@@ -80,8 +81,21 @@ def _interrupt(process: Process, times: int) -> None:
             process.kill()
 
 
-def _feed(process: Process) -> None:
+def feed(process: Process) -> None:
+    """
+    Copy standard input to the process's, and close that at the end. Standard input that can't be read is empty.
+    """
     with contextlib.suppress(DaemonError, OSError):  # the process has ended, or reads no more
-        while data := os.read(0, _READ):
-            process.write(data)
-        process.close_stdin()
+        try:
+            while data := _read():
+                process.write(data)
+        finally:
+            process.close_stdin()
+
+
+def _read() -> bytes:
+    while True:
+        try:
+            return os.read(0, _READ)
+        except BlockingIOError:  # whoever has started this command has opened it without blocking
+            select.select([0], [], [])

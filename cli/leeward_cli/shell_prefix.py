@@ -8,7 +8,9 @@ time of the agent's process. Because of a lock in the user's state folder an age
 has ended, the next line of any agent ends its sandbox; otherwise the daemon does when the sandbox's idle time has
 passed. The title of a line's process has the pid and the start time of this program. If this program is killed, the
 next line ends that process. If there is no sandbox, nothing runs: the exit status is FAILED, and standard error says
-why.
+why. A line that was started and can't go on is killed: the exit status is KILLED, and standard error says why.
+
+Names to hide that have appeared since the sandbox was opened are covered before each line and while it runs.
 """
 
 from __future__ import annotations
@@ -24,16 +26,19 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from leeward.errors import BadRequest, DaemonError, LeewardError
-from leeward_cli.job import complain, write
+from leeward.agents.hiding import rules_of
+from leeward.errors import BadRequest, DaemonAway, DaemonError, LeewardError, SandboxOver
+from leeward_cli import agent_project
+from leeward_cli.main import keep_standard_descriptors
+from leeward_cli.messages import complain, write
+from leeward_cli.passing import feed
 
 if TYPE_CHECKING:
-    from leeward.client.process import Process
+    from leeward.agents.hiding_watch import HidingWatch
+    from leeward.agents.settings import AgentSettings
 
-#: The greatest number of bytes of standard input that are passed on at once.
-_READ = 1 << 16
-#: The exit status of a command that can't be run, as in a shell.
-FAILED = 126
+#: The exit status of a command that can't be run, as in a shell, and of one that was killed.
+FAILED, KILLED = 126, 137
 #: The name of the agent's key in the sandbox's metadata, and the beginning of the title of a line's process.
 _AGENT, _LINE = "agent-outside", "line of "
 #: The agent's environment variables that a line gets.
@@ -48,10 +53,17 @@ class _LineEnded(BaseException):
     """
 
 
+class _Unfinished(Exception):
+    """
+    The line may have been started, and can't go on. The argument is the error.
+    """
+
+
 def main() -> int:
     """
     Run the program `leeward-shell-prefix`. Returns the exit status.
     """
+    keep_standard_descriptors()
     if len(sys.argv) != 2:
         complain("usage: leeward-shell-prefix LINE; `leeward shell-prefix` explains it")
         return 2
@@ -60,14 +72,20 @@ def main() -> int:
 
 def run_line(line: str) -> int:
     """
-    Run *line* by bash in the sandbox of the calling agent. Returns the line's exit status, or FAILED.
+    Run *line* by bash in the sandbox of the calling agent. Returns the line's exit status, FAILED or KILLED.
     """
     try:
         with _signals():
             return _run(line)
     except _LineEnded as signalled:
         return 128 + int(signalled.args[0])
-    except (DaemonError, LeewardError, OSError) as error:
+    except _Unfinished as unfinished:
+        (error,) = unfinished.args
+        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `head` does
+            return 128 + signal.SIGPIPE
+        complain(f"the line was ended: {error}")
+        return KILLED
+    except (LeewardError, OSError) as error:
         complain(f"not run: {error}")
         return FAILED
 
@@ -77,35 +95,89 @@ def _run(line: str) -> int:
     from leeward_cli import agent_ends
 
     agent_ends.set_home()
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        raise BadRequest("the line isn't UTF-8") from None
     session = prefix.session_of(os.getppid(), _stat)
     me = prefix.AgentSession(os.getpid(), prefix.parse_stat(_stat(os.getpid()))[2])
-    project, cwd = project_of(session.pid), os.getcwd()
-    box, inside = _sandbox(session, project)
-    try:
-        _end_lines(box)
-        title = f"{_LINE}{me.key}"
+    cwd = _current_folder()
+    with agent_project.opened(project_of(session.pid)) as (project, folder):
+        _inside(cwd, project, "")
+        settings = agent_project.settings_of(folder, project, False)
+        box, inside = _sandbox(session, project, folder, settings)
         try:
-            process = box.start(["bash", "-c", line], stdin=None, cwd=_inside(cwd, project, inside),
-                                env=_environment(), title=title)
-            threading.Thread(target=_feed, args=(process,), daemon=True).start()
-            result = process.result(lambda data: write(1, data), lambda data: write(2, data))
-        except BaseException:
-            _end_line(box.id, title)
-            raise
-        _write_folder(box, line, project, inside)
-        return int(result.exit_code or 0)
+            _end_lines(box)
+            title = f"{_LINE}{me.key}"
+            try:
+                with _hiding(box, title, settings, folder, project, inside) as watch:
+                    status = _run_line(box, line, _inside(cwd, project, inside), title, watch)
+            except BaseException as error:
+                # With its daemon a sandbox ends, too; another connection would start another daemon.
+                if not (isinstance(error, _Unfinished) and isinstance(error.args[0], (DaemonAway, SandboxOver))):
+                    _end_line(box.id, title)
+                raise
+            _write_folder(box, line, project, inside)
+            return status
+        finally:
+            box.detach()
+
+
+def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> int:
+    """
+    Run *line* to its end, and write its output as it arrives. Returns its exit status.
+
+    Raises:
+        _Unfinished: it may have been started, and the daemon has lost it or its output can't be written.
+        LeewardError: it was not started.
+    """
+    try:
+        # After `--`, since a line may begin with a hyphen.
+        process = box.start(["bash", "-c", "--", line], stdin=None, cwd=cwd, env=_environment(), title=title)
+    except DaemonError as error:
+        if error.may_have_run:
+            raise _Unfinished(error) from None
+        raise
+    watch.start()
+    threading.Thread(target=feed, args=(process,), daemon=True).start()
+    try:
+        for chunk in process:  # `Process.result` would keep all output
+            write(1 if "stdout" == chunk.stream else 2, chunk.data)
+        return int(process.wait().exit_code)
+    except (DaemonError, OSError) as error:
+        raise _Unfinished(error) from None
+
+
+@contextlib.contextmanager
+def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project: str,
+            inside: str) -> Iterator[HidingWatch]:
+    """
+    A context in which the project's names to hide are covered: those that exist when it begins, and others after
+    `HidingWatch.start`.
+
+    Args:
+        title: of the process that is ended if a name can't be covered.
+    """
+    from leeward.agents.hiding_watch import HidingWatch
+
+    def end(why: str) -> None:
+        complain(why)
+        _end_line(box.id, title)
+
+    watch = HidingWatch(box, rules_of(settings.exclude, settings.include), folder, project, inside, {}, (), complain,
+                        end)
+    watch.look()
+    try:
+        yield watch
     finally:
-        box.detach()
+        watch.stop()
 
 
-def _feed(process: Process) -> None:
-    """
-    Copy standard input to the process's, to its end.
-    """
-    with contextlib.suppress(DaemonError, OSError):  # the process has ended, or reads no more
-        while data := os.read(0, _READ):
-            process.write(data)
-        process.close_stdin()
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise BadRequest("the current folder was removed") from None
 
 
 def _inside(cwd: str, project: str, inside: str) -> str:
@@ -122,6 +194,8 @@ def project_of(pid: int) -> str:
         BadRequest: the folder can't be found out.
     """
     try:
+        if not os.stat(f"/proc/{pid}/cwd").st_nlink:
+            raise BadRequest("the folder in which the agent was started was removed")
         return os.path.realpath(os.readlink(f"/proc/{pid}/cwd"))
     except OSError as error:
         raise BadRequest(f"the folder in which the agent was started can't be found out: {error}") from None
@@ -139,23 +213,23 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
 
 
-def _sandbox(session: Any, project: str) -> tuple[Any, str]:
+def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
     """
-    The agent's sandbox, which is opened unless it exists, and the project's path in it.
+    The agent's sandbox, which is opened unless it exists, and the project's path in it. Sandboxes of agents that have
+    ended are ended.
     """
     from leeward.agents.places import state_home
     from leeward.agents.state_files import own_folder
     from leeward.client.sandbox import Sandbox
 
-    folder = own_folder(state_home(os.environ))
-    lock = os.open(os.path.join(folder, "prefix.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    state = own_folder(state_home(os.environ))
+    lock = os.open(os.path.join(state, "prefix.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for row in Sandbox.list():
-            found = _is_of(row, session)
-            if found:
+        for row in [row for row in Sandbox.list() if _is_of(row, session)]:
+            with contextlib.suppress(SandboxOver):  # it has ended since
                 return Sandbox.attach(row["sandbox"]), str(row["metadata"]["inside"])
-        return _opened(session, project)
+        return _opened(session, project, folder, settings)
     finally:
         os.close(lock)
 
@@ -178,26 +252,26 @@ def _is_of(row: Mapping[str, Any], session: Any) -> bool:
     return False
 
 
-def _opened(session: Any, project: str) -> tuple[Any, str]:
+def _opened(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
     from leeward.agents.definition import load_definition
     from leeward.agents.opened import OpenedMounts
+    from leeward.agents.outside import protect_settings
     from leeward.agents.places import config_home
-    from leeward.agents.request import AgentOptions, request_of
+    from leeward.agents.request import AgentOptions, check_home, request_of
     from leeward.client.sandbox import Sandbox
-    from leeward_cli import agent_project
 
     definition = load_definition("shell", config_home(os.environ))
-    with agent_project.opened(project) as (project, folder):
-        settings = agent_project.settings_of(folder, project, False)
-        with contextlib.closing(agent_project.look_at(folder, project, settings)) as look:
-            hiding = look.plan()
-        request = request_of(definition, settings, AgentOptions(), project, None,
-                             [each.path for each in hiding.hidden], os.environ, hiding.absent,
-                             f"/proc/self/fd/{folder}", pinned=hiding.pinned)
-        with OpenedMounts(request, os.environ) as opened:
-            box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd},
-                          **{**request.options, "mounts": opened.mounts})
-            box.info()  # opens the sandbox, while the lock is held
+    check_home(project, os.environ)
+    with contextlib.closing(agent_project.look_at(folder, project, settings)) as look:
+        hiding = look.plan()
+    request = request_of(definition, settings, AgentOptions(), project, None,
+                         [each.path for each in hiding.hidden], os.environ, hiding.absent,
+                         f"/proc/self/fd/{folder}", pinned=hiding.pinned)
+    protect = [*request.options["protect"], *(os.path.join(request.cwd, name) for name in protect_settings(folder))]
+    with OpenedMounts(request, os.environ) as opened:
+        box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd},
+                      **{**request.options, "mounts": opened.mounts, "protect": protect})
+        box.info()  # opens the sandbox, while the lock is held
     try:
         for each in (*settings.hooks.setup, *settings.hooks.prestart):
             done = box.shell(each, cwd=request.cwd)
@@ -249,8 +323,8 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
         return
     try:
         content = box.files.read(file, limit=_MOST_FOLDER)
-    except OSError:
-        return  # the line has failed before
+    except (DaemonError, OSError):
+        return  # the line has failed before, or ended its sandbox
     folder = prefix.reported_folder(content, (inside,))
     if folder:
         outside = project + folder[len(inside):]
@@ -281,8 +355,6 @@ def hook(content: bytes, prefix_path: str, approve: bool) -> int:
     Answer a call of the hook PreToolUse, whose JSON is *content*. Returns the exit status.
     """
     from leeward.agents import tool_hook
-    from leeward.agents.hiding import rules_of
-    from leeward_cli import agent_project
 
     try:
         project = os.path.realpath(os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd())
@@ -292,6 +364,9 @@ def hook(content: bytes, prefix_path: str, approve: bool) -> int:
                                        approve=approve)
     except (tool_hook.Blocked, LeewardError, OSError) as error:
         complain(f"refused: {error}")
+        return tool_hook.BLOCK
+    except Exception as error:  # any: with another exit status the agent would go on
+        complain(f"refused, by a mistake in leeward: {error!r:.500}")
         return tool_hook.BLOCK
     if answer:
         write(1, answer.encode() + b"\n")

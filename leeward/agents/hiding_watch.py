@@ -79,6 +79,20 @@ class HidingWatch:
     def start(self) -> None:
         self._thread.start()
 
+    def look(self) -> None:
+        """
+        Search the whole project once, and cover what is found, in the caller's thread and before `start`.
+
+        Raises:
+            OSError: the project can't be searched.
+            Busy: a name can't be covered now.
+            RequestRejected: a name can't be covered.
+        """
+        found = hiding_plan(self._project, self._rules, self._shown, running=True).hidden
+        self._cover([*self._known, *(each.path for each in found)])
+        if "busy" in self._failing:
+            raise Busy("names in the project can't be hidden now; try again")
+
     @property
     def alive(self) -> bool:
         """

@@ -10,17 +10,23 @@ Leaves:    files that a person runs (`spec.obeyed`); and such files in folders b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
 
 from leeward.agents.hashing import blake2b
+from leeward.errors import BadRequest
 from leeward.spec.folders import within
 from leeward.spec.obeyed import ENDINGS, OBEYED
 
 #: Folders that an agent can't write to if they exist at its start: git's hooks, and the settings of agents.
 PROTECTED = (".git/hooks", ".leeward")
+
+#: Folders and files with settings of agents, to which lines of agents that run outside can't write: they name programs
+#: that the agent runs outside, and variables such as CLAUDE_CODE_SHELL_PREFIX. Missing folders are made.
+_SETTINGS_FOLDERS, _SETTINGS_FILES = (".claude", ".codex"), (".mcp.json",)
 
 #: The paths that git obeys in a repository's folder, and the form of a file that names such a folder.
 _OBEYED = ("config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes")
@@ -39,6 +45,27 @@ _MOST_NAMED = 100
 _MOST_FILES, _MOST_BYTES = 1000, 1 << 20
 #: Names of one path that are compared, at most.
 _MOST_ENTRIES = 50_000
+
+
+def protect_settings(project: int) -> tuple[str, ...]:
+    """
+    The names of agents' settings in a project, which can be mounted read-only then; missing folders are made.
+
+    Args:
+        project: a descriptor of its folder.
+
+    Raises:
+        BadRequest: a name is a link, which can't be protected.
+    """
+    for name in _SETTINGS_FOLDERS:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=project)
+    names = (*_SETTINGS_FOLDERS, *_SETTINGS_FILES)
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISLNK(os.stat(name, dir_fd=project, follow_symlinks=False).st_mode):
+                raise BadRequest(f"{name} is a link, which can't be write-protected; make it a folder or a file")
+    return names
 
 
 def snapshot(project: str, repositories: Iterable[str] = ()) -> dict[str, str]:

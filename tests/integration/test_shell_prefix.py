@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,79 +19,11 @@ import pytest
 
 import leeward
 from kit import agent_programs, model_api
-from kit.live_daemon import LiveDaemon, environment, run
+from kit.live_daemon import LiveDaemon, run
+from kit.outside_agents import OutsideAgent, Place
 from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("user-namespaces")
-
-#: An agent: it runs each line that it is told as Claude Code does, and says what came of it.
-AGENT = """
-import json, os, subprocess, shlex, sys
-for asked in map(json.loads, sys.stdin):
-    file = f"/tmp/claude-{os.getpid():x}-cwd"
-    line = f"eval {shlex.quote(asked['line'])} < /dev/null && pwd -P >| {file}"
-    done = subprocess.run(["bash", "-c", f"{shlex.quote(sys.argv[1])} {shlex.quote(line)}"], capture_output=True,
-                          text=True, errors="surrogateescape", cwd=asked["cwd"])
-    told = ""
-    if os.path.exists(file):
-        told = open(file).read()
-        os.unlink(file)
-    print(json.dumps([done.returncode, done.stdout, done.stderr, told]), flush=True)
-"""
-
-
-class OutsideAgent:
-    """
-    A process of AGENT, in the folder of a project.
-    """
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._process = subprocess.Popen([sys.executable, "-c", AGENT, str(place.prefix)], cwd=place.project,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=place.environ)
-        self.pid = self._process.pid
-
-    def line(self, text: str, cwd: Path | None = None) -> tuple[int, str, str, str]:
-        self.send(text, cwd)
-        return self.answer()
-
-    def send(self, text: str, cwd: Path | None = None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"line": text, "cwd": str(cwd or self._place.project)}) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> tuple[int, str, str, str]:
-        assert self._process.stdout is not None
-        code, out, err, told = json.loads(self._process.stdout.readline())
-        return code, out, err, told
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
-class Place:
-    """
-    A project, a home, and the program for a prefix.
-    """
-
-    def __init__(self, folder: Path, daemon: LiveDaemon) -> None:
-        self.project, home = folder / "pro ject", folder / "home"
-        (self.project / "sub").mkdir(parents=True)
-        home.mkdir()
-        (self.project / ".env").write_text("SECRET")
-        (home / "private").write_text("PRIVATE")
-        self.home, self.daemon = home, daemon
-        self.prefix = folder / "leeward-shell-prefix"
-        self.prefix.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c 'import sys; from"
-                               " leeward_cli.shell_prefix import main; sys.exit(main())' \"$@\"\n")
-        self.prefix.chmod(0o755)
-        self.environ = environment(daemon.socket, HOME=str(home), XDG_STATE_HOME=str(folder / "state"),
-                                   XDG_CONFIG_HOME=str(folder / "config"), TMPDIR="/tmp")
-
-    def sandboxes(self) -> list[str]:
-        return [row["sandbox"] for row in leeward.Sandbox.list(socket=self.daemon.socket)
-                if "agent-outside" in row["metadata"]]
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +112,117 @@ def test_agents_have_a_sandbox_each_and_it_ends_after_them(place: Place) -> None
         second.kill()
 
 
+def test_a_line_ends_sandboxes_that_are_younger_than_its_own(place: Place) -> None:
+    first, second = OutsideAgent(place), OutsideAgent(place)
+    try:
+        first.line("true")
+        kept = place.sandboxes()
+        second.line("true")
+        assert 2 == len(place.sandboxes())
+        second.kill()
+        first.line("true")
+        assert kept == place.sandboxes()
+    finally:
+        first.kill()
+        second.kill()
+
+
+def test_a_name_to_hide_that_appears_later_is_hidden(place: Place, outside: OutsideAgent) -> None:
+    """
+    Before the next line, and while a line runs.
+    """
+    assert 0 == outside.line("true")[0]
+    (place.project / "sub/.env").write_text("SECRET")
+    code, out, err, _ = outside.line("cat sub/.env")
+    assert (1, "") == (code, out)
+    assert "denied" in err
+
+    outside.send("until [ -e new/.env ]; do sleep 0.1; done; while cat new/.env >/dev/null; do sleep 0.1; done;"
+                 " echo hidden")
+    (place.project / "new").mkdir()
+    (place.project / "new/.env").write_text("SECRET")
+    assert (0, "hidden\n") == outside.answer()[:2]
+
+
+@pytest.mark.parametrize(("script", "out", "err"), [
+    ("\"$1\" 'cat; echo read' <&-", "read\n0\n", ""),
+    ("\"$1\" 'cat; echo read' 0>/dev/null", "read\n0\n", ""),
+    ("\"$1\" 'echo lost; echo told >&2' >&-", "0\n", "told\n"),
+    ("\"$1\" 'echo told; echo lost >&2' 2>&-", "told\n0\n", ""),
+    ("\"$1\" 'cat; echo lost; echo lost >&2; exit 3' <&- >&- 2>&-", "3\n", ""),
+    ("\"$1\" -x", "127\n", "bash: line 1: -x: command not found\n"),
+])
+def test_a_line_runs_whatever_is_closed(place: Place, script: str, out: str, err: str) -> None:
+    done = place.shell(f"{script}; echo $?")
+
+    assert (out, err) == (done.stdout, done.stderr)
+
+
+def test_descriptors_that_do_not_block_are_waited_for(place: Place) -> None:
+    """
+    The program that has made a pipe may have made it so.
+    """
+    agent = """
+import os, subprocess, sys, threading
+(sin, into), (out, sout) = os.pipe(), os.pipe()
+os.set_blocking(sin, False)
+os.set_blocking(sout, False)
+line = subprocess.Popen([sys.argv[1], "head -c 1000000 /dev/zero; cat"], stdin=sin, stdout=sout)
+os.close(sout)
+os.close(sin)
+size = len(os.read(out, 1))
+threading.Timer(0.5, lambda: (os.write(into, b"xyz"), os.close(into))).start()
+while data := os.read(out, 65536):
+    size += len(data)
+print(size, line.wait())
+"""
+    done = subprocess.run([sys.executable, "-c", agent, str(place.prefix)], cwd=place.project, env=place.environ,
+                          capture_output=True, text=True, timeout=100, check=False)
+
+    assert ("1000003 0\n", "") == (done.stdout, done.stderr)
+
+
+def test_a_line_whose_output_is_not_taken_is_ended(place: Place) -> None:
+    """
+    126 says that nothing was run, which isn't so here.
+    """
+    done = place.shell("\"$1\" yes | head -n 1; echo ${PIPESTATUS[0]}; \"$1\" 'echo x; sleep 1000' >/dev/full; echo $?")
+
+    assert "y\n141\n137\n" == done.stdout
+    assert "the line was ended" in done.stderr
+    assert "" == place.shell("\"$1\" 'pgrep -l \"yes|sleep\"'").stdout
+
+
+def test_a_line_that_runs_when_its_sandbox_ends_is_not_called_unrun(place: Place, outside: OutsideAgent) -> None:
+    outside.send("echo began >sub/began; sleep 1000")
+    poll_until((place.project / "sub/began").exists, "the line")
+    leeward.Sandbox.attach(place.sandboxes()[0], socket=place.daemon.socket).close()
+
+    code, out, err, _ = outside.answer()
+    assert (137, "") == (code, out)
+    assert "the line was ended" in err
+    assert (0, "again\n") == outside.line("echo again")[:2]
+
+
+def test_a_folder_that_was_removed_is_told(place: Place, outside: OutsideAgent) -> None:
+    done = place.shell("cd sub; rmdir ../sub; \"$1\" 'echo ran'; echo $?")
+    assert "126\n" == done.stdout
+    assert "the current folder was removed" in done.stderr
+
+    shutil.rmtree(place.project)
+    place.project.mkdir()
+    code, out, err, _ = outside.line("echo ran")
+    assert (126, "") == (code, out)
+    assert "the folder in which the agent was started was removed" in err
+
+
+def test_a_line_that_is_not_text_is_not_run(place: Place) -> None:
+    done = place.shell("\"$1\" $'echo \\xff'; echo $?")
+
+    assert "126\n" == done.stdout
+    assert "not run: the line isn't UTF-8" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_command_ends_with_its_caller(place: Place, outside: OutsideAgent, number: signal.Signals) -> None:
     """
@@ -257,22 +301,21 @@ def test_the_hook_answers_as_it_is_documented(place: Place) -> None:
     assert "deny" == json.loads(done.stdout)["hookSpecificOutput"]["permissionDecision"]
     assert b"" == _hook(place, {"tool_name": "Read", "tool_input": {"file_path": "sub"}}).stdout
 
-    done = _hook(place, b"{")
-    assert 2 == done.returncode
-    assert b"refused" in done.stderr
+    for refused in (b"{", {"tool_name": "Write", "tool_input": {"file_path": "\ud800"}},
+                    {"tool_name": "Read", "tool_input": {"file_path": "x"}, "cwd": "\0"},
+                    {"tool_name": "Write", "tool_input": {"file_path": "x/../" * 100_000 + "../../etc/passwd"}}):
+        done = _hook(place, refused)
+        assert 2 == done.returncode
+        assert b"refused" in done.stderr
 
 
-@pytest.mark.needs("agent-claude")
-@pytest.mark.parametrize("way", ["prefix", "hook"])
-def test_the_real_claude_runs_its_lines_in_the_sandbox(place: Place, way: str) -> None:
+def _claude(place: Place, way: str, script: model_api.Script) -> tuple[model_api.ModelApi,
+                                                                       subprocess.CompletedProcess[str]]:
     """
-    Claude Code outside, with a model that is scripted: its lines are in the sandbox, and it follows into a folder.
+    Run Claude Code with a scripted model; its lines go into the sandbox by the prefix or by the hook.
     """
     program = agent_programs.claude()
     assert program is not None
-    lines = [f"cat .env {place.home}/private; echo made >sub/made; echo $((6 * 7)); cd sub", "pwd; cat made",
-             f"echo evil >{place.home}/evil; echo tried"]
-    script = [*(model_api.Call("Bash", {"command": line, "description": "x"}) for line in lines), "done"]
     settings = {}
     if way == "hook":
         hook = shlex.join([sys.executable, "-P", "-m", "leeward_cli", "shell-prefix", "--hook", "--approve"])
@@ -285,9 +328,42 @@ def test_the_real_claude_runs_its_lines_in_the_sandbox(place: Place, way: str) -
         environ = {**place.environ, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{api.port}", "ANTHROPIC_API_KEY": "x" * 40,
                    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
         done = subprocess.run(
-            [str(program), "-p", "go", "--settings", json.dumps(settings), "--allowedTools", "Bash"],
+            [str(program), "-p", "go", "--settings", json.dumps(settings), "--allowedTools", "Bash,Monitor,ToolSearch"],
             cwd=place.project, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
             check=False)
+    return api, done
+
+
+@pytest.mark.needs("agent-claude")
+@pytest.mark.parametrize("way", ["prefix", "hook"])
+def test_the_real_claude_watches_in_the_sandbox(place: Place, way: str) -> None:
+    """
+    Its tool Monitor runs a line of its own in the background.
+    """
+    line = f"echo $$ >sub/ran; echo evil >{place.home}/evil; until [ -e sub/over ]; do sleep 0.1; done"
+    script = [model_api.Call("ToolSearch", {"query": "select:Monitor", "max_results": 5}),
+              model_api.Call("Monitor", {"command": line, "description": "x", "timeout_ms": 60_000,
+                                         "persistent": False}),
+              model_api.Call("Bash", {"command": "until [ -s sub/ran ]; do sleep 0.1; done; touch sub/over",
+                                      "description": "x"}), "done"]
+    api, done = _claude(place, way, script)
+
+    assert 3 == len(api.results), done
+    assert "started" in api.results[1]
+    assert (place.project / "sub/ran").read_text()
+    assert not (place.home / "evil").exists()
+
+
+@pytest.mark.needs("agent-claude")
+@pytest.mark.parametrize("way", ["prefix", "hook"])
+def test_the_real_claude_runs_its_lines_in_the_sandbox(place: Place, way: str) -> None:
+    """
+    Claude Code outside, with a model that is scripted: its lines are in the sandbox, and it follows into a folder.
+    """
+    lines = [f"cat .env {place.home}/private; echo made >sub/made; echo $((6 * 7)); cd sub", "pwd; cat made",
+             f"echo evil >{place.home}/evil; echo tried"]
+    script = [*(model_api.Call("Bash", {"command": line, "description": "x"}) for line in lines), "done"]
+    api, done = _claude(place, way, script)
 
     said = "\n".join(api.results)
     assert 3 == len(api.results), done

@@ -111,8 +111,9 @@ def test_tools_that_name_no_file_are_left():
     call("Bash", {"command": 1}), call("Bash", {"command": "a\0b"}), call("Write", {}), call("Write", {"file_path": 1}),
     call("Bash", {"command": "\ud800"}), call("Bash", {"command": "x" * 131_073}),
     call("Write", {"file_path": "\ud800"}), call("Write", {"file_path": "x/../" * 1000}),
-    call("Read", {"file_path": "x"}, cwd="a\0"), call("Write", {"file_path": "x"}, cwd=["/"]), call("Bash", {"command": "ls", "x": float("nan")}),
-    json.dumps({"tool_name": 1, "tool_input": {}}).encode(), json.dumps({"tool_name": "Bash"}).encode(),
+    call("Read", {"file_path": "x"}, cwd="a\0"), call("Write", {"file_path": "x"}, cwd=["/"]),
+    call("Bash", {"command": "ls", "x": float("nan")}), json.dumps({"tool_name": 1, "tool_input": {}}).encode(),
+    json.dumps({"tool_name": "Bash"}).encode(),
 ])
 def test_a_malformed_call_is_blocked(content):
     with pytest.raises(Blocked):
