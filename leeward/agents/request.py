@@ -12,11 +12,10 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, parse_hosts
 from leeward.agents.errors import SettingsError
-from leeward.agents.layer import INSIDE, Layer
 from leeward.agents.libraries import LibraryFolder
 from leeward.agents.outside import PROTECTED
 from leeward.agents.places import cache_home, config_home, state_home
@@ -27,6 +26,9 @@ from leeward.client.mounts import Mount
 from leeward.dataclass import dataclass, field
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within
+
+if TYPE_CHECKING:
+    from leeward.agents.layer import Layer
 
 #: The profile, and the policy of egress that a start narrows.
 PROFILE = EGRESS = "agent"
@@ -137,6 +139,8 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     mounts += _programs(shown_programs(definition, written, environ), program, mounts,
                         writable_by_agents(written, environ))
     if layer is not None:
+        from leeward.agents.layer import INSIDE  # most starts have none
+
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
     if settings.worktree_links:
         mounts += _worktree(project, source or project, mounts)

@@ -21,7 +21,6 @@ from leeward.agents.hiding import FilePattern, parse_pattern
 from leeward.agents.libraries import LibraryFolder as LibraryFolder
 from leeward.agents.libraries import parse_library
 from leeward.agents.merging import merge_tables
-from leeward.agents.package_names import check_package
 from leeward.agents.places import USER_FILE
 from leeward.agents.reading import PROJECT_FILE, read_project_file, read_user_file
 from leeward.agents.variables import expand, variables_of
@@ -183,6 +182,8 @@ class _Side:
             raise SettingsError(self._file, place, f"{value!a:.120}: {error}") from None
 
     def _dependency(self, value: str, place: str) -> str:
+        from leeward.agents.package_names import check_package  # many settings have no dependency
+
         try:
             return check_package(self._expanded(value, place))
         except ValueError as error:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest
-from leeward.spec.sandbox import View
+
+if TYPE_CHECKING:
+    from leeward.spec.sandbox import View  # a client imports this module without it
 
 #: Mounts of one sandbox, at most.
 MOST = 16

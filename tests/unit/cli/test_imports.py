@@ -39,6 +39,14 @@ def test_a_start_imports_no_typing_before_its_copy_is_made() -> None:
         "import leeward_cli.main, leeward_cli.agent_line, sys; print(*sys.modules)")
 
 
+def test_a_start_imports_before_its_request_nothing_that_most_starts_do_without() -> None:
+    found = words_of("from leeward_cli import agent_start; agent_start.import_what_follows()\n"
+                     "import sys; print(*sys.modules)")
+    assert {"leeward.client.sandbox", "leeward.agents.request", "leeward.spec.folders"} <= found
+    assert not {"click", "dataclasses", "ipaddress", "leeward.agents.layer", "leeward.agents.package_names",
+                "leeward.spec.limits", "leeward.spec.sandbox", "signal", "socket", "subprocess", "tomllib"} & found
+
+
 def test_the_copy_reads_a_line_without_what_click_imports_for_help() -> None:
     """
     With any version of click that is installed: where it needs more, the copy gives no answer, and a start is slower.
