@@ -16,6 +16,7 @@ from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
 from leeward.agents.project_look import ProjectLook
 from leeward.agents.settings import AgentSettings, load_settings
+from leeward.agents.written import open_own
 from leeward.errors import BadRequest
 from leeward_cli.messages import complain
 
@@ -27,10 +28,14 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
     folder, even if another folder gets its name meanwhile.
 
     Raises:
-        BadRequest: *path* isn't a folder.
+        BadRequest: *path* isn't a folder, or leads through a link of another user's.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        named = open_own(path)
+        try:
+            fd = os.open(f"/proc/self/fd/{named}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        finally:
+            os.close(named)
     except OSError as error:
         raise BadRequest(f"{path!a:.200} is not a folder: {os.strerror(error.errno or 0).lower()}") from None
     try:

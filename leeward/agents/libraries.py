@@ -3,7 +3,8 @@ Further folders of the host that an agent's sandbox shows besides the project: P
 
 Runs in:   the user's program; pure except for resolving links.
 Trust:     none. A project's `vendor` may be a link to the user's keys, so links are resolved first, and the person is
-           asked about the resolved path. The client and the daemon check mounts as well; the check here gives an error
+           asked about the resolved path. What the user names is shown without a question, so a link of another user's
+           isn't followed there. The client and the daemon check mounts as well; the check here gives an error
            earlier.
 """
 
@@ -13,7 +14,9 @@ import os
 
 from leeward.agents import checks
 from leeward.agents.variables import absolute
+from leeward.agents.written import open_own, open_through
 from leeward.dataclass import dataclass
+from leeward.errors import RequestRejected
 from leeward.spec.folders import reserved
 
 #: Folders that are never shown: the root, and those with the kernel's and the daemons' interfaces.
@@ -43,7 +46,7 @@ class LibraryFolder:
         return f"{self.source}:{self.target}" + (":rw" if self.writable else "")
 
 
-def parse_library(text: str, base: str, home: str) -> LibraryFolder:
+def parse_library(text: str, base: str, home: str, *, asked: bool = False) -> LibraryFolder:
     """
     A library from "PATH", "PATH:rw", "PATH:MOUNT" or "PATH:MOUNT:rw"; ":ro" may stand for ":rw". Without a MOUNT the
     path in the sandbox is PATH.
@@ -52,9 +55,11 @@ def parse_library(text: str, base: str, home: str) -> LibraryFolder:
         text: with its variables expanded.
         base: the folder to which a relative PATH is relative.
         home: the folder that "~" stands for.
+        asked: the person is going to be asked about the real path.
 
     Raises:
-        ValueError: *text* isn't a library; the message says why.
+        ValueError: *text* isn't a library, or leads through a link of another user's without a question; the message
+            says why.
     """
     parts = text.split(":")
     writable = parts[-1] == "rw"
@@ -64,7 +69,7 @@ def parse_library(text: str, base: str, home: str) -> LibraryFolder:
         raise ValueError("has the form PATH[:MOUNT][:rw], and no path has a colon in it")
     path = checks.filled(parts[0])
     written = absolute(path, base, home)
-    source = os.path.realpath(written)
+    source = _real(written, asked)
     target = absolute(checks.inside(checks.filled(parts[1])), "/", home) if len(parts) == 2 else written
     for place in (source, target):
         if place in _NEVER or place.startswith(("/proc/", "/sys/", "/dev/")):
@@ -74,3 +79,19 @@ def parse_library(text: str, base: str, home: str) -> LibraryFolder:
         raise ValueError(f"{own} is the sandbox's own; choose another place for it there, as in"
                          f" {path}:/opt/{os.path.basename(source)}")
     return LibraryFolder(source, target, writable)
+
+
+def _real(path: str, asked: bool) -> str:
+    """
+    The real path of *path*; *path* itself if it isn't there, which is an error when it is opened.
+    """
+    try:
+        found = open_through(path, lambda *_: None) if asked else open_own(path)
+    except RequestRejected as error:
+        raise ValueError(str(error)) from None
+    except OSError:
+        return path
+    try:
+        return os.readlink(f"/proc/self/fd/{found}")
+    finally:
+        os.close(found)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 
 from leeward.agents.request import OPENED, AgentRequest
-from leeward.agents.written import open_beside, writable_by_agents
+from leeward.agents.written import open_beside, open_real, writable_by_agents
 from leeward.dataclass import replace
 from leeward.errors import RequestRejected
 
@@ -51,7 +51,7 @@ class OpenedMounts:
 
     def _open(self, source: str, written: Callable[[str], Iterable[str]] | None) -> str:
         try:
-            self._opened.append(open_beside(source, written))
+            self._opened.append(open_real(source) if written is None else open_beside(source, written))
         except OSError as error:
             raise _refused(source, error) from None
         return f"{OPENED}{self._opened[-1]}"

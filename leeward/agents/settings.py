@@ -113,7 +113,7 @@ def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_fil
     # Before the values are checked, so that an error about two kinds of value names both files.
     merge_tables(user, theirs, user_file, project_file)
     mine = _Side(user, user_file, home, environ)
-    other = _Side(theirs, project_file, project_path, environ)
+    other = _Side(theirs, project_file, project_path, environ, asked=True)
     table = merge_tables(_lists(mine.table), _lists(other.table), user_file, project_file)
     settings = _settings(table, (*mine.warnings, *other.warnings))
     _check_ports(settings.allow, project_file if other.table.get("network") else user_file)
@@ -132,8 +132,9 @@ class _Side:
         warnings: about variables that aren't set.
     """
 
-    def __init__(self, table: Mapping[str, Any], file: str, base: str, environ: Mapping[str, str]) -> None:
-        self._file, self._base, self._environ = file, base, environ
+    def __init__(self, table: Mapping[str, Any], file: str, base: str, environ: Mapping[str, str],
+                 asked: bool = False) -> None:
+        self._file, self._base, self._environ, self._asked = file, base, environ, asked
         self._home = environ.get("HOME") or "/"
         self.warnings: list[str] = []
         self.variables: list[str] = []
@@ -177,7 +178,7 @@ class _Side:
 
     def _library(self, value: str, place: str) -> LibraryFolder:
         try:
-            return parse_library(self._expanded(value, place), self._base, self._home)
+            return parse_library(self._expanded(value, place), self._base, self._home, asked=self._asked)
         except ValueError as error:
             raise SettingsError(self._file, place, f"{value!a:.120}: {error}") from None
 

@@ -29,44 +29,46 @@ _STATE = r"(?m)^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]"  # only for links: t
 _NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_beside(path: str, written: Callable[[str], Iterable[str]] | None) -> int:
+#: Gets the folder of a link, its name, and the result of lstat(2). Raises RequestRejected if the link mustn't be
+#: followed.
+LinkCheck = Callable[[str, str, os.stat_result], None]
+
+
+def open_through(path: str, check: LinkCheck) -> int:
     """
-    A descriptor, with O_PATH, of what *path* leads to by no link that an agent could have made.
+    A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts.
 
     Args:
-        path: absolute.
-        written: the real paths of folders that agents write; called where there is a link, with its folder. None for a
-            real path, in which no link is followed: one has been put there since the path was resolved.
+        path: absolute, or relative to the current folder.
 
     Raises:
-        RequestRejected: a link is in such a folder, or in a real path.
+        RequestRejected: *check* has raised it.
         OSError: it isn't there, or can't be reached.
     """
     names, links = path.split("/")[::-1], 0
-    here = os.open("/", _NAME)
+    here = os.open("/" if path.startswith("/") else ".", _NAME)
     try:
         while names:
             name = names.pop()
             if name in ("", "."):
                 continue
             found = os.open(name, _NAME, dir_fd=here)
-            if not stat.S_ISLNK(os.fstat(found).st_mode):
+            about = os.fstat(found)
+            if not stat.S_ISLNK(about.st_mode):
                 here = _instead(here, found)
                 continue
+            links += 1
             try:
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                folder = os.readlink(f"/proc/self/fd/{here}")
+                check(folder, name, about)
+                if folder.startswith("/proc/"):  # such as the fd/3 of a process, whose text is no path to open
+                    here = _instead(here, os.open(name, _NAME & ~os.O_NOFOLLOW, dir_fd=here))
+                    continue
                 target = os.readlink("", dir_fd=found)
             finally:
                 os.close(found)
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            folder = os.readlink(f"/proc/self/fd/{here}")
-            if written is None:
-                raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} has become a link since it"
-                                      " was looked at, and isn't followed")
-            if any(within(folder, each) for each in written(folder)):
-                raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link that an agent can"
-                                      " have made, and isn't followed")
             names += target.split("/")[::-1]
             if target.startswith("/"):
                 here = _instead(here, os.open("/", _NAME))
@@ -74,6 +76,55 @@ def open_beside(path: str, written: Callable[[str], Iterable[str]] | None) -> in
     except BaseException:
         os.close(here)
         raise
+
+
+def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
+    """
+    A descriptor, with O_PATH, of what *path* leads to by no link that an agent could have made.
+
+    Args:
+        path: absolute.
+        written: the real paths of folders that agents write; called where there is a link, with its folder.
+
+    Raises:
+        RequestRejected: a link is in such a folder.
+        OSError: it isn't there, or can't be reached.
+    """
+    def check(folder: str, name: str, _about: os.stat_result) -> None:
+        if any(within(folder, each) for each in written(folder)):
+            raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link that an agent can"
+                                  " have made, and isn't followed")
+    return open_through(path, check)
+
+
+def open_real(path: str) -> int:
+    """
+    A descriptor, with O_PATH, of what has the real path *path*.
+
+    Raises:
+        RequestRejected: a link has been put into the path since it was resolved.
+        OSError: it isn't there, or can't be reached.
+    """
+    def check(folder: str, name: str, _about: os.stat_result) -> None:
+        raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} has become a link since it was"
+                              " looked at, and isn't followed")
+    return open_through(path, check)
+
+
+def open_own(path: str) -> int:
+    """
+    A descriptor, with O_PATH, of what *path* leads to by links of this user and root: somebody else who can write to a
+    folder on the path could make it lead to any folder of this user.
+
+    Raises:
+        RequestRejected: a link on the path belongs to another user.
+        OSError: it isn't there, or can't be reached.
+    """
+    def check(folder: str, name: str, about: os.stat_result) -> None:
+        if about.st_uid not in (0, os.geteuid()):
+            raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link of user"
+                                  f" {about.st_uid}, and isn't followed; name the folder that you mean")
+    return open_through(path, check)
 
 
 def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:

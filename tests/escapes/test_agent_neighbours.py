@@ -154,3 +154,28 @@ def test_c314_cannot_say_what_runs_on_the_host(home: AgentHome, file: str, way: 
             os.chown(each, os.geteuid(), -1)
         assert 0 == home.run("start", "sh", ".", "--", "-c", "true").returncode
         assert "ran\n" == (home.project / "ran").read_text()
+
+
+@pytest.mark.parametrize("way", ["settings", "option", "project"])
+@pytest.mark.needs("root")
+@BY_CLIENT
+def test_c382_cannot_make_a_named_folder_lead_to_the_users_own(home: AgentHome, token: str, way: str) -> None:
+    """
+    The user names a folder where another user can write, who has made it a link before the start. Nobody is asked about
+    what a user names.
+    """
+    shutil.rmtree(home.path / "team/lib")
+    (home.path / "team/lib").symlink_to("../keys")
+    os.chown(home.path / "team/lib", STRANGER, STRANGER, follow_symlinks=False)
+    given: dict[str, tuple[str, ...]] = {"settings": (".",), "option": (".", "--library", "../team/lib"),
+                                         "project": ("../team/lib",)}
+    if "settings" == way:
+        home.settings('libraries = ["~/team/lib"]\n')
+    read = ["start", "sh", *given[way], "--", "-c", "cat ~/team/lib/id id"]
+
+    got = home.run(*read)
+    assert token not in got.stdout + got.stderr
+    assert f"team/lib' is a link of user {STRANGER}, and isn't followed" in got.stderr
+    with control():
+        os.chown(home.path / "team/lib", 0, 0, follow_symlinks=False)
+        assert token in home.run(*read).stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leeward.agents.definition import definition_names, load_definition
-from leeward.agents.written import home_path, open_beside, real_beside, state_folders
+from leeward.agents.written import home_path, open_beside, open_own, open_real, real_beside, state_folders
 from leeward.errors import RequestRejected
 
 
@@ -79,3 +79,37 @@ def test_the_definitions_are_read_as_the_parser_reads_them() -> None:
     parsed = {home_path(path, "/nonexistent") for name in definition_names("/nonexistent")
               for path in load_definition(name, "/nonexistent").state}
     assert parsed == set(state_folders(home))
+
+
+def test_links_of_others_are_refused_in_what_a_user_names(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folders / "link").symlink_to("own")
+    found = open_own(str(folders / "link/keys"))
+    assert str(folders / "own/keys") == os.readlink(f"/proc/self/fd/{found}")
+    os.close(found)
+
+    monkeypatch.chdir(folders)
+    owner = os.lstat("link").st_uid
+    for path in ("link/keys", "own/../link"):
+        found = open_own(path)
+        os.close(found)
+    if owner:  # root's links are everybody's
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        for path in ("link/keys", "own/../link", str(folders / "link")):
+            with pytest.raises(RequestRejected, match=f"is a link of user {owner}, and isn't followed"):
+                open_own(path)
+
+
+def test_a_descriptor_of_a_folder_that_is_gone_is_followed_by_the_kernel(folders: Path) -> None:
+    held = os.open(folders / "written/sub", os.O_PATH)
+    (folders / "written/sub").rmdir()
+    found = open_own(f"/proc/self/fd/{held}")
+    assert os.path.sameopenfile(held, found)
+    os.close(found)
+    os.close(held)
+
+
+def test_a_real_path_has_no_link(folders: Path) -> None:
+    (folders / "link").symlink_to("own")
+    os.close(open_real(str(folders / "own/keys")))
+    with pytest.raises(RequestRejected, match="has become a link since it was looked at"):
+        open_real(str(folders / "link/keys"))
