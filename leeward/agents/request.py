@@ -124,13 +124,15 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         pinned: folders of the project that aren't to be renamed, relative to it.
 
     Raises:
-        RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own settings.
+        RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own settings, or
+            a name that has to be hidden isn't UTF-8.
         SettingsError: a port of a network entry can't be reached by agents.
     """
     home = check_home(project, environ)
     written = written_by(definition, settings, options, project, environ)
     inside = settings.project_at or project
     _check_own(written, environ)
+    _check_text(hidden)
     _check_overlaps(definition, settings, options, project, inside, home)
     mounts = [Mount(source or project, inside, writable=not options.overlay, overlay=options.overlay)]
     state = [home_path(path, home) for path in definition.state]
@@ -217,6 +219,18 @@ def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
             if within(each, path) or within(path, each):
                 raise RequestRejected(f"{path!a:.200} has leeward's own settings and records, or lies in them"
                                       f" ({each!a:.200}), and an agent doesn't get those to write")
+
+
+def _check_text(hidden: Sequence[str]) -> None:
+    """
+    Refuse a name to hide that the daemon can't be told, since requests are UTF-8.
+    """
+    for name in hidden:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise RequestRejected(f"{name!a:.200} has to be hidden, and can't be, because its name isn't UTF-8: rename"
+                                  " it, or let files.exclude name a folder above it") from None
 
 
 def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,

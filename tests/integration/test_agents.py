@@ -186,6 +186,21 @@ def test_names_of_projects(home: AgentHome, name: str) -> None:
     assert "1\n" == (project / "made").read_text()
 
 
+def test_a_hidden_name_that_is_no_text(home: AgentHome) -> None:
+    """
+    It can't be hidden; a folder above it can.
+    """
+    (home.project / "sub").mkdir()
+    with open(os.fsencode(home.project) + b"/sub/\xff.env", "w") as file:
+        file.write("SECRET")
+    start = ("start", "sh", ".", "--", "-c", "ls -A sub; cat sub/*; echo begun")
+    got = home.run(*start)
+    assert (1, "") == (got.returncode, got.stdout)
+    assert "isn't UTF-8: rename it, or let files.exclude name a folder above it" in got.stderr
+    home.settings('[files]\nexclude = ["sub"]\n')
+    assert "begun\n" == home.run(*start).stdout
+
+
 def test_a_wrong_start_is_refused_with_its_reason(home: AgentHome) -> None:
     for argv, why in ((("sh", str(home.path)), "your home folder"), (("sh", "/"), "your home folder"),
                       (("sh", str(home.path / "none")), "is not a folder"),
