@@ -71,7 +71,7 @@ def protect_settings(project: int) -> tuple[str, ...]:
 def snapshot(project: str, repositories: Iterable[str] = ()) -> dict[str, str]:
     """
     A digest of the present state of each watched path below the folder *project*, by path; without those that don't
-    exist.
+    exist. *project* may be a link of /proc to the folder.
 
     Args:
         repositories: of `HidingPlan`.
@@ -101,7 +101,7 @@ def _named_by_git(project: str) -> list[str]:
     """
     The paths in the project that the settings of its repository name as programs, hooks or further settings.
     """
-    words, found = list[bytes](), dict[str, None]()
+    words, found, real = list[bytes](), dict[str, None](), os.path.realpath(project)
     for settings in ("config", "config.worktree"):
         text = _read(os.path.join(project, ".git", settings)) or b""
         lower = text.lower()
@@ -111,9 +111,10 @@ def _named_by_git(project: str) -> list[str]:
                 words += re.split(rb"[\s\"'=:;|&()<>]+", naming[1] or naming[2] or b"")[:_MOST_NAMED]
     for word in words:
         for base in ("", ".git"):
-            path = os.path.normpath(os.path.join(project, base, os.fsdecode(word)))
-            if within(path, project) and path not in (project, os.path.join(project, ".git")) and os.path.lexists(path):
-                found[path[len(project) + 1:]] = None
+            path = os.path.normpath(os.path.join(real, base, os.fsdecode(word)))
+            inner = path[len(real) + 1:]
+            if within(path, real) and inner not in ("", ".git") and os.path.lexists(os.path.join(project, inner)):
+                found[inner] = None
     return [*found][:_MOST_NAMED]
 
 
@@ -176,10 +177,10 @@ def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
             said = f"{about.st_mode:o} {os.path.basename(path)!r} ".encode("utf-8", "surrogateescape")
             if stat.S_ISLNK(about.st_mode):
                 said += os.readlink(path).encode("utf-8", "surrogateescape")
-                target = _target(path)
-                if target not in followed and target != project and within(target, project):
+                target, real = _target(path), os.path.realpath(project)
+                if target not in followed and target != real and within(target, real):
                     followed.add(target)
-                    waiting.append(target)
+                    waiting.append(os.path.join(project, target[len(real) + 1:]))
             elif stat.S_ISDIR(about.st_mode):
                 waiting += [os.path.join(path, name) for name in sorted(os.listdir(path), reverse=True)]
             elif stat.S_ISREG(about.st_mode):

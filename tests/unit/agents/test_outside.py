@@ -134,6 +134,11 @@ def test_a_link_is_followed_in_the_project_alone(tmp_path: Path) -> None:
     for path in (project / "check", tmp_path / "other"):
         path.write_text("evil\n")
     assert [".git/hooks"] == outside.changed(before, outside.snapshot(str(project)))
+    folder = os.open(project, os.O_PATH)
+    try:
+        assert outside.snapshot(f"/proc/self/fd/{folder}") == outside.snapshot(str(project))
+    finally:
+        os.close(folder)
 
 
 @pytest.mark.parametrize(("settings", "path"), [
@@ -151,6 +156,11 @@ def test_files_that_the_settings_of_git_name(tmp_path: Path, settings: str, path
     (tmp_path / path).parent.mkdir(exist_ok=True)
     before = outside.snapshot(str(tmp_path))
     (tmp_path / path).write_text("evil")
+    folder = os.open(tmp_path, os.O_PATH)
+    try:
+        assert path in outside.snapshot(f"/proc/self/fd/{folder}")
+    finally:
+        os.close(folder)
     assert [path] == outside.changed(before, outside.snapshot(str(tmp_path)))
     after = outside.snapshot(str(tmp_path))
     (tmp_path / path).write_text("EVIL")
