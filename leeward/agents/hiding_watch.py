@@ -36,6 +36,8 @@ _FIRST_S = 1.0
 _PATIENCE_S = 10.0
 #: Names of one request, and bytes of them: a porter's order holds 64 KiB.
 _MOST, _MOST_BYTES = 256, 32 << 10
+#: Names that are remembered while they don't exist, and names that are told at the end: an agent can make any number.
+_MOST_KNOWN = 10_000
 
 #: Device, inode and ctime of a file.
 _Identity = tuple[int, int, int]
@@ -70,6 +72,7 @@ class HidingWatch:
         # With the ctime 0, which no file has, so that each is requested once: it may have been replaced meanwhile.
         self._known: dict[str, _Identity | None] = {path: (*found, 0) for path, found in hidden.items()}
         self._known |= dict.fromkeys(absent)
+        self._first = frozenset(self._known)
         self._asked = dict.fromkeys(self._known, 0.0)
         self.covered: set[str] = set()
         self._over = threading.Event()
@@ -122,11 +125,20 @@ class HidingWatch:
                     names += self._found()
                     whole = time.monotonic() + _SHARE * (time.monotonic() - began)
                 self._cover(names)
+                if len(self._known) > _MOST_KNOWN:
+                    self._forget_absent()
         except SandboxOver:
             pass  # no program runs in it any more
         except Exception as error:  # any: the thread ends, so the agent has to end
             if not self._over.is_set():
                 self._end(f"new names can't be hidden any more: {error}")
+
+    def _forget_absent(self) -> None:
+        """
+        Forget names that don't exist any more; a search of the project finds them if they come back.
+        """
+        self._known = {path: found for path, found in self._known.items() if found is not None or path in self._first}
+        self._asked = {path: asked for path, asked in self._asked.items() if path in self._known}
 
     def _found(self) -> list[str]:
         try:
@@ -164,7 +176,8 @@ class HidingWatch:
             if found is None or found == before:
                 continue
             if before is None or found[:2] != before[:2]:
-                self.covered.add(path)
+                if len(self.covered) < _MOST_KNOWN:
+                    self.covered.add(path)
             elif now < self._asked.get(path, 0.0) + _AGAIN_S:
                 self._known[path] = before  # so that the next check requests it
                 continue

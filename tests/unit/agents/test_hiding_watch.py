@@ -227,3 +227,23 @@ def test_many_long_names_are_asked_for_by_parts(box: Covers, watching: Watching,
     for number in range(300):
         box.until(f"/inside/{number:0>250}.env")
     assert box.largest < 40 << 10
+
+
+def test_names_that_come_and_go_are_not_remembered_without_end(box: Covers, watching: Watching, tmp_path: Path,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An agent renames a folder with a hidden file all the time. Names from the start stay known.
+    """
+    monkeypatch.setattr(hiding_watch, "_MOST_KNOWN", 10)
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/.env").write_text("x")
+    made = watching(absent=(".envrc",))
+    for number in range(40):
+        box.until(f"/inside/{number}/.env")
+        (tmp_path / str(number)).rename(tmp_path / str(number + 1))
+    (tmp_path / ".envrc").write_text("x")
+    box.until("/inside/.envrc")
+    made.stop()
+    assert len(made._known) <= 12
+    assert len(made._asked) <= 12
+    assert 10 == len(made.covered)
