@@ -252,7 +252,6 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
     """
     import click
 
-    from leeward.client.applying import refusal
     from leeward_cli import overlays
 
     assert run.box is not None
@@ -262,30 +261,31 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
         click.echo(overlays.line(change), err=True)
     if not found or applied is False:
         return 0
-    refused = list(filter(None, map(refusal, found)))
-    for line in refused[:_SHOWN]:
-        complain(f"{line}: it isn't applied")
-    if len(refused) > _SHOWN:
-        complain(f"{len(refused) - _SHOWN} more changes aren't applied for such reasons")
-    found = [change for change in found if not refusal(change)]
+    left_out = run.box.conflicts(found)
+    for error in [*left_out.values()][:_SHOWN]:
+        complain(f"not applied: {str(error).removesuffix(': leave it out')}")
+    if len(left_out) > _SHOWN:
+        complain(f"{len(left_out) - _SHOWN} more changes aren't applied for such reasons")
+    found = [change for change in found if change.path not in left_out]
+    status = int(any(isinstance(error, Stale) for error in left_out.values()))
     if not found:
-        return 0
+        return status
     if applied is None:
         if not os.isatty(0) or not os.isatty(2):
             complain(f"{len(found)} changes are discarded; --apply applies them to the host")
-            return 0
+            return status
         try:
             wanted = click.confirm(f"Apply these {len(found)} changes to {run.project!a:.200}?", err=True)
         except click.Abort:  # Ctrl-D
             raise KeyboardInterrupt from None
         if not wanted:
-            return 0
+            return status
     try:
         run.box.apply(changes=found)
     except Stale as error:
         complain(str(error))
         return 1
-    return 0
+    return status
 
 
 def _ask_approval(run: AgentRun) -> int:

@@ -38,7 +38,7 @@ from leeward.client.sandbox_calls import (
     program_fields,
     terminal_fields,
 )
-from leeward.errors import DaemonError, SandboxOver
+from leeward.errors import DaemonError, RequestRejected, SandboxOver, Stale
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
@@ -155,6 +155,12 @@ class AsyncSandbox:
         Call `Sandbox.apply` in a thread, which goes on if the task is cancelled.
         """
         return await asyncio.to_thread((await self._blocking_sandbox()).apply, paths, target, changes)
+
+    async def conflicts(self, changes: Changes, target: str = "") -> dict[str, Stale | RequestRejected]:
+        """
+        Call `Sandbox.conflicts` in a thread.
+        """
+        return await asyncio.to_thread((await self._blocking_sandbox()).conflicts, changes, target)
 
     async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """

@@ -44,20 +44,8 @@ def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> 
                 and any(path.startswith(change.path + "/") for path in wanted))]
 
 
-def refusal(change: FolderChange) -> str:
-    """
-    Why *change* is never applied to a host; "" if it can be.
-    """
-    what = f"{change.path!r:.120}"
-    if "deleted" == change.kind:
-        return ""
-    if "special" == change.type:
-        return f"{what} is a FIFO, a socket or a device"
-    if "link" == change.type and leads_out(change):
-        return f"{what} is a link that leads out of the folder"
-    if change.size > change.allocated + _HOLES:
-        return f"{what} has {change.size} bytes, and occupies {change.allocated}"
-    return ""
+def _made(chosen: Sequence[FolderChange]) -> set[str]:
+    return {change.path for change in chosen if "folder" == change.type and "deleted" != change.kind}
 
 
 class Applying:
@@ -85,7 +73,7 @@ class Applying:
             RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
                 a sparse file.
         """
-        folders = {change.path for change in chosen if "folder" == change.type and "deleted" != change.kind}
+        folders = _made(chosen)
         for change in chosen:
             self._check(change)
             self._check_parent(change, folders)
@@ -96,10 +84,50 @@ class Applying:
             if "deleted" != change.kind:
                 self._put(change)
 
+    def conflicts(self, chosen: Sequence[FolderChange]) -> dict[str, Stale | RequestRejected]:
+        """
+        Why some of *chosen* can't be applied, by path: the others can, together.
+        """
+        folders, found, gone = _made(chosen), dict[str, Stale | RequestRejected](), set[bytes]()
+        for change in reversed(chosen):  # what is in a folder comes before the folder
+            path = os.fsencode(change.path)
+            try:
+                self._check(change)
+                self._check_parent(change, folders)
+                if "deleted" == change.kind or "folder" != change.type:
+                    self._check_empty(change, gone)
+            except (Stale, RequestRejected) as error:
+                found[change.path] = error
+            else:
+                if "deleted" == change.kind:
+                    gone.add(path)
+        return {path: found[path] for path in sorted(found)}
+
+    def _check_empty(self, change: FolderChange, gone: set[bytes]) -> None:
+        """
+        Check that a folder of the host that is to be removed has nothing but *gone*.
+        """
+        path = os.fsencode(change.path)
+        try:
+            fd = open_beneath(self._host.fd, path, FOLDER)
+        except OSError:
+            return  # no folder
+        try:
+            names = os.listdir(fd)
+        finally:
+            os.close(fd)
+        if any(path + b"/" + os.fsencode(name) not in gone for name in names):
+            raise Stale(f"the folder {change.path!r:.120} is not empty", change.path)
+
     def _check(self, change: FolderChange) -> None:
-        why = refusal(change)
-        if why:
-            raise RequestRejected(f"{why}: leave it out")
+        what = f"{change.path!r:.120}"
+        if "deleted" != change.kind:
+            if "special" == change.type:
+                raise RequestRejected(f"{what} is a FIFO, a socket or a device: leave it out")
+            if "link" == change.type and leads_out(change):
+                raise RequestRejected(f"{what} is a link that leads out of the folder: leave it out")
+            if change.size > change.allocated + _HOLES:
+                raise RequestRejected(f"{what} has {change.size} bytes, and occupies {change.allocated}: leave it out")
         about = self._host.look(os.fsencode(change.path))
         self._fresh(change, about)
 

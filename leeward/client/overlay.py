@@ -16,7 +16,7 @@ from leeward.client.applying import Applying, chosen
 from leeward.client.arena import map_arena
 from leeward.client.changes import Changes, HostFolder, UpperRow, changes, entries
 from leeward.client.sandbox_calls import checked
-from leeward.errors import BadReply, RequestRejected
+from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
 from leeward.wire.sandbox_replies import answer
 
@@ -90,6 +90,13 @@ class Overlay:
             found = chosen(changes(entries(self._fetch("overlay_diff", {})), host) if seen is None else seen, paths)
             Applying(host, self._read, self._box._applied.setdefault(self.target, {})).apply(found)
             return found
+        finally:
+            host.close()
+
+    def conflicts(self, seen: Changes) -> dict[str, Stale | RequestRejected]:
+        host = HostFolder(self._row)
+        try:
+            return Applying(host, self._read, self._box._applied.setdefault(self.target, {})).conflicts(seen)
         finally:
             host.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from leeward.errors import RequestRejected
+from leeward.errors import RequestRejected, Stale
 
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
@@ -91,6 +91,16 @@ class OverlayCalls:
             SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).apply(paths, changes)
+
+    def conflicts(self, changes: Changes, target: str = "") -> dict[str, Stale | RequestRejected]:
+        """
+        The changes among *changes*, from `diff`, that `apply` would refuse: by path, with the error.
+
+        Raises:
+            Stale: another folder has replaced the host's folder.
+            SandboxOver, DaemonError: as for `run`.
+        """
+        return self._overlay(target).conflicts(changes)
 
     def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """

@@ -347,9 +347,34 @@ def test_an_overlay_is_applied_without_what_no_host_gets(home: AgentHome) -> Non
                    "mkdir env; ln -s /usr/bin/python3 env/python; mkfifo pipe; echo x >env/made; truncate -s 1T holes")
     assert 0 == got.returncode, got
     assert ["env", "env/made"] == sorted(str(each.relative_to(home.project)) for each in home.project.rglob("*"))
-    for line in ("'env/python' is a link that leads out of the folder: it isn't applied",
-                 "'pipe' is a FIFO, a socket or a device: it isn't applied", "'holes' has 1099511627776 bytes"):
+    for line in ("not applied: 'env/python' is a link that leads out of the folder\n",
+                 "not applied: 'pipe' is a FIFO, a socket or a device\n",
+                 "not applied: 'holes' has 1099511627776 bytes"):
         assert line in got.stderr
+
+
+def test_an_overlay_is_applied_without_what_the_host_has_changed(home: AgentHome) -> None:
+    """
+    While the agent ran. The rest isn't lost, and the status says that it isn't all.
+    """
+    for name in ("both", "agents", "kept/both", "kept/agents", "mixed/agents", "swapped/both"):
+        (home.project / name).parent.mkdir(exist_ok=True)
+        (home.project / name).write_text("old")
+    process = home.popen("start", "sh", ".", "--overlay", "--apply", "--", "-c",
+                         "echo new | tee both agents made >made2; rm -r kept mixed swapped; echo x >swapped;"
+                         " echo ready; read go")
+    assert process.stdout is not None
+    assert "ready\n" == process.stdout.readline()
+    (home.project / "both").write_text("by hand")
+    for name in ("made2", "kept/both", "mixed/host", "swapped/both"):
+        (home.project / name).write_text("by hand")
+    _, said = process.communicate("\n", timeout=60)
+    assert 1 == process.returncode
+    assert {"agents": "new\n", "made": "new\n", **dict.fromkeys(
+        ("both", "made2", "kept/both", "mixed/host", "swapped/both"), "by hand")} == {
+        str(each.relative_to(home.project)): each.read_text() for each in home.project.rglob("*") if each.is_file()}
+    assert "not applied: 'both' was changed on the host since the sandbox was opened" in said
+    assert "not applied: 'made2' was changed on the host since the sandbox was opened" in said
 
 
 # --- what is killed ---------------------------------------------------------------
