@@ -367,24 +367,28 @@ class Interpreter:
 
     def exited(self, end: Exit) -> None:
         """
-        For the LiveProcess: the direct child has ended. Its descendants are killed.
+        For the LiveProcess: the direct child has ended. Its descendants are killed. A child that is only said to have
+        ended, because it is stuck, may keep its group for long: its tenant doesn't wait for that.
         """
         self._end = end
         self._leaf.count_end(end.cpu_time)
-        in_any_case(self.take_back, self.kill)
+        in_any_case(self.take_back, self.kill, *([self._tell_tenant] if end.stuck else []))
 
     def emptied(self) -> None:
         """
         For the live runner: neither the process nor a descendant is left.
         """
+        steps = [partial(self.kin.left, self.process)] if self.kin is not None and self.process is not None else []
+        in_any_case(partial(stop_listening, self._reactor, self.runner), *steps, self._tell_tenant, self.runner.dispose)
+
+    def _tell_tenant(self) -> None:
+        """
+        Tell whoever waits for the runner, or has it, that the process has ended. May be called repeatedly.
+        """
         end = self._end or Exit(None, reason="its process was lost")
         tenant, self.tenant = self.tenant, None
-        steps = [partial(self._fail, end.layer, end.reason or "it ended before it was ready")]
-        if self.kin is not None and self.process is not None:
-            steps.append(partial(self.kin.left, self.process))
-        if tenant is not None:
-            steps.append(partial(tenant.emptied, end.status, end.reason))
-        in_any_case(partial(stop_listening, self._reactor, self.runner), *steps, self.runner.dispose)
+        in_any_case(partial(self._fail, end.layer, end.reason or "it ended before it was ready"),
+                    *([partial(tenant.emptied, end.status, end.reason)] if tenant is not None else []))
 
     def broken(self, error: Exception) -> None:
         """

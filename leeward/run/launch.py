@@ -75,6 +75,7 @@ class Exit:
         denied: the number of refused calls of the child and its descendants so far, by name.
         duration: seconds from the order to the child's end.
         left: a descendant may still hold the child's stdout or stderr.
+        stuck: it was killed and hasn't ended, because it waits in the kernel.
     """
 
     status: int | None
@@ -86,6 +87,7 @@ class Exit:
     denied: Mapping[str, int] = field(default_factory=dict)
     duration: float = 0.0
     left: bool = False
+    stuck: bool = False
 
 
 def block(command: Command) -> bytes:

@@ -2,12 +2,15 @@
 One process of a live runner, seen from the daemon.
 
 Runs in:   the daemon.
-Owns:      its pidfd, the daemon's ends of its pipes, its birth channel until it is locked, its group below the leaf.
+Owns:      its pidfd, the daemon's ends of its pipes, its group below the leaf.
 
 Theory of operation. The keeper makes the process on an order (control.Start), and reports Started or Unstarted, then
-Exited. The process sends the listener of its filter on its own birth channel. When the direct child has ended, its
-pipes are read to the end, or for DRAIN_S if a descendant still holds them. Then its end is reported, once. Descendants
-that are left are found by their group; if the driver has no groups, by the session that the child led.
+Exited. The process sends the listener of its filter on its own birth channel: program_filter.py. When the direct child
+has ended, its pipes are read to the end, or for DRAIN_S if a descendant still holds them. Then its end is reported,
+once. Descendants that are left are found by their group; if the driver has no groups, by the session that the child
+led. A child that was killed and doesn't end within STUCK_S is reported as ended, too, and is then left like a
+descendant. So is one that is killed before the keeper has reported it: the keeper waits until it has entered its folder
+and has become its program.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from leeward.dataclass import replace
-from leeward.errors import KernelRefusal, LeewardError, PeerError
+from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup import descent
 from leeward.isolation.cgroup.entry import Nest
 from leeward.isolation.channel import Channel
@@ -29,6 +32,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.protocols import Protocol
 from leeward.run.launch import Exit, unstarted
+from leeward.run.program_filter import ProgramFilter
 from leeward.run.runner import Denials, Runner
 from leeward.run.spill import Spill
 from leeward.run.states import PROCESS, ProcessEvent, ProcessState, after
@@ -44,6 +48,10 @@ _LEFT_S, _LEFT_MOST_S = 0.05, 5.0
 
 #: Seconds between two steps of a walk that kills.
 _STEP_S = 0.001
+
+#: Seconds after which a process that was killed and hasn't ended is reported as ended: it may wait in the kernel for a
+#: file system that never answers, such as FUSE or NFS in a folder that the sandbox shows.
+STUCK_S = 10.0
 
 
 class House(Protocol):
@@ -87,15 +95,16 @@ class LiveProcess:
         self.ends = math.inf
         self.ended_by_watchdog: Stop | None = None
         self.spare: Callable[[], Collection[int]] = tuple
-        self._reactor, self._house, self._runner, self._nest, self._denials = reactor, house, runner, nest, denials
-        self._birth = birth
+        self._reactor, self._house, self._runner, self._nest = reactor, house, runner, nest
         self.stdin, self.terminal = ends[0], terminal
         self._on_exit: Callable[[Exit], None] | None = on_exit
         self._pidfd = self._host_pid = -1
-        self._listening = self._killed = self._late = False
+        self._killed = self._late = False
         self._pending: dict[int, None] = {}  # signals, each once, as the kernel has them
         self._started = reactor.now()
         self._timer: Timer | None = None
+        self._patience: Timer | None = None  # since it was killed
+        self._unborn = False  # it is reported as stuck, and the keeper hasn't told of it yet
         self._hunt: descent.Hunt | None = None
         self._pause = _LEFT_S
         self._spills: dict[int, Spill] = {}
@@ -103,8 +112,7 @@ class LiveProcess:
             if fd >= 0:
                 wrote = None if on_output is None else partial(on_output, stream)
                 self._spills[stream] = Spill(reactor, fd, wrote, self._drained, self.broken)
-        if birth is not None:
-            reactor.watch(birth.fileno(), READ, self._born)
+        self._filter = ProgramFilter(reactor, number, runner.number, denials, birth, self.kill, self.broken)
 
     # --- messages of the keeper and of the process ----------------------------
 
@@ -112,12 +120,18 @@ class LiveProcess:
         """
         The process exists. This object owns *pidfd* from now on, which is -1 if the descriptor was lost.
         """
-        self._happen(ProcessEvent.STARTED)
+        late, self._unborn = self.state is not ProcessState.STARTING, False  # it was reported before, as stuck
+        if not late:
+            self._happen(ProcessEvent.STARTED)
         self.pid, self._host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
         if self._nest is None and self._joins and pidfd >= 0:
             self._runner.leaf.joined(message.pid)
             if descent.has_ended(pidfd):  # the pid may be another process's by now
                 self._runner.leaf.parted(message.pid, 0.0)
+        if late:
+            self._close_pidfd()
+            self.kill()
+            return
         for number in self._pending:
             self.signal(number)
         if self._killed or pidfd < 0:
@@ -128,6 +142,7 @@ class LiveProcess:
         """
         The process could not be made.
         """
+        self._unborn = False
         stage, number = message.stage, -message.result
         if control.Stage.FOLDER is stage:
             end = unstarted(number, "cwd")
@@ -142,50 +157,32 @@ class LiveProcess:
         """
         The direct child has ended.
         """
+        self._unborn = False
         if self._nest is None and self._joins and self._host_pid >= 0:
             self._runner.leaf.parted(self._host_pid, message.spent)
         self._ended(Exit(message.status, reason="" if message.status is not None else "its status was lost",
                          cpu_time=message.spent, memory_peak=message.peak))
 
-    def _born(self, _events: int) -> None:
-        """
-        The listener has arrived, or the program was executed, after which no listener can arrive.
-        """
-        if self._birth is None:
-            return
-        try:
-            received = self._birth.receive()
-        except BlockingIOError:
-            return
-        except (PeerError, OSError):
-            received = None
-        self._close_birth()
-        if received is None:
-            return
-        message, fds = received
-        if isinstance(message, control.Locked) and 1 <= len(fds) <= 2 and not message.entrances:
-            for fd in fds[1:]:
-                os.close(fd)  # the runner's first process has sent the same
-            try:
-                self._denials.add(fds[0], self.number)
-                self._listening = True
-                self._denials.share(self.number, self._runner.number)
-            except (LeewardError, OSError):
-                os.close(fds[0])
-                self.kill()  # otherwise its denied calls would be neither counted nor answered
-            return
-        for fd in fds:
-            os.close(fd)
-        self.kill()
-
     # --- the end of the process -----------------------------------------------
 
     def _ended(self, end: Exit) -> None:
+        if self.state not in (ProcessState.STARTING, ProcessState.RUNNING):
+            return  # it was reported before, as stuck
+        patience, self._patience = self._patience, None
+        if patience is not None:
+            patience.cancel()
         self._happen(ProcessEvent.EXITED)
         self.exit = replace(end, duration=self._reactor.now() - self._started)
         self._timer = self._reactor.after(DRAIN_S, self._drain_over)
         self._take()
         self._drained()
+
+    def _stuck(self) -> None:
+        self._patience, self._killed = None, False
+        self._unborn = self.state is ProcessState.STARTING
+        self._ended(Exit(None, stuck=True, reason=f"it was killed and hasn't ended for {STUCK_S:g} s: it waits in the"
+                                                  " kernel, perhaps for a file system that doesn't answer"))
+        self.kill()
 
     def _drain_over(self) -> None:
         self._late = True
@@ -239,6 +236,8 @@ class LiveProcess:
             self._dispose()
 
     def _has_rest(self) -> bool:
+        if self._unborn:
+            return True
         if self._nest is not None:
             return not self._nest.remove()
         return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid, self.spare())
@@ -262,7 +261,7 @@ class LiveProcess:
         """
         The number of refused calls of the process and its descendants so far, by name.
         """
-        return self._denials.counts(self.number) if self._listening else {}
+        return self._filter.denied()
 
     def close_stdin(self) -> None:
         fd, self.stdin = self.stdin, -1
@@ -361,6 +360,8 @@ class LiveProcess:
         """
         if self.state is ProcessState.GONE or self._killed:
             return
+        if self._patience is None and self.state in (ProcessState.STARTING, ProcessState.RUNNING):
+            self._patience = self._reactor.after(STUCK_S, self._stuck)
         if self.state is ProcessState.STARTING:
             self._killed = True  # the process is killed as soon as it runs
             return
@@ -426,24 +427,15 @@ class LiveProcess:
         if timer is not None:
             timer.cancel()
 
-    def _close_birth(self) -> None:
-        birth, self._birth = self._birth, None
-        if birth is not None:
-            self._reactor.forget(birth.fileno())
-            birth.close()
-
     def _close_pidfd(self) -> None:
         pidfd, self._pidfd = self._pidfd, -1
         if pidfd >= 0:
             self._reactor.forget(pidfd)
             os.close(pidfd)
 
-    def _stop_listening(self) -> None:
-        listening, self._listening = self._listening, False
-        if listening:
-            self._denials.remove(self.number)
-
     def _dispose(self) -> None:
         spills, self._spills = tuple(self._spills.values()), {}
-        in_any_case(self._cancel, self._close_birth, self.close_stdin, self._close_pidfd, self._stop_listening,
+        patience, self._patience = self._patience, None
+        in_any_case(*([patience.cancel] if patience is not None else []),
+                    self._cancel, self._filter.close_birth, self.close_stdin, self._close_pidfd, self._filter.remove,
                     *(spill.close for spill in spills), partial(self._house.process_gone, self))
