@@ -143,8 +143,8 @@ def status(socket: str, as_json: bool) -> int:
         return 0
     from leeward_cli.fast import status_text
 
-    head = (f"{'process':<13} {daemon.pid or 'not visible here'}\n{'socket':<13} {socket}\n"
-            f"{'started by':<13} {daemon.origin}\n{'log':<13} {daemon.log}\n")
+    head = (f"{'process':<15} {daemon.pid or 'not visible here'}\n{'socket':<15} {socket}\n"
+            f"{'started by':<15} {daemon.origin}\n{'log':<15} {daemon.log}\n")
     shown: dict[str, Any] = {key: daemon.status[key] for key in ("workers", "jobs", "degraded", "uptime")
                              if key in daemon.status}
     rest = status_text(shown).replace("layers\n", "")

@@ -9,14 +9,19 @@ socket, the next connection may reach the next daemon. The kernel reports the da
 namespace. A pidfd is opened before the daemon is asked to end; the following answer shows that the pidfd is still that
 daemon's. If this process can't see the daemon's, it waits for the end of the connection instead.
 
+A daemon that speaks another version of the wire refuses every request. It gets SIGTERM, by a pidfd that was opened
+between two refusals.
+
 Exit status: 0 if the process has ended; 1 if no daemon answers, the daemon refuses, or it lives on after STOP_S.
 Source:    unix(7), pidfd_open(2)
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import signal
 import struct
 import time
 from _socket import CMSG_SPACE, SCM_CREDENTIALS, SO_PASSCRED, SOL_SOCKET
@@ -25,7 +30,7 @@ from typing import Any
 
 from leeward.client.connecting import away
 from leeward.client.link import READ, Link
-from leeward.errors import DaemonAway, NoAnswer, RequestRejected
+from leeward.errors import DaemonAway, NoAnswer, RequestRejected, VersionMismatch
 from leeward.wire.replies import Reply
 
 #: Seconds that a daemon has to end: it drains for less than 5 s, and takes longer if clients don't read or workers
@@ -88,7 +93,13 @@ def stop(socket: str, now: bool = False) -> int:
     line = Line(socket)
     process = -1
     try:
-        line.ask("ping", {}, until)
+        try:
+            line.ask("ping", {}, until)
+        except VersionMismatch as mismatch:
+            process = pidfd_of(line.pid)
+            _end_by_signal(line, process, mismatch, until)
+            _wait_for(process, line.pid, until)
+            return 0
         process = pidfd_of(line.pid)
         try:
             line.ask("shutdown", {"now": True} if now else {}, until)
@@ -110,6 +121,27 @@ def stop(socket: str, now: bool = False) -> int:
         if process >= 0:
             os.close(process)
     return 0
+
+
+def _end_by_signal(line: Line, process: int, mismatch: VersionMismatch, until: float) -> None:
+    """
+    Ask a daemon that speaks another version of the wire to end, as after an upgrade of leeward.
+
+    Args:
+        process: its pidfd; -1 if this process can't see that daemon's.
+        mismatch: its refusal.
+
+    Raises:
+        VersionMismatch: *mismatch*: this process can't send that daemon a signal.
+    """
+    if process < 0:
+        raise mismatch
+    with contextlib.suppress(VersionMismatch):
+        line.ask("ping", {}, until)  # the refusal shows that the pidfd is that daemon's
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+    except OSError:
+        raise mismatch from None
 
 
 def pidfd_of(pid: int) -> int:

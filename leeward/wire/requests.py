@@ -388,7 +388,8 @@ def parse_request(message: Mapping[str, Any]) -> Request:
     version = message.get("v")
     if type(version) is not int or version != VERSION:
         raise VersionMismatch(f"the client speaks version {brief(version, 20)} of the wire, this daemon {VERSION};"
-                              " install the same leeward on both sides")
+                              " after an upgrade of leeward end it with `leeward daemon stop`, otherwise install the"
+                              " same leeward on both sides")
     op = message.get("op")
     if not isinstance(op, str) or op not in FIELDS:
         raise BadRequest(f"operation {brief(op)} is unknown; docs/wire.md lists those that there are")

@@ -146,7 +146,7 @@ def test_c109_a_client_of_another_version_is_told_so(tmp_path: Path, monkeypatch
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon, daemon.client() as client:
         monkeypatch.setattr(conversation, "VERSION", 99)
         for ask in (client.status, lambda: client.execute("print(1)")):
-            with pytest.raises(leeward.VersionMismatch, match=r"version 99 of the wire, this daemon 1; install"):
+            with pytest.raises(leeward.VersionMismatch, match=r"version 99 of the wire, this daemon 1; after"):
                 ask()
         monkeypatch.undo()
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue
-from leeward.errors import DaemonAway, Forbidden, NoAnswer, RequestRejected
+from leeward.errors import DaemonAway, Forbidden, NoAnswer, RequestRejected, VersionMismatch
 from leeward.wire.frames import FrameReader, decode, encode
 from leeward_cli import stopping
 from leeward_cli.stopping import stop
@@ -102,6 +103,45 @@ def test_an_older_daemon_that_knows_no_hurry_goes_on(tmp_path: Path) -> None:
             stop(str(tmp_path / "s"), now=True)
         with pytest.raises(RequestRejected, match=r"^shutdown has no field 'now'$"):
             stop(str(tmp_path / "s"))
+
+
+def test_a_daemon_of_another_version_ends(tmp_path: Path) -> None:
+    """
+    It refuses every request, and is ended by a signal; its process, and no other, is waited for.
+    """
+    program = ("import socket, sys\n"
+               "from leeward.wire.frames import FrameReader, decode, encode\n"
+               "sock, _ = socket.socket(fileno=int(sys.argv[1])).accept()\n"
+               "reader = FrameReader()\n"
+               "while data := sock.recv(4096):\n"
+               "    for payload in reader.feed(data):\n"
+               "        answer = {'error': {'kind': 'version', 'message': 'I speak 9'}}\n"
+               "        sock.sendall(encode({'id': decode(payload)['id'], **answer}))\n")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        daemon = subprocess.Popen([sys.executable, "-c", program, str(listener.fileno())], pass_fds=[listener.fileno()],
+                                  env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        try:
+            assert 0 == stop(str(tmp_path / "s"))
+            assert -signal.SIGTERM == daemon.wait(PATIENCE)
+        finally:
+            daemon.kill()
+            daemon.wait()
+
+
+def test_a_daemon_of_another_version_that_cannot_be_seen_goes_on(tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Of another user, or in another pid namespace: the refusal is passed on.
+    """
+    monkeypatch.setattr(stopping, "pidfd_of", lambda pid: -1)
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        return {"error": {"kind": "version", "message": "I speak 9"}}
+
+    with Rogue(tmp_path / "s", lambda sock: answering(answer, sock)), pytest.raises(VersionMismatch, match="I speak 9"):
+        stop(str(tmp_path / "s"))
 
 
 def test_a_guest_cannot_stop_it(tmp_path: Path) -> None:
