@@ -66,13 +66,12 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--apply and --no-apply need --overlay")
     if approved and (overlay or profile):
         raise UsageError("--approved has a copy and a profile of its own: it takes neither --overlay nor --profile")
-    if dump_network_access is not None:
-        _check_dump(dump_network_access)
     if memory:
         _check_size(memory)
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
                egress, "approved" if approved else profile, approved)
-    with agent_ends.ending_by_signals() as ignore:
+    dump = None if dump_network_access is None else _NamesFile(dump_network_access)
+    with agent_ends.ending_by_signals() as ignore, dump or contextlib.nullcontext():
         try:
             with (agent_project.opened(path) as (project, folder), contextlib.ExitStack() as held):
                 if not (overlay or approved) and os.fstatvfs(folder).f_flag & os.ST_RDONLY:
@@ -87,8 +86,8 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                     ignore()
                     run.end_sandbox()
                     _warn_of_files(run)
-                    if dump_network_access is not None:
-                        _dump(run, socket, dump_network_access)
+                    if dump is not None:
+                        dump.write(run, socket)
         except AskedToEnd as ended:
             return 128 + int(ended.args[0])
 
@@ -322,19 +321,41 @@ def _some(names: list[str]) -> str:
     return ", ".join(map(ascii, names[:_SHOWN])) + more
 
 
-def _check_dump(file: str) -> None:
+class _NamesFile:
     """
-    Refuse a file that can't be made, before the agent runs rather than after hours.
+    The file of --dump-network-access, in a folder that is opened before the agent can put a link in its place; a
+    context.
+
+    Raises:
+        UsageError: the file can't be made, which a person hears before the agent runs rather than after hours.
     """
-    folder = os.path.dirname(file) or "."
-    if not file or os.path.isdir(file) or not os.access(file if os.path.exists(file) else folder, os.W_OK):
-        raise UsageError(f"--dump-network-access {file!a:.200}: is no file that can be written")
 
+    def __init__(self, file: str) -> None:
+        self._file = file
+        folder = os.path.dirname(file) or "."
+        try:
+            self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            self._folder = -1
+        if (self._folder < 0 or not file or os.path.isdir(file)
+                or not os.access(file if os.path.exists(file) else folder, os.W_OK)):
+            self.close()
+            raise UsageError(f"--dump-network-access {file!a:.200}: is no file that can be written")
 
-def _dump(run: AgentRun, socket: str | None, file: str) -> None:
-    from leeward.spec.paths import client_socket
-    from leeward_cli import egress_log
+    def __enter__(self) -> None: ...
 
-    if run.box is not None:
-        egress_log.write_names(client_socket(socket), run.box.id, file)
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def write(self, run: AgentRun, socket: str | None) -> None:
+        from leeward.spec.paths import client_socket
+        from leeward_cli import egress_log
+
+        if run.box is not None:
+            egress_log.write_names(client_socket(socket), run.box.id, self._file, self._folder)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from leeward.client.link import Link
@@ -127,9 +128,13 @@ def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
                    if row["verdict"] in ("allowed", "denied") and (row["name"] or row["address"])})
 
 
-def write_names(path: str, asked: str, file: str) -> None:
+def write_names(path: str, asked: str, file: str, folder: int | None = None) -> None:
     """
     Write the `names` of the job or sandbox *asked* to *file*, one on each line.
+
+    Args:
+        folder: a descriptor of the folder of *file*, opened before the sandbox could put a link in its place; None to
+            open *file* by its path.
 
     Raises:
         BadRequest: the file can't be written.
@@ -139,19 +144,20 @@ def write_names(path: str, asked: str, file: str) -> None:
     if log.forgotten:
         complain(f"the daemon has forgotten {log.forgotten} older rows, whose names may be missing")
     try:
-        with open(file, "w", encoding="utf-8", opener=_written) as out:
+        with open(file, "w", encoding="utf-8", opener=partial(_written, folder=folder)) as out:
             out.write(text)
     except OSError as error:
         raise BadRequest(f"{quoted(file)} can't be written: {error.strerror}") from None
 
 
-def _written(path: str, flags: int) -> int:
+def _written(path: str, flags: int, folder: int | None) -> int:
     """
     Open a file for writing, as the opener of `open`. The sandbox may have written to the file's folder, so no link is
     followed, and opening a FIFO doesn't wait. Names in /dev are links by intention, and are followed.
     """
     here = 0 if path.startswith("/dev/") else os.O_NOFOLLOW | os.O_NONBLOCK
-    return os.open(path, flags | here | os.O_NOCTTY, 0o666)
+    name = path if folder is None else os.path.basename(path)
+    return os.open(name, flags | here | os.O_NOCTTY, 0o666, dir_fd=folder)
 
 
 def explained(path: str, event: Mapping[str, Any]) -> list[str]:

@@ -244,6 +244,21 @@ def test_libraries_memory_time_and_a_shell_in_its_place(home: AgentHome) -> None
     assert (124, "begun\n") == (got.returncode, got.stdout)
 
 
+def test_the_list_of_hosts_is_written_to_the_folder_of_the_start(home: AgentHome) -> None:
+    """
+    Not to one that the agent has linked to in its place.
+    """
+    (home.path / "private").mkdir()
+    (home.project / "out").mkdir()
+    start = ("start", "sh", ".", "--dump-network-access", "out/names", "--", "-c")
+    got = home.run(*start, "mv out was; ln -s ../private out")
+    assert 0 == got.returncode, got.stderr
+    assert [] == os.listdir(home.path / "private")
+    assert ["names"] == os.listdir(home.project / "was")
+    assert 0 == home.run(*start, "true").returncode
+    assert ["names"] == os.listdir(home.path / "private"), "a link of before is the caller's"
+
+
 # --- hooks ------------------------------------------------------------------------
 
 
