@@ -89,18 +89,22 @@ def test_c335_cannot_read_a_hidden_file_by_another_name(home: AgentHome, token: 
     assert token == (home.project / ".env").read_text()
 
 
-#: Reads each name until it can't, for five seconds, and tells what it read last.
-LATE = ("echo ready; read go; for name in .env later.env here/.env; do for _ in $(seq 100); do"
+#: Reads each name until it can't, or so many times, and tells what it read last.
+LATE = ("echo ready; read go; for name in .env later.env here/.env; do for _ in $(seq {looks}); do"
         " cat $name >/dev/null 2>&1 || break; sleep 0.05; done; cat $name; cat -- ./$name; done")
 
 
-def late(home: AgentHome, token: str) -> str:
+#: The times that the agent of a control looks: nothing ends its looking, as nothing is hidden.
+FEW = 10
+
+
+def late(home: AgentHome, token: str, looks: int = 100) -> str:
     """
     What an agent reads of names that the host replaces and makes while it runs.
     """
     (home.project / ".env").write_text("before")
     (home.project / "here").mkdir(exist_ok=True)
-    process = home.popen("start", "sh", ".", "--", "-c", LATE)
+    process = home.popen("start", "sh", ".", "--", "-c", LATE.format(looks=looks))
     assert process.stdout is not None
     assert "ready\n" == process.stdout.readline()
     for name in (".env", "later.env", "here/.env"):
@@ -117,7 +121,7 @@ def test_c347_cannot_read_a_name_that_came_later(home: AgentHome, token: str) ->
     """
     with control():
         home.settings('[files]\ninclude = [".env", "later.env"]\n')
-        assert token in late(home, token)
+        assert token in late(home, token, FEW)
         for name in ("later.env", "here/.env"):
             (home.project / name).unlink()
         home.settings("")
@@ -135,7 +139,8 @@ def test_c348_cannot_have_a_link_covered_in_place_of_its_name(home: AgentHome, t
               " cat real/.env >/dev/null 2>&1 || break; sleep 0.05; done; cat real/.env")
     with control():
         home.settings('[files]\ninclude = [".env"]\n')
-        assert "sh" in within(home, attack.replace("ln -s /etc here; ", "").replace("sleep 1; ", ""))
+        assert "sh" in within(home, attack.replace("ln -s /etc here; ", "").replace("sleep 1; ", "")
+                              .replace("seq 100", f"seq {FEW}"))
         home.settings("")
         for name in ("real/.env",):
             (home.project / name).unlink()
@@ -144,12 +149,12 @@ def test_c348_cannot_have_a_link_covered_in_place_of_its_name(home: AgentHome, t
     assert "real/.env: Permission denied" in said
 
 
-def later(home: AgentHome, attack: str, name: str, token: str) -> str:
+def later(home: AgentHome, attack: str, name: str, token: str, looks: int = 200) -> str:
     """
     What an agent that has done *attack* reads of a name that the host makes then.
     """
-    process = home.popen("start", "sh", ".", "--", "-c", f"{attack}; echo ready; read go; for _ in $(seq 200); do"
-                         f" cat {name} >/dev/null 2>&1 || break; sleep 0.05; done; cat {name}")
+    process = home.popen("start", "sh", ".", "--", "-c", f"{attack}; echo ready; read go; for _ in $(seq {looks});"
+                         f" do cat {name} >/dev/null 2>&1 || break; sleep 0.05; done; cat {name}")
     assert process.stdout is not None
     assert "ready\n" == process.stdout.readline()
     (home.project / name).parent.mkdir(exist_ok=True)
@@ -167,7 +172,7 @@ def test_c380_cannot_exhaust_the_covers_of_hidden_files(home: AgentHome, token: 
     attack = "mkdir many; for i in $(seq 2100); do echo x >many/$i.env; done"
     with control():
         home.settings('[files]\ninclude = ["*.env"]\n')
-        assert token in later(home, f"{attack}; rm -r many", "here/.env", token)
+        assert token in later(home, f"{attack}; rm -r many", "here/.env", token, FEW)
         home.settings("")
     got = home.run("start", "sh", ".", "--", "-c", f"{attack}; echo ready; exec sleep 1000")
     assert (1, "ready\n") == (got.returncode, got.stdout)
@@ -184,7 +189,7 @@ def test_c381_cannot_keep_a_project_from_being_looked_at(home: AgentHome, token:
     """
     with control():
         home.settings('[files]\ninclude = [".env", "shut"]\n')
-        assert token in later(home, attack, name, token)
+        assert token in later(home, attack, name, token, FEW)
         home.settings("")
         outside(home, "chmod -R 700 shut; rm -rf shut here d")
     assert token not in later(home, attack, name, token)
