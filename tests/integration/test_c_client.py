@@ -305,7 +305,7 @@ def test_a_last_message_of_the_daemon_reaches_the_caller(sanitized: Path, tmp_pa
     for kind, code in (("shutting_down", SHUTTING_DOWN), ("mood", REFUSED)):
         last = encode({"id": 0, "error": {"kind": kind, "message": "not today"}})
         with Rogue(tmp_path / "s", lambda sock, last=last: sock.sendall(last)):  # type: ignore[misc]  # a default binds it
-            assert (code, "not today") == one(sanitized, tmp_path / "s")
+            assert (code, "not today") == one(sanitized, tmp_path / "s", "1")
         (tmp_path / "s").unlink()
 
 
