@@ -75,15 +75,29 @@ def plain(request: pytest.FixtureRequest, c_build: Path, tmp_path_factory: pytes
     return made
 
 
-@pytest.fixture(scope="module")
-def sanitized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def sanitized_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
-    The file's CHECKS, with the library's sources, under ASan and UBSan.
+    The library as an archive, under ASan and UBSan.
     """
     require("sanitizers")
+    folder = tmp_path_factory.mktemp("sanitized-library")
+    subprocess.run(["gcc", *LANGUAGE, *SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="test"', "-c", *SOURCES],
+                   cwd=folder, check=True)
+    archive = folder / "library.a"
+    subprocess.run(["ar", "rcs", archive, *sorted(folder.glob("*.o"))], check=True)
+    return archive
+
+
+@pytest.fixture(scope="module")
+def sanitized(request: pytest.FixtureRequest, sanitized_library: Path,
+              tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """
+    The file's CHECKS, with the library, under ASan and UBSan.
+    """
     made = tmp_path_factory.mktemp("sanitized") / "checks"
-    subprocess.run(["gcc", *LANGUAGE, *SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="test"', f"-I{CLIENT}",
-                    "-o", made, request.module.CHECKS, *SOURCES, "-pthread"], check=True)
+    subprocess.run(["gcc", *LANGUAGE, *SANITIZERS.split(), f"-I{CLIENT}", "-o", made, request.module.CHECKS,
+                    sanitized_library, "-pthread"], check=True)
     return made
 
 
