@@ -252,10 +252,12 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
     import click
 
     from leeward_cli import overlays
+    from leeward_cli.progress import Progress
 
     assert run.box is not None
     run.end_processes()
-    found = run.box.diff()
+    with Progress("comparing"):
+        found = run.box.diff()
     for change in found:
         click.echo(overlays.line(change), err=True)
     if not found or applied is False:
@@ -280,7 +282,8 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
         if not wanted:
             return status
     try:
-        run.box.apply(changes=found)
+        with Progress("applying"):
+            run.box.apply(changes=found)
     except Stale as error:
         complain(str(error))
         return 1

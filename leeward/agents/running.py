@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,19 @@ class AgentRun:
             assert self._held is not None
             if not self._held.instance.undo:  # else it was recorded by `_claim`
                 self._held.record(self._held.instance)
-            self._before = outside.snapshot(self._folder, () if self._hiding is None else self._hiding[2])
+            self._before = self._obeyed(() if self._hiding is None else self._hiding[2])
+
+    def _obeyed(self, repositories: Iterable[str]) -> dict[str, str]:
+        """
+        The present state of what programs on the host run or obey, in the project and in each library that the agent
+        can write to.
+        """
+        found = outside.snapshot(self._folder, repositories)
+        for mount in self._request.options["mounts"]:
+            source = os.fspath(mount.source)
+            if mount.writable and source not in self._request.folders and not source.startswith(OPENED):
+                found |= {os.path.join(source, path): state for path, state in outside.snapshot(source).items()}
+        return found
 
     def _attend(self, box: Sandbox) -> None:
         """
@@ -320,7 +332,7 @@ class AgentRun:
         The paths that programs on the host run or obey by themselves, and that have changed since the start.
         """
         if self._hiding is None:
-            return outside.changed(self._before or {}, outside.snapshot(self._folder))
+            return outside.changed(self._before or {}, self._obeyed(()))
         project, rules, before = self._hiding
         try:
             found = hiding_plan(project, rules, self.project, running=True).repositories
@@ -329,7 +341,7 @@ class AgentRun:
             found = ()
         if len(found) >= MAX_REPOSITORIES > len(before):
             self._tell(f"the agent has made more than {MAX_REPOSITORIES} repositories of git")
-        return outside.changed(self._before or {}, outside.snapshot(self._folder, {*before, *found}))
+        return outside.changed(self._before or {}, self._obeyed({*before, *found}))
 
     def no_longer_hidden(self) -> list[str]:
         """

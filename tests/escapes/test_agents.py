@@ -361,6 +361,25 @@ def test_c320_cannot_change_what_git_is_told_to_run_without_a_notice(home: Agent
         assert (home.path / "evil").exists()
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+@pytest.mark.parametrize("overlay", [False, True])
+@BY_CLIENT
+def test_c322_cannot_change_what_git_obeys_in_a_library_without_a_notice(home: AgentHome, overlay: bool) -> None:
+    """
+    A library that the agent may write to is the host's folder, also where the project is a copy.
+    """
+    library = home.path / "library"
+    library.mkdir()
+    outside(home, f"git init -q {library}")
+    options = ["--library", f"{library}:/library:rw", *(["--overlay", "--no-apply"] if overlay else [])]
+    assert "execute or read on their own" not in within(home, "echo x >/library/code.py", *options)
+    said = within(home, f"git config -f /library/.git/config core.fsmonitor 'touch {home.path}/evil'", *options)
+    assert f"'{library}/.git/config'" in said
+    with control():
+        subprocess.run(["git", "status"], cwd=library, capture_output=True, check=False)
+        assert (home.path / "evil").exists()
+
+
 @BY_CLIENT
 def test_c338_cannot_widen_the_next_start(home: AgentHome) -> None:
     """
