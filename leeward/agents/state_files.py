@@ -24,14 +24,15 @@ class StateNotWritten(LeewardError):
 
 def own_folder(folder: str) -> str:
     """
-    *folder*, made with mode 0700 unless it exists.
+    *folder*, made with mode 0700 unless it exists, as are the folders above: who can write to one of these can put
+    another folder in its place.
 
     Raises:
         Unsupported: other users can enter the folder, or own it.
         OSError: it can't be made.
     """
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _make(folder)
         about = os.stat(folder)
     except OSError as error:
         raise Unsupported("a folder for the state of agents",
@@ -42,6 +43,21 @@ def own_folder(folder: str) -> str:
         raise Unsupported("a folder for the state of agents", have=f"{quoted(folder)}, which others may enter or own",
                           need="one of this user's with mode 0700", cure=f"chmod 700 {quoted(folder)}")
     return folder
+
+
+def _make(folder: str) -> None:
+    """
+    As os.makedirs, which makes the folders above by the umask.
+    """
+    missing = []
+    while folder and not os.path.exists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, 0o700)
+        except FileExistsError:  # another start has just made it, or it is a link to nothing
+            pass
 
 
 def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) -> None:

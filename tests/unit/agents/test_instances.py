@@ -232,6 +232,16 @@ def test_a_folder_of_others_is_refused(tmp_path):
         InstanceRegistry(str(tmp_path / "state"))
 
 
+def test_no_other_user_can_replace_the_folder(tmp_path):
+    before = os.umask(0)
+    try:
+        InstanceRegistry(str(tmp_path / "state/leeward/agents"))
+    finally:
+        os.umask(before)
+    assert {0o40700} == {path.stat().st_mode for path in tmp_path.rglob("*")}
+    assert 4 == len([*tmp_path.rglob("*")])
+
+
 def test_every_name_is_claimed_by_one_of_many(registry, tmp_path):
     """
     Many starts at once, each with the registry's object of its own: every name has one holder.
