@@ -26,6 +26,7 @@ from leeward_cli import (
     ends_commands,
     environments,
     fetching,
+    mcp,
     overlays,
     profiles,
     sandboxes,
@@ -428,6 +429,7 @@ cli.add_command(approvals_config.approvals)
 cli.add_command(audit.audit)
 cli.add_command(agent.agent)
 cli.add_command(agents_outside.shell_prefix)
+cli.add_command(mcp.command)
 
 
 def app(argv: Sequence[str]) -> int:

@@ -1,0 +1,238 @@
+"""
+The tools of `leeward mcp`: a shell, Python and files in one live sandbox.
+
+Runs in:   the user's program, which an agent starts. Calls run in threads of their own.
+Trust:     none in the arguments, nor in what the sandbox returns, which is text for the model.
+
+Theory of operation. The first call opens the sandbox. If it has ended, for example when it was idle for too long, the
+call that meets this says so, and the next call opens another one. A call can be cancelled from another thread: its
+process or the code of its kernel is ended, and nothing is started for it afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leeward.client.process import Kernel
+from leeward.client.sandbox import Sandbox
+from leeward.errors import Cancelled, DaemonError, LeewardError, SandboxOver, SessionOver
+from leeward.outcome import Outcome, Result
+
+#: Characters of an answer, at most, which takes room in the model's context; and bytes of a command's output that are
+#: kept for it.
+MOST, _OUTPUT = 20_000, 1 << 20
+#: Bytes of a file that are read, and rows of a list.
+_READ, _ROWS = 256 << 10, 200
+#: Seconds after an interrupt in which Python code may end by itself.
+_GRACE_S = 5.0
+
+_TEXT = {"type": "string"}
+
+
+def _tool(name: str, about: str, *required: str, **optional: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "description": about, "inputSchema": {
+        "type": "object", "properties": {**dict.fromkeys(required, _TEXT), **optional}, "required": list(required),
+        "additionalProperties": False}}
+
+
+#: The tools, as `tools/list` shows them.
+TOOLS = (
+    _tool("run_shell", "Run a shell command in the sandbox, in /workspace.", "command"),
+    _tool("run_python", "Run Python in the sandbox. Variables stay for the next call; the value of the last expression"
+          " is shown.", "code"),
+    _tool("read_file", "Return the text in a file of the sandbox.", "path"),
+    _tool("write_file", "Write a file of the sandbox, with the folders that lead to it.", "path", "content"),
+    _tool("edit_file", "Replace a text that is in a file of the sandbox exactly once.", "path", "old", "new"),
+    _tool("list_files", "List the names in a folder of the sandbox; those of folders end with a slash.", path=_TEXT),
+)
+_SCHEMAS: Mapping[str, Mapping[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
+
+
+class WrongArguments(Exception):
+    """
+    There is no such tool, or it has other arguments.
+    """
+
+
+class ToolCall:
+    """
+    One call of a tool.
+
+    Raises:
+        WrongArguments: there is no tool *name*, or it doesn't take *given*.
+    """
+
+    def __init__(self, name: object, given: object) -> None:
+        schema = _SCHEMAS.get(name) if isinstance(name, str) else None
+        if not isinstance(name, str) or schema is None:
+            raise WrongArguments(f"there is no tool {name!a:.100}")
+        if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+            raise WrongArguments(f"the arguments of {name} are texts")
+        for key in given.keys() - schema["properties"].keys():
+            raise WrongArguments(f"{name} has no argument {key!a:.100}")
+        for key in schema["required"] - given.keys():
+            raise WrongArguments(f"{name} needs the argument {key}")
+        self.name, self.given = name, given
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._end: Callable[[], object] | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> Callable[[], object] | None:
+        """
+        Cancel the call. Returns the function that ends it, which may wait; None if there is nothing to do.
+        """
+        with self._lock:
+            again, self._cancelled = self._cancelled, True
+            return None if again else self._end
+
+    def ended_by(self, end: Callable[[], object]) -> None:
+        """
+        Let `cancel` call *end* from now on.
+
+        Raises:
+            Cancelled: the call was cancelled before; *end* was called.
+        """
+        with self._lock:
+            self._end, cancelled = end, self._cancelled
+        if cancelled:
+            end()
+            raise Cancelled("the call was cancelled")
+
+
+class SandboxTools:
+    """
+    The tools on one sandbox.
+
+    Args:
+        open_sandbox: makes a sandbox, without opening it.
+        timeout: seconds that a command or Python code may take.
+    """
+
+    def __init__(self, open_sandbox: Callable[[], Sandbox], timeout: float) -> None:
+        self._open, self._timeout = open_sandbox, timeout
+        self._lock = threading.Lock()
+        self._python = threading.Lock()
+        self._box: Sandbox | None = None
+        self._kernel: tuple[Sandbox, Kernel] | None = None
+        self._closed = False
+
+    def run(self, call: ToolCall) -> tuple[str, bool]:
+        """
+        Run a call to its end. Returns a text for the model, and whether the call has failed.
+        """
+        box = None
+        try:
+            with self._lock:
+                if self._closed:
+                    raise Cancelled("the server is ending")
+                if self._box is None:
+                    self._box = self._open()
+                box = self._box
+            text, failed = getattr(self, f"_{call.name}")(box, call)
+        except SandboxOver as error:
+            with self._lock:
+                if self._box is box:
+                    self._box = None
+            text, failed = f"{error}. Its files and variables are lost; the next call opens a new one.", True
+        except (LeewardError, OSError, ValueError) as error:
+            text, failed = f"{type(error).__name__}: {error}", True
+        return cut(text), failed
+
+    def close(self) -> None:
+        """
+        Close the sandbox, which ends what runs in it.
+        """
+        with self._lock:
+            self._closed, box = True, self._box
+        if box is not None:
+            with contextlib.suppress(DaemonError):
+                box.close()
+
+    def _run_shell(self, box: Sandbox, call: ToolCall) -> tuple[str, bool]:
+        process = box.start(["/bin/sh", "-c", "--", call.given["command"]], output=_OUTPUT,
+                            timeout=self._timeout)
+        call.ended_by(process.kill)
+        return _text(process.result())
+
+    def _run_python(self, box: Sandbox, call: ToolCall) -> tuple[str, bool]:
+        with self._python:  # in turn, so that an interrupt hits this call's code
+            if self._kernel is None or self._kernel[0] is not box:
+                self._kernel = box, box.kernel()
+            _, kernel = self._kernel
+            over = threading.Event()
+
+            def end() -> None:
+                kernel.interrupt()
+                if not over.wait(_GRACE_S):  # the code goes on
+                    kernel.close()
+
+            if call.cancelled:  # while it waited for its turn
+                raise Cancelled("the call was cancelled")
+            call.ended_by(end)
+            try:
+                result = kernel.execute(call.given["code"], output=_OUTPUT, timeout=self._timeout)
+            except SessionOver as error:
+                self._kernel = None
+                return f"{error}. Its variables are lost; the next call starts a new interpreter.", True
+            finally:
+                over.set()
+        text, failed = _text(result)
+        if result.value is None:
+            return text, failed
+        return "\n".join([str(result.value), *([] if "[No output]" == text else [text])]), failed
+
+    @staticmethod
+    def _read_file(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
+        content = box.files.read(call.given["path"], size=_READ)
+        return content.decode("utf-8", "replace") or "[Empty file]", False
+
+    @staticmethod
+    def _write_file(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
+        path, content = call.given["path"], call.given["content"]
+        box.files.write(path, content)
+        return f"Wrote {len(content)} characters to {path}", False
+
+    @staticmethod
+    def _edit_file(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
+        box.files.edit(call.given["path"], call.given["old"], call.given["new"])
+        return f"Edited {call.given['path']}", False
+
+    @staticmethod
+    def _list_files(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
+        found = box.files.list(call.given.get("path", "."))
+        names = [entry.name + ("/" if "folder" == entry.kind else "") for entry in found[:_ROWS]]
+        more = [f"[{len(found) - _ROWS} more]"] if len(found) > _ROWS else []
+        return "\n".join([*names, *more]) or "[Empty folder]", False
+
+
+def _text(result: Result) -> tuple[str, bool]:
+    """
+    Output, errors and exit code as one text, and whether the command has failed.
+    """
+    parts = [result.stdout_text.rstrip("\n")]
+    if result.stderr_text.strip():
+        parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
+    if result.outcome is Outcome.TIMED_OUT:
+        parts.append(f"[Timed out after {result.duration:.0f} s]")
+    elif result.outcome is not Outcome.FINISHED:
+        parts.append(f"[Ended: {result.outcome}]")
+    if result.exit_code:
+        parts.append(f"[Exit code: {result.exit_code}]")
+    return "\n".join(filter(None, parts)) or "[No output]", bool(result.exit_code)
+
+
+def cut(text: str) -> str:
+    """
+    *text* without its middle, if it has more than MOST characters.
+    """
+    if len(text) <= MOST:
+        return text
+    half = MOST // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"
