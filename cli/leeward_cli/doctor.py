@@ -43,7 +43,8 @@ def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
     if isinstance(error, (BadRequest, DaemonError)):
         return  # the error's cause isn't the host
     try:
-        found = features()
+        # A cure that *error* has itself isn't said twice.
+        found = [feature for feature in features() if not feature.cure or feature.cure not in str(error)]
     except (LeewardError, OSError):
         return
     for cause in causes(found, allowed):

@@ -24,7 +24,7 @@ from leeward.approvals.subjects import (
     RuleSubject,
     SandboxAction,
 )
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, brief
 from leeward.spec.hosts import Host, is_below
 
 Effect = Literal["allow", "deny"]
@@ -107,7 +107,7 @@ def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
     category, bracket, rest = text.strip().partition("(")
     category = category.strip()
     if category not in CATEGORIES:
-        raise BadRequest(f"no category of rules; these are: {', '.join(CATEGORIES)}")
+        raise BadRequest(f"{brief(category)} is no category of rules; these are: {', '.join(CATEGORIES)}")
     if bracket and not rest.endswith(")"):
         raise BadRequest("a rule is written as category(pattern)")
     try:
@@ -129,9 +129,9 @@ def check_mode(category: str, mode: str) -> None:
         BadRequest: there is no such category or mode, or the category can't have it.
     """
     if category not in CATEGORIES:
-        raise BadRequest(f"no category of rules; these are: {', '.join(CATEGORIES)}")
+        raise BadRequest(f"{brief(category)} is no category of rules; these are: {', '.join(CATEGORIES)}")
     if mode not in MODES:
-        raise BadRequest(f"no mode; these are: {', '.join(MODES)}")
+        raise BadRequest(f"{brief(mode)} is no mode; these are: {', '.join(MODES)}")
     if category in LOCKED and mode != DEFAULT_MODE:
         raise BadRequest(f"the mode of {category} is {DEFAULT_MODE} and stays so")
 

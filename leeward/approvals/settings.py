@@ -18,7 +18,7 @@ from typing import Any
 from leeward.approvals.orders import EXEC_S, LONGEST_EXEC_S
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.rules import check_mode
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, brief
 
 FILE = "settings.json"
 
@@ -39,7 +39,7 @@ def check_setting(key: str, value: Any) -> str | float:
         BadRequest: there is no such key, or *value* isn't one of it.
     """
     if key not in KEYS:
-        raise BadRequest(f"no key that can be set; these are: {', '.join(KEYS)}")
+        raise BadRequest(f"{brief(key)} is no key that can be set; these are: {', '.join(KEYS)}")
     if key in MODES:
         check_mode(MODES[key], value if isinstance(value, str) else "")
         return str(value)

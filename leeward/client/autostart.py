@@ -101,7 +101,7 @@ def _folder(path: str) -> int:
     if about.st_uid != os.geteuid() or about.st_mode & 0o022:
         os.close(fd)
         raise _failed(path, f"{folder} belongs to user {about.st_uid} and has mode {stat.S_IMODE(about.st_mode):04o};"
-                            " it must be yours, and writable by nobody else")
+                            " it must be yours, and writable by nobody else: `chmod 700` it, or remove it")
     return fd
 
 
@@ -134,12 +134,20 @@ def _run(path: str, until: float) -> None:
     except subprocess.TimeoutExpired:
         raise _failed(path, f"it was not ready within {START_S:.0f} s") from None
     if done.returncode and not _answers(path):  # `daemon start` also fails if another daemon answers
-        said = " ".join(line.removeprefix("leeward: ") for line in done.stderr.decode(errors="replace").splitlines())
-        raise _failed(path, said[-2000:] or f"`leeward daemon start` ended with status {done.returncode}")
+        lines = [line.removeprefix("leeward: ") for line in done.stderr.decode(errors="replace").splitlines()]
+        # A host that lacks something lacks it for `leeward run` as well.
+        raise _failed(path, "; ".join(lines)[-2000:] or f"`leeward daemon start` ended with status {done.returncode}",
+                      without=not any(line.startswith("cause: ") for line in lines))
 
 
-def _failed(path: str, reason: str) -> DaemonAway:
-    error = DaemonAway(f"no daemon answers on {quoted(path)}, and none could be started: {reason}; `leeward run` needs"
-                       " none, and `leeward doctor` says what this host lacks")
+def _failed(path: str, reason: str, without: bool = True) -> DaemonAway:
+    """
+    The error for a daemon that can't be started.
+
+    Args:
+        without: `leeward run` may work nevertheless.
+    """
+    cures = ("`leeward run` needs none, and " if without else "") + "`leeward doctor` says what this host lacks"
+    error = DaemonAway(f"no daemon answers on {quoted(path)}, and none could be started: {reason}; {cures}")
     error.may_have_run = False
     return error

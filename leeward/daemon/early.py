@@ -16,13 +16,10 @@ from leeward.daemon.descriptors import limit
 from leeward.errors import Unsupported
 from leeward.points import point
 from leeward.pool.begin import Bootstrap, Settings, begin
+from leeward.spec.limits import LEAST_DESCRIPTORS
 
 #: Signals that end the daemon.
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-#: The lowest limit on descriptors with which the locks of a job can be set: `isolation.descriptors` puts a job's own
-#: above 64 for a while. A pool needs more, which `descriptors.shares` judges later.
-LEAST_LIMIT = 80
 
 
 def start(settings: Settings) -> Bootstrap:
@@ -47,11 +44,12 @@ def room_for_descriptors() -> None:
     Raise the soft limit on descriptors to the hard limit, up to `descriptors.MOST`.
 
     Raises:
-        Unsupported: the hard limit is lower than LEAST_LIMIT.
+        Unsupported: the hard limit is lower than LEAST_DESCRIPTORS.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit() < LEAST_LIMIT:
-        raise Unsupported("descriptors", have=f"a hard limit of {hard} (RLIMIT_NOFILE)", need=f"{LEAST_LIMIT} or more",
+    if limit() < LEAST_DESCRIPTORS:
+        raise Unsupported("descriptors", have=f"a hard limit of {hard} (RLIMIT_NOFILE)",
+                          need=f"{LEAST_DESCRIPTORS} or more",
                           cure="raise it (ulimit -Hn, LimitNOFILE= of a service)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit(), hard))
 

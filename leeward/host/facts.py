@@ -98,6 +98,7 @@ class Record:
         passed_over: better drivers, and why they don't work.
         capabilities: the effective set, in the kernel's numbering of bits; None if unknown.
         tools_missing: commands of `workdir` that the host lacks.
+        descriptors: the hard limit of this process; None if unknown.
     """
 
     machine: str
@@ -114,6 +115,7 @@ class Record:
     passed_over: tuple[tuple[str, str], ...]
     capabilities: int | None = None
     tools_missing: tuple[str, ...] = ()
+    descriptors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ class Facts:
     memfd: int = 0
     snapshot: int = 0
     tools_missing: tuple[str, ...] = ()
+    descriptors: int | None = None
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -208,7 +211,7 @@ def facts_of(record: Record) -> Facts:
         proc=_number(record, "proc"), landlock_refusal=_number(record, "landlock"),
         io_uring=_number(record, "io_uring"), memfd=_number(record, "memfd"),
         snapshot=_number(record, "snapshot"),
-        tools_missing=record.tools_missing,
+        tools_missing=record.tools_missing, descriptors=record.descriptors,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from leeward.host import cures
 from leeward.host.facts import NAMESPACES, Facts, HostKernel, error_name
 from leeward.spec import tools
+from leeward.spec.limits import LEAST_DESCRIPTORS
 
 LEAST_KERNEL = (5, 13)
 
@@ -67,7 +68,8 @@ def judge(facts: Facts) -> list[Feature]:
         _kernel(facts), _modules(facts), _root(facts), _user_namespaces(facts),
         *(_namespace(facts, name) for name in NAMESPACES),
         _proc(facts), _landlock(facts), _notification(facts), _cgroup(facts), _sealed(facts),
-        _executable(facts), _io_uring(facts), _snapshot(facts), _tools(facts),
+        _executable(facts), _io_uring(facts), _snapshot(facts), _descriptors(facts),
+        _tools(facts),
     ]
 
 
@@ -282,6 +284,17 @@ def _snapshot(facts: Facts) -> Feature:
                    "clones copy all of the zygote's page tables; a job takes a tenth more processor time",
                    "ulimit -f unlimited  # of a service: LimitFSIZE=infinity" if errno.EFBIG == facts.snapshot else
                    cures.outer_filter(facts) or cures.kernel(facts))
+
+
+def _descriptors(facts: Facts) -> Feature:
+    limit = facts.descriptors
+    if limit is None:
+        return Feature("descriptors", Support.OK, "their limit isn't known")
+    have = f"a hard limit of {limit} (RLIMIT_NOFILE)"
+    if limit >= LEAST_DESCRIPTORS:
+        return Feature("descriptors", Support.OK, have)
+    return _stops("descriptors", have, f": it needs {LEAST_DESCRIPTORS} or more",
+                  "raise it (ulimit -Hn, LimitNOFILE= of a service)")
 
 
 def _tools(facts: Facts) -> Feature:

@@ -15,6 +15,7 @@ import fcntl
 import os
 import platform
 import re
+import resource
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -72,6 +73,7 @@ def look() -> Record:
         refusals={name: error_name(code) for name, code in tried.items() if code},
         landlock=abi, wait_killable=_notification(), driver=driver, driver_detail=detail, passed_over=passed_over,
         capabilities=_capabilities(), tools_missing=_tools_missing(),
+        descriptors=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
     )
 
 

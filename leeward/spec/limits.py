@@ -18,6 +18,10 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 
+#: The lowest limit on the daemon's descriptors with which the locks of a job can be set: `isolation.descriptors` puts a
+#: job's own above 64 for a while. A pool needs more, which `daemon.descriptors.shares` judges later.
+LEAST_DESCRIPTORS = 80
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

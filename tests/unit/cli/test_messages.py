@@ -164,3 +164,12 @@ def test_output_that_does_not_block(program: list[str], tmp_path: Path) -> None:
 
     assert (0, b"") == (process.returncode, said)
     assert output == got
+
+
+def test_a_start_without_descriptors_is_explained_once() -> None:
+    done = run([sys.executable, "-P", "-m", "leeward_cli"], "run", "1",
+               before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+
+    assert 1 == done.returncode
+    assert b"descriptors: have a hard limit of 64 (RLIMIT_NOFILE), need 80 or more" in done.stderr
+    assert 1 == done.stderr.count(b"raise it (ulimit -Hn, LimitNOFILE= of a service)")

@@ -90,7 +90,7 @@ def test_an_error_of_the_start_reaches_the_user(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(subprocess, "run", failing)
     client = leeward.Client()
     client._link.path = OwnSocket(tmp_path / "leeward" / "leeward.sock")
-    with pytest.raises(DaemonAway, match="landlock: have none cause: a cure") as raised:
+    with pytest.raises(DaemonAway, match="landlock: have none; cause: a cure; `leeward doctor` says") as raised:
         client.execute("1")
 
     assert not raised.value.may_have_run

@@ -11,6 +11,7 @@ import pytest
 
 from leeward.host.facts import NAMESPACES, Facts, HostKernel, Runtime
 from leeward.host.findings import Feature, Support, judge
+from leeward.spec.limits import LEAST_DESCRIPTORS
 
 #: A machine that lacks nothing.
 FINE = Facts(
@@ -29,6 +30,11 @@ def but(**changes: object) -> Facts:
     A machine that lacks something.
     """
     return dataclasses.replace(FINE, **changes)  # type: ignore[arg-type]  # the names are checked by replace
+
+
+@pytest.mark.parametrize("limit", [None, LEAST_DESCRIPTORS])
+def test_a_limit_on_descriptors_that_suffices(limit: int | None) -> None:
+    assert Support.OK is found(but(descriptors=limit), "descriptors").state
 
 
 def test_a_machine_that_lacks_nothing_needs_no_cure():
@@ -52,6 +58,7 @@ RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
 
 @pytest.mark.parametrize(("facts", "name", "state", "cure"), [
     (but(release="5.10.0-30-cloud"), "kernel", Support.LIMITED, "install Linux 5.13"),
+    (but(descriptors=79), "descriptors", Support.MISSING, "raise it (ulimit -Hn, LimitNOFILE= of a service)"),
     (but(kernel=HostKernel.WSL1, wait_killable=None), "kernel", Support.MISSING, "wsl.exe --set-version"),
     (but(kernel=HostKernel.GVISOR, proc=errno.ENOSYS), "kernel", Support.MISSING, "docker run --runtime=runc"),
     (but(kernel=HostKernel.GVISOR), "kernel", Support.LIMITED, "docker run --runtime=runc"),
