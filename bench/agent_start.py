@@ -2,10 +2,12 @@
 Measures the time from `leeward agent start` to the first byte of the agent's output, beside the same program under
 bubblewrap with the same folders; and that of a project with many files beside a small one.
 
-    .venv/bin/python bench/agent_start.py [--rounds N] [--files N] [--terminal] [--json] [--] PROGRAM [ARGUMENT...]
+    .venv/bin/python bench/agent_start.py [--rounds N] [--files N] [--terminal] [--staged] [--json] [--] PROGRAM
+        [ARGUMENT...]
 
 PROGRAM is an agent's, such as the `claude` of the wheel claude-agent-sdk, with `--version`; with --terminal it is on a
-terminal, and the first byte is of its screen. The bench starts a daemon of its own once. The daemon is warm, as it is
+terminal, and the first byte is of its screen; with --staged leeward copies a file of 64 KiB into its sandbox before, as
+it does with Claude Code's ~/.claude.json. The bench starts a daemon of its own once. The daemon is warm, as it is
 for a user's second start. The subjects take turns, round by round; ratios are of the medians and of the minima. "own"
 is the processor time of the command's processes: of bubblewrap's with the program in it, of leeward's without what the
 daemon and the sandbox do. If the host has no bwrap, its column is missing.
@@ -34,7 +36,7 @@ from leeward.spec.profiles import HostPython, python
 from leeward.spec.sandbox import SandboxSpec
 
 DEFINITION = 'command = ["{program}"]\nstate = ["~/.state"]\n'
-
+STAGED = 'staged = ["~/.staged"]\n'
 
 
 def first_byte(argv: list[str], env: dict[str, str]) -> float:
@@ -125,7 +127,7 @@ def same_view(folder: Path, home: Path, program: AgentProgram) -> list[str]:
 
 
 def subjects(folder: Path, program: AgentProgram, arguments: list[str], files: int, env: dict[str, str],
-             terminal: bool) -> dict[str, Callable[[], float]]:
+             terminal: bool, staged: bool) -> dict[str, Callable[[], float]]:
     """
     The subjects to measure, by name.
     """
@@ -140,7 +142,8 @@ def subjects(folder: Path, program: AgentProgram, arguments: list[str], files: i
         place.mkdir(exist_ok=True)
         (place / f"{number}.py").touch()
     definition = home / ".config/leeward/agents/agent/agent.toml"
-    definition.write_text(DEFINITION.format(program=program.argv[-1]))
+    definition.write_text(DEFINITION.format(program=program.argv[-1]) + (STAGED if staged else ""))
+    (home / ".staged").write_bytes(bytes(1 << 16))
     definition.chmod(0o600)
 
     def ours(name: str) -> Callable[[], float]:
@@ -161,6 +164,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--terminal", action="store_true")
+    parser.add_argument("--staged", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs="*")
@@ -174,7 +178,8 @@ def main() -> int:
         env = {**os.environ, "HOME": str(folder / "home"), "XDG_RUNTIME_DIR": str(folder / "run"),
                "LEEWARD_SOCKET": str(folder / "run/s"), "XDG_STATE_HOME": str(folder / "state")}
         env.pop("XDG_CONFIG_HOME", None)
-        measured = subjects(folder, program, asked.arguments, asked.files, env, asked.terminal)
+        measured = subjects(folder, program, asked.arguments, asked.files, env, asked.terminal,
+                            asked.staged)
         leeward = [sys.executable, "-P", "-m", "leeward_cli"]
         subprocess.run([*leeward, "daemon", "start"], env=env, check=True, stdout=subprocess.DEVNULL)
         times: dict[str, list[float]] = {name: [] for name in measured}

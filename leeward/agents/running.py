@@ -174,6 +174,8 @@ class AgentRun:
         """
         if self._before is None:
             import leeward.agents.hiding_watch  # noqa: F401  # for `_attend`, while the daemon works
+            if self._request.staged:
+                import leeward.client.files  # noqa: F401  # for `_stage`
 
             assert self._held is not None
             if not self._held.instance.undo:  # else it was recorded by `_claim`

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import tarfile
 from collections.abc import Mapping
 from decimal import Decimal
@@ -72,7 +71,7 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
         return (yield from _export(raw(inside), target, limit))
     name = raw(target)
     # A random name: if the sandbox writes to this folder, it could put a link there that leads anywhere.
-    beside = os.path.join(os.path.dirname(name), b".leeward-%s.tmp" % secrets.token_hex(8).encode())
+    beside = os.path.join(os.path.dirname(name), b".leeward-%s.tmp" % os.urandom(8).hex().encode())
     made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         with open(made, "wb") as file, _packed(file, name) as out:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat as kinds
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -98,7 +97,7 @@ class HostFile(Sink):
 
     def __init__(self, folder: int, name: bytes) -> None:
         self._folder, self._name = folder, name
-        self._beside = b".leeward-%s.tmp" % secrets.token_hex(8).encode()
+        self._beside = b".leeward-%s.tmp" % os.urandom(8).hex().encode()
         self._fd = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,
                            dir_fd=folder)
         self._head: Mapping[str, Any] = {}
@@ -219,7 +218,7 @@ def _link(folder: int, name: bytes, target: bytes) -> None:
     Raises:
         OSError: there is a folder of that name.
     """
-    beside = b".leeward-%s.tmp" % secrets.token_hex(8).encode()
+    beside = b".leeward-%s.tmp" % os.urandom(8).hex().encode()
     os.symlink(target, beside, dir_fd=folder)
     try:
         os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -160,7 +160,7 @@ class Sandbox(OverlayCalls):
         """
         The sandbox's files.
         """
-        from leeward.client.files import Files  # imports tarfile, which most programs don't need
+        from leeward.client.files import Files  # most programs don't need it
         return Files(self)
 
     def _open(self) -> Reply:

@@ -47,6 +47,12 @@ def test_a_start_imports_before_its_request_nothing_that_most_starts_do_without(
                 "leeward.spec.limits", "leeward.spec.sandbox", "signal", "socket", "subprocess", "tomllib"} & found
 
 
+def test_a_start_copies_files_into_the_sandbox_without_what_archives_need() -> None:
+    found = words_of("import leeward.client.files, sys; print(*sys.modules)")
+    assert "leeward.client.file_calls" in found
+    assert not {"tarfile", "secrets", "hashlib", "shutil", "decimal"} & found
+
+
 def test_the_copy_reads_a_line_without_what_click_imports_for_help() -> None:
     """
     With any version of click that is installed: where it needs more, the copy gives no answer, and a start is slower.
