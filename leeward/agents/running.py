@@ -173,7 +173,7 @@ class AgentRun:
         time.
         """
         if self._before is None:
-            import leeward.agents.hiding_watch  # noqa: F401  # for `_attend`, while the daemon works
+            import leeward.agents.hiding_watch  # for `_attend`, while the daemon works
             if self._request.staged:
                 import leeward.client.files  # noqa: F401  # for `_stage`
 
