@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -329,9 +330,13 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
     if folder:
         outside = project + folder[len(inside):]
         with contextlib.suppress(OSError):
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            # Other users can make a file with that name in /tmp: a FIFO, whose opening would wait, or one of theirs.
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
             with open(descriptor, "wb") as written:
-                written.write(os.fsencode(outside) + b"\n")
+                about = os.fstat(descriptor)
+                if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid():
+                    written.truncate(0)
+                    written.write(os.fsencode(outside) + b"\n")
 
 
 @contextlib.contextmanager
