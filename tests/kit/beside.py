@@ -64,10 +64,12 @@ os.write(told, f"{subprocess.call(sys.argv[2:])} ".encode())
 
 def his(paths: Iterable[Path]) -> list[str]:
     """
-    What he runs of the files of tests *paths*, which root runs; all that is his where none of these is.
+    What he runs of the files of tests *paths*, which root runs; all that is his where none of these is. The attacks
+    come last, when root's are over: both at once would want the memory and the processors of their controls.
     """
     named = sorted({path.relative_to(features.ROOT).as_posix() for path in paths})
-    found = [name for name in named if name.startswith(FOLDERS) and not name.endswith(NOT_HIS)]
+    found = [name for folder in FOLDERS for name in named
+             if name.startswith(folder) and not name.endswith(NOT_HIS)]
     return found or [*FOLDERS, *(f"--ignore=tests/integration/{name}" for name in NOT_HIS)]
 
 

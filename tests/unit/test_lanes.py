@@ -45,6 +45,7 @@ def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other() -> None:
     assert sorted([*one, *other]) == sorted(
         path.relative_to(ROOT).as_posix() for path in every if path.name not in NOT_HIS)
     assert set(FOLDERS) <= set(his(common))
+    assert one == [*(name for name in one if "integration" in name), *(name for name in one if "escapes" in name)]
 
 
 @pytest.mark.parametrize(("statuses", "failed", "expected"), [
