@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from leeward._native.memfd import memory_file
+from leeward.daemon.serving.file_ticket import FileTicket
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
 from leeward.daemon.serving.sandbox_calls import SandboxOwner
 from leeward.errors import Busy, LeewardError
@@ -27,7 +28,7 @@ from leeward.wire.answers import encode_ok
 from leeward.wire.sandbox_requests import SandboxFetch
 
 
-class FetchCall:
+class FetchCall(FileTicket):
     """
     A fetch, as a ticket; while it runs the sandbox isn't idle.
 
@@ -36,16 +37,12 @@ class FetchCall:
         Refused: the sandbox is over.
     """
 
-    costs = "connection"
-
     def __init__(self, desk: Desk, owner: SandboxOwner, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
-        self._desk, self._owner, self._request, self._entry = desk, owner, request, entry
-        self._fd, self._take_back = -1, None
+        super().__init__(desk, entry)
+        self._owner, self._request = owner, request
         self._begin()
         desk.busy(entry)
         owner.wait(request.id, self)
-
-    _take_back: Callable[[], None] | None
 
     def _begin(self) -> None:
         request, sandbox = self._request, self._entry.sandbox.sandbox
@@ -85,7 +82,7 @@ class FetchCall:
         """
         Return the answer. A large body is sent beside it in a memory file, which is sealed against changes.
         """
-        fd, self._fd = self._fd, -1
+        fd = self._take_file()
         if fd < 0:
             return Parcel(memoryview(encode_ok(self._request.id, answer)))
         arena = Arena(fd, 0)
@@ -102,33 +99,6 @@ class FetchCall:
             answer = failed(f"HTTP error: the response can't be handed on: {error.strerror}")
         arena.close()
         return Parcel(memoryview(encode_ok(self._request.id, answer)))
-
-    def _end(self) -> bool:
-        """
-        Mark the fetch as over. Returns False if it was over already.
-        """
-        take_back, self._take_back = self._take_back, None
-        if take_back is None:
-            return False
-        self._desk.free(self._entry)
-        return True
-
-    def _drop(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def cancel(self) -> None:
-        take_back = self._take_back
-        if self._end() and take_back is not None:
-            take_back()
-        self._drop()
-
-    def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: the answer couldn't be sent, so the connection is closed.
-        """
-        self.cancel()
 
 
 def _nothing() -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from leeward._native.memfd import memory_file
+from leeward.daemon.serving.file_ticket import FileTicket
 from leeward.daemon.serving.parcel import SEALS, Parcel
 from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxOwner
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver
@@ -47,16 +48,15 @@ class OverlayOwner(Protocol):
     def deliver(self, request: int, parcel: Parcel) -> None: ...
 
 
-class OverlayCall:
+class OverlayCall(FileTicket):
     """
     A request that reads an overlay, as a ticket. It counts as use of the sandbox.
     """
 
     def __init__(self, desk: Desk, owner: OverlayOwner, request: OverlayDiff | OverlayRead,
                  entry: RegistryEntry[Held]) -> None:
-        self._desk, self._owner, self._request, self._entry = desk, owner, request, entry
-        self._fd = -1
-        self._cancel: Callable[[], None] | None = None
+        super().__init__(desk, entry)
+        self._owner, self._request = owner, request
         layer, number = _mounts(entry).layer(request.target), _mounts(entry).number(request.target)
         order: dict[str, Any] = {"order": "diff", "number": number}
         if isinstance(request, OverlayRead):
@@ -70,7 +70,7 @@ class OverlayCall:
         except (LeewardError, OSError) as error:
             self._drop()
             raise Busy(f"the overlay can't be looked at now: {error}") from None
-        self._cancel = asked.cancel
+        self._take_back = asked.cancel
         desk.busy(entry)
         owner.wait(request.id, self)
 
@@ -84,7 +84,7 @@ class OverlayCall:
             self._drop()
             self._owner.refuse(self._request.id, _why(self._desk, self._entry, what))
             return
-        fd, self._fd = self._fd, -1
+        fd = self._take_file()
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
         size = os.fstat(fd).st_size
         arena = Arena(fd, size)
@@ -93,27 +93,6 @@ class OverlayCall:
         answer = {"size": size, **({"arenas": [size]} if size else {})}
         self._owner.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, answer)),
                                                      [arena] if size else [], weight=1 if size else 0))
-
-    def _end(self) -> bool:
-        """
-        Mark the call as over. Returns False if it was over already.
-        """
-        cancel, self._cancel = self._cancel, None
-        if cancel is None:
-            return False
-        self._desk.free(self._entry)
-        return True
-
-    def _drop(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def cancel(self) -> None:
-        cancel = self._cancel
-        if self._end() and cancel is not None:
-            cancel()
-        self._drop()
 
 
 def change_overlay(desk: Desk, owner: SandboxOwner,
