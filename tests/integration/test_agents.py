@@ -224,7 +224,7 @@ def test_a_read_only_project_is_refused_with_what_to_do(home: AgentHome) -> None
     """
     On a read-only file system, for which there are mount and user namespaces of the test's own.
     """
-    line = 'mount -t tmpfs none "$0" && mount -o remount,ro "$0" && shift && exec "$@"'
+    line = 'mount -t tmpfs -o ro none "$0" && shift && exec "$@"'
     start = command("agent", "start", "sh", str(home.project), "--", "-c", "echo begun")
     got = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", line, str(home.project), "", *start],
                          env=home.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
