@@ -3,8 +3,8 @@
 
 Runs in:   the CLI, once for each line. `main` is a program of its own, since agents need the path of a program.
 
-Theory of operation. All lines of one agent run in one sandbox, which is found by its metadata: the pid and the start
-time of the agent's process. Because of a lock in the user's state folder an agent gets at most one sandbox. If an agent
+Theory of operation. All lines of one agent in one project run in one sandbox, which is found by its metadata: the pid
+and the start time of the agent's process, and the project. Because of a lock in the user's state folder an agent gets at most one sandbox. If an agent
 has ended, the next line of any agent ends its sandbox; otherwise the daemon does when the sandbox's idle time has
 passed. The title of a line's process has the pid and the start time of this program. If this program is killed, the
 next line ends that process. If there is no sandbox, nothing runs: the exit status is FAILED, and standard error says
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 #: The exit status of a command that can't be run, as in a shell, and of one that was killed.
 FAILED, KILLED = 126, 137
-#: The name of the agent's key in the sandbox's metadata, and the beginning of the title of a line's process.
-_AGENT, _LINE = "agent-outside", "line of "
+#: The names of the agent's key and of the project in the sandbox's metadata, and the beginning of the title of a line's
+#: process.
+_AGENT, _PROJECT, _LINE = "agent-outside", "project", "line of "
 #: The agent's environment variables that a line gets.
 _PASSED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "TERM", "NO_COLOR", "GIT_EDITOR")
 #: The greatest size in bytes of the file with the folder in which the next line starts.
@@ -227,7 +228,7 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
     lock = os.open(os.path.join(state, "prefix.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for row in [row for row in Sandbox.list() if _is_of(row, session)]:
+        for row in [row for row in Sandbox.list() if _is_of(row, session, project)]:
             with contextlib.suppress(SandboxOver):  # it has ended since
                 return Sandbox.attach(row["sandbox"]), str(row["metadata"]["inside"])
         return _opened(session, project, folder, settings)
@@ -235,9 +236,9 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
         os.close(lock)
 
 
-def _is_of(row: Mapping[str, Any], session: Any) -> bool:
+def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
     """
-    Whether the sandbox of *row* belongs to *session*. If it belongs to an agent that has ended, end the sandbox.
+    Whether the sandbox of *row* belongs to *session* and has *project*. If it belongs to an agent that has ended, end the sandbox.
     """
     from leeward.agents import prefix
     from leeward.client.sandbox import Sandbox
@@ -246,7 +247,7 @@ def _is_of(row: Mapping[str, Any], session: Any) -> bool:
     if owner is None or row.get("state", "open") not in ("open", "running"):
         return False
     if owner == session:
-        return True
+        return bool(project == row["metadata"].get(_PROJECT))
     if not prefix.is_alive(owner, _stat):
         with contextlib.suppress(DaemonError):
             Sandbox.attach(row["sandbox"]).close()
@@ -270,7 +271,7 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
                          f"/proc/self/fd/{folder}", pinned=hiding.pinned)
     protect = [*request.options["protect"], *(os.path.join(request.cwd, name) for name in protect_settings(folder))]
     with OpenedMounts(request, os.environ) as opened:
-        box = Sandbox(metadata={_AGENT: session.key, "inside": request.cwd},
+        box = Sandbox(metadata={_AGENT: session.key, _PROJECT: project, "inside": request.cwd},
                       **{**request.options, "mounts": opened.mounts, "protect": protect})
         box.info()  # opens the sandbox, while the lock is held
     try:

@@ -212,7 +212,7 @@ class InstanceRegistry:
     def sandbox_of(self, text: str) -> str:
         """
         The id of the sandbox of the running instance that `find` returns; else of the ended one with the name *text*,
-        or of the last ended one whose name begins or ends with it.
+        or of the last ended one whose name begins or ends with it or whose agent is *text*.
 
         Raises:
             BadRequest: there is none, or several that run match.
@@ -223,7 +223,8 @@ class InstanceRegistry:
         except BadRequest:
             names = _ended(folder)
             for name in (*(name for name in names if name == text),
-                         *(name for name in names if text and (name.startswith(text) or name.endswith(text)))):
+                         *(name for name in names if text and (name.startswith(text) or name.endswith(text)
+                                                               or name.rpartition("-")[0].endswith(f"-{text}")))):
                 found = (read_state(folder, name) or b"").decode("ascii", "replace")
                 if re.fullmatch(_SANDBOX, found):
                     return found

@@ -112,6 +112,30 @@ def test_agents_have_a_sandbox_each_and_it_ends_after_them(place: Place) -> None
         second.kill()
 
 
+def test_an_agent_that_goes_to_another_project_has_another_sandbox(place: Place) -> None:
+    """
+    Its tools can take it to another folder. A line doesn't run in the first one's folder of the same name then.
+    """
+    other = place.project.parent / "other"
+    (other / "sub").mkdir(parents=True)
+    agent = """
+import os, subprocess, sys
+def line(text, cwd):
+    print(subprocess.run([sys.argv[1], text], cwd=cwd, capture_output=True, text=True).stdout, end="", flush=True)
+line("pwd", sys.argv[2] + "/sub")
+os.chdir(sys.argv[3])
+line("pwd; touch made", sys.argv[3] + "/sub")
+os.chdir(sys.argv[2])
+line("pwd", sys.argv[2] + "/sub")
+"""
+    done = subprocess.run([sys.executable, "-c", agent, str(place.prefix), str(place.project), str(other)],
+                          cwd=place.project, env=place.environ, capture_output=True, text=True, timeout=100, check=False)
+
+    assert f"{place.project}/sub\n{other}/sub\n{place.project}/sub\n" == done.stdout
+    assert (other / "sub/made").exists()
+    assert not (place.project / "sub/made").exists()
+
+
 def test_a_line_ends_sandboxes_that_are_younger_than_its_own(place: Place) -> None:
     first, second = OutsideAgent(place), OutsideAgent(place)
     try:

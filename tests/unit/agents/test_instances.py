@@ -336,6 +336,7 @@ def test_the_sandbox_of_one_that_has_ended(registry):
     name = instance(number=MAX_ENDED + 2).name
     assert f"dx{MAX_ENDED + 2}" == registry.sandbox_of(name)
     assert f"dx{MAX_ENDED + 2}" == registry.sandbox_of("home-me-p-claude")
+    assert f"dx{MAX_ENDED + 2}" == registry.sandbox_of("claude")
     with pytest.raises(BadRequest, match="no agent runs"):
         registry.sandbox_of(instance(number=0).name)
     registry.claim(replace(instance(number=MAX_ENDED + 2), sandbox="again")).remove()
