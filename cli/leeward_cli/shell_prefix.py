@@ -4,11 +4,12 @@
 Runs in:   the CLI, once for each line. `main` is a program of its own, since agents need the path of a program.
 
 Theory of operation. All lines of one agent in one project run in one sandbox, which is found by its metadata: the pid
-and the start time of the agent's process, and the project. Because of a lock in the user's state folder an agent gets at most one sandbox. If an agent
-has ended, the next line of any agent ends its sandbox; otherwise the daemon does when the sandbox's idle time has
-passed. The title of a line's process has the pid and the start time of this program. If this program is killed, the
-next line ends that process. If there is no sandbox, nothing runs: the exit status is FAILED, and standard error says
-why. A line that was started and can't go on is killed: the exit status is KILLED, and standard error says why.
+and the start time of the agent's process, and the project. Because of a lock in the user's state folder an agent gets
+at most one sandbox for a project. If an agent has ended, the next line of any agent ends its sandboxes; otherwise the
+daemon does when their idle time has passed. The title of a line's process has the pid and the start time of this
+program. If this program is killed, the next line ends that process. If there is no sandbox, nothing runs: the exit
+status is FAILED, and standard error says why. A line that was started and can't go on is killed: the exit status is
+KILLED, and standard error says why.
 
 Names to hide that have appeared since the sandbox was opened are covered before each line and while it runs.
 """
@@ -238,7 +239,8 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
 
 def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
     """
-    Whether the sandbox of *row* belongs to *session* and has *project*. If it belongs to an agent that has ended, end the sandbox.
+    Whether the sandbox of *row* belongs to *session* and has *project*. If it belongs to an agent that has ended, end
+    the sandbox.
     """
     from leeward.agents import prefix
     from leeward.client.sandbox import Sandbox

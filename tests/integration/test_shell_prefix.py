@@ -129,7 +129,8 @@ os.chdir(sys.argv[2])
 line("pwd", sys.argv[2] + "/sub")
 """
     done = subprocess.run([sys.executable, "-c", agent, str(place.prefix), str(place.project), str(other)],
-                          cwd=place.project, env=place.environ, capture_output=True, text=True, timeout=100, check=False)
+                          cwd=place.project, env=place.environ, capture_output=True, text=True, timeout=100,
+                          check=False)
 
     assert f"{place.project}/sub\n{other}/sub\n{place.project}/sub\n" == done.stdout
     assert (other / "sub/made").exists()
