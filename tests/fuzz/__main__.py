@@ -2,7 +2,7 @@
 Feeds hostile bytes to every decoder: `./dev fuzz [RUNS]`, by default 10 million to each that is Python (decoders.py)
 and as many to the C client. `--python`,
 `--egress` (what the broker of egress decodes), `--web` (what the page of approvals decodes) and `--c` feed the one or
-the other alone.
+the other alone; `--only=request,stream` feeds only decoders in Python with these names.
 
 Runs in:   anybody's shell; the C client's needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
 
@@ -28,7 +28,7 @@ import decoders
 import egress_decoders
 import web_decoders
 
-SIDES = {"--python", "--egress", "--web", "--c"}
+SIDES, ONLY = {"--python", "--egress", "--web", "--c"}, "--only="
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
 CLIENT = HERE.parent.parent / "leeward" / "capi"
@@ -174,12 +174,13 @@ def start(name: str, runs: int, folder: Path) -> subprocess.Popen[bytes]:
 
 def main() -> int:
     sides = SIDES & set(sys.argv[1:]) or SIDES
-    numbers = [int(text) for text in sys.argv[1:] if text not in sides]
+    only = [name for text in sys.argv[1:] if text.startswith(ONLY) for name in text.removeprefix(ONLY).split(",")]
+    numbers = [int(text) for text in sys.argv[1:] if text not in sides and not text.startswith(ONLY)]
     runs = numbers[0] if numbers else 10_000_000
     worst = 0
     names = [name for name in decoders.TARGETS
              if ("--egress" if name in egress_decoders.TARGETS else "--web" if name in web_decoders.TARGETS
-                 else "--python") in sides]
+                 else "--python") in sides and (not only or name in only)]
     if names:
         worst = decoders.main(runs, int(os.environ["FUZZ_SEED"]) if "FUZZ_SEED" in os.environ else None, names)
     return max(worst, feed_client(runs)) if "--c" in sides else worst
