@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -261,6 +262,8 @@ class AgentRun:
             try:
                 name = open_beside(source, written)
                 try:
+                    if not stat.S_ISREG(os.fstat(name).st_mode):  # to open a FIFO waits for its other end
+                        raise RequestRejected(f"{source!a:.200} is no regular file, and is to be copied")
                     with open(f"/proc/self/fd/{name}", "rb") as file:
                         content = file.read(MOST_STAGED + 1)
                 finally:

@@ -163,6 +163,24 @@ def test_c385_cannot_have_the_next_start_follow_a_link(home: AgentHome, token: s
         assert token in home.run("start", "next", ".", *read).stdout
 
 
+@BY_CLIENT
+def test_c323_cannot_keep_the_next_start_waiting(home: AgentHome) -> None:
+    """
+    An agent puts a FIFO in the place of a file that the next start copies, or reads: to open it waits for a writer.
+    """
+    home.define("my", 'command = ["sh"]\nstate = ["~/.my"]\nstaged = ["~/.my/f"]\n')
+    with control():
+        (home.path / ".my").mkdir()
+        (home.path / ".my/f").write_text("copied")
+        assert "copied" == home.run("start", "my", ".", "--", "-c", "cat ~/.my/f").stdout
+    assert 0 == home.run("start", "my", ".", "--", "-c", "rm ~/.my/f; mkfifo ~/.my/f").returncode
+    got = home.run("start", "my", ".", "--", "-c", "true")
+    assert (1, True) == (got.returncode, "is no regular file" in got.stderr), got
+    assert 0 == home.run("start", "sh", ".", "--", "-c", "mkdir .leeward; mkfifo .leeward/agent.toml").returncode
+    got = home.run("start", "sh", ".", "--", "-c", "true")
+    assert (1, True) == (got.returncode, "is no regular file" in got.stderr), got
+
+
 @pytest.mark.parametrize("attack", ["printf 'home = %s/keys/x\\n' ~ >.venv/pyvenv.cfg",
                                     "ln -sf ~/keys/tool .venv/bin/ag",
                                     "ln -sf ~/keys/node_modules/ag .venv/bin/ag",
