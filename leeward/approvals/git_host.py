@@ -2,8 +2,8 @@
 git on the operator's side: the service's repository for what sandboxes have pushed, and the push to the remote.
 
 Runs in:   the operator's program that decides, and git as a child of it, with the operator's credentials.
-Trust:     none in what a sandbox has pushed. It comes as a bundle; git checks each object as it is fetched, and nothing
-           is checked out. No configuration, hook or attributes file of a sandbox is on this side. The project's own
+Trust:     none in what a sandbox has pushed. It comes as a bundle, and as nothing else that git would fetch from; git
+           checks each object as it is fetched, and nothing is checked out. No configuration, hook or attributes file of a sandbox is on this side. The project's own
            repository is the operator's.
 Source:    git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
 """
@@ -25,6 +25,10 @@ from leeward.errors import BadRequest, Busy
 
 #: Bytes of a bundle, bytes that one call of git prints, and seconds that it takes: at most.
 MOST_BUNDLE, MOST_PRINTED, SECONDS = 64 << 20, 4 << 20, 120.0
+
+#: What a bundle begins with. `git fetch` takes any other file for a `.git` file, follows the folder that it names, and
+#: reads that repository of the host.
+_BUNDLES = b"# v2 git bundle\n", b"# v3 git bundle\n"
 
 #: Bytes by which one sandbox's pushes may let the repository grow, deleted ones too; the last bundle may exceed them.
 MOST_TAKEN = 512 << 20
@@ -263,9 +267,11 @@ class GitIntake:
             The branch's commit, in hexadecimal.
 
         Raises:
-            GitFailed: the bundle is broken, or lacks objects.
+            GitFailed: it is no bundle, or a broken one, or lacks objects.
             Busy: the sandbox's pushes have taken MOST_TAKEN bytes already.
         """
+        if not bundle.startswith(_BUNDLES):
+            raise GitFailed("what was pushed is no bundle of git")
         if self._taken >= MOST_TAKEN:
             raise Busy(f"what this sandbox has pushed takes {MOST_TAKEN} bytes already")
         self._make()

@@ -155,6 +155,35 @@ def test_a_diff_is_read_up_to_its_bound(repositories: Repositories, monkeypatch:
         git("cat-file", "blob", f"{tip}:large", folder=intake.path)
 
 
+@pytest.mark.parametrize("ending", [b"", b"\n", b"/\n"])
+def test_c352_cannot_push_from_another_repository_of_the_host(repositories: Repositories, ending: bytes) -> None:
+    """
+    By a `.git` file in place of the bundle. The control: git itself follows the file.
+    """
+    private = str(repositories.folder / "private")
+    repositories.git("init", "-q", "-b", "work", private)
+    secret = repositories.commit("secret", private, b"a key")
+    intake, pushed = repositories.intake(), f"gitdir: {private}/.git".encode() + ending
+    with pytest.raises(GitFailed, match="no bundle"):
+        intake.take_in(pushed, "box", "work")
+
+    file = repositories.folder / "pushed"
+    file.write_bytes(pushed)
+    intake._make()
+    with pytest.raises(GitFailed):
+        git("cat-file", "-e", secret, folder=intake.path)
+    git("fetch", "--quiet", str(file), "refs/heads/work", folder=intake.path)
+    git("cat-file", "-e", secret, folder=intake.path)
+
+
+@pytest.mark.parametrize("first", [b"# v2 git bundle\n", b"# v3 git bundle\n"])
+def test_c352_a_bundle_that_names_a_repository_is_a_broken_bundle(repositories: Repositories, first: bytes) -> None:
+    repositories.git("init", "-q", "-b", "work", str(repositories.folder / "private"))
+    repositories.commit("secret", str(repositories.folder / "private"))
+    with pytest.raises(GitFailed, match="git fetch"):
+        repositories.intake().take_in(first + f"gitdir: {repositories.folder}/private/.git\n".encode(), "box", "work")
+
+
 def test_a_sandbox_fills_so_much_of_the_disk(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
     repositories.git("clone", "-q", repositories.project, repositories.copy)
     repositories.commit("one", repositories.copy, os.urandom(1 << 12))
