@@ -3,8 +3,8 @@ git on the operator's side: the service's repository for what sandboxes have pus
 
 Runs in:   the operator's program that decides, and git as a child of it, with the operator's credentials.
 Trust:     none in what a sandbox has pushed. It comes as a bundle, and as nothing else that git would fetch from; git
-           checks each object as it is fetched, and nothing is checked out. No configuration, hook or attributes file of a sandbox is on this side. The project's own
-           repository is the operator's.
+           checks each object as it is fetched, and nothing is checked out. No configuration, hook or attributes file of
+           a sandbox is on this side. The project's own repository is the operator's.
 Source:    git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
 """
 

@@ -12,6 +12,7 @@ Trust:     the service manager has set the environment. The variables are remove
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -81,6 +82,9 @@ class Manager:
         if count > 1:
             raise BadRequest(f"{count} sockets were passed (LISTEN_FDS); the daemon serves on one")
         try:
+            # One that is passed has outlived an exec. One that would not is ours, and none was passed.
+            if not os.get_inheritable(FIRST_FD):
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             os.set_inheritable(FIRST_FD, False)
             sock = socket.socket(fileno=FIRST_FD)
         except OSError as error:

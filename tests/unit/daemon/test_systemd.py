@@ -64,15 +64,22 @@ from leeward.daemon.systemd import Manager
 from leeward.errors import BadRequest
 environ = {"LISTEN_FDS": sys.argv[1], "LISTEN_PID": str(os.getpid()), "LISTEN_FDNAMES": "x"}
 manager = Manager(environ, os.getpid())
+ours = None
+if "ours" in sys.argv:
+    import socket
+    ours, other = socket.socketpair()
+    assert 3 == ours.fileno()
 try:
     sock = manager.listener()
     print(sock.getsockname(), sock.getblocking(), os.get_inheritable(3), manager.listener(), environ)
 except BadRequest as error:
     print(error)
+if ours:
+    print(2 == ours.send(b"it"))
 """
 
 
-def passed(sock: socket.socket | None, count: int = 1) -> str:
+def passed(sock: socket.socket | None, count: int = 1, *more: str) -> str:
     """
     What a process says that has *sock* as its descriptor 3.
     """
@@ -81,7 +88,7 @@ def passed(sock: socket.socket | None, count: int = 1) -> str:
             os.dup2(sock.fileno(), 3)
     # A shell wouldn't do: the descriptor has to be 3, whatever number it has here.
     fds = () if sock is None else (3,)
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(count)], env=environment(), capture_output=True,
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(count), *more], env=environment(), capture_output=True,
                           text=True, check=True, pass_fds=fds, preexec_fn=place, timeout=60)
     return done.stdout
 
@@ -113,3 +120,11 @@ def test_a_descriptor_that_is_no_listening_socket_is_refused(tmp_path: Path) -> 
 
     assert all("descriptor 3, which LISTEN_FDS passes" in words for words in said)
     assert "2 sockets were passed" in passed(None, 2)
+
+
+def test_a_descriptor_of_the_daemons_own_is_not_taken() -> None:
+    """
+    Where none was passed, the first that the daemon opens has that number: its zygote's channel. It was closed, and the
+    error said nothing of LISTEN_FDS.
+    """
+    assert "descriptor 3, which LISTEN_FDS passes: bad file descriptor\nTrue\n" == passed(None, 1, "ours")
