@@ -11,6 +11,7 @@ Leaves:    files that a person runs (`spec.obeyed`); and such files in folders b
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -58,8 +59,12 @@ def protect_settings(project: int) -> tuple[str, ...]:
         BadRequest: a name is a link, which can't be protected.
     """
     for name in _SETTINGS_FOLDERS:
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(name, dir_fd=project)
+        except OSError as error:
+            # Where this user can't make it, no line can either.
+            if error.errno not in (errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
     names = (*_SETTINGS_FOLDERS, *_SETTINGS_FILES)
     for name in names:
         with contextlib.suppress(FileNotFoundError):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leeward.agents import outside
+from leeward.errors import BadRequest
 
 
 def test_every_kind_of_change_is_found(tmp_path: Path) -> None:
@@ -197,3 +198,27 @@ def test_more_files_than_are_compared_count_as_changed(tmp_path: Path, monkeypat
     for number in range(20):
         (tmp_path / f".vscode/{number}").touch()
     assert [".vscode"] == outside.changed(outside.snapshot(str(tmp_path)), outside.snapshot(str(tmp_path)))
+
+
+def test_settings_of_agents_are_protected(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert {".claude", ".codex", ".mcp.json"} == set(outside.protect_settings(fd))
+        assert [".claude", ".codex"] == sorted(os.listdir(tmp_path))
+        assert {".claude", ".codex", ".mcp.json"} == set(outside.protect_settings(fd))
+        (tmp_path / ".mcp.json").symlink_to("x")
+        with pytest.raises(BadRequest, match="is a link"):
+            outside.protect_settings(fd)
+    finally:
+        os.close(fd)
+
+
+def test_a_project_that_cannot_be_written_needs_no_folders() -> None:
+    """
+    Nor can a line make them there.
+    """
+    fd = os.open("/sys", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert ".claude" in outside.protect_settings(fd)
+    finally:
+        os.close(fd)
