@@ -67,6 +67,20 @@ def _shown(one: str, quote: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+#: What the errors of limits mean, and their cures.
+LIMITS = {
+    _errno.EAGAIN: "no process or thread can be started: this user has as many as a limit allows; raise it (ulimit -u,"
+                   " TasksMax= of a service), or end other processes of this user",
+    _errno.ENOMEM: "there isn't enough memory for this command; raise its limits, if it has any (ulimit -v, ulimit -d,"
+                   " MemoryMax= of a service)",
+    _errno.EMFILE: "this command needs more open files than a limit allows; raise it (ulimit -n, LimitNOFILE= of a"
+                   " service)",
+    _errno.ENFILE: "this host has no open file left; raise the limit (sysctl fs.file-max), or end other programs",
+}
+#: What further errors of calls by which a sandbox is made mean.
+_HINTS = {_errno.EFBIG: "a file would be larger than a limit allows; raise it (ulimit -f, LimitFSIZE= of a service)"}
+
+
 class LeewardError(Exception):
     """
     The base class of leeward's exceptions.
@@ -110,7 +124,7 @@ class KernelRefusal(LeewardError):
     def __init__(self, call: str, arguments: str, errno: int, hint: str = "") -> None:
         self.call, self.arguments, self.errno, self.hint = call, arguments, errno, hint
         name = _errno.errorcode.get(errno, str(errno))
-        super().__init__(f"{call}({arguments}): {name}: {hint or os.strerror(errno).lower()}")
+        super().__init__(f"{call}({arguments}): {name}: {hint or _HINTS.get(errno) or os.strerror(errno).lower()}")
 
 
 class PeerError(LeewardError):

@@ -13,17 +13,6 @@ import os
 #: Errors of write(2) to a place that takes nothing more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-#: What the errors of limits mean, and their cures.
-_LIMITS = {
-    errno.EAGAIN: "no process or thread can be started: this user has as many as a limit allows; raise it (ulimit -u,"
-                  " TasksMax= of a service), or end other processes of this user",
-    errno.ENOMEM: "there isn't enough memory for this command; raise its limits, if it has any (ulimit -v, ulimit -d,"
-                  " MemoryMax= of a service)",
-    errno.EMFILE: "this command needs more open files than a limit allows; raise it (ulimit -n, LimitNOFILE= of a"
-                  " service)",
-    errno.ENFILE: "this host has no open file left; raise the limit (sysctl fs.file-max), or end other programs",
-}
-
 #: Control characters that a terminal interprets: C0 without newline and tab, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
@@ -94,15 +83,15 @@ def complain_of_system(error: OSError | MemoryError) -> None:
     Write a message about *error*, with the limit to raise, if one was reached. A failed write, for example to a full
     disk, names no file by itself.
     """
+    from leeward.errors import LIMITS, quoted
+
     number = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
     file = None if isinstance(error, MemoryError) else error.filename
     if number in FULL and file is None:
         complain(f"can't write the output: {os.strerror(number)}")
-    elif number in _LIMITS:
-        complain(_LIMITS[number])
+    elif number in LIMITS:
+        complain(LIMITS[number])
     elif isinstance(file, (str, bytes)):
-        from leeward.errors import quoted
-
         complain(f"{quoted(file)}: {os.strerror(number).lower() if number else error}")
     else:
         complain(str(error))

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from leeward.errors import DaemonAway, quoted
+from leeward.errors import LIMITS, DaemonAway, quoted
 from leeward.spec.paths import OwnSocket
 
 #: The environment variable whose value "0" switches the automatic start off.
@@ -77,7 +77,7 @@ def start(path: str) -> None:
         if not _answers(path):
             _run(path, until)
     except OSError as error:
-        raise _failed(path, (error.strerror or str(error)).lower()) from None
+        raise _failed(path, LIMITS.get(error.errno or 0) or (error.strerror or str(error)).lower()) from None
     finally:
         if lock >= 0:
             os.close(lock)

@@ -4,7 +4,9 @@ Whether a client may start a daemon, and what it says when that fails. tests/int
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -94,3 +96,17 @@ def test_an_error_of_the_start_reaches_the_user(tmp_path: Path, monkeypatch: pyt
         client.execute("1")
 
     assert not raised.value.may_have_run
+
+
+@pytest.mark.parametrize(("number", "text"), [
+    (errno.EAGAIN, "raise it (ulimit -u"), (errno.EMFILE, "raise it (ulimit -n"),
+    (errno.EPERM, "none could be started: operation not permitted;"),
+])
+def test_a_limit_that_prevents_a_start_is_named(number: int, text: str, tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(command: list[str], **options: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "run", failing)
+    with pytest.raises(DaemonAway, match=re.escape(text)):
+        autostart.start(OwnSocket(tmp_path / "leeward" / "leeward.sock"))
