@@ -66,7 +66,7 @@ agent.add_command(start)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def list_(socket: str | None, as_json: bool) -> None:
     """
-    Show the agents that run: instance, agent, time, memory, hosts, project.
+    Show the agents that run: instance, agent, time, memory, project, hosts.
     """
     import json
     import time
