@@ -30,6 +30,20 @@ BY_CLIENT = pytest.mark.no_single_lock("the program that runs the line keeps its
 pytestmark = pytest.mark.needs("user-namespaces")
 
 
+#: The program that runs lines, without the descriptors that it keeps: connections to the daemon have the numbers 0 and
+#: 1. Otherwise it is a matter of time which connection gets them.
+UNKEPT = """
+import os, socket, sys
+from leeward_cli import shell_prefix
+made = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+for each in made:
+    each.connect(os.environ["LEEWARD_SOCKET"])
+assert [0, 1] == [each.fileno() for each in made]
+shell_prefix.keep_standard_descriptors = lambda: None
+sys.exit(shell_prefix.main())
+"""
+
+
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[LiveDaemon]:
     with tempfile.TemporaryDirectory(prefix="lw-outside-") as folder, LiveDaemon(Path(folder)) as made:
@@ -134,9 +148,7 @@ def test_c390_cannot_send_a_request_of_the_users_by_its_output(place: Place) -> 
     assert not opened()
     with control():
         unkept = place.home / "unkept"
-        unkept.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c " + shlex.quote(
-            "import os, sys; from leeward_cli import shell_prefix as one; one.keep_standard_descriptors = lambda: None;"
-            " sys.exit(one.main())") + ' "$@"\n')
+        unkept.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c {shlex.quote(UNKEPT)} \"$@\"\n")
         unkept.chmod(0o755)
         place.shell(f'{shlex.quote(str(unkept))} "$2" <&- >&-', attack)
         assert opened()
