@@ -44,7 +44,7 @@ def test_status_logs_and_a_restart(background: Path) -> None:
     text = run(background, "daemon", "status")
     assert "`leeward daemon start`" == before["started_by"]
     assert str(background.with_suffix(".log")) == before["log"]
-    assert f"process       {before['pid']}\n".encode() in text.stdout
+    assert f"process         {before['pid']}\n".encode() in text.stdout
     assert b"2 total" in text.stdout
     assert b" ready " in run(background, "daemon", "logs").stdout
     done = run(background, "daemon", "restart")
