@@ -153,8 +153,7 @@ class Operations:
     def _too_late(self, number: int) -> bool:
         """
         Refuse the job of request *number*, if it would have to wait for too long, before the request is decoded; a
-        flood of large requests would otherwise be decoded only to be refused. *number* is 0 for other requests. (15 MB
-        take 64 ms to decode and 15 us to look at.)
+        flood of large requests would otherwise be decoded only to be refused. *number* is 0 for other requests.
         """
         if not number or number in self._flight.tickets:
             return False
