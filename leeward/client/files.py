@@ -297,7 +297,6 @@ class Files:
             ValueError: *source* isn't a tar archive.
         """
         from leeward.client import file_tars  # takes 8 ms, with tarfile
-
         return self._do(file_tars.import_tar(source, inside))
 
     def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
@@ -315,7 +314,6 @@ class Files:
             The counts of what was written, and the entries that were left out.
         """
         from leeward.client import file_tars  # as in `import_tar`
-
         return self._do(file_tars.export_tar(inside, target, limit=limit))
 
 
@@ -430,12 +428,10 @@ class AsyncFiles:
 
     async def import_tar(self, source: BinaryIO | Path, inside: Path = ".") -> Transfer:
         from leeward.client import file_tars  # as in `Files`
-
         return await self._do(file_tars.import_tar(source, inside), waits=True)
 
     async def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
         from leeward.client import file_tars  # as in `Files`
-
         return await self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)
 
 

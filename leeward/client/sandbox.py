@@ -96,8 +96,7 @@ class Sandbox(OverlayCalls):
         own_home (bool): for "approved", and profiles based on it or on "agent": give it a home as "agent" has.
         hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
         protect (Sequence[str]): with such a home: paths in its mounts that can't be written.
-        pin (Sequence[str]): with such a home: folders in its mounts that can't be renamed, moved or removed, nor those
-            above them.
+        pin (Sequence[str]): with such a home: folders in its mounts that, like those above them, can't be moved.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 
@@ -111,8 +110,7 @@ class Sandbox(OverlayCalls):
         folders = mounts_of(mounts, workdir, overlay, compare)
         self._fields, self._mounts = add_host_view(open_fields(**options), folders)
         self._opening = threading.Lock()
-        self._id = ""
-        self._closed = False
+        self._id, self._closed = "", False
         self._states = {}
         self._applied: dict[str, dict[bytes, tuple[int, int]]] = {}
 

@@ -111,6 +111,7 @@ def test_c388_cannot_have_settings_behind_a_link(place: Place, agent: OutsideAge
         assert "ran\n" == agent.line("echo ran")[1]
 
 
+@pytest.mark.smoke
 @BY_MOUNTS
 def test_c389_cannot_read_a_hidden_file_that_appears_between_lines(place: Place, agent: OutsideAgent) -> None:
     """
