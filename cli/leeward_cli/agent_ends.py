@@ -32,7 +32,7 @@ def registry() -> InstanceRegistry:
     """
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
-    from leeward.agents.running import reap
+    from leeward.agents.reaping import reap
 
     found = InstanceRegistry(state_home(os.environ))
     for name in reap(found, complain):

@@ -4,9 +4,9 @@ One agent from its start to its end: hooks, a sandbox, the agent's process, and 
 Runs in:   the caller's program, with the caller's rights.
 
 Theory of operation. Each step that has to be undone is in the registry before it is taken, so another program can undo
-it after a kill -9. `__exit__` undoes every step that was begun: first the sandbox, with its processes, its files and
-its leases of egress; then it runs the clean-up hooks, each even if another one fails. A sandbox whose program was
-killed ends by its idle time (`keeping`).
+it after a kill -9 (`reaping`). `__exit__` undoes every step that was begun: first the sandbox, with its processes, its
+files and its leases of egress; then it runs the clean-up hooks, each even if another one fails. A sandbox whose program
+was killed ends by its idle time (`keeping`).
 
 A user waits for the agent's first byte, so this program works while the daemon does. While the sandbox is opened it
 writes the record, if nothing has to be undone yet, and looks at what the agent could change. The threads begin when the
@@ -37,9 +37,8 @@ from leeward.agents.written import open_beside, writable_by_agents
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
-from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, RequestRejected, SandboxOver
+from leeward.errors import Busy, DaemonError, LeewardError, RequestRejected
 from leeward.protocols import Protocol
-from leeward.spec.paths import client_socket
 
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
@@ -404,51 +403,6 @@ class AgentRun:
             self._on_host(line, CLEANUP_S)
         except HookFailed as error:
             self._tell(f"clean-up: {error}")
-
-
-def reap(registry: InstanceRegistry, tell: Tell) -> list[str]:
-    """
-    Undo the steps of instances whose process was killed.
-
-    Args:
-        registry: of the instances.
-        tell: shows a person a line about a step that failed.
-
-    Returns:
-        The names of these instances.
-    """
-    done = []
-    for held in registry.reap():
-        from leeward.agents.host_hooks import HookFailed  # most starts have nothing to undo
-
-        instance = held.instance
-        whole = True
-        for step in reversed(instance.undo):
-            try:
-                _undo(step, instance)
-            except (DaemonError, OSError, HookFailed) as error:
-                whole = step.kind == "hook" and whole  # a failed hook isn't tried again
-                tell(f"clean-up of {instance.name}: {error}")
-        done.append(instance.name)
-        if whole:
-            held.remove()
-        else:
-            held.close()
-    return done
-
-
-def _undo(step: UndoStep, instance: Instance) -> None:
-    if step.kind == "sandbox":
-        with contextlib.suppress(SandboxOver, DaemonAway):  # the sandbox has ended, by itself or with its daemon
-            # With an explicit socket the client starts no daemon.
-            Sandbox.attach(step.what, socket=str(client_socket(None))).close()
-    elif step.kind == "hook":
-        from leeward.agents.host_hooks import run_hook
-
-        # The project may be gone, and another user may have made a folder with its path.
-        same = instance.folder and instance.folder == identity_of(instance.project)
-        run_hook(step.what, instance.project if same else "/", {
-            **os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name}, CLEANUP_S)
 
 
 def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iterator[tuple[Instance, dict[str, Any]]]:
