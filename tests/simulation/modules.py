@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 from .kernel import IN, Kernel, Memory, Pidfd, Plain
@@ -30,6 +31,9 @@ class Os:
     def write(self, fd: int, data: bytes | memoryview) -> int:
         count: int = self._kernel.file(fd).write(data)
         return count
+
+    def writev(self, fd: int, pieces: Sequence[bytes | memoryview]) -> int:
+        return self.write(fd, b"".join(pieces))
 
     def close(self, fd: int) -> None:
         self._kernel.close(fd)
