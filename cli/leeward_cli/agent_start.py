@@ -25,7 +25,7 @@ from leeward.agents.libraries import LibraryFolder, parse_library
 from leeward.agents.places import cache_home, config_home
 from leeward.agents.programs import AgentProgram, find
 from leeward.agents.settings import AgentSettings
-from leeward.errors import BadRequest, DaemonError, Stale, quoted
+from leeward.errors import BadRequest, DaemonError, LeewardError, Stale, quoted
 from leeward_cli import agent_ends, agent_project
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.messages import complain
@@ -247,8 +247,28 @@ def _end(process: Process, late: threading.Event) -> None:
 def _changes(run: AgentRun, applied: bool | None) -> int:
     """
     Show the changes in an overlay, and apply them to the host if the user wants that. Returns 1 if they can't be
-    applied, else 0.
+    applied, else 0. Then the copy stays for some minutes.
     """
+    try:
+        status = _shown_and_applied(run, applied)
+    except (LeewardError, OSError):
+        _keep_copy(run)
+        raise
+    if status:
+        _keep_copy(run)
+    return status
+
+
+def _keep_copy(run: AgentRun) -> None:
+    kept = run.keep_copy()
+    if kept:
+        from leeward.agents.running import KEPT_S
+
+        complain(f"the agent's copy stays for {KEPT_S / 60:.0f} minutes: `leeward diff {kept}`, `leeward apply {kept}"
+                 f" PATH`, `leeward sandbox attach {kept}`, `leeward sandbox kill {kept}`")
+
+
+def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
     import click
 
     from leeward_cli import overlays

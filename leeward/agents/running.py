@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a hook on the host, and a clean-up hook, may take.
 HOOK_S, CLEANUP_S = 600.0, 60.0
+#: Seconds that a copy stays whose changes couldn't be applied.
+KEPT_S = 600.0
 #: Seconds that a hook in the sandbox may take.
 _INSIDE_S = 600.0
 #: The command of an interactive shell.
@@ -108,7 +110,7 @@ class AgentRun:
         self._before: dict[str, str] | None = None
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
-        self._ended = self.given_up = False
+        self._ended = self._copy_kept = self.given_up = False
         self.undoing: Callable[[], None] = lambda: None
 
     @property
@@ -367,6 +369,18 @@ class AgentRun:
             for row in self.box.processes():
                 Process(self.box, row["process"]).kill()
 
+    def keep_copy(self) -> str:
+        """
+        Let the sandbox, in which nothing runs, stay for KEPT_S after the end, with the agent's copy of the project.
+        Returns its id; "" if it can't stay.
+        """
+        assert self.box is not None
+        with contextlib.suppress(DaemonError):  # it has ended, or the operator's sandboxes are idle for less
+            self.box.extend(idle=KEPT_S)
+            self._copy_kept = True
+            return self.box.id
+        return ""
+
     def end_sandbox(self) -> None:
         """
         End the sandbox. When this returns no process of it is left, so the project doesn't change any more.
@@ -383,7 +397,10 @@ class AgentRun:
         if self.asking is not None:
             self.asking.ending()
         if self.box is not None:
-            self.box.close()
+            if self._copy_kept:
+                self.box.detach()
+            else:
+                self.box.close()
 
     def _tear_down(self) -> None:
         held, self._held = self._held, None

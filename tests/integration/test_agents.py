@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -368,7 +369,16 @@ def test_an_overlay_is_applied_without_what_no_host_gets(home: AgentHome) -> Non
         assert line in got.stderr
 
 
-def test_an_overlay_is_applied_without_what_the_host_has_changed(home: AgentHome) -> None:
+def kept(said: str, daemon: LiveDaemon) -> leeward.Sandbox:
+    """
+    The sandbox with the copy of an agent that has ended.
+    """
+    found = re.search(r"the agent's copy stays for 10 minutes: `leeward diff ([a-z0-9]{26})`", said)
+    assert found, said
+    return leeward.Sandbox.attach(found[1], socket=daemon.socket)
+
+
+def test_an_overlay_is_applied_without_what_the_host_has_changed(home: AgentHome, daemon: LiveDaemon) -> None:
     """
     While the agent ran. The rest isn't lost, and the status says that it isn't all.
     """
@@ -390,6 +400,27 @@ def test_an_overlay_is_applied_without_what_the_host_has_changed(home: AgentHome
         str(each.relative_to(home.project)): each.read_text() for each in home.project.rglob("*") if each.is_file()}
     assert "not applied: 'both' was changed on the host since the sandbox was opened" in said
     assert "not applied: 'made2' was changed on the host since the sandbox was opened" in said
+    kept(said, daemon).close()
+
+
+def test_a_copy_that_can_not_be_applied_stays_for_a_while(home: AgentHome, daemon: LiveDaemon) -> None:
+    """
+    Nothing runs in it, and what the agent has done isn't lost.
+    """
+    (home.project / "both").write_text("old")
+    process = home.popen("start", "sh", ".", "--overlay", "--apply", "--", "-c",
+                         "sleep 1000 & echo new | tee both; echo ready; read go")
+    assert process.stdout is not None
+    assert "new\n" == process.stdout.readline()
+    (home.project / "both").write_text("by hand")
+    _, said = process.communicate("\n", timeout=60)
+    assert 1 == process.returncode
+    with kept(said, daemon) as box:
+        assert not [row for row in box.processes() if not row["over"]]
+        assert b"new\n" == box.files.read(str(home.project / "both"))
+        assert ["both"] == [change.path for change in box.diff()]
+        with pytest.raises(leeward.Stale):
+            box.apply()
 
 
 # --- what is killed ---------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from leeward.agents.forked import ForkedAnswer
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, RequestRejected
 from leeward_cli import agent_line, agent_start, passing
 from leeward_cli.main import main
 from leeward_cli.options import UsageError
@@ -221,3 +221,17 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
     monkeypatch.setattr(passing, "pass_on", pass_on)
     assert 3 == main(["agent", "start", "claude"])
     assert [False, True, True] == [*seen, gc.isenabled()]
+
+
+def test_a_copy_whose_changes_can_not_be_listed_stays(capfd: pytest.CaptureFixture[str]) -> None:
+    """
+    As when they are more than are listed.
+    """
+    def diff() -> None:
+        raise RequestRejected("more has changed than 100000 entries")
+
+    run: Any = SimpleNamespace(box=SimpleNamespace(diff=diff), end_processes=lambda: None, keep_copy=lambda: "abc")
+    with pytest.raises(RequestRejected):
+        agent_start._changes(run, True)
+
+    assert "the agent's copy stays for 10 minutes: `leeward diff abc`" in capfd.readouterr().err
