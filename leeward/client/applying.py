@@ -62,6 +62,7 @@ class Applying:
     def __init__(self, host: HostFolder, read: Callable[[bytes, int, int], None],
                  done: dict[bytes, tuple[int, int]]) -> None:
         self._host, self._read, self._done = host, read, done
+        self._unsynced: dict[bytes, None] = {}  # folders whose entries have changed
 
     def apply(self, chosen: Sequence[FolderChange]) -> None:
         """
@@ -77,12 +78,15 @@ class Applying:
         for change in chosen:
             self._check(change)
             self._check_parent(change, folders)
-        for change in reversed(chosen):
-            if "deleted" == change.kind:
-                self._remove(change)
-        for change in chosen:
-            if "deleted" != change.kind:
-                self._put(change)
+        try:
+            for change in reversed(chosen):
+                if "deleted" == change.kind:
+                    self._remove(change)
+            for change in chosen:
+                if "deleted" != change.kind:
+                    self._put(change)
+        finally:
+            self._sync()
 
     def conflicts(self, chosen: Sequence[FolderChange]) -> dict[str, Stale | RequestRejected]:
         """
@@ -166,11 +170,29 @@ class Applying:
                 os.rmdir(name, dir_fd=parent)
             else:
                 os.unlink(name, dir_fd=parent)
-            os.fsync(parent)
+            self._unsynced[os.path.dirname(path)] = None
         except OSError as error:
             raise Stale(f"{change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
         finally:
             os.close(parent)
+
+    def _sync(self) -> None:
+        """
+        Sync each folder with changed entries, once: a sync for each entry took half of the time of many small files.
+        """
+        while self._unsynced:
+            folder, _ = self._unsynced.popitem()
+            try:
+                fd = open_beneath(self._host.fd, folder or b".", FOLDER)
+            except OSError:
+                continue  # it was removed
+            try:
+                os.fsync(fd)
+            except OSError as error:
+                raise Stale(f"{os.fsdecode(folder)!r:.120}: {(error.strerror or '').lower()}",
+                            os.fsdecode(folder)) from None
+            finally:
+                os.close(fd)
 
     def _parent(self, change: FolderChange, path: bytes) -> tuple[int, bytes]:
         folder, name = os.path.split(path)
@@ -191,8 +213,8 @@ class Applying:
             if about is not None and type_of(about.st_mode) != change.type:
                 (os.rmdir if stat.S_ISDIR(about.st_mode) else os.unlink)(name, dir_fd=parent)
                 about = None
+            self._unsynced[os.path.dirname(path)] = None
             self._place(change, path, parent, name, about)
-            os.fsync(parent)
             now = os.stat(name, dir_fd=parent, follow_symlinks=False)
             self._done[path] = now.st_ino, now.st_ctime_ns
         except OSError as error:

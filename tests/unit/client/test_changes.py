@@ -157,6 +157,20 @@ def test_all_changes_are_applied_or_none(host: HostFolder, folder: Path) -> None
     assert "old" == (folder / "file").read_text()
 
 
+def test_each_file_and_each_folder_is_synced_once(host: HostFolder, folder: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A folder after its last entry: what `apply` has returned for is on the disk.
+    """
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    rows = [row(b"many", "folder"), *(row(b"many/%d" % number, content=b"new") for number in range(20))]
+    Applying(host, wrote(b"new"), {}).apply(changes(sorted(rows, key=lambda one: one.path), host))
+    names = [os.path.relpath(path, folder) for path in synced]
+    assert 20 == len([name for name in names if os.path.dirname(name) == "many"])
+    assert sorted([".", "many"]) == sorted(names[20:])
+
+
 def test_a_folder_that_the_host_has_no_more_keeps_all_of_them_away(host: HostFolder, folder: Path) -> None:
     """
     Before the first of them is put there: what is new in it has no place. One that is made anew is a place.
