@@ -26,6 +26,7 @@
         optional-dependencies.egress = with pkgs.python3Packages; [ cryptography h11 pyroute2 ];
         optional-dependencies.approvals = [ pkgs.python3Packages.publicsuffixlist ];
         optional-dependencies.web = with pkgs.python3Packages; [ jinja2 starlette uvicorn websockets ];
+        optional-dependencies.mcp = [ pkgs.python3Packages.mcp ];
         # The tests need namespaces and cgroups, which a build doesn't have.
         doCheck = false;
         pythonImportsCheck = [ "leeward" "leeward._native._shim" "leeward_cli" ];

@@ -301,6 +301,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "cpython-tests": lambda: present(importlib.util.find_spec("test.test_json")),
     "crun": lambda: present(shutil.which("crun")),     # makes containers; Debian: crun
     "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
+    "extra-mcp": lambda: present(importlib.util.find_spec("mcp")),
     "extra-web": _extra_web,
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "guest": lambda: present(IN_GUEST),

@@ -214,6 +214,6 @@ def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installat
     subprocess.run([str(features.system_python()), "-m", "venv", "--without-pip", installation.folder],
                    check=True, capture_output=True)
     subprocess.run([sys.executable, "-m", "pip", "--python", installation.python, "install", "--quiet",
-                    "--disable-pip-version-check", f"{request.getfixturevalue('wheel')}[egress,approvals,web]"],
+                    "--disable-pip-version-check", f"{request.getfixturevalue('wheel')}[egress,approvals,web,mcp]"],
                    check=True, capture_output=True)
     return installation

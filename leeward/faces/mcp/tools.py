@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leeward.client.process import Kernel
@@ -80,30 +80,33 @@ class ToolCall:
         self._cancelled = False
         self._end: Callable[[], object] | None = None
 
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-    def cancel(self) -> Callable[[], object] | None:
+    def cancel(self) -> None:
         """
-        Cancel the call. Returns the function that ends it, which may wait; None if there is nothing to do.
+        End what the call runs, and let it start nothing more. This may wait.
         """
         with self._lock:
-            again, self._cancelled = self._cancelled, True
-            return None if again else self._end
+            if not self._cancelled and self._end is not None:
+                with contextlib.suppress(LeewardError, OSError):  # it has ended, or its sandbox has
+                    self._end()
+            self._cancelled = True
 
-    def ended_by(self, end: Callable[[], object]) -> None:
+    @contextlib.contextmanager
+    def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
         """
-        Let `cancel` call *end* from now on.
+        `cancel` calls *end* within the block. The block isn't left while *end* runs, so *end* can't hit the next call.
 
         Raises:
-            Cancelled: the call was cancelled before; *end* was called.
+            Cancelled: the call was cancelled before.
         """
         with self._lock:
-            self._end, cancelled = end, self._cancelled
-        if cancelled:
-            end()
-            raise Cancelled("the call was cancelled")
+            if self._cancelled:
+                raise Cancelled("the call was cancelled")
+            self._end = end
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._end = None
 
 
 class SandboxTools:
@@ -158,8 +161,12 @@ class SandboxTools:
     def _run_shell(self, box: Sandbox, call: ToolCall) -> tuple[str, bool]:
         process = box.start(["/bin/sh", "-c", "--", call.given["command"]], output=_OUTPUT,
                             timeout=self._timeout)
-        call.ended_by(process.kill)
-        return _text(process.result())
+        try:
+            with call.ended_by(process.kill):
+                return _text(process.result())
+        except Cancelled:  # while it was started
+            process.kill()
+            raise
 
     def _run_python(self, box: Sandbox, call: ToolCall) -> tuple[str, bool]:
         with self._python:  # in turn, so that an interrupt hits this call's code
@@ -173,16 +180,15 @@ class SandboxTools:
                 if not over.wait(_GRACE_S):  # the code goes on
                     kernel.close()
 
-            if call.cancelled:  # while it waited for its turn
-                raise Cancelled("the call was cancelled")
-            call.ended_by(end)
             try:
-                result = kernel.execute(call.given["code"], output=_OUTPUT, timeout=self._timeout)
+                with call.ended_by(end):
+                    try:
+                        result = kernel.execute(call.given["code"], output=_OUTPUT, timeout=self._timeout)
+                    finally:
+                        over.set()
             except SessionOver as error:
                 self._kernel = None
                 return f"{error}. Its variables are lost; the next call starts a new interpreter.", True
-            finally:
-                over.set()
         text, failed = _text(result)
         if result.value is None:
             return text, failed
