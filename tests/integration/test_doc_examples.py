@@ -89,9 +89,9 @@ def test_the_blocks_of_the_page_on_sessions(daemon: LiveDaemon, tmp_path: Path) 
 
 def test_the_commands_of_the_page_for_agents(daemon: LiveDaemon) -> None:
     """
-    A first call, and the whole harness, as the page has them.
+    A first call, and the whole harness, as the page has them. The lines for other programs are in test_mcp.py.
     """
-    lines = [line.partition("  #")[0].strip() for line in INDENTED.findall(AGENTS)]
+    lines = [line.partition("  #")[0].strip() for line in INDENTED.findall(AGENTS.partition("## A server of tools")[0])]
     assert ["leeward exec 'print(1)'", "python examples/harness.py"] == lines
     first, harness = (ran(daemon, ["sh", "-c", line.replace("leeward", " ".join(command()), 1).replace(
         "python examples", f"{sys.executable} examples", 1)], ROOT) for line in lines)
