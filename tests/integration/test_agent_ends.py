@@ -138,9 +138,10 @@ def test_doctor_of_a_program_without_a_version(home: AgentHome) -> None:
 
 def test_logs_of_one_that_has_ended(home: AgentHome) -> None:
     assert 7 == ended(home, "start", "sh", ".", "--", "-c", "exit 7")[0]
-    status, said = ended(home, "logs", "project-sh")  # as `list` would have shown the name, without its end
-    assert (1, True) == (status, "no agent runs" in said)
     name = next(iter((home.path / "state/leeward/agents/instances/ended").iterdir())).name
-    status, said = ended(home, "logs", name)
-    assert (0, True) == (status, "exit 7" in said or "status 7" in said), said
+    for part in (name, "project-sh", "sh"):  # the whole, its beginning, the agent
+        status, said = ended(home, "logs", part)
+        assert (0, True) == (status, "exit 7" in said or "status 7" in said), said
     assert 0 == ended(home, "logs", "--network", name)[0]
+    status, said = ended(home, "logs", "project-other")
+    assert (1, True) == (status, "no agent runs" in said)

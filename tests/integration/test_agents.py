@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -20,6 +21,9 @@ from kit.live_daemon import PATIENCE, LiveDaemon, command
 from kit.waiting import poll_until
 
 pytestmark = pytest.mark.needs("user-namespaces")
+
+#: fcntl(2); Python 3.11 has no name for it.
+F_SETSIG = 10
 
 #: Prints when it runs, and stays.
 WAITING = "echo ready; read word; exit ${word:-0}"
@@ -445,16 +449,18 @@ def test_kill_9_of_the_command_line(home: AgentHome, times: int) -> None:
 @pytest.mark.parametrize("times", range(ROUNDS))
 def test_kill_9_at_each_step_of_a_start(home: AgentHome, times: int) -> None:
     """
-    Before there is a sandbox, by a hook that kills its parent; while a file is copied into it, which is a pipe that
-    nobody writes; while a hook runs in it. What is left is undone, however far the start got.
+    Before there is a sandbox, by a hook that kills its parent; while a file is copied into it, which can't be opened as
+    long as this process has a lease on it; while a hook runs in it. What is left is undone, however far the start got.
     """
     home.settings('[hooks]\ncleanup_host = ["echo $LEEWARD_AGENT >>$HOME/order"]\n')
     home.define("before", 'command = ["sh"]\n[hooks]\nsetup_host = ["kill -9 $PPID"]\n')
-    home.define("copying", 'command = ["sh"]\nstaged = ["~/pipe"]\n')
+    home.define("copying", 'command = ["sh"]\nstaged = ["~/leased"]\n')
     home.define("hook", 'command = ["sh"]\n[hooks]\nsetup = ["echo begun >begun; exec sleep 1000"]\n')
-    os.mkfifo(home.path / "pipe")
-    processes = [home.popen("start", name, ".") for name in ("before", "copying", "hook")]
-    with open(home.path / "pipe", "wb"):  # waits for who reads it
+    with open(home.path / "leased", "wb") as leased:
+        fcntl.fcntl(leased, F_SETSIG, signal.SIGURG)  # who wants to open it is told by this one, which does nothing
+        fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        processes = [home.popen("start", name, ".") for name in ("before", "copying", "hook")]
+        poll_until(lambda: fcntl.fcntl(leased, fcntl.F_GETLEASE) != fcntl.F_WRLCK, "a signal tells of it, to any thread")
         poll_until((home.project / "begun").exists, "the hook is another kernel's process for us")
         for process in processes[1:]:
             process.kill()
