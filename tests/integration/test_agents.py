@@ -460,7 +460,7 @@ def test_kill_9_at_each_step_of_a_start(home: AgentHome, times: int) -> None:
         fcntl.fcntl(leased, F_SETSIG, signal.SIGURG)  # who wants to open it is told by this one, which does nothing
         fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         processes = [home.popen("start", name, ".") for name in ("before", "copying", "hook")]
-        poll_until(lambda: fcntl.fcntl(leased, fcntl.F_GETLEASE) != fcntl.F_WRLCK, "a signal tells of it, to any thread")
+        poll_until(lambda: fcntl.F_WRLCK != fcntl.fcntl(leased, fcntl.F_GETLEASE), "a signal tells of it, to a thread")
         poll_until((home.project / "begun").exists, "the hook is another kernel's process for us")
         for process in processes[1:]:
             process.kill()
