@@ -13,7 +13,6 @@ import os
 import secrets
 import select
 import socket
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -598,13 +597,13 @@ def test_c165_time_counts_from_the_start_of_the_job(monkeypatch: pytest.MonkeyPa
         (worker,) = box.engine.pool.workers
         runner = worker._armed[0]
         assert isinstance(runner, Runner)
-        # As if days had gone by since it was armed.
-        days = time.monotonic() + 1e6
-        monkeypatch.setattr(box.reactor, "now", lambda: days)
+        # As if days had gone by since it was armed. The clock runs on: what the daemon tries again waits for a timer.
+        now = box.reactor.now
+        monkeypatch.setattr(box.reactor, "now", lambda: now() + 1e6)
         got = box.run("import resource; print(resource.getrlimit(resource.RLIMIT_CPU))", limits={"time": 5.0})
 
     assert (Outcome.FINISHED, b"(-1, -1)\n") == (got.outcome, got.stdout)
-    assert 0.0 == got.duration
+    assert got.duration < 5.0
 
 
 TAKES = "kept = bytearray(100 << 20)\nprint('has it')"
