@@ -58,33 +58,37 @@
 
   // --- the list and the request beside it
 
-  let listTimer = 0;
+  let listTimer = 0, isListStale = false;
   function refreshList() {
-    // Many messages in succession cause one refresh each 150 ms.
+    // Many messages in succession cause one refresh each 150 ms. One that comes while the list is fetched causes another.
+    isListStale = true;
     if (listTimer) return;
     listTimer = setTimeout(async () => {
-      try {
-        if (!one("#list")) {
-          count((await (await fetch("/api/status")).json()).pending);
-          listTimer = 0;
-          return;
-        }
-        const query = one("#list").dataset.query;
-        const drawn = await fetched(`/queue?${query}part=list`);
-        const held = document.activeElement && document.activeElement.closest("#rows li");
-        const chosen = article() && article().dataset.id;
-        const isOpen = one("#bulk") && one("#bulk").open;
-        count(Number(one("[data-pending]", drawn).dataset.pending));
-        one("#list").replaceChildren(drawn);
-        if (isOpen && one("#bulk")) one("#bulk").open = true;
-        mark(chosen);
-        if (held) { const again = one(`#rows li[data-id="${CSS.escape(held.dataset.id)}"] a`); if (again) again.focus(); }
-        tick();
-        if (!chosen && one("#rows li") && !isPhone()) choose(one("#rows li").dataset.id);
-        if (!chosen && !one("#rows li")) one("#detail").replaceChildren();
-      } catch (error) { /* the next message tries again */ }
+      isListStale = false;
+      try { await (one("#list") ? drawList() : drawCount()); } catch (error) { /* the next message tries again */ }
       listTimer = 0;
+      if (isListStale) refreshList();
     }, 150);
+  }
+
+  async function drawCount() {
+    count((await (await fetch("/api/status")).json()).pending);
+  }
+
+  async function drawList() {
+    const query = one("#list").dataset.query;
+    const drawn = await fetched(`/queue?${query}part=list`);
+    const held = document.activeElement && document.activeElement.closest("#rows li");
+    const chosen = article() && article().dataset.id;
+    const isOpen = one("#bulk") && one("#bulk").open;
+    count(Number(one("[data-pending]", drawn).dataset.pending));
+    one("#list").replaceChildren(drawn);
+    if (isOpen && one("#bulk")) one("#bulk").open = true;
+    mark(chosen);
+    if (held) { const again = one(`#rows li[data-id="${CSS.escape(held.dataset.id)}"] a`); if (again) again.focus(); }
+    tick();
+    if (!chosen && one("#rows li") && !isPhone()) choose(one("#rows li").dataset.id);
+    if (!chosen && !one("#rows li")) one("#detail").replaceChildren();
   }
 
   const isPhone = () => matchMedia("(max-width: 859px)").matches;
