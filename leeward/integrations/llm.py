@@ -17,12 +17,10 @@ from typing import Any
 
 import llm
 
+from leeward.client.model_text import cut, text_of
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
-from leeward.outcome import Outcome, Result
 
-#: The greatest number of characters of an answer, which takes room in the model's context.
-MOST = 20_000
 #: The greatest number of lines of a search, and of entries of a list.
 MOST_ROWS = 200
 
@@ -37,7 +35,7 @@ def sandboxed_shell(command: str) -> str:
 
 def _shell(command: str) -> str:
     with Sandbox(profile="shell") as box:
-        return _text(box.shell(command))
+        return text_of(box.shell(command))
 
 
 def _said(does: Callable[[], str]) -> str:
@@ -45,34 +43,11 @@ def _said(does: Callable[[], str]) -> str:
     The text that *does* returns, or a text about the error.
     """
     try:
-        return _cut(does())
+        return cut(does())
     except (DaemonError, OSError, ValueError, TypeError) as error:
-        return _cut(f"Error: {type(error).__name__}: {error}")
+        return cut(f"Error: {type(error).__name__}: {error}")
     except Exception as error:  # a defect of leeward must not end the conversation
-        return _cut(f"Error in leeward: {type(error).__name__}: {error}")
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MOST:
-        return text
-    half = MOST // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"
-
-
-def _text(result: Result) -> str:
-    """
-    Output, errors and exit code as one text for the model.
-    """
-    parts = [result.stdout_text.rstrip("\n")]
-    if result.stderr_text.strip():
-        parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
-    if result.outcome is Outcome.TIMED_OUT:
-        parts.append(f"[Timed out after {result.duration:.0f} s]")
-    elif result.outcome is not Outcome.FINISHED:
-        parts.append(f"[Ended: {result.outcome}]")
-    if result.exit_code:
-        parts.append(f"[Exit code: {result.exit_code}]")
-    return "\n".join(part for part in parts if part) or "[No output]"
+        return cut(f"Error in leeward: {type(error).__name__}: {error}")
 
 
 class Leeward(llm.Toolbox):
@@ -94,7 +69,7 @@ class Leeward(llm.Toolbox):
                 self._kernel = self._box.kernel()
             result = self._kernel.execute(code)
             value = "" if result.value is None else f"{result.value}\n"
-            said = _text(result)
+            said = text_of(result)
             return value + said if value and "[No output]" != said else value.rstrip("\n") or said
         return _said(does)
 
@@ -102,7 +77,7 @@ class Leeward(llm.Toolbox):
         """
         Run a shell command in /workspace.
         """
-        return _said(lambda: _text(self._box.shell(command)))
+        return _said(lambda: text_of(self._box.shell(command)))
 
     def read_file(self, path: str) -> str:
         """

@@ -16,14 +16,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from leeward.client.model_text import cut, text_of
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Cancelled, DaemonError, LeewardError, SandboxOver, SessionOver
-from leeward.outcome import Outcome, Result
+from leeward.outcome import Result
 
-#: Characters of an answer, at most, which takes room in the model's context; and bytes of a command's output that are
-#: kept for it.
-MOST, _OUTPUT = 20_000, 1 << 20
+#: Bytes of a command's output that are kept for its answer.
+_OUTPUT = 1 << 20
 #: Bytes of a file that are read, and rows of a list.
 _READ, _ROWS = 256 << 10, 200
 #: Seconds after an interrupt in which Python code may end by itself.
@@ -163,7 +163,7 @@ class SandboxTools:
                             timeout=self._timeout)
         try:
             with call.ended_by(process.kill):
-                return _text(process.result())
+                return _shown(process.result())
         except Cancelled:  # while it was started
             process.kill()
             raise
@@ -189,7 +189,7 @@ class SandboxTools:
             except SessionOver as error:
                 self._kernel = None
                 return f"{error}. Its variables are lost; the next call starts a new interpreter.", True
-        text, failed = _text(result)
+        text, failed = _shown(result)
         if result.value is None:
             return text, failed
         return "\n".join([str(result.value), *([] if "[No output]" == text else [text])]), failed
@@ -218,27 +218,5 @@ class SandboxTools:
         return "\n".join([*names, *more]) or "[Empty folder]", False
 
 
-def _text(result: Result) -> tuple[str, bool]:
-    """
-    Output, errors and exit code as one text, and whether the command has failed.
-    """
-    parts = [result.stdout_text.rstrip("\n")]
-    if result.stderr_text.strip():
-        parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
-    if result.outcome is Outcome.TIMED_OUT:
-        parts.append(f"[Timed out after {result.duration:.0f} s]")
-    elif result.outcome is not Outcome.FINISHED:
-        parts.append(f"[Ended: {result.outcome}]")
-    if result.exit_code:
-        parts.append(f"[Exit code: {result.exit_code}]")
-    return "\n".join(filter(None, parts)) or "[No output]", bool(result.exit_code)
-
-
-def cut(text: str) -> str:
-    """
-    *text* without its middle, if it has more than MOST characters.
-    """
-    if len(text) <= MOST:
-        return text
-    half = MOST // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"
+def _shown(result: Result) -> tuple[str, bool]:
+    return text_of(result), bool(result.exit_code)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from leeward.errors import Cancelled, SandboxOver
-from leeward.faces.mcp.tools import MOST, TOOLS, SandboxTools, ToolCall, WrongArguments, cut
+from leeward.faces.mcp.tools import TOOLS, SandboxTools, ToolCall, WrongArguments
 
 
 @pytest.mark.parametrize(("name", "arguments"), [
@@ -104,10 +104,3 @@ def test_a_sandbox_that_has_ended_is_replaced_and_another_failure_keeps_it():
     tools.close()
     assert made[1].closed
     assert ("Cancelled: the server is ending", True) == tools.run(ToolCall("list_files", {}))
-
-
-def test_a_long_text_loses_its_middle():
-    assert "x" * MOST == cut("x" * MOST)
-    text = cut("a" * MOST + "b" * MOST)
-    assert text.startswith("a" * (MOST // 2) + f"\n[{MOST} characters cut]\n")
-    assert text.endswith("b" * (MOST // 2))

@@ -1,0 +1,38 @@
+"""
+A result as text for a language model, which reads what a tool answers.
+
+Runs in:   anybody's program; pure.
+"""
+
+from __future__ import annotations
+
+from leeward.outcome import Outcome, Result
+
+#: The greatest number of characters of an answer, which takes room in the model's context.
+MOST = 20_000
+
+
+def text_of(result: Result) -> str:
+    """
+    Output, errors and exit code as one text.
+    """
+    parts = [result.stdout_text.rstrip("\n")]
+    if result.stderr_text.strip():
+        parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
+    if result.outcome is Outcome.TIMED_OUT:
+        parts.append(f"[Timed out after {result.duration:.0f} s]")
+    elif result.outcome is not Outcome.FINISHED:
+        parts.append(f"[Ended: {result.outcome}]")
+    if result.exit_code:
+        parts.append(f"[Exit code: {result.exit_code}]")
+    return "\n".join(filter(None, parts)) or "[No output]"
+
+
+def cut(text: str) -> str:
+    """
+    *text* without its middle, if it has more than MOST characters.
+    """
+    if len(text) <= MOST:
+        return text
+    half = MOST // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"
