@@ -43,9 +43,7 @@ HARDENED = ("-fstack-protector-strong", "-D_FORTIFY_SOURCE=2")
 
 
 def version() -> str:
-    """
-    That of the package, without importing it.
-    """
+    """That of the package, without importing it."""
     match = re.search(r'^__version__ = "([^"]+)"$', (HERE / "leeward" / "__init__.py").read_text(), re.MULTILINE)
     assert match is not None
     return match[1]
@@ -138,7 +136,7 @@ def build_program(path: Path, work: Path) -> None:
     flags, made = _from_environment("LEEWARD_CFLAGS"), work / "leeward"
     command: list[str | Path] = [*(by or compiler()), "-o", made, *(flags or ("-s",)),
                                  *_from_environment("LEEWARD_LDFLAGS"), *_objects(work, (*PROGRAM, *LIBRARY), by)]
-    if flags or 0 != subprocess.run([*command, "-static"], check=False, stderr=subprocess.DEVNULL).returncode:
+    if flags or subprocess.run([*command, "-static"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
         _run(*command)
     _place(made, path, mode=0o755)
 
@@ -162,9 +160,7 @@ def install(prefix: Path, work: Path, movable: bool = False) -> None:
 
 
 def _place(made: Path, path: Path, mode: int = 0o644) -> None:
-    """
-    A whole file under the last name, so that a process that has the old one mapped keeps it.
-    """
+    """A whole file under the last name, so that a process that has the old one mapped keeps it."""
     arriving = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         shutil.copyfile(made, arriving)
@@ -180,9 +176,7 @@ def _link(path: Path, target: str) -> None:
 
 
 def check() -> int:
-    """
-    Let every compiler that is here judge each C file, and the header as C++; return the worst exit status.
-    """
+    """Let every compiler that is here judge each C file, and the header as C++; return the worst exit status."""
     worst = 0
     # With CC of another platform, that one alone.
     other = bool(os.environ.get("LEEWARD_PLATFORM"))
@@ -199,16 +193,16 @@ def check() -> int:
 
 
 if __name__ == "__main__":
-    if ["--check"] == sys.argv[1:]:
+    if sys.argv[1:] == ["--check"]:
         sys.exit(check())
     last = Path(sys.argv[-1])
     with tempfile.TemporaryDirectory(prefix="leeward-client-") as made_of:
-        if 3 == len(sys.argv) and "--prefix" == sys.argv[1]:
+        if len(sys.argv) == 3 and sys.argv[1] == "--prefix":
             install(last.resolve(), Path(made_of))
-        elif 3 == len(sys.argv) and "--in-place" == sys.argv[1]:
+        elif len(sys.argv) == 3 and sys.argv[1] == "--in-place":
             install(HERE / SDK, Path(made_of), movable=True)
             build_program(last.absolute(), Path(made_of))
-        elif 2 == len(sys.argv) and not sys.argv[1].startswith("-"):
+        elif len(sys.argv) == 2 and not sys.argv[1].startswith("-"):
             build_library(last.resolve(), Path(made_of))
             build_program(last.resolve() / "leeward", Path(made_of))
         else:

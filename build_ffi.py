@@ -40,9 +40,7 @@ GLUE_WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-conversion",
 
 
 def compiler() -> list[str]:
-    """
-    The C compiler's command.
-    """
+    """The C compiler's command."""
     own = shlex.split(os.environ.get("CC", ""))
     return own or shlex.split(sysconfig.get_config_var("CC") or "cc")[:1]  # after it come Python's own flags
 
@@ -63,7 +61,7 @@ def uring() -> tuple[list[str], list[str]]:
     with tempfile.TemporaryDirectory(prefix="leeward-shim-") as work:
         found = subprocess.run([*compiler(), "-fPIC", "-x", "c", "-", "-o", f"{work}/program", *library], input=program,
                                text=True, capture_output=True, check=False)
-    return (flags, library) if 0 == found.returncode else ([], [])
+    return (flags, library) if found.returncode == 0 else ([], [])
 
 
 def python_headers(folder: Path) -> Path:
@@ -83,9 +81,7 @@ def python_headers(folder: Path) -> Path:
 
 
 def uring_headers(folder: Path) -> list[str]:
-    """
-    Flags by which another platform's compiler finds this machine's headers of liburing, which are the same for all.
-    """
+    """Flags by which another platform's compiler finds this machine's headers of liburing, which are the same for all."""
     installed = Path("/usr/include")
     if not (installed / "liburing.h").exists():
         return []
@@ -151,9 +147,7 @@ def build(folder: Path = NATIVE, verbose: bool = False) -> Path:
 
 
 def check() -> int:
-    """
-    Let the compiler judge each C file by itself; return its exit status.
-    """
+    """Let the compiler judge each C file by itself; return its exit status."""
     with tempfile.TemporaryDirectory(prefix="leeward-check-") as work:
         other = bool(os.environ.get("LEEWARD_PLATFORM"))
         # -isystem: other people's headers are not ours to judge.
@@ -169,7 +163,7 @@ def check() -> int:
 
 
 if __name__ == "__main__":
-    arguments = [argument for argument in sys.argv[1:] if "-v" != argument]
-    if ["--check"] == arguments:
+    arguments = [argument for argument in sys.argv[1:] if argument != "-v"]
+    if arguments == ["--check"]:
         sys.exit(check())
     print(build(Path(arguments[0]).resolve() if arguments else NATIVE, verbose="-v" in sys.argv))

@@ -30,9 +30,7 @@ sys.exit(main())
 
 
 class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks the configuration's type
-    """
-    Runs build_ffi.py and tells hatchling what came out of it.
-    """
+    """Runs build_ffi.py and tells hatchling what came out of it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """
@@ -44,11 +42,11 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         """
         self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
         client = runpy.run_path(str(Path(self.root) / "build_client.py"))
-        sdk = Path(self.root) / client["SDK"] if "editable" == version else Path(self._work) / "sdk"
+        sdk = Path(self.root) / client["SDK"] if version == "editable" else Path(self._work) / "sdk"
         build_data["shared_scripts"][str(self._client(client, sdk))] = "leeward"
         # By path: the project's folder is not on sys.path while a front end builds.
         shim = runpy.run_path(str(Path(self.root) / "build_ffi.py"))
-        if "editable" == version:
+        if version == "editable":
             shim["build"]()
             return
         made = shim["build"](Path(self._work))
@@ -62,9 +60,7 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         build_data["tag"] = f"cp311-abi3-{platform}"
 
     def _client(self, client: dict[str, Any], sdk: Path) -> Path:
-        """
-        Fill *sdk* with header and libraries; give the program `leeward`.
-        """
+        """Fill *sdk* with header and libraries; give the program `leeward`."""
         program, objects = Path(self._work) / "leeward", Path(self._work) / "objects"
         objects.mkdir()
         try:
@@ -80,7 +76,5 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         return program
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """
-        Remove what was only needed for the wheel.
-        """
+        """Remove what was only needed for the wheel."""
         shutil.rmtree(self._work)

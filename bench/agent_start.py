@@ -40,9 +40,7 @@ STAGED = 'staged = ["~/.staged"]\n'
 
 
 def first_byte(argv: list[str], env: dict[str, str]) -> float:
-    """
-    Run *argv* to its end. Returns the seconds until its first output.
-    """
+    """Run *argv* to its end. Returns the seconds until its first output."""
     begun = time.perf_counter()
     with subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
@@ -56,9 +54,7 @@ def first_byte(argv: list[str], env: dict[str, str]) -> float:
 
 
 def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
-    """
-    Run *argv* on a terminal. Returns the seconds until its first output.
-    """
+    """Run *argv* on a terminal. Returns the seconds until its first output."""
     begun = time.perf_counter()
     child, master = pty.fork()
     if not child:
@@ -82,16 +78,12 @@ def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
 
 
 def sandbox_spec() -> SandboxSpec:
-    """
-    The view of the profile `agent`, without a client's mounts.
-    """
+    """The view of the profile `agent`, without a client's mounts."""
     return python(HostPython(sys.executable, sys.version_info[:2], sys.base_prefix), {}, limits=Limits(), terminal=True)
 
 
 def variables(home: Path) -> dict[str, str]:
-    """
-    The environment variables of the program, the same for all subjects.
-    """
+    """The environment variables of the program, the same for all subjects."""
     return {**dict(sandbox_spec().environment), "HOME": str(home), "PWD": str(home / "small"), "USER": "me",
             "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm-256color"}
 
@@ -128,9 +120,7 @@ def same_view(folder: Path, home: Path, program: AgentProgram) -> list[str]:
 
 def subjects(folder: Path, program: AgentProgram, arguments: list[str], files: int, env: dict[str, str],
              terminal: bool, staged: bool) -> dict[str, Callable[[], float]]:
-    """
-    The subjects to measure, by name.
-    """
+    """The subjects to measure, by name."""
     measure = first_byte_of_a_screen if terminal else first_byte
     home = folder / "home"
     for name in ("small", "large", ".state", ".config/leeward/agents/agent"):

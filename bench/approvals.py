@@ -40,9 +40,7 @@ Times = list[float]
 
 
 def _waited(service: PageService, wait: Callable[[int], object], decide: Callable[[int], object], rounds: int) -> Times:
-    """
-    Return the milliseconds from a decision to the return of *wait*.
-    """
+    """Return the milliseconds from a decision to the return of *wait*."""
     took: Times = []
     for number in range(rounds):
         request = service.queue.submit(NewRequest(branch(f"bench{number}"), "push", sandbox="bench"))
@@ -88,9 +86,7 @@ for number in range(int(sys.argv[1])):
 
 
 def _inside(rounds: int) -> Times:
-    """
-    Return the milliseconds from the operator's call to the return of a call in a sandbox, by the host's clock.
-    """
+    """Return the milliseconds from the operator's call to the return of a call in a sandbox, by the host's clock."""
     took: Times = []
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as name:
         folder = Path(name)
@@ -131,9 +127,7 @@ def _painted(served: ServedPage, rounds: int) -> Times:
 
 
 def measure(rounds: int) -> dict[str, Times]:
-    """
-    Return all measured times in milliseconds, by name.
-    """
+    """Return all measured times in milliseconds, by name."""
     found: dict[str, Times] = {"approval to a waiting agent in a sandbox": _inside(rounds)}
     drives = shutil.which("chromium") and importlib.util.find_spec("playwright")
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as folder, page_service(Path(folder)) as service:

@@ -22,17 +22,13 @@ SMALL, TICK_MS = 300, 10
 
 
 def peak(pid: int) -> int:
-    """
-    Return the peak resident set of *pid* (VmHWM), in MiB.
-    """
+    """Return the peak resident set of *pid* (VmHWM), in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
 
 
 def spent(pid: int) -> int:
-    """
-    Return the processor time of *pid*, in ms.
-    """
+    """Return the processor time of *pid*, in ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_MS
 

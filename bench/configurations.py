@@ -76,9 +76,7 @@ class Configuration:
 
 
 def environment(told: str, place: Path) -> Configuration:
-    """
-    Return the configuration of NAME=FOLDER,MODULE,... with its file at *place*.
-    """
+    """Return the configuration of NAME=FOLDER,MODULE,... with its file at *place*."""
     name, _, rest = told.partition("=")
     folder, *modules = rest.split(",")
     place.write_text(f"python_env = {json.dumps(folder)}\npreload = {json.dumps(modules)}\n")
@@ -116,9 +114,7 @@ def trees() -> Iterator[tuple[Path, Path]]:
 
 @contextlib.contextmanager
 def side(configuration: Configuration, tree: Path) -> Iterator[Side]:
-    """
-    Start a daemon of *tree*, in a group of its own.
-    """
+    """Start a daemon of *tree*, in a group of its own."""
     mount = unified(Path("/proc/self/mountinfo").read_text())
     if mount is None:
         raise SystemExit("there is no version 2 of groups here")
@@ -138,9 +134,7 @@ def side(configuration: Configuration, tree: Path) -> Iterator[Side]:
 
 
 def _remove(group: Path) -> None:
-    """
-    Remove a group and the groups below it when they are empty: a daemon's processes end a moment after the daemon.
-    """
+    """Remove a group and the groups below it when they are empty: a daemon's processes end a moment after the daemon."""
     until = time.monotonic() + _VANISH_S
     while time.monotonic() < until:
         with contextlib.suppress(OSError):
@@ -151,17 +145,13 @@ def _remove(group: Path) -> None:
 
 
 def counted(daemon: Side, jobs: int) -> dict[str, float]:
-    """
-    Return the page faults and system calls of runners, per job.
-    """
+    """Return the page faults and system calls of runners, per job."""
     found = counts.measured(daemon, jobs)
     return {kind: found[kind].get("runner", 0.0) for kind in ("faults", "calls")}
 
 
 def row(configuration: Configuration, rounds: int, jobs: int) -> dict[str, Any]:
-    """
-    Return the row of one configuration: ratios by `compared`, and the counts of either side.
-    """
+    """Return the row of one configuration: ratios by `compared`, and the counts of either side."""
     with trees() as (off, on), side(configuration, off) as one, side(configuration, on) as other:
         ratios = {str(each["part"]): each for each in compared(turns(one, other, rounds, jobs))}
         return {"configuration": configuration.name, "ratios": ratios,
@@ -169,9 +159,7 @@ def row(configuration: Configuration, rounds: int, jobs: int) -> dict[str, Any]:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """
-    Return a line of the table in docs/performance.md.
-    """
+    """Return a line of the table in docs/performance.md."""
     cells = [found["configuration"]]
     for part in ("daemon", "workers", "both"):
         each = found["ratios"].get(part)
@@ -196,9 +184,7 @@ def configurations(options: argparse.Namespace, folder: str, home: str) -> Seque
 
 
 def in_guest(kernel: str, options: Sequence[str]) -> int:
-    """
-    Run this script with *options* in a guest.
-    """
+    """Run this script with *options* in a guest."""
     sys.path.insert(0, str(_TREE / "tests"))
     from vm import kernels, machine
     from vm.kernels import KERNELS

@@ -44,9 +44,7 @@ _NUMBER = re.compile(r"#define __NR_(\w+) (\d+)$", re.MULTILINE)
 
 @dataclass
 class Counts:
-    """
-    The counts of all jobs together, by process.
-    """
+    """The counts of all jobs together, by process."""
 
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -82,7 +80,7 @@ def count(script: Iterable[str], known: Mapping[int, str], names: Mapping[int, s
             last[int(event[1])] = (call, last.get(int(event[1]), ("", 0))[1] + 1)
         else:
             found.faults[name] += 1
-            if "runner" == name:
+            if name == "runner":
                 found.after["{}/{}".format(*last.get(int(event[1]), ("clone", 0)))] += 1
     return found
 
@@ -97,9 +95,7 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _names() -> dict[int, str]:
-    """
-    Return the names of this architecture's system calls, as the C compiler knows them.
-    """
+    """Return the names of this architecture's system calls, as the C compiler knows them."""
     said = subprocess.run(["cc", "-E", "-dM", "-x", "c", "-"], input="#include <sys/syscall.h>\n", text=True,
                           capture_output=True, check=True).stdout
     return {int(number): name for name, number in _NUMBER.findall(said)}
@@ -166,9 +162,7 @@ def _recording(file: Path) -> Iterator[None]:
 
 
 def of_tree(tree: str, jobs: int) -> dict[str, Any]:
-    """
-    Return the counts of a tree with a `.venv`.
-    """
+    """Return the counts of a tree with a `.venv`."""
     side = Side([interpreter_of(tree)], CALLERS, ())
     try:
         return {"tree": tree, **measured(side, jobs)}

@@ -56,15 +56,13 @@ def as_guest(path: str) -> socket.socket:
 
 
 def flood(path: str, kind: str, connections: int, stop: Event) -> None:
-    """
-    Send as much as the daemon takes over each of *connections* connections, and read the answers, until *stop*.
-    """
+    """Send as much as the daemon takes over each of *connections* connections, and read the answers, until *stop*."""
     os.setgroups([])
     os.setgid(GROUP)
     os.setuid(GUEST)
     one = KINDS[kind]
     data = one * max(1, _MANY // len(one)) if one else b""
-    if "jobs" == kind:
+    if kind == "jobs":
         data = b"".join(encode({**decode(one[4:]), "id": number}) for number in range(1, 200))
     selector = selectors.DefaultSelector()
     rest: dict[socket.socket, memoryview] = {}
@@ -81,7 +79,7 @@ def flood(path: str, kind: str, connections: int, stop: Event) -> None:
     while not stop.is_set():
         while len(rest) < connections and not stop.is_set():
             begin()
-            if "connect" == kind and len(rest) == connections:
+            if kind == "connect" and len(rest) == connections:
                 for sock in rest:
                     selector.unregister(sock)
                     sock.close()
@@ -103,31 +101,25 @@ def flood(path: str, kind: str, connections: int, stop: Event) -> None:
 
 
 def call(sock: socket.socket, reader: FrameReader, number: int) -> float:
-    """
-    Make one call. Returns its seconds.
-    """
+    """Make one call. Returns its seconds."""
     start = time.monotonic()
     sock.sendall(encode({"v": 1, "id": number, "op": "execute", "code": b"pass"}))
     while not (payloads := reader.feed(sock.recv(1 << 16))):
         pass
     took = time.monotonic() - start
     answer = decode(payloads[0])
-    if "finished" != answer.get("ok", {}).get("outcome"):
+    if answer.get("ok", {}).get("outcome") != "finished":
         raise SystemExit(f"a call was answered {answer}")
     return took
 
 
 def percentile(times: list[float], part: float) -> float:
-    """
-    Milliseconds, by the nearest rank.
-    """
+    """Milliseconds, by the nearest rank."""
     return 1e3 * sorted(times)[max(0, math.ceil(part * len(times)) - 1)]
 
 
 def measured(flooded: str, calm: str, pairs: int) -> tuple[list[float], list[float]]:
-    """
-    The seconds of single calls, to the flooded daemon and to the calm one.
-    """
+    """The seconds of single calls, to the flooded daemon and to the calm one."""
     times: tuple[list[float], list[float]] = ([], [])
     socks = []
     for path in (flooded, calm):

@@ -28,9 +28,7 @@ CALLS = 20
 
 
 def call(client: Client) -> float:
-    """
-    Return the seconds that one call takes.
-    """
+    """Return the seconds that one call takes."""
     while True:
         begun = time.perf_counter()
         try:
@@ -42,9 +40,7 @@ def call(client: Client) -> float:
 
 
 def spent(pid: int) -> float:
-    """
-    Return the processor seconds of *pid*, of all processes below it, and of all children that these have reaped.
-    """
+    """Return the processor seconds of *pid*, of all processes below it, and of all children that these have reaped."""
     ticks, parents = {}, {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:

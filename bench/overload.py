@@ -59,9 +59,7 @@ class TimedRequest:
 
 @dataclass
 class LoadConnection:
-    """
-    One connection, and every call on it by its id.
-    """
+    """One connection, and every call on it by its id."""
 
     sock: socket.socket
     code: bytes
@@ -72,9 +70,7 @@ class LoadConnection:
     waiting: int = 0
 
     def prepare(self, count: int) -> None:
-        """
-        Encode so many requests beforehand, so that encoding takes no time while they are sent.
-        """
+        """Encode so many requests beforehand, so that encoding takes no time while they are sent."""
         first = len(self.frames) + 1
         self.frames += [encode_request(Execute(number, code=self.code)) for number in range(first, first + count)]
 
@@ -87,9 +83,7 @@ class LoadConnection:
         self.sock.sendall(frame)
 
     def take(self) -> int:
-        """
-        Read answers. Returns how many there were.
-        """
+        """Read answers. Returns how many there were."""
         data = self.sock.recv(1 << 16)
         now = time.monotonic()
         if not data:
@@ -101,9 +95,7 @@ class LoadConnection:
 
     @property
     def calls(self) -> list[TimedRequest]:
-        """
-        All calls that were sent, in order.
-        """
+        """All calls that were sent, in order."""
         calls = [TimedRequest(sent) for sent in self.sent]
         for now, payload in self.answers:
             answer = decode(payload)
@@ -111,7 +103,7 @@ class LoadConnection:
             if call.kind:
                 raise SystemExit("a call was answered twice")
             call.answered, call.kind = now, answer["error"]["kind"] if "error" in answer else "ok"
-            if "ok" == call.kind and answer["ok"]["outcome"] != "finished":
+            if call.kind == "ok" and answer["ok"]["outcome"] != "finished":
                 raise SystemExit(f"a job ended as {answer['ok']}")
         return calls
 
@@ -123,16 +115,12 @@ def connected(path: str, code: bytes) -> LoadConnection:
 
 
 def percentile(times: list[float], part: float) -> float:
-    """
-    Milliseconds, by the nearest rank.
-    """
+    """Milliseconds, by the nearest rank."""
     return 1e3 * sorted(times)[max(0, math.ceil(part * len(times)) - 1)] if times else 0.0
 
 
 def unloaded(path: str, code: bytes, count: int, gap: float) -> list[float]:
-    """
-    Seconds of each call of one client, with *gap* seconds before each.
-    """
+    """Seconds of each call of one client, with *gap* seconds before each."""
     one = connected(path, code)
     with one.sock:
         for _ in range(count):
@@ -145,9 +133,7 @@ def unloaded(path: str, code: bytes, count: int, gap: float) -> list[float]:
 
 
 def saturated(path: str, code: bytes, seconds: float, at_once: int) -> tuple[float, int]:
-    """
-    Jobs per second with so many of them always in flight; and their number.
-    """
+    """Jobs per second with so many of them always in flight; and their number."""
     selector = selectors.DefaultSelector()
     connections = [connected(path, code) for _ in range(at_once)]
     for each in connections:
@@ -168,9 +154,7 @@ def saturated(path: str, code: bytes, seconds: float, at_once: int) -> tuple[flo
 
 
 def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int) -> list[TimedRequest]:
-    """
-    Every call of *clients* that send *rate* calls a second in turn, whatever comes back.
-    """
+    """Every call of *clients* that send *rate* calls a second in turn, whatever comes back."""
     selector = selectors.DefaultSelector()
     connections = [connected(path, code) for _ in range(clients)]
     for each in connections:
@@ -193,8 +177,8 @@ def overloaded(path: str, code: bytes, seconds: float, rate: float, clients: int
 
 
 def told(calls: list[TimedRequest], seconds: float) -> dict[str, float]:
-    good = [call.took for call in calls if "ok" == call.kind]
-    bad = [call.took for call in calls if "ok" != call.kind]
+    good = [call.took for call in calls if call.kind == "ok"]
+    bad = [call.took for call in calls if call.kind != "ok"]
     return {"accepted": len(good), "refused": len(bad), "goodput": len(good) / seconds,
             **{f"accepted p{part:g}": percentile(good, part / 100) for part in (50, 90, 99)},
             **{f"refused p{part:g}": percentile(bad, part / 100) for part in (50, 99)},
@@ -202,9 +186,7 @@ def told(calls: list[TimedRequest], seconds: float) -> dict[str, float]:
 
 
 class Cost:
-    """
-    Processor seconds of a phase: of the daemon with its workers, and of this process.
-    """
+    """Processor seconds of a phase: of the daemon with its workers, and of this process."""
 
     def __init__(self, path: str) -> None:
         self._pid = daemon_pid(path)
@@ -250,7 +232,7 @@ def main() -> int:
     p99, busy_p99 = percentile(calm, 0.99), percentile(busy, 0.99)
     first = told([call for call in calls if call.sent < start + WARM_S], WARM_S)
     rest = told([call for call in calls if call.sent >= start + WARM_S], options.seconds)
-    good = sum("ok" == call.kind for call in calls)
+    good = sum(call.kind == "ok" for call in calls)
     costs = [None if cost.daemon is None or not count else 1e3 * cost.daemon / count
              for cost, count in ((full, done), (over, good))]
     row = {"unloaded p50": 1e3 * statistics.median(calm), "unloaded p99": p99,

@@ -55,9 +55,7 @@ _PARTS = ("daemon", "workers", "both")
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTime:
-    """
-    Processor seconds: of the daemon, and of its keepers and runners, None where no group counts them.
-    """
+    """Processor seconds: of the daemon, and of its keepers and runners, None where no group counts them."""
 
     daemon: float
     workers: float | None
@@ -105,18 +103,14 @@ class Side:
         return ProcessorTime(daemon, workers)
 
     def work(self, jobs: int) -> None:
-        """
-        Have *jobs* run, until as many runners are armed as before.
-        """
+        """Have *jobs* run, until as many runners are armed as before."""
         assert self._client.stdin is not None
         self._client.stdin.write(f"{jobs}\n")
         self._client.stdin.flush()
         self._answer()
 
     def turn(self, jobs: int) -> ProcessorTime:
-        """
-        Run *jobs* jobs, and return the processor seconds for each.
-        """
+        """Run *jobs* jobs, and return the processor seconds for each."""
         before = self._spent()
         self.work(jobs)
         after = self._spent()
@@ -128,16 +122,12 @@ class Side:
 
 
 def _clock(pid: int) -> float:
-    """
-    Return the processor seconds of all threads of a process: CPUCLOCK_SCHED.
-    """
+    """Return the processor seconds of all threads of a process: CPUCLOCK_SCHED."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
 def _group(daemon: int) -> Path | None:
-    """
-    The unified hierarchy's group above all workers' groups of *daemon*, if the daemon isn't in it as well.
-    """
+    """The unified hierarchy's group above all workers' groups of *daemon*, if the daemon isn't in it as well."""
     keepers = [keeper for zygote in zygotes(daemon) for keeper in children(zygote)]
     mount = unified(Path("/proc/self/mountinfo").read_text())
     if not keepers or mount is None:
@@ -145,15 +135,13 @@ def _group(daemon: int) -> Path | None:
     group = Path(group_of(Path(f"/proc/{keepers[0]}/cgroup").read_text()))
     top = group.parent.parent  # a keeper is in a leaf of its worker's
     own = group_of(Path(f"/proc/{daemon}/cgroup").read_text())
-    if "keeper" != group.name or "/" == str(top) or f"{own}/".startswith(f"{top}/"):
+    if group.name != "keeper" or str(top) == "/" or f"{own}/".startswith(f"{top}/"):
         return None
     return Path(f"{mount}{top}")
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """
-    The interval between two of *values* that contains the true median with 95 % probability; None if there are too few.
-    """
+    """The interval between two of *values* that contains the true median with 95 % probability; None if there are too few."""
     count, below, ordered = len(values), 0.0, sorted(values)
     for rank in range(count):  # so many of `count` tosses of a coin are heads, or fewer
         below += math.comb(count, rank) / 2 ** count
@@ -163,9 +151,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def compared(pairs: Sequence[tuple[ProcessorTime, ProcessorTime]]) -> Iterator[dict[str, object]]:
-    """
-    For the daemon, the workers and both: the median microseconds of either side, and their ratio with its interval.
-    """
+    """For the daemon, the workers and both: the median microseconds of either side, and their ratio with its interval."""
     for part in _PARTS:
         some = [(first, second) for a, b in pairs
                 if (first := getattr(a, part)) is not None and (second := getattr(b, part)) is not None]
@@ -178,9 +164,7 @@ def compared(pairs: Sequence[tuple[ProcessorTime, ProcessorTime]]) -> Iterator[d
 
 
 def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[ProcessorTime, ProcessorTime]]:
-    """
-    Run *rounds* rounds, in each of which both sides have a turn.
-    """
+    """Run *rounds* rounds, in each of which both sides have a turn."""
     pairs = []
     for number in range(rounds):
         if number % 2 == 0:

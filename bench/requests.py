@@ -26,9 +26,7 @@ GAP_S, GAP_AFTER_JOB_S = 0.02, 0.06
 
 
 def call(client: Client, data: bytes, least: int, *, run: bool) -> float:
-    """
-    Milliseconds of a request, which goes through the arena from *least* bytes on. It is run, or refused for a limit.
-    """
+    """Milliseconds of a request, which goes through the arena from *least* bytes on. It is run, or refused for a limit."""
     vars(link)["LARGE"] = least
     start = time.perf_counter()
     try:

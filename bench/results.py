@@ -29,17 +29,13 @@ GAP_S = 0.02
 
 
 def write(size: int) -> str:
-    """
-    The code of a job that writes *size* bytes as fast as possible.
-    """
+    """The code of a job that writes *size* bytes as fast as possible."""
     piece = min(size, PIECE)
     return f"import os\npiece = bytes({piece})\nfor _ in range({size // piece}):\n    os.write(1, piece)\n"
 
 
 def call(client: Client, size: int, look: Callable[[Result], int]) -> float:
-    """
-    Milliseconds until *look* has seen all *size* bytes.
-    """
+    """Milliseconds until *look* has seen all *size* bytes."""
     code = write(size)
     start = time.perf_counter()
     result = client.execute(code, output=2 * LARGE)
@@ -61,9 +57,7 @@ def mapped(result: Result) -> int:
 
 
 def alone() -> float:
-    """
-    Milliseconds in which this process writes LARGE bytes into a memory file.
-    """
+    """Milliseconds in which this process writes LARGE bytes into a memory file."""
     piece = bytes(PIECE)
     start = time.perf_counter()
     fd = os.memfd_create("alone")

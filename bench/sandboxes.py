@@ -50,16 +50,14 @@ SETTLED_S = 2.0
 
 
 def below(pid: int) -> list[int]:
-    """
-    Return *pid* and all its descendants.
-    """
+    """Return *pid* and all its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if "Z" != fields[0]:
+        if fields[0] != "Z":
             parents.setdefault(int(fields[1]), []).append(int(entry))
     found, todo = [pid], [pid]
     while todo:
@@ -78,9 +76,7 @@ def _field(path: str, name: str) -> int:
 
 
 def memory(pid: int) -> int:
-    """
-    Return the MiB of the daemon and its descendants.
-    """
+    """Return the MiB of the daemon and its descendants."""
     return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid)) >> 10
 
 
@@ -89,16 +85,12 @@ def available() -> int:
 
 
 def kernel() -> int:
-    """
-    The kernel's own memory, for all processes, in MiB.
-    """
+    """The kernel's own memory, for all processes, in MiB."""
     return sum(_field("/proc/meminfo", name) for name in ("Slab", "PageTables", "KernelStack", "Percpu")) >> 10
 
 
 def there(pid: int) -> dict[str, int]:
-    """
-    The resources that the daemon has now.
-    """
+    """The resources that the daemon has now."""
     used, kept = groups(pid)
     workers = [place.partition(".")[0] for place in kept]
     return {"processes": len(below(pid)), "descriptors": descriptors(pid, kept), "groups": used,
@@ -131,9 +123,7 @@ def groups(pid: int) -> tuple[int, set[str]]:
 
 
 def descriptors(pid: int, without: set[str]) -> int:
-    """
-    Return the number of the daemon's descriptors, without those of the places *without*.
-    """
+    """Return the number of the daemon's descriptors, without those of the places *without*."""
     count = 0
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -142,9 +132,7 @@ def descriptors(pid: int, without: set[str]) -> int:
 
 
 class SandboxLink:
-    """
-    A connection that opens and uses sandboxes.
-    """
+    """A connection that opens and uses sandboxes."""
 
     def __init__(self, path: str) -> None:
         self._link = Link(path)

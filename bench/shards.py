@@ -37,9 +37,7 @@ class MeasuredTurn:
 
 
 def clocks(path: str) -> dict[int, float]:
-    """
-    Processor seconds of each process of the daemon.
-    """
+    """Processor seconds of each process of the daemon."""
     with Client(path) as client:
         status = client.status()
     pids = [status["pid"], *(shard["pid"] for shard in status.get("shards", ()))]
@@ -58,18 +56,14 @@ def turn(path: str, callers: int, jobs: int, workers: int) -> MeasuredTurn:
 
 
 def ready(path: str, shards: int) -> None:
-    """
-    Wait until all shards serve.
-    """
+    """Wait until all shards serve."""
     with Client(path) as client:
-        while sum("serving" == shard["state"] for shard in client.status().get("shards", ())) < shards - 1:
+        while sum(shard["state"] == "serving" for shard in client.status().get("shards", ())) < shards - 1:
             time.sleep(0.02)  # no event tells of it
 
 
 def measure(shards: int, rounds: int, jobs: int, callers: int, workers: int) -> list[tuple[MeasuredTurn, MeasuredTurn]]:
-    """
-    A turn of each daemon in each round, the first one first in even rounds.
-    """
+    """A turn of each daemon in each round, the first one first in even rounds."""
     pairs = []
     with contextlib.ExitStack() as stack:
         one, several = (stack.enter_context(daemon(None, f"--pool-size={workers}", f"--shards={count}"))

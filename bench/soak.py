@@ -117,9 +117,7 @@ class Soak:
     _since: float = 0.0
 
     def toggle(self) -> None:
-        """
-        Toggle the pause.
-        """
+        """Toggle the pause."""
         if self.going.is_set():
             self.going.clear()
             self._since = time.monotonic()
@@ -206,9 +204,7 @@ async def hostile(soak: Soak, client: leeward.AsyncClient) -> None:
 
 
 def vanish(soak: Soak) -> None:
-    """
-    A connection that is closed with a request in flight, after a part of one, or after malformed bytes.
-    """
+    """A connection that is closed with a request in flight, after a part of one, or after malformed bytes."""
     request = encode_request(Execute(1, code=b"while True: pass"))
     data = soak.rng.choice((request, request[:soak.rng.randrange(len(request))], soak.rng.randbytes(200), b""))
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as one:
@@ -236,15 +232,13 @@ def kill_one(soak: Soak, pid: int) -> None:
 
 
 def below(pid: int) -> list[int]:
-    """
-    Return every living process below *pid*.
-    """
+    """Return every living process below *pid*."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
                 state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
-                if "Z" != state:
+                if state != "Z":
                     parents.setdefault(int(parent), []).append(int(entry))
     found, todo = [], [pid]
     while todo:
@@ -255,9 +249,7 @@ def below(pid: int) -> list[int]:
 
 
 def there(pid: int) -> dict[str, int]:
-    """
-    Return the resources in which a leak would show.
-    """
+    """Return the resources in which a leak would show."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     targets = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -272,9 +264,7 @@ def there(pid: int) -> dict[str, int]:
 
 
 def groups_of(pid: int, fields: list[str]) -> list[Path]:
-    """
-    Return the groups that the daemon has made below its own, in the hierarchy of these *fields* of /proc/PID/cgroup.
-    """
+    """Return the groups that the daemon has made below its own, in the hierarchy of these *fields* of /proc/PID/cgroup."""
     mounts = [f"/sys/fs/cgroup/{name}" for name in (fields[1] or "unified").split(",")] + ["/sys/fs/cgroup"]
     for mount in mounts:
         folder = Path(mount + fields[2])

@@ -22,9 +22,7 @@ END = "<!-- The end of the table. -->\n"
 
 
 def rooms() -> dict[str, Path]:
-    """
-    Every package by its dotted name, leeward's own first.
-    """
+    """Every package by its dotted name, leeward's own first."""
     found = {}
     for source in SOURCES:
         for init in sorted(source.rglob("__init__.py")):
@@ -33,18 +31,14 @@ def rooms() -> dict[str, Path]:
 
 
 def runs_in(folder: Path) -> str:
-    """
-    What the docstring of the package says after "Runs in:", up to the end of its sentence; "" if it doesn't say.
-    """
+    """What the docstring of the package says after "Runs in:", up to the end of its sentence; "" if it doesn't say."""
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     match = re.search(r"^Runs in:\s+(.*?)(?=\n\S|\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
     return "" if match is None else re.split(r"[.;:](?:\s|$)", " ".join(match[1].split()))[0]
 
 
 def imports(name: str, folder: Path, known: dict[str, Path]) -> list[str]:
-    """
-    The other rooms that modules of this one name in an import.
-    """
+    """The other rooms that modules of this one name in an import."""
     seen = set()
     for module in folder.glob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
@@ -61,9 +55,7 @@ def imports(name: str, folder: Path, known: dict[str, Path]) -> list[str]:
 
 
 def _ends(dotted: str) -> list[int]:
-    """
-    Where the name may be cut, the longest first.
-    """
+    """Where the name may be cut, the longest first."""
     return [len(dotted), *reversed([match.start() for match in re.finditer(r"\.", dotted)])]
 
 
@@ -71,7 +63,7 @@ def table() -> str:
     known = rooms()
     rows = ["| room | runs in | imports |", "|---|---|---|"]
     for name, folder in known.items():
-        if "leeward" == name:
+        if name == "leeward":
             continue
         short = [each.removeprefix("leeward.") for each in imports(name, folder, known)]
         rows.append(f"| `{name.removeprefix('leeward.')}` | {runs_in(folder)} | {', '.join(short) or '-'} |")
@@ -79,9 +71,7 @@ def table() -> str:
 
 
 def page(written: str) -> str:
-    """
-    The page with the table of today.
-    """
+    """The page with the table of today."""
     before, _, rest = written.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{table()}{END}{after}"

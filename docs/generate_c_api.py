@@ -21,9 +21,7 @@ FUNCTION = re.compile(r"/\* ((?:(?!\*/).)*?) \*/\nLEEWARD_API ([^;]+;)\n", re.DO
 
 
 def page(header: str, written: str) -> str:
-    """
-    The page whose upper part is that of *written*.
-    """
+    """The page whose upper part is that of *written*."""
     parts = [written.partition(MARK)[0] + MARK, "## Functions\n"]
     parts += [_function(text, prototype) for text, prototype in FUNCTION.findall(header) if "#define" not in text]
     parts += [_struct(name, header) for name in (
@@ -41,7 +39,7 @@ def _function(comment: str, prototype: str) -> str:
     paragraphs: list[str] = []
     for line in lines:
         label = re.match(r"(Args|Returns|Errors|Threads):(.*)", line)
-        if label and "Args" != label[1]:
+        if label and label[1] != "Args":
             paragraphs.append(f"**{label[1]}:**{label[2]}")
         elif label:
             paragraphs.append("")

@@ -62,9 +62,7 @@ def relinked(text: str, page: str) -> str:
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """
-    Add the pages.
-    """
+    """Add the pages."""
     from mkdocs.structure.files import File
 
     for source, page in PAGES.items():
@@ -74,7 +72,5 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """
-    Write the links anew.
-    """
+    """Write the links anew."""
     return relinked(markdown, page.file.src_uri)

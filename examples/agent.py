@@ -29,9 +29,7 @@ Model = Callable[[list[str]], Call | str]
 
 
 class Tools:
-    """
-    The tools of the model, all of which work inside *box*.
-    """
+    """The tools of the model, all of which work inside *box*."""
 
     def __init__(self, box: leeward.Sandbox) -> None:
         self._box = box
@@ -52,9 +50,7 @@ class Tools:
         return "[done]"
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """
-        The tool's answer. What goes wrong is one, too: the model reads it and tries otherwise.
-        """
+        """The tool's answer. What goes wrong is one, too: the model reads it and tries otherwise."""
         try:
             tool = {"shell": self.shell, "read": self.read, "write": self.write, "edit": self.edit}[name]
             return tool(**arguments)[:MOST_TEXT]
@@ -67,9 +63,7 @@ class Tools:
 
 
 def work(model: Model, box: leeward.Sandbox) -> str:
-    """
-    Run the loop, and return the model's last words.
-    """
+    """Run the loop, and return the model's last words."""
     tools, read = Tools(box), list[str]()
     for _ in range(MOST_TURNS):
         said = model(read)
@@ -80,9 +74,7 @@ def work(model: Model, box: leeward.Sandbox) -> str:
 
 
 def scripted() -> Model:
-    """
-    A model that looks, breaks something, and mends it.
-    """
+    """A model that looks, breaks something, and mends it."""
     calls: Iterator[Call] = iter((
         ("shell", {"line": "ls -R; python3 -m unittest -q 2>&1 | tail -1"}),
         ("read", {"path": "total.py"}),
@@ -114,7 +106,7 @@ def main(project: Path, agrees: Callable[[str], bool]) -> None:
 
 if __name__ == "__main__":
     def ask(question: str) -> bool:
-        return "y" == input(question).strip().lower() if sys.stdin.isatty() else True
+        return input(question).strip().lower() == "y" if sys.stdin.isatty() else True
 
     if len(sys.argv) > 1:
         main(Path(sys.argv[1]), ask)

@@ -42,9 +42,7 @@ print("asked for:", [request["title"] for request in agent.sync_files()])
 
 
 def example(project: Path) -> None:
-    """
-    A project with a mistake in it.
-    """
+    """A project with a mistake in it."""
     (project / "total.py").write_text("def total(numbers):\n    return sum(numbers) + 1\n\n\nprint(total([1, 2, 3]))\n")
 
 
@@ -71,9 +69,7 @@ def main(project: Path, agrees: Callable[[str], bool], link: OperatorLink | None
 
 
 def _decide(link: OperatorLink, agrees: Callable[[str], bool]) -> None:
-    """
-    Ask about each request that waits.
-    """
+    """Ask about each request that waits."""
     for row in link.call("GET", "/api/requests")["requests"]:
         word = "approve" if agrees(f"{row['category']} {row['title']} {row['reason']}".strip()) else "deny"
         link.call("POST", f"/api/requests/{row['id']}/{word}", {})

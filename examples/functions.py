@@ -37,16 +37,12 @@ notes: list[str] = []
 
 
 def search(word: str) -> list[dict[str, str]]:
-    """
-    Return the pages with *word*.
-    """
+    """Return the pages with *word*."""
     return [{"title": title, "text": text} for title, text in PAGES.items() if word in title]
 
 
 def note(title: str, text: str) -> None:
-    """
-    Write a note. The arguments come from the job, so they are checked.
-    """
+    """Write a note. The arguments come from the job, so they are checked."""
     if title not in PAGES:
         raise PermissionError(f"no notes about {title!r:.40}")
     notes.append(f"{title}: {text}")

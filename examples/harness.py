@@ -23,9 +23,7 @@ MOST_TURNS = 20
 
 @dataclass(frozen=True)
 class Call:
-    """
-    A call of the model: code to run, and files to bring back.
-    """
+    """A call of the model: code to run, and files to bring back."""
 
     code: str
     collect: tuple[str, ...] = ()
@@ -36,9 +34,7 @@ Model = Callable[[list[str]], Call | str]
 
 
 class Workspace:
-    """
-    A session that is made again when it is lost, and says so to the model.
-    """
+    """A session that is made again when it is lost, and says so to the model."""
 
     def __init__(self, client: leeward.Client, label: str) -> None:
         self._session = client.session(memory="512M", timeout=20)
@@ -46,9 +42,7 @@ class Workspace:
         self.files: dict[str, bytes] = {}
 
     def run(self, call: Call) -> str:
-        """
-        Run *call*, and return the text for the model.
-        """
+        """Run *call*, and return the text for the model."""
         try:
             result = self._session.execute(call.code, collect=call.collect, label=self._label)
         except leeward.SessionOver:
@@ -67,9 +61,7 @@ class Workspace:
 
 
 def told(result: leeward.Result) -> str:
-    """
-    Return a result as text for a model: the output, how the job ended, and why.
-    """
+    """Return a result as text for a model: the output, how the job ended, and why."""
     parts = [cut(result.stdout_text), cut(result.stderr_text)]
     if result.outcome is leeward.Outcome.TIMED_OUT:
         parts.append(f"[ended after {result.duration:.0f} s, its time limit; do less at once]")
@@ -93,9 +85,7 @@ def cut(text: str) -> str:
 
 
 def work(model: Model, client: leeward.Client, label: str = "harness") -> tuple[str, dict[str, bytes]]:
-    """
-    Run the loop, and return the model's answer and the files that it has brought back.
-    """
+    """Run the loop, and return the model's answer and the files that it has brought back."""
     read: list[str] = []
     with closing(Workspace(client, label)) as place:
         for _ in range(MOST_TURNS):
@@ -107,9 +97,7 @@ def work(model: Model, client: leeward.Client, label: str = "harness") -> tuple[
 
 
 def scripted() -> Model:
-    """
-    A model that makes the usual mistakes.
-    """
+    """A model that makes the usual mistakes."""
     calls: Iterator[Call] = iter((
         Call("import json\nrows = [{'n': n, 'square': n * n} for n in range(5)]"),
         Call("print(row)"),

@@ -15,9 +15,7 @@ from pathlib import Path
 
 
 def work() -> None:
-    """
-    A little of everything: threads, a database in a file, a shell.
-    """
+    """A little of everything: threads, a database in a file, a shell."""
     def collatz(number: int) -> int:
         steps = 0
         while number != 1:
@@ -36,24 +34,18 @@ def work() -> None:
 
 
 def write_beside(folder: str) -> None:
-    """
-    Write to a file without a name, so that it does no harm where it works.
-    """
+    """Write to a file without a name, so that it does no harm where it works."""
     os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY))
 
 
 def fill_scratch() -> None:
-    """
-    Write 100 MB, more than a job's files may take.
-    """
+    """Write 100 MB, more than a job's files may take."""
     with tempfile.TemporaryFile() as file:
         file.write(bytes(100_000_000))
 
 
 def walls() -> None:
-    """
-    Try what a job may not do.
-    """
+    """Try what a job may not do."""
     for what, attempt in {
         "read /etc/shadow": lambda: Path("/etc/shadow").read_text(),
         "list /home": lambda: os.listdir("/home"),

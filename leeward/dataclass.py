@@ -36,9 +36,7 @@ _NONE: Any = object()
 
 
 class _Factory:
-    """
-    In place of a default: a function that makes one.
-    """
+    """In place of a default: a function that makes one."""
 
     __slots__ = ("make",)
 
@@ -47,9 +45,7 @@ class _Factory:
 
 
 class _LazyFields:
-    """
-    `__dataclass_fields__`, by which the functions of `dataclasses` recognize a class. It is made at its first use.
-    """
+    """`__dataclass_fields__`, by which the functions of `dataclasses` recognize a class. It is made at its first use."""
 
     def __init__(self, defaults: dict[str, Any], annotations: dict[str, Any]) -> None:
         self._defaults, self._annotations = defaults, annotations
@@ -68,9 +64,7 @@ class _LazyFields:
 
 
 def names(kind: Any) -> tuple[str, ...]:
-    """
-    The names of the fields of a class that `dataclass` has made, in order; () for any other class.
-    """
+    """The names of the fields of a class that `dataclass` has made, in order; () for any other class."""
     found: tuple[str, ...] = getattr(kind, "__leeward_fields__", ())
     return found
 
@@ -117,7 +111,7 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
     else:
         made = cls
         for name, value in methods.items():
-            if name not in vars(cls) or "__hash__" == name:
+            if name not in vars(cls) or name == "__hash__":
                 setattr(cls, name, value)
     return made
 
@@ -152,16 +146,14 @@ def source(frozen: bool, shape: str, name: str) -> str:
     """
     lines = []
     for number, kind in enumerate(shape):
-        value = f"_make_{number}() if _{number} is _NONE else _{number}" if "+" == kind else f"_{number}"
+        value = f"_make_{number}() if _{number} is _NONE else _{number}" if kind == "+" else f"_{number}"
         lines.append(f"_set(self, '_{number}', {value})" if frozen else f"self._{number} = {value}")
     parameters = ", ".join(["self", *(f"_{number}" for number in range(len(shape)))])
     return f"def {name}({parameters}): {'; '.join(lines or ['pass'])}\n"
 
 
 def _compiled(frozen: bool, shape: str) -> CodeType:
-    """
-    Compile the code for a shape that isn't in CODES: no class of leeward had it when that file was generated.
-    """
+    """Compile the code for a shape that isn't in CODES: no class of leeward had it when that file was generated."""
     found: dict[str, Any] = {}
     exec(source(frozen, shape, "__init__"), found)
     code: CodeType = found["__init__"].__code__

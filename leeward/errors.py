@@ -82,15 +82,11 @@ _HINTS = {_errno.EFBIG: "a file would be larger than a limit allows; raise it (u
 
 
 class LeewardError(Exception):
-    """
-    The base class of leeward's exceptions.
-    """
+    """The base class of leeward's exceptions."""
 
 
 class BadRequest(LeewardError):
-    """
-    The caller asked for something impossible.
-    """
+    """The caller asked for something impossible."""
 
 
 class Unsupported(LeewardError):
@@ -128,15 +124,11 @@ class KernelRefusal(LeewardError):
 
 
 class PeerError(LeewardError):
-    """
-    The other end of a connection broke the protocol.
-    """
+    """The other end of a connection broke the protocol."""
 
 
 class Bug(LeewardError):
-    """
-    A bug in leeward; please report it.
-    """
+    """A bug in leeward; please report it."""
 
 
 class EditError(LeewardError, ValueError):
@@ -167,21 +159,15 @@ class DaemonError(LeewardError):
 
 
 class DaemonAway(DaemonError):
-    """
-    No daemon listens on the socket, or it closed the connection before it answered.
-    """
+    """No daemon listens on the socket, or it closed the connection before it answered."""
 
 
 class NoAnswer(DaemonError):
-    """
-    The daemon is connected, but didn't answer before the caller's deadline, or didn't respond to a ping.
-    """
+    """The daemon is connected, but didn't answer before the caller's deadline, or didn't respond to a ping."""
 
 
 class BadReply(DaemonError):
-    """
-    The daemon's bytes aren't the protocol that docs/wire.md describes.
-    """
+    """The daemon's bytes aren't the protocol that docs/wire.md describes."""
 
 
 class Refused(DaemonError):
@@ -205,58 +191,44 @@ class Refused(DaemonError):
 
 
 class Busy(Refused):
-    """
-    The queue or another bounded resource is full; try again later.
-    """
+    """The queue or another bounded resource is full; try again later."""
 
     kind = "busy"
 
 
 class QueueTimeout(Refused):
-    """
-    No worker became free before the request's deadline in the queue.
-    """
+    """No worker became free before the request's deadline in the queue."""
 
     kind = "queue_timeout"
 
 
 class ShuttingDown(Refused):
-    """
-    The daemon is stopping and accepts no new jobs. Jobs that it has started are answered by a result.
-    """
+    """The daemon is stopping and accepts no new jobs. Jobs that it has started are answered by a result."""
 
     kind = "shutting_down"
 
 
 class VersionMismatch(Refused):
-    """
-    The client and the daemon use different versions of the protocol.
-    """
+    """The client and the daemon use different versions of the protocol."""
 
     kind = "version"
 
 
 class RequestRejected(Refused):
-    """
-    The request is invalid: it has an unknown field, for instance, or a limit above its ceiling.
-    """
+    """The request is invalid: it has an unknown field, for instance, or a limit above its ceiling."""
 
     kind = "bad_request"
 
 
 class Cancelled(Refused):
-    """
-    The client cancelled the request before it had a result; its job may have been running.
-    """
+    """The client cancelled the request before it had a result; its job may have been running."""
 
     kind = "cancelled"
     may_have_run = True
 
 
 class SessionOver(Refused):
-    """
-    The connection has no such session, or the session's process has ended and its state is lost.
-    """
+    """The connection has no such session, or the session's process has ended and its state is lost."""
 
     kind = "session_over"
 
@@ -283,9 +255,7 @@ class SandboxOver(Refused):
 
 
 class ProcessOver(Refused):
-    """
-    The sandbox has no such process: it never had one, or the process ended a while ago.
-    """
+    """The sandbox has no such process: it never had one, or the process ended a while ago."""
 
     kind = "process_over"
 
@@ -318,17 +288,13 @@ class FetchFailed(LeewardError):
 
 
 class PoolFailed(Refused):
-    """
-    The processes of this profile or environment can't be started on this host. Requests for others are served.
-    """
+    """The processes of this profile or environment can't be started on this host. Requests for others are served."""
 
     kind = "pool_failed"
 
 
 class Forbidden(Refused):
-    """
-    The daemon doesn't serve this user.
-    """
+    """The daemon doesn't serve this user."""
 
     kind = "forbidden"
 

@@ -31,9 +31,7 @@ _ROW, _AROUND, _LEAST, _MOST = 24, 60, 120, 480
 
 
 def bundle(result: Result) -> dict[str, str]:
-    """
-    The forms of *result*: text, and HTML that is safe to have in a page.
-    """
+    """The forms of *result*: text, and HTML that is safe to have in a page."""
     parts = [_text(str(result.stdout_view[:4 * _SHOWN], "utf-8", "replace")),
              _text(str(result.stderr_view[:4 * _SHOWN], "utf-8", "replace"), "color: #b00")]
     parts += [_part(each) for each in result.results]

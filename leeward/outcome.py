@@ -189,44 +189,32 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """
-        Whether the job ran to its end, with exit code 0.
-        """
-        return self.outcome is Outcome.FINISHED and 0 == self.exit_code
+        """Whether the job ran to its end, with exit code 0."""
+        return self.outcome is Outcome.FINISHED and self.exit_code == 0
 
     @property
     def text(self) -> str:
-        """
-        The job's standard output as text; the same as `stdout_text`.
-        """
+        """The job's standard output as text; the same as `stdout_text`."""
         return self.stdout_text
 
     @property
     def stdout_view(self) -> memoryview:
-        """
-        stdout without a copy. A mapped result stays mapped while the view exists.
-        """
+        """stdout without a copy. A mapped result stays mapped while the view exists."""
         return memoryview(self.stdout)
 
     @property
     def stderr_view(self) -> memoryview:
-        """
-        stderr without a copy. A mapped result stays mapped while the view exists.
-        """
+        """stderr without a copy. A mapped result stays mapped while the view exists."""
         return memoryview(self.stderr)
 
     @property
     def stdout_text(self) -> str:
-        """
-        stdout decoded as UTF-8, with U+FFFD for invalid bytes.
-        """
+        """stdout decoded as UTF-8, with U+FFFD for invalid bytes."""
         return str(self.stdout_view, "utf-8", "replace")
 
     @property
     def stderr_text(self) -> str:
-        """
-        stderr decoded as UTF-8, with U+FFFD for invalid bytes.
-        """
+        """stderr decoded as UTF-8, with U+FFFD for invalid bytes."""
         return str(self.stderr_view, "utf-8", "replace")
 
     def __repr__(self) -> str:
@@ -239,9 +227,7 @@ class Result:
         return f"<Result {' '.join(shown)}>"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """
-        The forms of the result for notebooks. No script of the job can run in the HTML.
-        """
+        """The forms of the result for notebooks. No script of the job can run in the HTML."""
         from leeward.notebook import bundle  # here, since only notebooks need it
 
         return bundle(self)

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def point(name: str) -> Callable[[Made], Made]:
-    """
-    Make the decorated function the point *name*; names are unique.
-    """
+    """Make the decorated function the point *name*; names are unique."""
     return _unchanged
 
 

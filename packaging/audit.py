@@ -46,17 +46,13 @@ ARCHIVE = "leeward/_native/sdk/lib/libleeward.a"
 
 
 def readelf(path: Path, *options: str) -> str:
-    """
-    Return the output of readelf about a file, in English.
-    """
+    """Return the output of readelf about a file, in English."""
     return subprocess.run(["readelf", "-W", *options, path], check=True, capture_output=True, text=True,
                           env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
 
 
 def audit(wheel: Path) -> list[str]:
-    """
-    Return one line for each way in which *wheel* differs from what its name says.
-    """
+    """Return one line for each way in which *wheel* differs from what its name says."""
     _, _, python, abi, tag = wheel.stem.split("-")
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(prefix="leeward-audit-") as work:
         archive.extractall(work)
@@ -69,7 +65,7 @@ def _faults(folder: Path, tags: str, tag: str) -> Iterator[str]:
         yield f"{tag} is no platform of leeward's"
         return
     kind, arch = found[1], found[4]
-    newest = (int(found[2]), int(found[3])) if "manylinux" == kind else None
+    newest = (int(found[2]), int(found[3])) if kind == "manylinux" else None
     (told,) = folder.glob("*.dist-info/WHEEL")
     if f"Tag: {tags}\n" not in told.read_text():
         yield f"its WHEEL doesn't say {tags}"
@@ -77,12 +73,12 @@ def _faults(folder: Path, tags: str, tag: str) -> Iterator[str]:
     for path in (folder / SHIM, folder / LIBRARY):
         yield from (f"{path.name}: {fault}" for fault in _shared(path, kind, arch, newest))
     yield from (f"{program.name}: {fault}" for fault in _machine(program, arch))
-    if "(NEEDED)" in readelf(program, "-d") and "linux" != kind:
+    if "(NEEDED)" in readelf(program, "-d") and kind != "linux":
         yield "leeward: isn't linked statically"
     for fault in _machine(folder / ARCHIVE, arch):
         yield f"{ARCHIVE}: {fault}"
     # Python's and hatchling's are in .venv, zig in .venv-wheels. A wheel for this machine has what debuggers want.
-    for path in sorted(folder.rglob("*")) if "linux" != kind else ():
+    for path in sorted(folder.rglob("*")) if kind != "linux" else ():
         if path.is_file() and path.suffix != ".py" and b"/.venv" in path.read_bytes():
             yield f"{path.relative_to(folder)}: names a folder of the machine that built it"
 
@@ -111,7 +107,7 @@ def _shared(path: Path, kind: str, arch: str, newest: tuple[int, int] | None) ->
             if version > newest:
                 yield f"needs GLIBC_{'.'.join(map(str, version))}"
     undefined = set(re.findall(r" UND ([^@\s]+)", symbols))
-    if "musllinux" == kind:
+    if kind == "musllinux":
         for name in sorted(undefined & NEWER_THAN_MUSL_1_2_0):
             yield f"calls {name}, which musl 1.2.0 lacks"
         if "@GLIBC_" in symbols:

@@ -53,17 +53,13 @@ def shapes(text: str) -> set[tuple[bool, str]]:
 
 
 def wanted() -> set[tuple[bool, str]]:
-    """
-    Return the shapes of all classes in the tree.
-    """
+    """Return the shapes of all classes in the tree."""
     sources = (path.read_text() for folder in ("leeward", "cli") for path in (ROOT / folder).rglob("*.py"))
     return set[tuple[bool, str]]().union(*map(shapes, sources))
 
 
 def written(of: Iterable[tuple[bool, str]]) -> str:
-    """
-    Return the file's text for these shapes.
-    """
+    """Return the file's text for these shapes."""
     rows = sorted(of, key=lambda row: (row[0], len(row[1]), row[1]))
     made = [source(frozen, shape, f"_init_{number}") for number, (frozen, shape) in enumerate(rows)]
     table = "".join(f"    {row!r}: _init_{number}.__code__,\n" for number, row in enumerate(rows))

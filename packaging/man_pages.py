@@ -18,9 +18,7 @@ from leeward_cli.options import USAGE
 
 
 def pages() -> dict[str, str]:
-    """
-    Return a page for each command, with its subcommands, by file name.
-    """
+    """Return a page for each command, with its subcommands, by file name."""
     found = {}
     for name, command in sorted(full.cli.commands.items()):
         if not command.hidden:
@@ -72,14 +70,12 @@ def _short(command: click.Command) -> str:
 
 
 def _prose(command: click.Command) -> Iterator[str]:
-    """
-    Paragraphs; one that begins with \\b keeps its lines, as click's own help has it.
-    """
+    """Paragraphs; one that begins with \\b keeps its lines, as click's own help has it."""
     for number, paragraph in enumerate(inspect.cleandoc(command.help or "").split("\n\n")):
         if number:
             yield ".PP"
         lines = paragraph.splitlines()
-        kept = bool(lines) and "\b" == lines[0].strip()
+        kept = bool(lines) and lines[0].strip() == "\b"
         yield from ([".nf", *map(_text, lines[1:]), ".fi"] if kept else map(_text, lines))
 
 
@@ -96,9 +92,7 @@ def _options(heading: str, path: str, command: click.Command) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """
-    Return *text* with roff's special characters escaped.
-    """
+    """Return *text* with roff's special characters escaped."""
     shown = text.strip("\n").replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
     return rf"\&{shown}" if shown.startswith((".", "'")) else shown
 

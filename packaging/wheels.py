@@ -37,9 +37,7 @@ PLATFORMS = {
 
 
 def architecture(tag: str) -> str:
-    """
-    Return the machine that a platform tag is for.
-    """
+    """Return the machine that a platform tag is for."""
     return next(name for name in ("x86_64", "aarch64") if tag.endswith(f"_{name}"))
 
 
@@ -57,9 +55,7 @@ def binutil(name: str, arch: str) -> str:
 
 
 def environment(tag: str, zig: Path, cache: Path) -> dict[str, str]:
-    """
-    Return the environment in which the build compiles for *tag*, and takes nothing from this machine.
-    """
+    """Return the environment in which the build compiles for *tag*, and takes nothing from this machine."""
     arch = architecture(tag)
     compiler = f"'{zig}' cc -target {PLATFORMS[tag]}"
     kept = {name: value for name, value in os.environ.items()
@@ -79,9 +75,7 @@ def environment(tag: str, zig: Path, cache: Path) -> dict[str, str]:
 
 
 def build(tag: str, zig: Path, into: Path, cache: Path) -> Path:
-    """
-    Build the wheel for *tag* in *into*; return its path.
-    """
+    """Build the wheel for *tag* in *into*; return its path."""
     with tempfile.TemporaryDirectory(prefix="leeward-wheels-") as work:
         done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", work], cwd=HERE,
                               env=environment(tag, zig, cache), check=False, capture_output=True, text=True)
@@ -94,9 +88,7 @@ def build(tag: str, zig: Path, into: Path, cache: Path) -> Path:
 
 
 def second_opinions(made: Path, tools: Path) -> list[str]:
-    """
-    Return the complaints of auditwheel and abi3audit about a wheel, one line each.
-    """
+    """Return the complaints of auditwheel and abi3audit about a wheel, one line each."""
     faults = []
     done = subprocess.run([tools / "bin/abi3audit", "--strict", "--report", made], check=False, capture_output=True,
                           text=True)
@@ -111,9 +103,7 @@ def second_opinions(made: Path, tools: Path) -> list[str]:
 
 
 def main(into: Path, tools: Path, *tags: str) -> int:
-    """
-    Build and audit; return the exit status.
-    """
+    """Build and audit; return the exit status."""
     (zig,) = tools.resolve().glob("lib/python3*/site-packages/ziglang/zig")
     # Beside TOOLS, which is made anew for new versions: two C libraries for two architectures take minutes.
     cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or tools.resolve().with_name(".venv-zig-cache"))

@@ -28,9 +28,7 @@ LONG_S = 3600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """
-    Give long forms the time that they take; pyproject.toml has what is enough for short ones.
-    """
+    """Give long forms the time that they take; pyproject.toml has what is enough for short ones."""
     if os.environ.get("LEEWARD_LONG"):
         for item in items:
             item.add_marker(pytest.mark.timeout(LONG_S))

@@ -91,9 +91,7 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """
-    The findings as text: each row, and below it the figures that it is computed from.
-    """
+    """The findings as text: each row, and below it the figures that it is computed from."""
     host = found["machine"]
     stirred = found["noise"]
     who = "root" if host["root"] else "an ordinary user"
@@ -109,9 +107,7 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """
-    The value, its target, and whether it was met.
-    """
+    """The value, its target, and whether it was met."""
     value = "-" if row["value"] is None else f"{row['value']:g} {row['unit']}"
     if row["target"] is None:
         return value
@@ -120,10 +116,8 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def shown(made: Mapping[str, Any]) -> str:
-    """
-    The figures that a row is computed from, as a line.
-    """
-    if "us" == made["unit"]:
+    """The figures that a row is computed from, as a line."""
+    if made["unit"] == "us":
         values = [duration(made[key]) for key in ("p50", "p90", "p99")]
     else:
         values = [f"{made[key]:g} {made['unit']}" for key in ("p50", "p90", "p99")]

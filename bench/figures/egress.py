@@ -123,9 +123,7 @@ def _server() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _policy(port: int) -> Iterator[Sequence[str]]:
-    """
-    The options of a daemon with a policy for that port of this host.
-    """
+    """The options of a daemon with a policy for that port of this host."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.toml")
         config.write_text(f'[egress.bench]\nallow = ["127.0.0.1:{port}"]\n'
@@ -181,9 +179,7 @@ def _crowd(client: Client, port: int) -> Row:
 
 
 def _idle_processor(settings: FigureSettings, beside_policy: str, without: str) -> Row:
-    """
-    Compare the daemons' own processor clocks, on which other processes have little effect; turns of callers, in pairs.
-    """
+    """Compare the daemons' own processor clocks, on which other processes have little effect; turns of callers, in pairs."""
     paths = (beside_policy, without)
     for path in paths:
         rate(path, CALLERS, _JOBS)
@@ -200,16 +196,12 @@ def _idle_processor(settings: FigureSettings, beside_policy: str, without: str) 
 
 
 def _processor(path: str) -> float:
-    """
-    Return the processor seconds of all threads of the daemon on *path*.
-    """
+    """Return the processor seconds of all threads of the daemon on *path*."""
     return time.clock_gettime(~daemon_pid(path) << 3 | 2)  # CPUCLOCK_SCHED
 
 
 def _idle(settings: FigureSettings, client: Client, plain: Client) -> Row:
-    """
-    Measure a job without egress while the broker and a worker with egress are there.
-    """
+    """Measure a job without egress while the broker and a worker with egress are there."""
     ours, other = LeewardSubject(client, "beside a policy"), LeewardSubject(plain, "without any policy")
     found = in_turn([ours, other], settings.rounds, 10, GAP_S)
     return Row("a job without egress, in a daemon with a broker over one without", beside(found, ours.name, other.name),

@@ -31,9 +31,7 @@ _BEGUN_S = 1.0
 
 
 class Forked:
-    """
-    A program that the bench itself starts by fork and exec, and waits for.
-    """
+    """A program that the bench itself starts by fork and exec, and waits for."""
 
     name = f"{_TRUE} by fork and exec"
 
@@ -106,9 +104,7 @@ def _first_use(settings: FigureSettings) -> Sequence[Row]:
 
 
 def _opened(path: str, make: Callable[[], Sandbox]) -> float:
-    """
-    Return the seconds from making the object to its id, in a daemon without other work.
-    """
+    """Return the seconds from making the object to its id, in a daemon without other work."""
     armed(path, 1)
     time.sleep(GAP_S)
     box = make()

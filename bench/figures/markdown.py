@@ -20,9 +20,7 @@ from bench.figures import shown
 
 
 def merged(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """
-    Return all rows, in the order of the groups' first appearance.
-    """
+    """Return all rows, in the order of the groups' first appearance."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for found in files:
         new: dict[str, list[dict[str, Any]]] = {}

@@ -53,9 +53,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
 
 
 def rollup(pid: int) -> tuple[int, int]:
-    """
-    Bytes: proportional, private. proc(5), smaps_rollup.
-    """
+    """Bytes: proportional, private. proc(5), smaps_rollup."""
     fields = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value = line.split(":")

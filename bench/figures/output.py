@@ -33,9 +33,7 @@ for _ in range({_SIZE // _PIECE}):
 
 
 class MappedOutput:
-    """
-    A job that writes the output; the client maps it and reads its last byte.
-    """
+    """A job that writes the output; the client maps it and reads its last byte."""
 
     name = "leeward, 64 MiB mapped"
 
@@ -49,9 +47,7 @@ class MappedOutput:
 
 
 class Alone:
-    """
-    One process that writes as much into a memory file of its own.
-    """
+    """One process that writes as much into a memory file of its own."""
 
     name = "write of 64 MiB into a memory file"
 

@@ -77,9 +77,7 @@ def _step(name: str, share: float, note: str) -> Row:
 
 
 def _by_step(path: str, pid: int, jobs: int) -> tuple[list[tuple[str, float]], str]:
-    """
-    Return the shares of the time of the daemon's processes, the largest first.
-    """
+    """Return the shares of the time of the daemon's processes, the largest first."""
     perf = shutil.which("perf")
     if perf is None or os.geteuid():
         return [], ""
@@ -140,9 +138,7 @@ def count(script: str, known: Mapping[int, str]) -> Counter[str]:
 
 
 def step(stack: str) -> str:
-    """
-    Return the step to which a stack belongs, by its frames, the innermost first.
-    """
+    """Return the step to which a stack belongs, by its frames, the innermost first."""
     for frame in reversed(stack.split("\n")):
         entry = _ENTRY.search(frame)
         if entry:

@@ -38,17 +38,13 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """
-        Whether the target was met; None if there is no value or no target.
-        """
+        """Whether the target was met; None if there is no value or no target."""
         if self.value is None or self.target is None:
             return None
         return self.value <= self.target if self.at_most else self.value >= self.target
 
     def as_object(self) -> dict[str, Any]:
-        """
-        Return the row as an object for `--json`.
-        """
+        """Return the row as an object for `--json`."""
         return {"figure": self.figure, "value": self.value, "unit": self.unit, "target": self.target,
                 "at_most": self.at_most, "met": self.met, "measured": [dict(each) for each in self.measured],
                 "note": self.note}
@@ -68,23 +64,17 @@ class FigureSettings:
     rounds: int
 
     def some(self, of: int) -> int:
-        """
-        Return the number of rounds for turns that take long: *of* of 40 rounds, in proportion, and at least one.
-        """
+        """Return the number of rounds for turns that take long: *of* of 40 rounds, in proportion, and at least one."""
         return max(1, self.rounds * of // 40)
 
 
 def missing(words: str, target: float | None, why: str, at_most: bool = True) -> Row:
-    """
-    Return a row that can't be measured on this machine.
-    """
+    """Return a row that can't be measured on this machine."""
     return Row(words, None, "x", target, at_most, note=f"not measured: {why}")
 
 
 def times(subject: str, gap_s: float, rounds: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """
-    Return the figures of all calls of all rounds, in microseconds.
-    """
+    """Return the figures of all calls of all rounds, in microseconds."""
     made = figure(subject, gap_s, [each for row in rounds for each in row])
     return {"subject": made.subject, "gap_ms": made.gap_ms, "unit": "us", "n": made.n, "p50": made.p50, "p90": made.p90,
             "p99": made.p99}

@@ -53,9 +53,7 @@ def _one(settings: FigureSettings) -> Sequence[Row]:
 
 
 def _many(settings: FigureSettings) -> Row:
-    """
-    A session of monty has one caller; eight of ours are eight processes.
-    """
+    """A session of monty has one caller; eight of ours are eight processes."""
     with contextlib.ExitStack() as stack:
         try:
             monty = stack.enter_context(alternatives.monty_session())

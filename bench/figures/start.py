@@ -59,17 +59,13 @@ def _answer() -> float:
 
 
 def _processor_time() -> float:
-    """
-    Seconds of all threads of a daemon that has just become ready.
-    """
+    """Seconds of all threads of a daemon that has just become ready."""
     with started() as (path, _):
         threads = Path(f"/proc/{daemon_pid(path)}/task")
         return sum(int((threads / name / "schedstat").read_text().split()[0]) for name in os.listdir(threads)) / 1e9
 
 
 def _of_children() -> float:
-    """
-    Seconds of processor time of the children that have ended.
-    """
+    """Seconds of processor time of the children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

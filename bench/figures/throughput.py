@@ -54,9 +54,7 @@ def _p50(words: str, call: Callable[[], None], settings: FigureSettings) -> Row:
 
 
 def _carried(path: str, settings: FigureSettings) -> Row:
-    """
-    Compute the rate from the daemon's own processor time, because on two processors the workers are the bottleneck.
-    """
+    """Compute the rate from the daemon's own processor time, because on two processors the workers are the bottleneck."""
     words, rates, pid = "fresh jobs per second that the daemon's thread can carry", list[float](), daemon_pid(path)
     for _ in range(settings.some(10)):
         armed(path, _WORKERS)

@@ -17,9 +17,7 @@ _WARM = 3
 
 
 def in_turn(subjects: Sequence[Subject], rounds: int, calls: int, gap_s: float) -> dict[str, list[list[float]]]:
-    """
-    Return the seconds of each call, by subject and round.
-    """
+    """Return the seconds of each call, by subject and round."""
     found: dict[str, list[list[float]]] = {subject.name: [] for subject in subjects}
     for subject in subjects:
         for _ in range(_WARM):
@@ -37,7 +35,5 @@ def beside(found: Mapping[str, Sequence[Sequence[float]]], over: str, under: str
 
 
 def quotient(over: Sequence[float], under: Sequence[float]) -> float:
-    """
-    Return the median over the rounds of the ratio of two values, for rates and other figures with one number per round.
-    """
+    """Return the median over the rounds of the ratio of two values, for rates and other figures with one number per round."""
     return round(percentile([a / b for a, b in zip(over, under, strict=True)], 50), 3)

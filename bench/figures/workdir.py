@@ -107,7 +107,7 @@ def _environment(settings: FigureSettings) -> Row:
         path = stack.enter_context(daemon(None, "--config", str(config), "--pool-size", str(_WORKERS)))
         client = stack.enter_context(Client(path))
         there = client.execute("import sys; print('numpy' in sys.modules)", environment="numpy").stdout
-        if b"True\n" != there:
+        if there != b"True\n":
             raise LeewardError(f"bench: numpy isn't warm in {env!r}")
         plain, ours = LeewardSubject(client), InEnvironment(client)
         found = in_turn([ours, plain], settings.rounds, 10, GAP_S)

@@ -1,6 +1,4 @@
-"""
-`python -m leeward_cli`: the same as `leeward`.
-"""
+"""`python -m leeward_cli`: the same as `leeward`."""
 
 from leeward_cli.main import main
 

@@ -31,9 +31,7 @@ _STOP_S = 20.0
 
 @click.group()
 def agent() -> None:
-    """
-    Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else.
-    """
+    """Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else."""
     from leeward_cli import agent_ends
 
     agent_ends.set_home()
@@ -46,9 +44,7 @@ def registry() -> InstanceRegistry:
 
 
 def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """
-    Names of instances that begin with *begun*, for a shell's completion.
-    """
+    """Names of instances that begin with *begun*, for a shell's completion."""
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
 
@@ -65,9 +61,7 @@ agent.add_command(start)
 @SOCKET
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def list_(socket: str | None, as_json: bool) -> None:
-    """
-    Show the agents that run: instance, agent, time, memory, project, hosts.
-    """
+    """Show the agents that run: instance, agent, time, memory, project, hosts."""
     import json
     import time
 
@@ -89,9 +83,7 @@ def list_(socket: str | None, as_json: bool) -> None:
 
 
 def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
-    """
-    The running instances, each with the daemon's row of its sandbox. No daemon is started for this.
-    """
+    """The running instances, each with the daemon's row of its sandbox. No daemon is started for this."""
     from leeward.agents.running import sandboxes_of
     from leeward.client.sandbox import Sandbox
 
@@ -109,9 +101,7 @@ def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, command: tuple[str, ...]) -> int:
-    """
-    Run COMMAND, or a shell, beside the agent INSTANCE, in its sandbox.
-    """
+    """Run COMMAND, or a shell, beside the agent INSTANCE, in its sandbox."""
     from leeward_cli import sandboxes
 
     found = registry().find(name)
@@ -121,9 +111,7 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
 
 
 def _inside(instance: Instance, socket: str | None) -> str | None:
-    """
-    The project's path in the sandbox of *instance*; None if the sandbox doesn't mount it.
-    """
+    """The project's path in the sandbox of *instance*; None if the sandbox doesn't mount it."""
     from leeward.client.sandbox import Sandbox
 
     box = Sandbox.attach(instance.sandbox, socket=socket)
@@ -140,9 +128,7 @@ def _inside(instance: Instance, socket: str | None) -> str | None:
 @SOCKET
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True, shell_complete=_running)
 def stop(socket: str | None, names: tuple[str, ...]) -> int:
-    """
-    End agents, with all their processes.
-    """
+    """End agents, with all their processes."""
     import time
 
     from leeward.client.sandbox import Sandbox
@@ -170,9 +156,7 @@ def stop(socket: str | None, names: tuple[str, ...]) -> int:
 
 
 def _signal(running: InstanceRegistry, found: Instance) -> None:
-    """
-    Send SIGTERM to the process of *found*. The pid can't be reused as long as that process holds the instance's lock.
-    """
+    """Send SIGTERM to the process of *found*. The pid can't be reused as long as that process holds the instance's lock."""
     with suppress(ProcessLookupError):
         process = os.pidfd_open(found.pid)
         try:

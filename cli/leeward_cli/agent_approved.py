@@ -35,9 +35,7 @@ class ApprovedAgent:
         self._sandbox, self._git = "", False
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """
-        The environment variables that the agent gets in addition to *env*.
-        """
+        """The environment variables that the agent gets in addition to *env*."""
         own = environment_of(self._project)
         if env.get("PYTHONPATH"):
             own["PYTHONPATH"] = f"{own['PYTHONPATH']}:{env['PYTHONPATH']}"
@@ -48,9 +46,7 @@ class ApprovedAgent:
         self._sandbox, self._git = sandbox, bool(made.get("git"))
 
     def sync(self) -> None:
-        """
-        Make requests for the changes and pushes in the sandbox.
-        """
+        """Make requests for the changes and pushes in the sandbox."""
         tell_sync("files", self._link.call("POST", "/api/sync/files", {"sandbox": self._sandbox}))
         if self._git:
             tell_sync("branches", self._link.call("POST", "/api/sync/git", {"sandbox": self._sandbox}))

@@ -27,9 +27,7 @@ _VERSION_S = 30.0
 
 
 def doctor(name: str, socket: str | None) -> int:
-    """
-    Print a line for each thing that the agent *name* needs. Returns 1 if one is missing, else 0.
-    """
+    """Print a line for each thing that the agent *name* needs. Returns 1 if one is missing, else 0."""
     definition = load_definition(name, config_home(os.environ))
     found = [_program(definition), _account(definition), *_hosts(definition), _sandbox(definition, socket)]
     for good, what, said in found:
@@ -49,9 +47,7 @@ def _program(definition: AgentDefinition) -> Row:
 
 
 def _account(definition: AgentDefinition) -> Row:
-    """
-    Whether the agent has an account, as a file or a variable shows.
-    """
+    """Whether the agent has an account, as a file or a variable shows."""
     for sign in definition.signed_in:
         if sign.startswith("$"):
             if os.environ.get(sign[1:]):
@@ -64,9 +60,7 @@ def _account(definition: AgentDefinition) -> Row:
 
 
 def _hosts(definition: AgentDefinition) -> list[Row]:
-    """
-    For each host of *definition*, the decision of the policy that bounds agents.
-    """
+    """For each host of *definition*, the decision of the policy that bounds agents."""
     from leeward.daemon.config_sources import load
     from leeward.spec.egress import AGENT
     from leeward_cli.egress import verdict
@@ -84,9 +78,7 @@ def _hosts(definition: AgentDefinition) -> list[Row]:
 
 
 def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
-    """
-    Whether the agent's program runs in a sandbox.
-    """
+    """Whether the agent's program runs in a sandbox."""
     try:
         program: AgentProgram | None = agent_start.program_of(definition)
         with tempfile.TemporaryDirectory(prefix="leeward-doctor-") as folder:

@@ -27,9 +27,7 @@ FAILED, TIMED_OUT = 1, 124
 
 
 def registry() -> InstanceRegistry:
-    """
-    The registry of this user's agents. Cleans up first after starts that were killed.
-    """
+    """The registry of this user's agents. Cleans up first after starts that were killed."""
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
     from leeward.agents.reaping import reap

@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 #: which the copy doesn't print, and for a type that no option of `start` has. To import them takes 8 ms.
 _STAND_INS: dict[str, dict[str, Any]] = {
     "inspect": {"cleandoc": str},
-    "gettext": {"gettext": str, "ngettext": lambda one, more, number: one if 1 == number else more},
+    "gettext": {"gettext": str, "ngettext": lambda one, more, number: one if number == 1 else more},
     "uuid": {"UUID": object},
 }
 
 
 def run(argv: Sequence[str]) -> int:
-    """
-    Run `agent start` in *argv*; return the exit status. This process must have only one thread.
-    """
+    """Run `agent start` in *argv*; return the exit status. This process must have only one thread."""
     try:
         return _run(argv)
     except LeewardError as error:
@@ -70,9 +68,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def processor_idle() -> bool:
-    """
-    Whether a processor is idle, which can run the copy. Without one, the copy takes 10 ms more than it saves.
-    """
+    """Whether a processor is idle, which can run the copy. Without one, the copy takes 10 ms more than it saves."""
     if len(os.sched_getaffinity(0)) < 2:
         return False
     try:
@@ -112,9 +108,7 @@ def _read(argv: Sequence[str]) -> Any:
 
 
 def _stand_in() -> None:
-    """
-    Put `_STAND_INS` in the place of modules that this process hasn't imported.
-    """
+    """Put `_STAND_INS` in the place of modules that this process hasn't imported."""
     from types import ModuleType
 
     for name, names in _STAND_INS.items():

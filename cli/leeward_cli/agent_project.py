@@ -84,9 +84,7 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
 
 
 def look_at(fd: int, project: str, settings: AgentSettings) -> ProjectLook:
-    """
-    Start to look for the files of *project* to hide; *fd* is a descriptor of its folder.
-    """
+    """Start to look for the files of *project* to hide; *fd* is a descriptor of its folder."""
     return ProjectLook(fd, rules_of(settings.exclude, settings.include), project)
 
 

@@ -102,9 +102,7 @@ def _check_size(memory: str) -> None:
 
 
 def import_what_follows() -> None:
-    """
-    Import the modules that a start needs for its request, while another process parses the command line.
-    """
+    """Import the modules that a start needs for its request, while another process parses the command line."""
     import leeward.agents.request
     import leeward.agents.running  # noqa: F401
 
@@ -187,9 +185,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
 
 
 def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket: str | None) -> Layer | None:
-    """
-    The layer with the packages of `dependencies`; None if there are no dependencies. Missing packages are fetched.
-    """
+    """The layer with the packages of `dependencies`; None if there are no dependencies. Missing packages are fetched."""
     if not settings.dependencies:
         if rebuild:
             raise UsageError("--rebuild: the settings have no `dependencies`")
@@ -210,9 +206,7 @@ def _plain(text: str) -> str:
 
 
 def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None) -> int:
-    """
-    Wait for the agent. Returns its exit status.
-    """
+    """Wait for the agent. Returns its exit status."""
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
     process = run.start(debug, size() if on_terminal else None, env)
@@ -311,9 +305,7 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
 
 
 def _ask_approval(run: AgentRun) -> int:
-    """
-    Make requests for approval of the agent's changes and pushes.
-    """
+    """Make requests for approval of the agent's changes and pushes."""
     from leeward_cli.agent_approved import ApprovedAgent
 
     assert isinstance(run.asking, ApprovedAgent)
@@ -337,9 +329,7 @@ def _warn_of_files(run: AgentRun) -> None:
 
 
 def _some(names: list[str]) -> str:
-    """
-    The first of *names* as text. An agent can make any number of them.
-    """
+    """The first of *names* as text. An agent can make any number of them."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(ascii, names[:_SHOWN])) + more
 

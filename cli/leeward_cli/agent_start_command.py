@@ -19,9 +19,7 @@ SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; els
 
 
 class _Start(click.Command):
-    """
-    The command `start`. Words after the first `--` are the agent's, with or without PATH.
-    """
+    """The command `start`. Words after the first `--` are the agent's, with or without PATH."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -31,9 +29,7 @@ class _Start(click.Command):
 
 
 def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """
-    Names of agents that begin with *begun*, for a shell's completion.
-    """
+    """Names of agents that begin with *begun*, for a shell's completion."""
     from leeward.agents.definition import definition_names
     from leeward.agents.places import config_home
 

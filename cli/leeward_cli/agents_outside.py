@@ -56,8 +56,6 @@ def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
 
 
 def program() -> str:
-    """
-    The path of the program PROGRAM.
-    """
+    """The path of the program PROGRAM."""
     beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), PROGRAM)
     return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM) or PROGRAM

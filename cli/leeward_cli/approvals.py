@@ -28,9 +28,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 
 @click.group()
 def approvals() -> None:
-    """
-    Decide what leaves sandboxes of the profile `approved`: files, commands, packages, pushes, connections.
-    """
+    """Decide what leaves sandboxes of the profile `approved`: files, commands, packages, pushes, connections."""
 
 
 def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> float | None:
@@ -81,9 +79,7 @@ def _ready(path: str) -> None:
 @click.option("--recent", is_flag=True, help="Show the newest 50, decided ones included.")
 @click.option("--category", type=click.Choice(CATEGORIES), help="Only rows of this category.")
 def list_(socket: str | None, as_json: bool, recent: bool, category: str | None) -> None:
-    """
-    Show what waits for a decision, the oldest first.
-    """
+    """Show what waits for a decision, the oldest first."""
     rows = _requests(OperatorLink(socket), recent, category)
     if not rows and not as_json:
         complain("there was no request" if recent else "no request waits for a decision")
@@ -98,22 +94,20 @@ def _requests(link: OperatorLink, recent: bool = False, category: str | None = N
 
 
 def line_of(row: Mapping[str, Any]) -> str:
-    """
-    A request as one line of text.
-    """
+    """A request as one line of text."""
     state = _state(row)
     words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
     if row.get("repeats"):
         words.append(f"(+{row['repeats']})")
     if row.get("reason"):
         words.append(f"- {row['reason']}")
-    if row.get("note") and "pending" != row["status"]:
+    if row.get("note") and row["status"] != "pending":
         words.append(f"- {row['note']}")
     return plain("  ".join(words))[:500]
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    if "pending" == row["status"]:
+    if row["status"] == "pending":
         left = None if row.get("expires") is None else max(0, round(row["expires"] - time.time()))
         return "pending" if left is None else f"{left} s left"
     return str({"applied": "done", "failed": "failed"}.get(row.get("stage", ""), row["status"]))
@@ -125,9 +119,7 @@ def _state(row: Mapping[str, Any]) -> str:
 @click.option("--color/--no-color", default=None, help="Colours.  [default: on a terminal]")
 @click.argument("number", metavar="ID", type=int)
 def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> None:
-    """
-    Show a request, and what it would carry out: of a file, the diff.
-    """
+    """Show a request, and what it would carry out: of a file, the diff."""
     from leeward_cli.approvals_diff import lines_of
 
     link = OperatorLink(socket)
@@ -175,9 +167,7 @@ def _places(text: str) -> list[int]:
 
 
 def resolved(found: Mapping[str, Any]) -> int:
-    """
-    Print the results of a decision. Returns the exit status.
-    """
+    """Print the results of a decision. Returns the exit status."""
     for row in found.get("decided", []):
         click.echo(f"{row['id']:>5}  {row['status']}")
     for row in found.get("before", []):
@@ -190,9 +180,7 @@ def resolved(found: Mapping[str, Any]) -> int:
 
 
 def _where(row: Mapping[str, Any]) -> str:
-    """
-    The projects for which a rule holds, as text.
-    """
+    """The projects for which a rule holds, as text."""
     return f"in {row['project']}" if row.get("project") else "everywhere"
 
 
@@ -211,9 +199,7 @@ _EVERYWHERE = click.option("--everywhere", is_flag=True, help="With --always: th
 @click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
 def approve(socket: str | None, category: str | None, always: bool, everywhere: bool, profile: str | None,
             hunks: str | None, numbers: tuple[int, ...]) -> int:
-    """
-    Approve requests. The exit status is 1 if somebody had decided one before, or there is none of an id.
-    """
+    """Approve requests. The exit status is 1 if somebody had decided one before, or there is none of an id."""
     return _decide(socket, True, numbers, category, always, everywhere, hunks, profile)
 
 
@@ -224,9 +210,7 @@ def approve(socket: str | None, category: str | None, always: bool, everywhere: 
 @_EVERYWHERE
 @click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
 def deny(socket: str | None, category: str | None, always: bool, everywhere: bool, numbers: tuple[int, ...]) -> int:
-    """
-    Deny requests. The exit status is as that of `approve`.
-    """
+    """Deny requests. The exit status is as that of `approve`."""
     return _decide(socket, False, numbers, category, always, everywhere)
 
 
@@ -234,9 +218,7 @@ def deny(socket: str | None, category: str | None, always: bool, everywhere: boo
 @SOCKET
 @JSON
 def rules(socket: str | None, as_json: bool) -> None:
-    """
-    Show the rules with where they hold, and each category's mode.
-    """
+    """Show the rules with where they hold, and each category's mode."""
     found = OperatorLink(socket).call("GET", "/api/rules")
     if as_json:
         click.echo(json.dumps(found))
@@ -280,9 +262,7 @@ def allow(socket: str | None, project: str | None, rule: str) -> int:
 @_PROJECT
 @click.argument("rule")
 def deny_rule(socket: str | None, project: str | None, rule: str) -> int:
-    """
-    Store a RULE that denies, and decide by it what is pending. It holds everywhere unless --project says where.
-    """
+    """Store a RULE that denies, and decide by it what is pending. It holds everywhere unless --project says where."""
     return _add(socket, rule, "deny", project)
 
 
@@ -292,9 +272,7 @@ def deny_rule(socket: str | None, project: str | None, rule: str) -> int:
 @click.option("--everywhere", is_flag=True, help="Only the rule that applies to every project.")
 @click.argument("rule")
 def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule: str) -> None:
-    """
-    Remove a RULE from both lists, wherever it holds.
-    """
+    """Remove a RULE from both lists, wherever it holds."""
     if project is not None and everywhere:
         raise click.UsageError("either --project or --everywhere")
     where = "" if everywhere else None if project is None else os.path.realpath(project)
@@ -304,9 +282,7 @@ def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule:
 @approvals.command()
 @SOCKET
 def watch(socket: str | None) -> int:
-    """
-    Show pending requests as they come, and decide by keys: ? shows which.
-    """
+    """Show pending requests as they come, and decide by keys: ? shows which."""
     from leeward_cli.approvals_watch import attend
 
     return attend(OperatorLink(socket))
@@ -315,9 +291,7 @@ def watch(socket: str | None) -> int:
 @approvals.command()
 @SOCKET
 def page(socket: str | None) -> int:
-    """
-    Print a link to the page, which works once and for five minutes. The service has to serve a --port.
-    """
+    """Print a link to the page, which works once and for five minutes. The service has to serve a --port."""
     link = OperatorLink(socket)
     port = link.call("GET", "/api/status")["port"]
     if port is None:
@@ -369,18 +343,14 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
 
 
 def _tell_notes(link: OperatorLink, box: str) -> None:
-    """
-    Print to standard error the changes that live sync has not written, without those that `tell_sync` has printed.
-    """
+    """Print to standard error the changes that live sync has not written, without those that `tell_sync` has printed."""
     for row in link.call("GET", "/api/sandboxes")["sandboxes"]:
         for line in note_lines(row, ("conflict", "denied")) if row["sandbox"] == box else ():
             click.echo(f"leeward: {line}", err=True)
 
 
 def note_lines(row: Mapping[str, Any], kinds: Collection[str] = ()) -> list[str]:
-    """
-    Lines about the changes that live sync of a sandbox hasn't written; only those of *kinds*, if there are any.
-    """
+    """Lines about the changes that live sync of a sandbox hasn't written; only those of *kinds*, if there are any."""
     sync = row.get("sync") or {}
     lines = list[str]()
     for note in (each for each in sync.get("notes", []) if not kinds or each["kind"] in kinds):
@@ -397,9 +367,7 @@ def note_lines(row: Mapping[str, Any], kinds: Collection[str] = ()) -> list[str]
 @SOCKET
 @JSON
 def sandboxes(socket: str | None, as_json: bool) -> None:
-    """
-    Show the sandboxes that can ask, and what live sync has written and held back.
-    """
+    """Show the sandboxes that can ask, and what live sync has written and held back."""
     for row in OperatorLink(socket).call("GET", "/api/sandboxes")["sandboxes"]:
         if as_json:
             click.echo(json.dumps(row))
@@ -413,10 +381,8 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
 
 
 def tell_sync(what: str, found: Mapping[str, Any]) -> None:
-    """
-    Print to standard error which requests wait for a sandbox's changes, and which changes were refused.
-    """
-    waiting = [row["id"] for row in found.get("requests", []) if "pending" == row["status"]]
+    """Print to standard error which requests wait for a sandbox's changes, and which changes were refused."""
+    waiting = [row["id"] for row in found.get("requests", []) if row["status"] == "pending"]
     if waiting:
         ids = " ".join(map(str, waiting))
         click.echo(f"leeward: {len(waiting)} requests about {what} wait: leeward approvals approve {ids[:2000]}",

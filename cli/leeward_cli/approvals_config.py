@@ -24,9 +24,7 @@ from leeward_cli.rows import plain
 @SOCKET
 @JSON
 def status(socket: str | None, as_json: bool) -> None:
-    """
-    Show since when the service decides and how long it has left, what waits, and whether the record is written.
-    """
+    """Show since when the service decides and how long it has left, what waits, and whether the record is written."""
     found = OperatorLink(socket).call("GET", "/api/status")
     if as_json:
         click.echo(json.dumps(found))
@@ -49,9 +47,7 @@ def status(socket: str | None, as_json: bool) -> None:
 @click.argument("category", type=click.Choice(CATEGORIES))
 @click.argument("mode", type=click.Choice(MODES))
 def set_mode(socket: str | None, category: str, mode: str) -> int:
-    """
-    Set what happens to requests of CATEGORY that no rule decides, and decide by it what is pending.
-    """
+    """Set what happens to requests of CATEGORY that no rule decides, and decide by it what is pending."""
     return resolved(OperatorLink(socket).call("PUT", "/api/modes", {"category": category, "mode": mode}))
 
 
@@ -61,9 +57,7 @@ def set_mode(socket: str | None, category: str, mode: str) -> int:
 @click.argument("key", metavar="[KEY]", default="")
 @click.argument("value", metavar="[VALUE]", default=None, required=False)
 def config(socket: str | None, as_json: bool, key: str, value: str | None) -> None:
-    """
-    Show the configuration, or one KEY of it; with VALUE, set it.
-    """
+    """Show the configuration, or one KEY of it; with VALUE, set it."""
     link = OperatorLink(socket)
     found = (link.call("GET", "/api/config") if value is None
              else link.call("PUT", "/api/config", {"key": key, "value": _value(value)}))

@@ -40,9 +40,7 @@ def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool)
 
 
 def _marked(text: str, code: str) -> str:
-    """
-    *text* on one line, with yellow escapes for invisible characters.
-    """
+    """*text* on one line, with yellow escapes for invisible characters."""
     return "".join(one if one.isprintable() else f"{_YELLOW}{ascii(one)[1:-1]}{_OFF}{code}" for one in text)
 
 
@@ -57,15 +55,15 @@ def _all(request: Mapping[str, Any], detail: Mapping[str, Any]) -> Iterator[tupl
     for remark in remarks if isinstance(remarks, list) else ():
         yield _YELLOW, f"mind        {remark}"
     kind = detail.get("kind")
-    if "file" == kind:
+    if kind == "file":
         yield from _file(detail)
-    elif "command" == kind:
+    elif kind == "command":
         yield "", f"command     {detail['line'] or ' '.join(map(_word, detail['argv']))}"
         yield "", f"in          {detail['cwd'] or '/workspace'}, for {detail['timeout']:g} s at most"
         yield "", f"where       {'a new sandbox of ' + detail['profile'] if detail['profile'] else 'the one that asks'}"
-    elif "config" == kind:
+    elif kind == "config":
         yield "", f"sets        {detail['key']} = {detail['value']!r}"
-    elif "push" == kind:
+    elif kind == "push":
         yield "", f"pushes      {detail['commit']} to {detail['branch']} of {detail['remote']}"
         for commit in detail["commits"]:
             yield "", f"  {commit}"
@@ -102,7 +100,7 @@ def _file(detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         end = start + len(hunk["old"])
         for line in before[end:end + AROUND]:
             yield "", f" {line}"
-    if detail["hunks"] or "file" != detail["type"]:
+    if detail["hunks"] or detail["type"] != "file":
         return
     if detail["after"] is None:
         yield "", "its content isn't text, or too long to be shown"

@@ -71,9 +71,7 @@ class WatchState:
     message: str = ""
 
     def take(self, rows: list[Mapping[str, Any]]) -> None:
-        """
-        Take new rows. The mark stays on its request, or moves to the request that is in its place.
-        """
+        """Take new rows. The mark stays on its request, or moves to the request that is in its place."""
         place = self._place()
         self.rows = rows
         if rows and self.selected not in [row["id"] for row in rows]:
@@ -89,11 +87,9 @@ class WatchState:
             self.selected = self.rows[max(0, min(len(self.rows) - 1, self._place() + by))]["id"]
 
     def screen(self, height: int, width: int) -> list[str]:
-        """
-        Lines for a terminal of this size.
-        """
+        """Lines for a terminal of this size."""
         head = f"{_BOLD}{len(self.rows)} pending{_OFF}   ? for help"
-        if "pending" == self.view:
+        if self.view == "pending":
             first = max(0, self._place() - height + 5)
             body = [self._row(row, width) for row in self.rows[first:first + height - 3]] or ["nothing waits"]
         else:
@@ -130,17 +126,17 @@ class WatchDesk:
             False if the key ends the command.
         """
         state = self.state
-        if "q" == key:
-            if "pending" == state.view:
+        if key == "q":
+            if state.view == "pending":
                 return False
             state.view = "pending"
         elif key in ("j", "k"):
-            state.move(1 if "j" == key else -1)
-        elif "?" == key:
-            state.view, state.lines = ("pending" if "help" == state.view else "help"), list(HELP)
-        elif "l" == key:
+            state.move(1 if key == "j" else -1)
+        elif key == "?":
+            state.view, state.lines = ("pending" if state.view == "help" else "help"), list(HELP)
+        elif key == "l":
             recent = self._link.call("GET", "/api/requests?which=recent&limit=50")["requests"]
-            state.view, state.lines = ("pending" if "recent" == state.view else "recent"), list(map(line_of, recent))
+            state.view, state.lines = ("pending" if state.view == "recent" else "recent"), list(map(line_of, recent))
         elif key in ("\r", "\n") and state.selected:
             request = self._link.call("GET", f"/api/requests/{state.selected}")
             detail = self._link.call("GET", f"/api/requests/{state.selected}/detail")
@@ -151,7 +147,7 @@ class WatchDesk:
 
     def _decide(self, number: int, word: str, always: bool, every: bool) -> None:
         state = self.state
-        is_table = "pending" == state.view
+        is_table = state.view == "pending"
         if is_table and time.monotonic() - state.marked < LOOK_S:
             state.message = "the marked request has only just appeared there; look at it first"
             return
@@ -176,9 +172,7 @@ _DECISIONS = {"a": ("approve", False, False), "aa": ("approve", False, True), "d
 
 
 def attend(link: OperatorLink) -> int:
-    """
-    Show pending requests and decide by keys, until q or the end of the service. Returns the exit status.
-    """
+    """Show pending requests and decide by keys, until q or the end of the service. Returns the exit status."""
     desk = WatchDesk(link)
     desk.reload()
     if not (os.isatty(0) and os.isatty(1)):
@@ -199,9 +193,7 @@ def attend(link: OperatorLink) -> int:
 
 
 def _listen(path: str, wake: int) -> None:
-    """
-    Write a byte to the pipe *wake* for each event of the service, and close it when the service has ended.
-    """
+    """Write a byte to the pipe *wake* for each event of the service, and close it when the service has ended."""
     from websockets.exceptions import WebSocketException
     from websockets.sync.client import unix_connect
 
@@ -259,9 +251,9 @@ def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
     found = list[str]()
     while keys:
         key = keys.pop(0)
-        if "a" == key:
+        if key == "a":
             after = keys.pop(0) if keys else second()
-            if "a" == after:
+            if after == "a":
                 key = "aa"
             elif after:
                 keys.insert(0, after)

@@ -27,9 +27,7 @@ _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; els
 
 @click.group()
 def audit() -> None:
-    """
-    Show the record of decisions, and verify it.
-    """
+    """Show the record of decisions, and verify it."""
 
 
 def _unreadable(error: OSError) -> BadRequest:
@@ -45,9 +43,7 @@ def _unreadable(error: OSError) -> BadRequest:
 @click.option("--sandbox", metavar="ID", help="Only rows of this sandbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> None:
-    """
-    Show the record, the newest line first. A bad line is shown as bad, and skipped.
-    """
+    """Show the record, the newest line first. A bad line is shown as bad, and skipped."""
     found: deque[ReadLine] = deque(maxlen=limit)
     try:
         for line in read_record(folder or default_folder(os.environ)):
@@ -82,9 +78,7 @@ def check(folder: str | None, head: str | None) -> int:
 
 
 def text_of(line: ReadLine) -> str:
-    """
-    A line of the record as text for a person.
-    """
+    """A line of the record as text for a person."""
     if line.row is None:
         return f"BAD line {line.number}, in {line.file}: {line.fault}"
     row = line.row

@@ -37,9 +37,7 @@ _SYSTEMD = "/run/systemd/system"
 
 
 def start(arguments: list[str], socket: str) -> int:
-    """
-    Start `daemon run` with *arguments*, and wait until the daemon is ready. Returns the exit status.
-    """
+    """Start `daemon run` with *arguments*, and wait until the daemon is ready. Returns the exit status."""
     read, written = os.pipe()
     # -P: no module may be imported from the current folder.
     command = [*scope(), sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}",

@@ -24,9 +24,7 @@ from leeward_cli.options import parse
 
 
 def run(argv: Sequence[str]) -> int:
-    """
-    Run one job in a pool of one worker that exists only for this job. Returns the exit status.
-    """
+    """Run one job in a pool of one worker that exists only for this job. Returns the exit status."""
     parsed = parse("run", argv)
     # Parsed as in the daemon, so that both refuse the same requests.
     request = parse_request({"v": VERSION, "id": 1, "op": "execute", **job.request(parsed)})

@@ -91,9 +91,7 @@ class Running:
 
 
 def unit_of(cgroups: str) -> str:
-    """
-    The service unit in the text of /proc/PID/cgroup; "" if there is none. Pure.
-    """
+    """The service unit in the text of /proc/PID/cgroup; "" if there is none. Pure."""
     for line in cgroups.splitlines():
         for part in line.rpartition(":")[2].split("/"):
             if part.startswith("leeward") and part.endswith(".service"):
@@ -102,12 +100,10 @@ def unit_of(cgroups: str) -> str:
 
 
 def arguments_of(command: str) -> list[str] | None:
-    """
-    The options of a background daemon, from the text of /proc/PID/cmdline; None for any other process. Pure.
-    """
+    """The options of a background daemon, from the text of /proc/PID/cmdline; None for any other process. Pure."""
     words = command.split("\0")[:-1]
     for at, pair in enumerate(itertools.pairwise(words)):
-        if ("daemon", "run") == pair:
+        if pair == ("daemon", "run"):
             options = words[at + 2:]
             if not any(word.startswith("--ready-fd=") for word in options):
                 return None
@@ -128,9 +124,7 @@ def _text(path: str) -> str:
 
 
 def status(socket: str, as_json: bool) -> int:
-    """
-    Print facts about the daemon that answers on *socket*. Returns the exit status.
-    """
+    """Print facts about the daemon that answers on *socket*. Returns the exit status."""
     daemon = Running(socket)
     daemon.close()
     rows = {"pid": daemon.pid, "socket": socket, "uptime": daemon.status.get("uptime"), "started_by": daemon.origin,
@@ -184,9 +178,7 @@ def restart(socket: str, given: list[str], now: bool) -> int:
 
 
 def _check(arguments: list[str]) -> None:
-    """
-    Check the options before the running daemon is stopped.
-    """
+    """Check the options before the running daemon is stopped."""
     from leeward_cli.daemon import configuration, parse_run
 
     options = parse_run(arguments)
@@ -243,9 +235,7 @@ def _read_from(path: str, start: int) -> bytes:
 
 
 def logs(socket: str, lines: int, follow: bool) -> int:
-    """
-    Print the last *lines* of the daemon's log; with *follow* also new ones, until Ctrl-C. Returns the exit status.
-    """
+    """Print the last *lines* of the daemon's log; with *follow* also new ones, until Ctrl-C. Returns the exit status."""
     unit = ""
     try:
         daemon = Running(socket)

@@ -29,9 +29,7 @@ _WHY = {
 
 
 def split(place: str) -> tuple[str, str]:
-    """
-    The sandbox's id in *place*, or "" for the host, and the path there.
-    """
+    """The sandbox's id in *place*, or "" for the host, and the path there."""
     found = _INSIDE.fullmatch(place)
     return (found[1], found[2] or ".") if found else ("", place)
 

@@ -52,9 +52,7 @@ READY = Option("--ready-fd", "N", "", kind=int)
 
 
 def parse_run(argv: Sequence[str]) -> dict[str, Any] | None:
-    """
-    The parameters in *argv*, as click parses them; None if click has to print help or a usage error.
-    """
+    """The parameters in *argv*, as click parses them; None if click has to print help or a usage error."""
     known = {option.name: option for option in (*OPTIONS, READY)}
     off = {f"--no-{name[2:]}": option for name, option in known.items() if option.off}
     found: dict[str, Any] = {option.parameter: () if option.many else None for option in known.values()}
@@ -84,9 +82,7 @@ def parse_run(argv: Sequence[str]) -> dict[str, Any] | None:
 
 def configuration(pool_size: int | None, socket: str | None, config_file: str | None, group: str | None,
                   allow_degraded: tuple[str, ...], **others: Any) -> Config:
-    """
-    The configuration from files, environment and these options.
-    """
+    """The configuration from files, environment and these options."""
     from leeward.daemon.config_sources import load
 
     overrides = {
@@ -100,9 +96,7 @@ def configuration(pool_size: int | None, socket: str | None, config_file: str | 
 
 
 def serve(ready_fd: int | None, options: Mapping[str, Any]) -> int:
-    """
-    Run the daemon until it is stopped. Returns the exit status.
-    """
+    """Run the daemon until it is stopped. Returns the exit status."""
     from leeward.daemon import memory
 
     memory.prepare()  # before the next imports

@@ -20,9 +20,7 @@ _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
 
 @click.group()
 def egress() -> None:
-    """
-    Test a policy of egress, and show what sandboxes tried to reach.
-    """
+    """Test a policy of egress, and show what sandboxes tried to reach."""
 
 
 @egress.command("log")
@@ -121,9 +119,7 @@ def verdict(policy: object, text: str, method: str, address: str | None, fetch: 
 
 
 def line(found: dict[str, str]) -> str:
-    """
-    One decision as a line of text.
-    """
+    """One decision as a line of text."""
     by = f" by {found['rule']!r}" if found["rule"] and found["verdict"] == "allow" else ""
     why = f": {found['reason']}" if found["reason"] else ""
     would = f"; allow = [\"{found['would']}\"] would allow it" if "would" in found else ""

@@ -45,9 +45,7 @@ class DecisionLog:
         self.forgotten = 0
 
     def pages(self, follow: bool) -> Iterator[list[dict[str, Any]]]:
-        """
-        The existing rows, the oldest first; then new ones, if *follow*.
-        """
+        """The existing rows, the oldest first; then new ones, if *follow*."""
         link = Link(self._path)
         try:
             after, wait, pages = 0, 0.0, 0
@@ -88,42 +86,34 @@ def _fits(row: Mapping[str, Any]) -> bool:
 
 
 def subject_of(row: Mapping[str, Any]) -> str:
-    """
-    The job or sandbox of a row.
-    """
+    """The job or sandbox of a row."""
     if row.get("sandbox"):
         return str(row["sandbox"])
     return f"job {row['job']}" if row.get("job") is not None else f"{row['kind']} {row['lease']}"
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """
-    One row as a line of text.
-    """
+    """One row as a line of text."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     host = row["name"] or row["address"]
     target = f"[{host}]" if ":" in host and row["port"] else host
     target += f":{row['port']}" if row["port"] else ""
     more = [f"({row['address']})"] if row["name"] and row["address"] else []
     more += [f"rule {row['rule']!r}"] if row["rule"] else []
-    if "closed" == row["verdict"]:
+    if row["verdict"] == "closed":
         more.append(f"sent {size_text(row['sent'])}, received {size_text(row['received'])}")
     more += [row["reason"]] if row["reason"] else []
     return "  ".join((when, subject_of(row), f"{row['verdict']:7}", target, *more))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
-    """
-    Print the rows of the job or sandbox *asked*, or all rows if it is "".
-    """
+    """Print the rows of the job or sandbox *asked*, or all rows if it is ""."""
     show_rows(DecisionLog(path).pages(follow), line, asked, as_json,
               "the daemon remembers no connection" + (f" of {asked}" if asked else ""))
 
 
 def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """
-    The lines "allowed NAME" and "denied NAME" of *rows*, each once, sorted. A row without a name has its address.
-    """
+    """The lines "allowed NAME" and "denied NAME" of *rows*, each once, sorted. A row without a name has its address."""
     return sorted({f"{row['verdict']} {row['name'] or row['address']}" for row in rows
                    if row["verdict"] in ("allowed", "denied") and (row["name"] or row["address"])})
 
@@ -189,16 +179,14 @@ def _is_of(row: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
 
 
 def would_allow(row: Mapping[str, Any]) -> str:
-    """
-    The line of the configuration that would allow the denied connection of *row*; "" if none is known.
-    """
+    """The line of the configuration that would allow the denied connection of *row*; "" if none is known."""
     if row["verdict"] != "denied":
         return ""
     cause, _, about = row["reason"].partition(": ")
     place = f"[egress.{row['policy']}]" if row["policy"] else "the policy"
-    if "domain is blocked" == cause:
+    if cause == "domain is blocked":
         return f"in {place}: take {row['rule']!r} out of `deny`, which is asked before `allow`"
-    if "private IP blocked" == cause and " leads to " in about:
+    if cause == "private IP blocked" and " leads to " in about:
         address = about.partition(" leads to ")[2].partition(",")[0]
         return f"in {place}: addresses = [\"{address}\"]"
     if cause in ("domain not in allowlist", "port not allowed", "protocol not allowed", "private IP blocked") or (

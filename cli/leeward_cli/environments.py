@@ -27,9 +27,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group("env")
 def env() -> None:
-    """
-    Make environments: interpreters with packages, for --environment of jobs and sandboxes.
-    """
+    """Make environments: interpreters with packages, for --environment of jobs and sandboxes."""
 
 
 def _size(count: int) -> str:
@@ -37,9 +35,7 @@ def _size(count: int) -> str:
 
 
 def _open(config_file: str | None) -> tuple[Environments, Any]:
-    """
-    The environments in the folder that the configuration names, and the configuration.
-    """
+    """The environments in the folder that the configuration names, and the configuration."""
     from leeward.client.environments import Environments
     from leeward.daemon.config_sources import load
     from leeward.spec.stored import default_folder
@@ -164,9 +160,7 @@ def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> 
 @_CONFIG
 @_JSON
 def list_(config_file: str | None, as_json: bool) -> int:
-    """
-    List the environments: name, packages, size and time of making.
-    """
+    """List the environments: name, packages, size and time of making."""
     made, config = _open(config_file)
     rows: list[dict[str, Any]] = []
     for name, named in made.names().items():
@@ -193,9 +187,7 @@ def list_(config_file: str | None, as_json: bool) -> int:
 @_CONFIG
 @_JSON
 def show(name: str, config_file: str | None, as_json: bool) -> int:
-    """
-    Show the requirements and the packages of the environment NAME.
-    """
+    """Show the requirements and the packages of the environment NAME."""
     made, _ = _open(config_file)
     named = made.named(name)
     manifest = made.manifest(named.built)
@@ -220,9 +212,7 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
 @click.argument("name")
 @_CONFIG
 def remove(name: str, config_file: str | None) -> int:
-    """
-    Remove NAME. Its environment is removed by `prune`, if no other name stands for it.
-    """
+    """Remove NAME. Its environment is removed by `prune`, if no other name stands for it."""
     _open(config_file)[0].remove(name)
     return 0
 
@@ -230,9 +220,7 @@ def remove(name: str, config_file: str | None) -> int:
 @env.command("prune")
 @_CONFIG
 def prune(config_file: str | None) -> int:
-    """
-    Remove environments without a name, and those that were never finished.
-    """
+    """Remove environments without a name, and those that were never finished."""
     gone, busy = _open(config_file)[0].prune()
     stay = f", {len(busy)} stay: a daemon has used them since it started" if busy else ""
     click.echo(f"{len(gone)} removed{stay}")

@@ -31,9 +31,7 @@ ANSWER_S = 5.0
 
 
 def exec_(argv: Sequence[str]) -> int:
-    """
-    Run a job in the daemon. The first Ctrl-C interrupts the job, the second one kills it. Returns the exit status.
-    """
+    """Run a job in the daemon. The first Ctrl-C interrupts the job, the second one kills it. Returns the exit status."""
     parsed = parse("exec", argv)
     if parsed.value("--profile") and not (parsed.words or parsed.value("--file") or parsed.value("-m")):
         from leeward_cli.line import run_line
@@ -70,9 +68,7 @@ def exec_(argv: Sequence[str]) -> int:
 
 def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
                    live: LiveJob | None) -> tuple[Reply, list[int]]:
-    """
-    The answer of a job with *packages*. If the daemon has no environment with these packages, it is made.
-    """
+    """The answer of a job with *packages*. If the daemon has no environment with these packages, it is made."""
     from leeward.client.packages import wanted_packages, with_environment
 
     status_reply, _ = link.call("status", {}, time.monotonic() + ANSWER_S)
@@ -81,9 +77,7 @@ def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
 
 
 def ping(argv: Sequence[str]) -> int:
-    """
-    Ask whether the daemon answers. Returns the exit status.
-    """
+    """Ask whether the daemon answers. Returns the exit status."""
     parsed = parse("ping", argv)
     _no_words("ping", parsed.words + parsed.after)
     Link(client_socket(parsed.value("--socket"))).call("ping", {}, time.monotonic() + ANSWER_S)
@@ -92,9 +86,7 @@ def ping(argv: Sequence[str]) -> int:
 
 
 def status(argv: Sequence[str]) -> int:
-    """
-    Print the daemon's workers, jobs and layers. Returns the exit status.
-    """
+    """Print the daemon's workers, jobs and layers. Returns the exit status."""
     parsed = parse("status", argv)
     _no_words("status", parsed.words + parsed.after)
     reply, _ = Link(client_socket(parsed.value("--socket"))).call("status", {}, time.monotonic() + ANSWER_S)
@@ -114,9 +106,7 @@ def _no_words(command: str, words: list[str]) -> None:
 
 
 def status_text(status: dict[str, Any]) -> str:
-    """
-    *status* as text.
-    """
+    """*status* as text."""
     lines = []
     for name in ("workers", "jobs"):
         counts = status.get(name, {})
@@ -137,9 +127,7 @@ def status_text(status: dict[str, Any]) -> str:
 
 
 def _pool(pool: dict[str, Any]) -> str:
-    """
-    A line about the workers of one environment or profile.
-    """
+    """A line about the workers of one environment or profile."""
     workers, jobs = pool.get("workers", {}), pool.get("jobs", {})
     name = " ".join(filter(None, (pool.get("profile"), pool.get("environment"))))
     return (f"{'pool':<15} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
@@ -148,9 +136,7 @@ def _pool(pool: dict[str, Any]) -> str:
 
 
 def _shard(shard: dict[str, Any]) -> str:
-    """
-    A line about one of the processes that serve fresh jobs beside the daemon.
-    """
+    """A line about one of the processes that serve fresh jobs beside the daemon."""
     workers, jobs = shard.get("workers", {}), shard.get("jobs", {})
     pid = shard.get("pid", -1)
     process = "no process" if pid < 0 else f"pid {pid}"
@@ -163,9 +149,7 @@ def _shard(shard: dict[str, Any]) -> str:
 
 
 def _environments(about: dict[str, Any]) -> list[str]:
-    """
-    Lines about the environments that clients make.
-    """
+    """Lines about the environments that clients make."""
     rows = {**about, **({"size": f"{about['size'] / (1 << 30):.1f} GiB at most"} if "size" in about else {}),
             **({"version": ".".join(map(str, about["version"]))} if "version" in about else {})}
     return ["environments", *(f"  {key:<13} {value or 'none'}" for key, value in rows.items())] if rows else []

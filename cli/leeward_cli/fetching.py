@@ -47,7 +47,7 @@ def fetch(socket: str | None, policy: str, method: str | None, headers: tuple[st
 def _body(data: str | None) -> bytes:
     if data is None:
         return b""
-    if "-" == data:
+    if data == "-":
         return sys.stdin.buffer.read()
     if not data.startswith("@"):
         return data.encode("utf-8", "surrogateescape")

@@ -63,9 +63,7 @@ def _split(word: str) -> tuple[str, str]:
 
 
 def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, str]]:
-    """
-    The path on the host, and the name in the sandbox, of each regular file that *word* names.
-    """
+    """The path on the host, and the name in the sandbox, of each regular file that *word* names."""
     try:
         name = inside or os.path.basename(os.path.abspath(host))
     except FileNotFoundError:
@@ -142,15 +140,13 @@ def left_out(names: Sequence[tuple[str, str]]) -> str:
     Args:
         names: pairs of a name, which the job chooses, and a reason, as in a result's `left_out`; not empty.
     """
-    named = [f"{quoted(name)} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if "more" != reason]
+    named = [f"{quoted(name)} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if reason != "more"]
     rest = ", and more: --json lists them" if len(named) < len(names) else ""
     return f"not collected: {', '.join(named)}{rest}"
 
 
 def _write(top: int, name: str, content: bytes | memoryview, replace: bool) -> None:
-    """
-    Write one file, completely or not at all.
-    """
+    """Write one file, completely or not at all."""
     *folders, last = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in (*folders, last)):
         raise OSError(errno.EINVAL, "not a relative name")

@@ -43,15 +43,11 @@ PROFILES = ("apparmor", "seccomp")
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="leeward")
 def cli() -> None:
-    """
-    Run untrusted Python code in warm, fully confined processes.
-    """
+    """Run untrusted Python code in warm, fully confined processes."""
 
 
 class Described(click.Command):
-    """
-    A command that `leeward_cli.main` runs without click. Click only shows its help.
-    """
+    """A command that `leeward_cli.main` runs without click. Click only shows its help."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(name, help=text, params=[_click_option(option) for option in OPTIONS[name]])
@@ -87,15 +83,11 @@ cli.add_command(Described("status", "Show workers, jobs and layers of the daemon
 
 @cli.group()
 def daemon() -> None:
-    """
-    Run, start and stop the daemon, and look after it.
-    """
+    """Run, start and stop the daemon, and look after it."""
 
 
 def _degradable(ctx: click.Context, param: click.Parameter, layers: tuple[str, ...]) -> tuple[str, ...]:
-    """
-    Check that each layer may be missing, by the check of the configuration.
-    """
+    """Check that each layer may be missing, by the check of the configuration."""
     from leeward.daemon.config_checks import degradable
 
     for layer in layers:
@@ -119,9 +111,7 @@ def _daemon_option(option: Option) -> Callable[[Callable[..., Any]], Callable[..
 
 
 def _renamed(ctx: click.Context, param: click.Parameter, given: bool | None) -> None:
-    """
-    Refuse an option's former name, with its present name.
-    """
+    """Refuse an option's former name, with its present name."""
     if given is not None and param.name is not None:
         no = "" if given else "no-"
         new = RENAMED[param.name].replace("_", "-")
@@ -142,9 +132,7 @@ def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--print-config", is_flag=True, help="Print the configuration, with every key's default and unit.")
 @click.option("--ready-fd", type=int, hidden=True, help="Of `daemon start`: become a background process when ready.")
 def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> int:
-    """
-    Run the daemon in the foreground, until SIGTERM or Ctrl-C.
-    """
+    """Run the daemon in the foreground, until SIGTERM or Ctrl-C."""
     if print_config:
         from leeward.daemon import descriptors
         from leeward.daemon.config_print import print_config as as_toml
@@ -161,18 +149,14 @@ def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> int:
 @daemon.command("start")
 @_daemon_options
 def daemon_start(**options: Any) -> int:
-    """
-    Start the daemon in the background, and wait until it is ready.
-    """
+    """Start the daemon in the background, and wait until it is ready."""
     from leeward_cli.background import start
 
     return start(_words(options), configuration(**options).socket)
 
 
 def _words(options: dict[str, Any]) -> list[str]:
-    """
-    *options* of the daemon as words of a command line.
-    """
+    """*options* of the daemon as words of a command line."""
     arguments: list[str] = []
     for name, value in options.items():
         option = "--config" if name == "config_file" else f"--{name.replace('_', '-')}"
@@ -260,9 +244,7 @@ def daemon_reload(socket: str | None) -> int:
 @click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 @_SOCKET
 def daemon_logs(lines: int, follow: bool, socket: str | None) -> int:
-    """
-    Show the log of a daemon in the background, also after its end; of a service, its journal.
-    """
+    """Show the log of a daemon in the background, also after its end; of a service, its journal."""
     from leeward.spec.paths import client_socket
     from leeward_cli.control import logs
 
@@ -285,9 +267,7 @@ def _unit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--group", metavar="NAME", default="", help="With --system: a group whose members may use the daemon;"
                                                           " else only root may.")
 def daemon_install(user: bool | None, root: str, group: str) -> None:
-    """
-    Make the daemon a service of systemd, which starts it now and at each boot.
-    """
+    """Make the daemon a service of systemd, which starts it now and at each boot."""
     from leeward_cli.install import Place, install
 
     place = Place(user=os.geteuid() != 0 if user is None else user, root=os.path.abspath(root))
@@ -300,9 +280,7 @@ def daemon_install(user: bool | None, root: str, group: str) -> None:
 @daemon.command("uninstall")
 @_unit_options
 def daemon_uninstall(user: bool | None, root: str) -> None:
-    """
-    Stop the service that `install` made, and remove its files.
-    """
+    """Stop the service that `install` made, and remove its files."""
     from leeward_cli.install import Place, uninstall
 
     for path in uninstall(Place(user=os.geteuid() != 0 if user is None else user, root=os.path.abspath(root))):
@@ -371,9 +349,7 @@ def selftest(private: bool, as_json: bool, socket: str | None) -> int:
 @click.option("--levels", is_flag=True, help="Also measure daemons with each optimisation switched off.")
 @click.option("--plot", metavar="FILE", help="Also draw the results, as SVG.")
 def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool, plot: str | None) -> None:
-    """
-    Measure a fresh job, beside lower bounds and alternatives, in turn.
-    """
+    """Measure a fresh job, beside lower bounds and alternatives, in turn."""
     from leeward_cli import bench as measuring
 
     try:
@@ -398,7 +374,7 @@ def config(cflags: bool, libs: bool, static: bool, shared: bool, prefix: Path | 
     """
     from leeward_cli import library
 
-    if 1 != (cflags or libs) + shared + (prefix is not None) or (static and not libs):
+    if (cflags or libs) + shared + (prefix is not None) != 1 or (static and not libs):
         raise click.UsageError("say one of: --cflags and --libs (also with --static), --library, --install PREFIX")
     if prefix is not None:
         try:
@@ -433,7 +409,5 @@ cli.add_command(mcp.command)
 
 
 def app(argv: Sequence[str]) -> int:
-    """
-    Run the command in *argv*; return the exit status.
-    """
+    """Run the command in *argv*; return the exit status."""
     return run_group(cli, argv)

@@ -47,9 +47,7 @@ def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> in
 
 
 def _show(error: click.ClickException) -> None:
-    """
-    Show a mistake in the command line as click does, without what a terminal would interpret.
-    """
+    """Show a mistake in the command line as click does, without what a terminal would interpret."""
     said = io.StringIO()
     error.show(said)
     with contextlib.suppress(OSError):  # standard error is closed, or full

@@ -35,7 +35,7 @@ class Place:
 
     def __init__(self, *, user: bool, root: str = "/") -> None:
         self.user = user
-        self.live = "/" == root
+        self.live = root == "/"
         self.root = Path(root)
         if user and self.live:
             home = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
@@ -68,25 +68,19 @@ class Place:
 
 
 def program() -> list[str]:
-    """
-    The command that runs this installation's daemon.
-    """
+    """The command that runs this installation's daemon."""
     # -P: no module may be imported from the current folder.
     return [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run"]
 
 
 def executable() -> str:
-    """
-    The path of this installation's program `leeward`, without links, as security modules see it.
-    """
+    """The path of this installation's program `leeward`, without links, as security modules see it."""
     own = os.path.join(sysconfig.get_path("scripts"), "leeward")
     return os.path.realpath(own if os.path.exists(own) else shutil.which("leeward") or "/usr/bin/leeward")
 
 
 def unreachable(path: str) -> str:
-    """
-    The first folder or file on *path* that other users can't enter or read; "" if they can read *path*.
-    """
+    """The first folder or file on *path* that other users can't enter or read; "" if they can read *path*."""
     real = Path(os.path.realpath(path))
     for part in (*reversed(real.parents), real):
         mode = part.stat().st_mode
@@ -184,9 +178,7 @@ def uninstall(place: Place) -> list[Path]:
 
 
 def _wanted(place: Place) -> list[Path]:
-    """
-    The links by which the units are enabled.
-    """
+    """The links by which the units are enabled."""
     target = "default.target" if place.user else "multi-user.target"
     return [place.folder / f"{target}.wants" / SERVICE, place.folder / "sockets.target.wants" / SOCKET]
 
@@ -210,9 +202,7 @@ def _check_ours(path: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """
-    Write a unit completely or not at all, readable by all users.
-    """
+    """Write a unit completely or not at all, readable by all users."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
@@ -226,9 +216,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _remove_empty(folder: Path, upto: Path) -> None:
-    """
-    Remove *folder* and the folders above it, up to but without *upto*, until one isn't empty.
-    """
+    """Remove *folder* and the folders above it, up to but without *upto*, until one isn't empty."""
     with contextlib.suppress(OSError):
         while folder != upto and upto in folder.parents:
             folder.rmdir()

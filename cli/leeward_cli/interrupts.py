@@ -26,9 +26,7 @@ _HOW = ("interrupt", "kill")
 
 
 class AskedToEnd(BaseException):
-    """
-    A signal has asked this process to end. The argument is the signal's number.
-    """
+    """A signal has asked this process to end. The argument is the signal's number."""
 
 
 class CtrlC:

@@ -168,16 +168,14 @@ def _limits(parsed: Parsed) -> dict[str, Any]:
             except ValueError as error:
                 raise UsageError(f"--{name}: {error}") from None
     if processes is not None:
-        if not (processes.isascii() and processes.isdecimal()) or not 0 < int(processes[:20]):
+        if not (processes.isascii() and processes.isdecimal()) or not int(processes[:20]) > 0:
             raise UsageError(f"--processes takes a whole number above 0, not {quoted(processes)}")
         limits["processes"] = int(processes[:20])
     return limits
 
 
 def print_end(result: Mapping[str, Any]) -> None:
-    """
-    Print a message if the job was ended by a limit, a signal or a fault.
-    """
+    """Print a message if the job was ended by a limit, a signal or a fault."""
     end = ENDS.get(result["outcome"])
     if end is not None:
         text = end.format(duration=result["duration"], peak=size_text(result["memory_peak"]))

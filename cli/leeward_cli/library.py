@@ -37,9 +37,7 @@ def flags(cflags: bool, libs: bool, static: bool) -> str:
 
 
 def library() -> str:
-    """
-    The shared library's path, for languages that load it by themselves.
-    """
+    """The shared library's path, for languages that load it by themselves."""
     _must_be_here()
     return str(SDK / "lib" / SONAME)
 
@@ -60,7 +58,7 @@ def install(prefix: Path) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         arriving = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            if "libleeward.so" == target.name:
+            if target.name == "libleeward.so":
                 arriving.symlink_to(SONAME)  # a wheel can't have links, so SDK has a copy
             else:
                 shutil.copyfile(source, arriving)

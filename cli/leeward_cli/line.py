@@ -45,7 +45,7 @@ def run_line(parsed: Parsed) -> int:
     if "label" in fields:
         fields["title"] = fields.pop("label")
     limits = fields.pop("limits", {})
-    asked: dict[str, Any] = {"timeout" if "time" == name else name: value for name, value in limits.items()}
+    asked: dict[str, Any] = {"timeout" if name == "time" else name: value for name, value in limits.items()}
     for option in ("profile", "environment", "egress"):
         if parsed.value(f"--{option}"):
             asked[option] = parsed.value(f"--{option}")

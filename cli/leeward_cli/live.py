@@ -40,18 +40,14 @@ class ShownOutput:
         self.sizes = [0, 0]
 
     def add(self, out: bytes, err: bytes) -> None:
-        """
-        Show new output of both streams.
-        """
+        """Show new output of both streams."""
         for number, data in enumerate((out, err)):
             if data:
                 self.sizes[number] += len(data)
                 self._streams[number].write(data)
 
     def finish(self, out: bytes | memoryview, err: bytes | memoryview) -> None:
-        """
-        Show the rest of the whole output *out* and *err*.
-        """
+        """Show the rest of the whole output *out* and *err*."""
         for number, data in enumerate((out, err)):
             rest = memoryview(data)[self.sizes[number]:]
             if rest:
@@ -60,9 +56,7 @@ class ShownOutput:
 
 
 class LiveJob:
-    """
-    Shows the output of the job for which `Link.call` waits; the argument `functions` of `Link.call`.
-    """
+    """Shows the output of the job for which `Link.call` waits; the argument `functions` of `Link.call`."""
 
     def __init__(self, shown: ShownOutput) -> None:
         self._shown = shown
@@ -107,9 +101,7 @@ class _TakenOutput:
                 pass  # the next read raises the error, or finds the answer
 
     def on_other_reply(self, reply: Reply) -> None:
-        """
-        Handle a reply to another request than the job's.
-        """
+        """Handle a reply to another request than the job's."""
         with self._link.sending:  # the timer's thread may not have stored its request's number yet
             number = self._number
         if reply.id != number or reply.ok is None:

@@ -49,9 +49,7 @@ _OUTCOMES = {
 
 
 def rows(path: str, follow: bool) -> Iterator[list[dict[str, Any]]]:
-    """
-    The rows that the daemon remembers; then new ones, if *follow*.
-    """
+    """The rows that the daemon remembers; then new ones, if *follow*."""
     link = Link(path)
     try:
         after, wait = 0, 0.0
@@ -82,16 +80,14 @@ def _fits(row: Mapping[str, Any]) -> bool:
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    if "job" == row["kind"]:
+    if row["kind"] == "job":
         return f"job {row.get('job')}"
-    process = f" process {row['process']}" if row.get("process") else " python" if "process" == row["kind"] else ""
+    process = f" process {row['process']}" if row.get("process") else " python" if row["kind"] == "process" else ""
     return f"sandbox {row.get('sandbox')}{process}"
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """
-    One row as a line of text.
-    """
+    """One row as a line of text."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     how = [str(row.get("outcome") or row.get("reason") or "")]
     if row.get("exit_code"):
@@ -107,10 +103,8 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def is_end(asked: str) -> bool:
-    """
-    Whether *asked* has the form of a job's number or a sandbox's id.
-    """
-    return asked.isdecimal() or (ID_LENGTH == len(asked) and not asked.strip(ID_ALPHABET))
+    """Whether *asked* has the form of a job's number or a sandbox's id."""
+    return asked.isdecimal() or (len(asked) == ID_LENGTH and not asked.strip(ID_ALPHABET))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
@@ -144,14 +138,14 @@ def of(path: str, asked: str) -> str:
 
 
 def _is_fine(row: Mapping[str, Any]) -> bool:
-    if "sandbox" == row["kind"]:
+    if row["kind"] == "sandbox":
         return row.get("reason") in ("killed", "idle", "shutdown")
     return row.get("outcome") in ("finished", "raised") and not row.get("limit") and not row.get("denied")
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
     outcome = row.get("outcome") or ""
-    if "internal" == outcome and (row.get("error") or "").startswith("Ended: "):
+    if outcome == "internal" and (row.get("error") or "").startswith("Ended: "):
         return "was ended"  # the error says why, such as that no client waited
     return _OUTCOMES.get(outcome, outcome or "over")
 
@@ -160,17 +154,17 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     lines = [f"{name_of(row)}: {_outcome(row)}"
              + (f", exit status {row['exit_code']}" if row.get("exit_code") is not None else "")
              + (f", after {row['seconds']:.3f} s" if row.get("seconds") is not None else "")]
-    if "sandbox" == row["kind"]:
+    if row["kind"] == "sandbox":
         lines = [f"{name_of(row)}: over ({row.get('reason')})"]
     lines += [f"  {what:14}  {row[field]}" for what, field in (("title", "title"), ("error", "error"),
                                                              ("detail", "detail")) if row.get(field)]
     if row.get("memory_peak"):
         lines.append(f"  {'memory peak':14}  {size_text(int(row['memory_peak']))}")
-    limit = row.get("limit") or ("memory" if "memory" == row.get("reason") else "")
+    limit = row.get("limit") or ("memory" if row.get("reason") == "memory" else "")
     if limit in _LIMITS:
         why, cure = _LIMITS[limit]
         lines += [f"  {'limit':14}  {limit}: {why}", f"  {'to allow more':14}  {cure}; {_CEILING}"]
-    if "lifetime" == row.get("reason") or "idle" == row.get("reason"):
+    if row.get("reason") == "lifetime" or row.get("reason") == "idle":
         lines.append(f"  {'to allow more':14}  {row['reason']}= at its opening, or `extend`; {_CEILING}")
     denied = row.get("denied") or {}
     for call, count in sorted(denied.items()):

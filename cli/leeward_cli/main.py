@@ -24,9 +24,7 @@ _OWN = ("exec", "ping", "run", "status")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run the command in *arguments*, or in sys.argv; return the exit status.
-    """
+    """Run the command in *arguments*, or in sys.argv; return the exit status."""
     try:
         return _run(arguments)
     except (OSError, MemoryError) as error:  # a limit of this process, or of the host
@@ -87,9 +85,7 @@ def _agent(argv: list[str], forked: bool) -> int:
 
 
 def _leave(status: int) -> None:
-    """
-    Exit without finalizing the interpreter, which takes 5 ms. Returns if buffered output can't be written.
-    """
+    """Exit without finalizing the interpreter, which takes 5 ms. Returns if buffered output can't be written."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:  # the stream was closed at the start
@@ -150,9 +146,7 @@ def _serve(options: dict[str, Any]) -> int:
 
 
 def die_by(name: str) -> int:
-    """
-    End this process by the signal *name*, so that a shell sees the signal. Returns the exit status if that fails.
-    """
+    """End this process by the signal *name*, so that a shell sees the signal. Returns the exit status if that fails."""
     import signal  # here, since it builds enumerations, which takes 2 ms
 
     number = int(getattr(signal, name))
@@ -162,9 +156,7 @@ def die_by(name: str) -> int:
 
 
 def keep_standard_descriptors() -> None:
-    """
-    Open /dev/null for each closed one of descriptors 0, 1 and 2, so that no socket gets the number of stdout.
-    """
+    """Open /dev/null for each closed one of descriptors 0, 1 and 2, so that no socket gets the number of stdout."""
     for fd in range(3):
         try:
             os.fstat(fd)

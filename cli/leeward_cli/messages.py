@@ -18,9 +18,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) i
 
 
 def escape(content: bytes | memoryview) -> bytes:
-    """
-    *content* with control characters as \\xNN, and invisible or reordering characters as \\uNNNN.
-    """
+    """*content* with control characters as \\xNN, and invisible or reordering characters as \\uNNNN."""
     text = str(content, "utf-8", "backslashreplace")
     return (text.translate(_CONTROLS) if text.isascii() else text.translate(_all())).encode()
 
@@ -54,9 +52,7 @@ def encoded(text: str) -> bytes:
 
 
 def write(fd: int, content: bytes | memoryview) -> None:
-    """
-    Write all of *content* to *fd*. Waits also if *fd* doesn't block: another program may have opened it so.
-    """
+    """Write all of *content* to *fd*. Waits also if *fd* doesn't block: another program may have opened it so."""
     rest = memoryview(content)
     while rest:
         try:
@@ -69,9 +65,7 @@ def write(fd: int, content: bytes | memoryview) -> None:
 
 
 def complain(message: str) -> None:
-    """
-    Write one message to standard error. Failures are ignored.
-    """
+    """Write one message to standard error. Failures are ignored."""
     try:
         write(2, escape(encoded(f"leeward: {message}".replace("\n", " "))) + b"\n")
     except OSError:

@@ -21,9 +21,7 @@ WORKER_S = 30.0
 
 
 class Quiet:
-    """
-    A log that drops everything: errors are raised, or are in the result.
-    """
+    """A log that drops everything: errors are raised, or are in the result."""
 
     details = False
 
@@ -63,14 +61,12 @@ def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
         signals.close()
         reactor.close()
     if asked.name:
-        raise KeyboardInterrupt if "SIGINT" == asked.name else EndedBySignal(asked.name)
+        raise KeyboardInterrupt if asked.name == "SIGINT" else EndedBySignal(asked.name)
     return reports[0], asked.interrupts > 1
 
 
 class _Looks:
-    """
-    Shows the job's new output every LOOK_S seconds. There is only this job, so this work delays no other one.
-    """
+    """Shows the job's new output every LOOK_S seconds. There is only this job, so this work delays no other one."""
 
     costs = "job"
 
@@ -88,16 +84,12 @@ class _Looks:
         self._reactor.after(LOOK_S, self._look)
 
     def broken(self, error: Exception) -> None:
-        """
-        Pass an exception of `_look` on to the job, such as that standard output is closed. The barrier calls this.
-        """
+        """Pass an exception of `_look` on to the job, such as that standard output is closed. The barrier calls this."""
         self._job.broken(error)
 
 
 class EndedBySignal(BaseException):
-    """
-    A signal has asked this process to end. The argument is the signal's name.
-    """
+    """A signal has asked this process to end. The argument is the signal's name."""
 
 
 class Asked:
@@ -117,11 +109,11 @@ class Asked:
         self.interrupts = 0
 
     def arrived(self, name: str) -> None:
-        if "SIGINT" == name and self.job is not None:
+        if name == "SIGINT" and self.job is not None:
             self.interrupts += 1
-            if 1 == self.interrupts and self.job.interrupt():
+            if self.interrupts == 1 and self.job.interrupt():
                 return
-            if 2 == self.interrupts and self.job.kill():
+            if self.interrupts == 2 and self.job.kill():
                 return
         self.name = self.name or name
         self._reactor.stop()

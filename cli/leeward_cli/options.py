@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """
-    A mistake in the command line. The exit status is 2.
-    """
+    """A mistake in the command line. The exit status is 2."""
 
 
 class Option:
@@ -101,9 +99,7 @@ USAGE = {
 
 
 class Parsed:
-    """
-    A parsed command line: flags and values by option, words, and the words after `--`.
-    """
+    """A parsed command line: flags and values by option, words, and the words after `--`."""
 
     __slots__ = ("_values", "after", "words")
 

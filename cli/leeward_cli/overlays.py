@@ -28,9 +28,7 @@ _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.argument("name", metavar="ID")
 def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
-    """
-    Show what a sandbox has changed in its copy of a folder: A for added, M modified, D deleted, m for a mode alone.
-    """
+    """Show what a sandbox has changed in its copy of a folder: A for added, M modified, D deleted, m for a mode alone."""
     box = Sandbox.attach(name, socket=socket)
     try:
         with Progress("comparing"):
@@ -72,9 +70,7 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
 @click.argument("name", metavar="ID")
 @click.argument("paths", metavar="[PATH...]", nargs=-1)
 def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) -> None:
-    """
-    Undo what `leeward diff` shows: everything, or the files and folders PATH. No process may run in the sandbox.
-    """
+    """Undo what `leeward diff` shows: everything, or the files and folders PATH. No process may run in the sandbox."""
     box = Sandbox.attach(name, socket=socket)
     try:
         with Progress("discarding"):
@@ -91,9 +87,7 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
 @click.argument("name", metavar="ID")
 @click.argument("checkpoint", metavar="[NAME]", default="")
 def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> None:
-    """
-    Keep a copy of a sandbox's changes, in its own memory, and print the copy's NAME; without NAME it gets a number.
-    """
+    """Keep a copy of a sandbox's changes, in its own memory, and print the copy's NAME; without NAME it gets a number."""
     box = Sandbox.attach(name, socket=socket)
     try:
         with Progress("keeping"):
@@ -109,9 +103,7 @@ def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> N
 @click.argument("name", metavar="ID")
 @click.argument("checkpoint", metavar="NAME")
 def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None:
-    """
-    Restore a sandbox's copy of a folder from a checkpoint. No process may run in the sandbox.
-    """
+    """Restore a sandbox's copy of a folder from a checkpoint. No process may run in the sandbox."""
     box = Sandbox.attach(name, socket=socket)
     try:
         with Progress("restoring"):
@@ -121,9 +113,7 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
 
 
 def line(change: FolderChange) -> str:
-    """
-    A change as a line of text, which is escaped, because the sandbox chooses the name.
-    """
+    """A change as a line of text, which is escaped, because the sandbox chooses the name."""
     return f"{_LETTERS[change.kind]} {plain(change.path)}"
 
 

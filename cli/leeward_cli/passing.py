@@ -32,18 +32,14 @@ _ASKED = 2
 
 
 def pass_on(process: Process, raw: bool) -> int:
-    """
-    Connect the process's pipes with this command's. Returns the exit status.
-    """
+    """Connect the process's pipes with this command's. Returns the exit status."""
     threading.Thread(target=feed, args=(process,), daemon=True).start()
     _, status = passed(process, raw)
     return status
 
 
 def passed(process: Process, raw: bool) -> tuple[Result, int]:
-    """
-    Copy the process's output to this command's. Returns its result, without output, and the exit status.
-    """
+    """Copy the process's output to this command's. Returns its result, without output, and the exit status."""
     pressed: list[int] = []
     streams = {"stdout": EscapedStream(1, raw), "stderr": EscapedStream(2, raw)}
 
@@ -82,9 +78,7 @@ def _interrupt(process: Process, times: int) -> None:
 
 
 def feed(process: Process) -> None:
-    """
-    Copy standard input to the process's, and close that at the end. Standard input that can't be read is empty.
-    """
+    """Copy standard input to the process's, and close that at the end. Standard input that can't be read is empty."""
     with contextlib.suppress(DaemonError, OSError):  # the process has ended, or reads no more
         try:
             while data := _read():

@@ -17,9 +17,7 @@ import click
 @click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profiles(name: str, config_file: str | None, as_json: bool) -> int:
-    """
-    List the kinds of sandbox, or show what NAME is.
-    """
+    """List the kinds of sandbox, or show what NAME is."""
     from leeward.daemon.config_sources import load
     from leeward.errors import LeewardError
 
@@ -43,9 +41,7 @@ def _shown(value: object) -> str:
 
 
 def _all(config: Any) -> dict[str, Any]:
-    """
-    A sentence about each profile, by its name.
-    """
+    """A sentence about each profile, by its name."""
     from leeward.spec.profiles import OURS
 
     return {**{name: profile.about for name, profile in OURS.items()},

@@ -72,9 +72,7 @@ def _write(data: bytes) -> bool:
 
 
 class Asks(Protocol):
-    """
-    The part of a sandbox that its file calls need.
-    """
+    """The part of a sandbox that its file calls need."""
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply: ...
 
@@ -91,7 +89,7 @@ class Counted:
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
         reply = self._sandbox.ask(op, fields, deadline)
-        data = fields.get("data") if "file_write" == op else (reply.ok or {}).get("data") if "file_read" == op else None
+        data = fields.get("data") if op == "file_write" else (reply.ok or {}).get("data") if op == "file_read" else None
         if isinstance(data, bytes):
             self._bytes += len(data)
             self._files += not (fields.get("more") or (reply.ok or {}).get("handle"))

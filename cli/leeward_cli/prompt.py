@@ -39,9 +39,7 @@ _SHOW = "__import__('sys').displayhook(("
 
 
 def history_file() -> Path:
-    """
-    The path of the history, a file that only the user can read.
-    """
+    """The path of the history, a file that only the user can read."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "leeward" / "python_history"
 
@@ -69,9 +67,7 @@ def shown(source: str) -> str:
 
 
 def is_complete(source: str) -> bool:
-    """
-    Whether *source* is complete, or has an error. As at Python's prompt, an empty line ends a block.
-    """
+    """Whether *source* is complete, or has an error. As at Python's prompt, an empty line ends a block."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -94,9 +90,7 @@ class Prompt:
         self.exit_code = 0
 
     def run(self, source: str | bytes) -> Result | None:
-        """
-        Run *source*, and show its output. Returns None, after a message, if the kernel's state was lost.
-        """
+        """Run *source*, and show its output. Returns None, after a message, if the kernel's state was lost."""
         self._pressed = 0
         before = signal.signal(signal.SIGINT, self._interrupted)
         try:
@@ -128,9 +122,7 @@ class Prompt:
                 self._kernel.reset()
 
     def converse(self) -> None:
-        """
-        Read statements and run them until the end of the input.
-        """
+        """Read statements and run them until the end of the input."""
         lines: list[str] = []
         while True:
             try:
@@ -176,9 +168,7 @@ def _with_history(prompt: Prompt) -> None:
 
 
 def main(box: Sandbox, raw: bool) -> int:
-    """
-    Run the code on standard input, or show a prompt if that is a terminal. Returns the exit status.
-    """
+    """Run the code on standard input, or show a prompt if that is a terminal. Returns the exit status."""
     with box.kernel() as kernel:
         prompt = Prompt(kernel, raw)
         if not os.isatty(0):

@@ -14,16 +14,12 @@ from leeward_cli.messages import complain, write
 
 
 def plain(text: str) -> str:
-    """
-    *text* on one line, with escapes for characters that a terminal would interpret or not show.
-    """
+    """*text* on one line, with escapes for characters that a terminal would interpret or not show."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def matches(row: Mapping[str, Any], asked: str) -> bool:
-    """
-    Whether *row* is about the job or sandbox *asked*; True for all rows if *asked* is "".
-    """
+    """Whether *row* is about the job or sandbox *asked*; True for all rows if *asked* is ""."""
     return not asked or asked in (str(row.get("job", "")), row.get("sandbox"))
 
 

@@ -31,9 +31,7 @@ _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; el
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """
-    The values of options of the form NAME=VALUE, by name.
-    """
+    """The values of options of the form NAME=VALUE, by name."""
     found = {}
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -49,9 +47,7 @@ _RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don'
 
 
 def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """
-    The ids of sandboxes that begin with *begun*, for a shell's completion.
-    """
+    """The ids of sandboxes that begin with *begun*, for a shell's completion."""
     try:
         rows = Sandbox.list(socket=ctx.params.get("socket"))
     except DaemonError:
@@ -60,9 +56,7 @@ def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
 
 
 def _mounts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Mount, ...]:
-    """
-    The mounts in options of the form SOURCE:TARGET, with an optional `:rw` or `:overlay` at the end.
-    """
+    """The mounts in options of the form SOURCE:TARGET, with an optional `:rw` or `:overlay` at the end."""
     found = []
     for one in given:
         source, colon, rest = one.partition(":")
@@ -70,7 +64,7 @@ def _mounts(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
         if not (source and colon and target) or how not in ("", "ro", "rw", "overlay"):
             raise click.BadParameter(f"{one!r:.80} is not SOURCE:TARGET, SOURCE:TARGET:rw or SOURCE:TARGET:overlay",
                                      ctx, param)
-        found.append(Mount(source, target, writable="rw" == how, overlay="overlay" == how))
+        found.append(Mount(source, target, writable=how == "rw", overlay=how == "overlay"))
     return tuple(found)
 
 
@@ -105,9 +99,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def sandbox() -> None:
-    """
-    Open, list and end live sandboxes.
-    """
+    """Open, list and end live sandboxes."""
 
 
 @sandbox.command()
@@ -117,9 +109,7 @@ def sandbox() -> None:
 @click.option("--json", "by_json", is_flag=True,
               help="For programs: read the options from standard input, as one JSON object, and print one.")
 def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
-    """
-    Open a sandbox, and print its id. The sandbox stays until it is killed, or was idle for too long.
-    """
+    """Open a sandbox, and print its id. The sandbox stays until it is killed, or was idle for too long."""
     if by_json:
         if _given(options):
             raise click.UsageError("with --json all options except --socket are read from standard input")
@@ -131,9 +121,7 @@ def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
 
 
 def _opened(socket: str | None, given: Mapping[str, Any]) -> Sandbox:
-    """
-    Open a sandbox. This may start a daemon or install packages, so progress is shown.
-    """
+    """Open a sandbox. This may start a daemon or install packages, so progress is shown."""
     box = Sandbox(socket=socket, **given)
     try:
         with Progress("opening a sandbox"):
@@ -152,9 +140,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 @_SOCKET
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def list_(socket: str | None, as_json: bool) -> None:
-    """
-    Show your sandboxes, the oldest first.
-    """
+    """Show your sandboxes, the oldest first."""
     rows = Sandbox.list(socket=socket)
     if as_json:
         _as_json(*rows)
@@ -172,9 +158,7 @@ def list_(socket: str | None, as_json: bool) -> None:
 @click.argument("name", metavar="ID", shell_complete=_known)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(socket: str | None, name: str, as_json: bool) -> None:
-    """
-    Show a sandbox and its processes.
-    """
+    """Show a sandbox and its processes."""
     box = Sandbox.attach(name, socket=socket)
     try:
         found, processes = box.info(), box.processes()
@@ -239,9 +223,7 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
 @_RAW
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="ID [-- COMMAND...]", shell_complete=_known)
 def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...]) -> int:
-    """
-    Run COMMAND, or a shell, in the sandbox that ID names. Same as `leeward shell ID`, but it never opens a sandbox.
-    """
+    """Run COMMAND, or a shell, in the sandbox that ID names. Same as `leeward shell ID`, but it never opens a sandbox."""
     name, argv = split_words(words, sys.argv)
     if name is None:
         raise click.UsageError("ID is missing; `leeward sandbox list` shows the ids")
@@ -299,9 +281,7 @@ def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], a
 
 
 def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, list[str]]:
-    """
-    The id, or None if there is none, and the command, which follows `--` in *line*.
-    """
+    """The id, or None if there is none, and the command, which follows `--` in *line*."""
     command = list(line[line.index("--") + 1:]) if "--" in line else []
     before = list(words[:len(words) - len(command)])
     if len(before) > 1:
@@ -322,9 +302,7 @@ _BYTES = ("memory_limit", "memory_peak", "memory")
 
 
 def _readable(what: str, value: object) -> str:
-    """
-    The value of a field of `info`, with its unit.
-    """
+    """The value of a field of `info`, with its unit."""
     if isinstance(value, float) and what in _SECONDS:
         return f"{value:.3f} s" if value < 1 else f"{value:.0f} s"
     if isinstance(value, int) and what in _BYTES:

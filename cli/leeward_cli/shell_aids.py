@@ -16,9 +16,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
-    """
-    Show workers, jobs and your sandboxes, and update them until q or Ctrl-C.
-    """
+    """Show workers, jobs and your sandboxes, and update them until q or Ctrl-C."""
     from leeward.spec.paths import client_socket
     from leeward_cli import top as showing
 
@@ -31,9 +29,7 @@ def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """
-    Print the script by which a shell completes this command: leeward completion bash > FILE, and source that.
-    """
+    """Print the script by which a shell completes this command: leeward completion bash > FILE, and source that."""
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(shell)

@@ -51,21 +51,15 @@ _MOST_FOLDER = 8192
 
 
 class _LineEnded(BaseException):
-    """
-    A signal has asked this process to end the line. The argument is the signal's number.
-    """
+    """A signal has asked this process to end the line. The argument is the signal's number."""
 
 
 class _Unfinished(Exception):
-    """
-    The line may have been started, and can't go on. The argument is the error.
-    """
+    """The line may have been started, and can't go on. The argument is the error."""
 
 
 def main() -> int:
-    """
-    Run the program `leeward-shell-prefix`. Returns the exit status.
-    """
+    """Run the program `leeward-shell-prefix`. Returns the exit status."""
     keep_standard_descriptors()
     if len(sys.argv) != 2:
         complain("usage: leeward-shell-prefix LINE; `leeward shell-prefix` explains it")
@@ -74,9 +68,7 @@ def main() -> int:
 
 
 def run_line(line: str) -> int:
-    """
-    Run *line* by bash in the sandbox of the calling agent. Returns the line's exit status, FAILED or KILLED.
-    """
+    """Run *line* by bash in the sandbox of the calling agent. Returns the line's exit status, FAILED or KILLED."""
     try:
         with _signals():
             return _run(line)
@@ -145,7 +137,7 @@ def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> 
     threading.Thread(target=feed, args=(process,), daemon=True).start()
     try:
         for chunk in process:  # `Process.result` would keep all output
-            write(1 if "stdout" == chunk.stream else 2, chunk.data)
+            write(1 if chunk.stream == "stdout" else 2, chunk.data)
         return int(process.wait().exit_code)
     except (DaemonError, OSError) as error:
         raise _Unfinished(error) from None
@@ -210,9 +202,7 @@ def _stat(pid: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """
-    The environment variables of _PASSED, for the line.
-    """
+    """The environment variables of _PASSED, for the line."""
     return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
 
 
@@ -304,9 +294,7 @@ def _end_line(sandbox: str, title: str) -> None:
 
 
 def _end_lines(box: Any) -> None:
-    """
-    End the lines of `leeward-shell-prefix` programs that were killed.
-    """
+    """End the lines of `leeward-shell-prefix` programs that were killed."""
     from leeward.agents import prefix
 
     for row in box.processes():
@@ -317,9 +305,7 @@ def _end_lines(box: Any) -> None:
 
 
 def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
-    """
-    Write the folder in which the line has ended to a file for the agent, if *line* contains such a file.
-    """
+    """Write the folder in which the line has ended to a file for the agent, if *line* contains such a file."""
     from leeward.agents import prefix
 
     file = prefix.folder_file(line, tuple(dict.fromkeys((tempfile.gettempdir(), "/tmp"))))
@@ -344,9 +330,7 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """
-    A context in which SIGTERM, SIGHUP and SIGINT end the line, and then this program.
-    """
+    """A context in which SIGTERM, SIGHUP and SIGINT end the line, and then this program."""
     def end(number: int, _frame: FrameType | None) -> None:
         raise _LineEnded(number)
 
@@ -359,9 +343,7 @@ def _signals() -> Iterator[None]:
 
 
 def hook(content: bytes, prefix_path: str, approve: bool) -> int:
-    """
-    Answer a call of the hook PreToolUse, whose JSON is *content*. Returns the exit status.
-    """
+    """Answer a call of the hook PreToolUse, whose JSON is *content*. Returns the exit status."""
     from leeward.agents import tool_hook
 
     try:

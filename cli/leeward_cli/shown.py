@@ -26,9 +26,7 @@ class EscapedStream:
         self._cut = b""
 
     def write(self, data: bytes | memoryview) -> None:
-        """
-        Write *data*. An incomplete character at its end is held back until the next piece.
-        """
+        """Write *data*. An incomplete character at its end is held back until the next piece."""
         if not self._escaped:
             write(self._fd, data)
             return
@@ -38,17 +36,13 @@ class EscapedStream:
         write(self._fd, escape(data[:whole]))
 
     def close(self) -> None:
-        """
-        Write the bytes that were held back, at the end of the stream.
-        """
+        """Write the bytes that were held back, at the end of the stream."""
         rest, self._cut = self._cut, b""
         write(self._fd, escape(rest))
 
 
 def cut(data: bytes) -> int:
-    """
-    The number of bytes at the end of *data* that may be an incomplete UTF-8 character.
-    """
+    """The number of bytes at the end of *data* that may be an incomplete UTF-8 character."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte >= 0xc0:

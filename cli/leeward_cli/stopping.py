@@ -145,9 +145,7 @@ def _end_by_signal(line: Line, process: int, mismatch: VersionMismatch, until: f
 
 
 def pidfd_of(pid: int) -> int:
-    """
-    A pidfd of *pid*; -1 if the process is in a pid namespace that this process doesn't see, or has ended.
-    """
+    """A pidfd of *pid*; -1 if the process is in a pid namespace that this process doesn't see, or has ended."""
     if not pid:
         return -1
     try:
@@ -165,9 +163,7 @@ def _wait_for(process: int, pid: int, until: float) -> None:
 
 
 def _wait_closed(line: Line, until: float) -> None:
-    """
-    Wait until the connection ends, which happens when the daemon ends.
-    """
+    """Wait until the connection ends, which happens when the daemon ends."""
     try:
         while True:
             line.ask("ping", {}, until)

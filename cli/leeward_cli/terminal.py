@@ -63,16 +63,12 @@ SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else e
 
 
 def is_ours() -> bool:
-    """
-    Whether standard input and output are terminals.
-    """
+    """Whether standard input and output are terminals."""
     return os.isatty(0) and os.isatty(1)
 
 
 class _Modes:
-    """
-    A context in which the user's terminal is raw. SIGTSTP restores its modes, and SIGCONT makes it raw again.
-    """
+    """A context in which the user's terminal is raw. SIGTSTP restores its modes, and SIGCONT makes it raw again."""
 
     def __init__(self) -> None:
         self._before = termios.tcgetattr(0)
@@ -95,9 +91,7 @@ class _Modes:
         tty.setraw(0, termios.TCSADRAIN)
 
     def show(self, data: bytes) -> None:
-        """
-        Write the program's output to the terminal.
-        """
+        """Write the program's output to the terminal."""
         _write(data)
         self._left.take(data)
 
@@ -144,12 +138,10 @@ class _Left:
         self._tail = b""
 
     def take(self, output: bytes) -> None:
-        """
-        Take a piece of the program's output.
-        """
+        """Take a piece of the program's output."""
         text = self._tail + output
         for found in _SCREEN.finditer(text):
-            self.alternate = b"h" == found[1]
+            self.alternate = found[1] == b"h"
         self.keyboard = self.keyboard or _USES_KEYBOARD.search(text) is not None
         self.soft = self.soft or _USES_SOFT.search(text) is not None
         self._tail = text[-_TAIL:]
@@ -177,9 +169,7 @@ def _forget_answers(left: _Left) -> None:
 
 
 def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
-    """
-    Start a program on a terminal with the size and the TERM of the user's terminal.
-    """
+    """Start a program on a terminal with the size and the TERM of the user's terminal."""
     env = {name: os.environ[name] for name in ("TERM", "COLORTERM") if os.environ.get(name, "").isprintable()
            and os.environ.get(name)}
     return box.terminal(argv or list(SHELL), size(), cwd=cwd, env=env, title=argv[0] if argv else "shell")
@@ -245,9 +235,7 @@ class _Keys:
 
 
 def _follow(process: Process, changed: threading.Event) -> None:
-    """
-    Send each new size to the program.
-    """
+    """Send each new size to the program."""
     sent = None
     with contextlib.suppress(DaemonError):
         while changed.wait():

@@ -32,9 +32,7 @@ _HEAD = (f"{'SANDBOX':26}  {'AGE':>7}  {'UNUSED':>7}  {'PROCS':>5}  {'PEAK':>9} 
 
 
 def look(path: str) -> dict[str, Any]:
-    """
-    The present state: `time` (seconds of time.monotonic), and the daemon's `status` and `sandboxes`.
-    """
+    """The present state: `time` (seconds of time.monotonic), and the daemon's `status` and `sandboxes`."""
     link = Link(path)
     try:
         reply, _ = link.call("status", {}, time.monotonic() + _ANSWER_S)
@@ -44,9 +42,7 @@ def look(path: str) -> dict[str, Any]:
 
 
 def table(now: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
-    """
-    The lines to show. CPU is the share of one processor since *before*.
-    """
+    """The lines to show. CPU is the share of one processor since *before*."""
     status = now["status"]
     lines = [f"{what:8} {', '.join(f'{count} {kind}' for kind, count in status.get(what, {}).items())}"
              for what in ("workers", "jobs")]
@@ -81,9 +77,7 @@ def once(path: str, as_json: bool) -> None:
 
 
 class _Over(BaseException):
-    """
-    A signal has asked this process to end. The argument is the signal's number.
-    """
+    """A signal has asked this process to end. The argument is the signal's number."""
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
@@ -91,9 +85,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 def follow(path: str, seconds: float, as_json: bool) -> int:
-    """
-    Show the table every *seconds*, until Ctrl-C or q, and restore the terminal then. Returns the exit status.
-    """
+    """Show the table every *seconds*, until Ctrl-C or q, and restore the terminal then. Returns the exit status."""
     if as_json or not os.isatty(1):
         while True:
             once(path, as_json)
@@ -134,9 +126,7 @@ def _draw(lines: list[str]) -> None:
 
 
 def _pressed(keys: bool, seconds: float) -> bool:
-    """
-    Wait for the next update. Returns whether the user has ended the command.
-    """
+    """Wait for the next update. Returns whether the user has ended the command."""
     until = time.monotonic() + seconds
     while keys and (left := until - time.monotonic()) > 0:
         if select.select([0], [], [], left)[0] and os.read(0, 64) in (b"q", b"Q", b"\x04", b""):

@@ -112,9 +112,7 @@ class Installation:
 
 
 def quoted(word: str) -> str:
-    """
-    *word*, quoted for ExecStart: systemd expands % and $, and splits at blanks.
-    """
+    """*word*, quoted for ExecStart: systemd expands % and $, and splits at blanks."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return plain if plain == word and word and not set(word) & set(" \t;'") else f'"{plain}"'
 

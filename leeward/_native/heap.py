@@ -26,7 +26,7 @@ def give_back(threshold: int) -> bool:
         KernelRefusal: *threshold* is no int of C.
     """
     error = lib.lw_heap_give_back(threshold)
-    if -errno.ENOSYS == error:
+    if error == -errno.ENOSYS:
         return False
     if error < 0:
         raise KernelRefusal("mallopt", f"M_MMAP_THRESHOLD, {threshold}", -error)

@@ -12,8 +12,6 @@ from leeward._native._shim import lib
 
 
 def io_uring_refusal() -> int:
-    """
-    The errno with which io_uring_setup(2) is refused here; 0 where it is allowed. Linux 5.1.
-    """
+    """The errno with which io_uring_setup(2) is refused here; 0 where it is allowed. Linux 5.1."""
     refusal = -int(lib.lw_io_uring_setup_refusal())
-    return 0 if errno.EFAULT == refusal else refusal
+    return 0 if refusal == errno.EFAULT else refusal

@@ -51,9 +51,7 @@ class Pipes:
         return None
 
     def taken(self) -> bytes:
-        """
-        The payload of the frame that was read last, by `take` or in C.
-        """
+        """The payload of the frame that was read last, by `take` or in C."""
         return _unpack(_taken(), lib.lw_job_size())  # type: ignore[no-any-return]  # as above
 
     def finish(self) -> None:

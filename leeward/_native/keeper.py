@@ -126,9 +126,7 @@ class Kept:
 
     @property
     def beginning(self) -> Any:
-        """
-        A struct lw_beginning * for jobs that begin in C; None if none does.
-        """
+        """A struct lw_beginning * for jobs that begin in C; None if none does."""
         return self._beginning
 
     def begin_early(self, birth: int, ready: bytes, renew: Callable[[], object]) -> None:
@@ -170,7 +168,7 @@ def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     """
     kept.how.ruleset = ruleset
     ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)
-    if 1 == ret:
+    if ret == 1:
         born = kept.born
         if born.begun:
             return kept.begun

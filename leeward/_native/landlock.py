@@ -21,9 +21,7 @@ _PATH_BENEATH, _NET_PORT = 1, 2  # enum landlock_rule_type
 
 
 class FsAccess(enum.IntFlag):
-    """
-    LANDLOCK_ACCESS_FS_*: what may be done with files and folders.
-    """
+    """LANDLOCK_ACCESS_FS_*: what may be done with files and folders."""
 
     EXECUTE = lib.LANDLOCK_ACCESS_FS_EXECUTE
     WRITE_FILE = lib.LANDLOCK_ACCESS_FS_WRITE_FILE
@@ -45,9 +43,7 @@ class FsAccess(enum.IntFlag):
 
 
 class NetAccess(enum.IntFlag):
-    """
-    LANDLOCK_ACCESS_NET_*: what may be done with ports.
-    """
+    """LANDLOCK_ACCESS_NET_*: what may be done with ports."""
 
     BIND_TCP = lib.LANDLOCK_ACCESS_NET_BIND_TCP
     CONNECT_TCP = lib.LANDLOCK_ACCESS_NET_CONNECT_TCP
@@ -56,18 +52,14 @@ class NetAccess(enum.IntFlag):
 
 
 class Scope(enum.IntFlag):
-    """
-    LANDLOCK_SCOPE_*: what may not cross the border of the domain.
-    """
+    """LANDLOCK_SCOPE_*: what may not cross the border of the domain."""
 
     ABSTRACT_UNIX_SOCKET = lib.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
     SIGNAL = lib.LANDLOCK_SCOPE_SIGNAL
 
 
 class RestrictSelf(enum.IntFlag):
-    """
-    LANDLOCK_RESTRICT_SELF_*: which denials are written to the host's audit log.
-    """
+    """LANDLOCK_RESTRICT_SELF_*: which denials are written to the host's audit log."""
 
     LOG_SAME_EXEC_OFF = lib.LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF
     LOG_SUBDOMAINS_OFF = lib.LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF
@@ -90,9 +82,7 @@ def abi() -> int:
 
 
 def absence() -> int:
-    """
-    Why the kernel has no Landlock: EOPNOTSUPP if it isn't switched on, ENOSYS if it wasn't built in; 0 if it has it.
-    """
+    """Why the kernel has no Landlock: EOPNOTSUPP if it isn't switched on, ENOSYS if it wasn't built in; 0 if it has it."""
     error = -int(lib.lw_landlock_abi(ffi.new("int *")))
     return max(error, 0)
 
@@ -125,18 +115,14 @@ def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False)
 
 
 def held_step(ruleset: Cell, descriptor: int, access: int, *, optional: bool = False) -> Step:
-    """
-    As `path_steps`, for a path that is open as the *descriptor*, which stays open.
-    """
+    """As `path_steps`, for a path that is open as the *descriptor*, which stays open."""
     rule = Block(struct.pack("=Qi", access, descriptor))
     return returns(Call.LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0,
                    unless=(errno.EBADF, errno.EINVAL) if optional else ())
 
 
 def port_step(ruleset: Cell, port: int, access: int) -> Step:
-    """
-    Allow *access* on *port*. Linux 6.7.
-    """
+    """Allow *access* on *port*. Linux 6.7."""
     rule = Block(struct.pack("QQ", access, port))  # struct landlock_net_port_attr
     return returns(Call.LANDLOCK_ADD_RULE, ruleset, _NET_PORT, rule, 0)
 

@@ -126,7 +126,7 @@ class Loop:
         handle = ffi.new("struct lw_loop **")
         failed = lib.lw_loop_open(io, handle)
         if failed:
-            raise KernelRefusal("io_uring_setup" if IO_URING == io else "epoll_create1", "the loop", -failed)
+            raise KernelRefusal("io_uring_setup" if io == IO_URING else "epoll_create1", "the loop", -failed)
         self._handle: Any = handle[0]
         self.events: Any = ffi.new("struct lw_event[]", lib.LW_LOOP_EVENTS)
 
@@ -162,15 +162,11 @@ class Loop:
         _check(lib.lw_loop_change(self._handle, fd, events))
 
     def forget(self, fd: int) -> None:
-        """
-        Stop serving *fd*, whatever it was added for. Does nothing if it isn't in the loop.
-        """
+        """Stop serving *fd*, whatever it was added for. Does nothing if it isn't in the loop."""
         lib.lw_loop_forget(self._handle, fd)
 
     def accept(self, fd: int) -> None:
-        """
-        Report ACCEPTED for each connection to the listener *fd*, until an ACCEPTED reports an error.
-        """
+        """Report ACCEPTED for each connection to the listener *fd*, until an ACCEPTED reports an error."""
         _check(lib.lw_loop_accept(self._handle, fd))
 
     def stream(self, fd: int, number: int, *, guarded: bool = False, reading: bool = True) -> None:
@@ -182,15 +178,11 @@ class Loop:
         _check(lib.lw_loop_stream(self._handle, fd, number, guarded, reading))
 
     def read(self, fd: int, on: bool) -> None:
-        """
-        Turn the reading of a stream on or off. Input that was received before may still be reported.
-        """
+        """Turn the reading of a stream on or off. Input that was received before may still be reported."""
         _check(lib.lw_stream_read(self._handle, fd, on))
 
     def fast_path(self, fd: int, on: bool) -> None:
-        """
-        Turn the fast path on or off for a stream's requests. Each DATA of the stream turns it off.
-        """
+        """Turn the fast path on or off for a stream's requests. Each DATA of the stream turns it off."""
         _check(lib.lw_stream_fast_path(self._handle, fd, on))
 
     def send(self, fd: int, data: memoryview, fds: Sequence[int] = ()) -> int | None:
@@ -203,23 +195,19 @@ class Loop:
             OSError: the stream is broken.
         """
         sent: int = lib.lw_stream_send(self._handle, fd, ffi.from_buffer(data), len(data), list(fds), len(fds))
-        if -_EINPROGRESS == sent:
+        if sent == -_EINPROGRESS:
             return None
-        if -_EAGAIN == sent:
+        if sent == -_EAGAIN:
             raise BlockingIOError
         _check(sent)
         return sent
 
     def backlog(self, fd: int) -> int:
-        """
-        Bytes of the fast path's answers on a stream that the kernel hasn't taken yet.
-        """
+        """Bytes of the fast path's answers on a stream that the kernel hasn't taken yet."""
         return max(0, int(lib.lw_stream_backlog(self._handle, fd)))
 
     def set_templates(self, templates: MessageTemplates) -> None:
-        """
-        Set the templates of the fast path, once.
-        """
+        """Set the templates of the fast path, once."""
         kept = {name: ffi.from_buffer(getattr(templates, name)) for name in MessageTemplates.__slots__}
         given = ffi.new("struct lw_templates *")
         for name, data in kept.items():
@@ -228,9 +216,7 @@ class Loop:
         _check(lib.lw_fast_path_set_templates(self._handle, given))
 
     def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
-        """
-        Set for how many nanoseconds a turn goes on after a job's start, and after its answer, if nothing else happens.
-        """
+        """Set for how many nanoseconds a turn goes on after a job's start, and after its answer, if nothing else happens."""
         lib.lw_fast_path_linger(self._handle, after_start_ns, after_answer_ns)
 
     def offer(self, offer: Offer) -> None:
@@ -252,9 +238,7 @@ class Loop:
         _check(lib.lw_fast_path_adopt(self._handle, _given(offer), fd, identity, started))
 
     def withdraw(self, number: int) -> bool:
-        """
-        Take the runner *number* back from the fast path. Returns whether the fast path still had it.
-        """
+        """Take the runner *number* back from the fast path. Returns whether the fast path still had it."""
         return bool(lib.lw_fast_path_withdraw(self._handle, number) >= 0)
 
     def refusal(self, before: bytes, behind: bytes) -> None:
@@ -275,16 +259,12 @@ class Loop:
         _check(lib.lw_stream_shed(self._handle, fd, on))
 
     def close(self) -> None:
-        """
-        Free the loop. Nothing else may be called afterwards.
-        """
+        """Free the loop. Nothing else may be called afterwards."""
         lib.lw_loop_close(self._handle)
 
 
 def data_of(event: Any, size: int) -> bytes:
-    """
-    A copy of the *size* bytes at `event.data`.
-    """
+    """A copy of the *size* bytes at `event.data`."""
     return bytes(ffi.buffer(event.data, size))
 
 

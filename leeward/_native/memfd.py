@@ -31,7 +31,7 @@ def memory_file(name: str) -> int:
     try:
         return os.memfd_create(name, flags | _NOEXEC_SEAL)
     except OSError as error:
-        if errno.EINVAL != error.errno:
+        if error.errno != errno.EINVAL:
             raise
         return os.memfd_create(name, flags)  # older than Linux 6.3
 

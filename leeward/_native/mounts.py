@@ -27,9 +27,7 @@ _NO_MOUNT = {False: (), True: (errno.EBADF,)}
 
 
 class MountAttr(enum.IntFlag):
-    """
-    MOUNT_ATTR_* of mount_setattr(2). They have the values of mount(2)'s MS_*, and of statvfs(3)'s ST_*.
-    """
+    """MOUNT_ATTR_* of mount_setattr(2). They have the values of mount(2)'s MS_*, and of statvfs(3)'s ST_*."""
 
     RDONLY = lib.MOUNT_ATTR_RDONLY
     NOSUID = lib.MOUNT_ATTR_NOSUID
@@ -44,16 +42,12 @@ def _checked(result: int, call: str, arguments: str) -> int:
 
 
 def move_mount(mount: int, to: str) -> None:
-    """
-    Attach the detached *mount* at *to*.
-    """
+    """Attach the detached *mount* at *to*."""
     _checked(lib.lw_move_mount(mount, os.fsencode(to)), "move_mount", f"{mount}, {to!r}")
 
 
 def move_onto(mount: int, place: int) -> None:
-    """
-    Attach the detached *mount* on the file or folder of the descriptor *place*.
-    """
+    """Attach the detached *mount* on the file or folder of the descriptor *place*."""
     flags = lib.MOVE_MOUNT_F_EMPTY_PATH | lib.MOVE_MOUNT_T_EMPTY_PATH
     Table([returns(Call.MOVE_MOUNT, mount, "", place, "", flags)]).run()
 
@@ -85,9 +79,7 @@ def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
 
 
 def sets_attributes() -> bool:
-    """
-    Whether the kernel has mount_setattr(2).
-    """
+    """Whether the kernel has mount_setattr(2)."""
     return Table([Step(Call.MOUNT_SETATTR, (-1, "", 0, 0, 0), (-errno.ENOSYS,))]).take()[0] == 0
 
 
@@ -102,25 +94,19 @@ def remount(path: str, attributes: MountAttr | int) -> None:
 
 
 def mount_id(fd: int) -> int:
-    """
-    The id, as in /proc/self/mountinfo, of the mount that *fd* is in. Linux 5.8.
-    """
+    """The id, as in /proc/self/mountinfo, of the mount that *fd* is in. Linux 5.8."""
     found = ffi.new("uint64_t *")
     _checked(lib.lw_mount_id(fd, found), "statx", f"{fd}, STATX_MNT_ID")
     return int(found[0])
 
 
 def unescaped(point: str) -> str:
-    """
-    The path of a mount point that /proc/self/mountinfo shows as *point*, with escapes.
-    """
+    """The path of a mount point that /proc/self/mountinfo shows as *point*, with escapes."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
 
 
 def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int) -> int:
-    """
-    Make a new filesystem and a detached mount of it. Returns a close-on-exec descriptor, which the caller owns.
-    """
+    """Make a new filesystem and a detached mount of it. Returns a close-on-exec descriptor, which the caller owns."""
     fs = _checked(lib.lw_fsopen(type.encode()), "fsopen", repr(type))
     try:
         for key, value in options.items():
@@ -133,9 +119,7 @@ def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | in
 
 
 def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attributes: MountAttr | int) -> list[Step]:
-    """
-    `filesystem` as steps; *mount* gets the descriptor. An option without a value is set as a flag.
-    """
+    """`filesystem` as steps; *mount* gets the descriptor. An option without a value is set as a flag."""
     fs = Cell(f"new {type}")
     return [
         gives(fs, Call.FSOPEN, type, lib.FSOPEN_CLOEXEC),
@@ -156,23 +140,17 @@ def mount_step(type: str, target: str, options: Mapping[str, str], attributes: M
 
 
 def reconfigure_step(target: str, options: Mapping[str, str], attributes: MountAttr | int) -> Step:
-    """
-    Change *options* of the filesystem that is mounted at *target*. Its mount gets *attributes*, and no others.
-    """
+    """Change *options* of the filesystem that is mounted at *target*. Its mount gets *attributes*, and no others."""
     return returns(Call.MOUNT, 0, target, 0, lib.MS_REMOUNT | int(attributes), _text(options))
 
 
 def bind_step(source: str, target: str) -> Step:
-    """
-    Mount a copy of the mount tree at *source* at *target*, with the attributes that it has. Links are followed.
-    """
+    """Mount a copy of the mount tree at *source* at *target*, with the attributes that it has. Links are followed."""
     return returns(Call.MOUNT, source, target, 0, lib.MS_BIND | lib.MS_REC, 0)
 
 
 def _text(options: Mapping[str, str]) -> str | int:
-    """
-    *options* as mount(2)'s last argument; 0, a null pointer, if there are none.
-    """
+    """*options* as mount(2)'s last argument; 0, a null pointer, if there are none."""
     return ",".join(f"{key}={value}" if value else key for key, value in options.items()) or 0
 
 
@@ -212,21 +190,15 @@ def attributes_step(mount: Cell, set: MountAttr, *, optional: bool = False) -> S
 
 
 def private_step() -> Step:
-    """
-    Make all mounts of this namespace private, so that none propagates from or to others.
-    """
+    """Make all mounts of this namespace private, so that none propagates from or to others."""
     return returns(Call.MOUNT, 0, "/", 0, lib.MS_REC | lib.MS_PRIVATE, 0)
 
 
 def remount_step(path: str, attributes: MountAttr) -> Step:
-    """
-    `remount` as a step.
-    """
+    """`remount` as a step."""
     return returns(Call.MOUNT, 0, path, 0, lib.MS_REMOUNT | lib.MS_BIND | int(attributes), 0)
 
 
 def unmount_step(path: str) -> Step:
-    """
-    Detach the mount at *path*, and all below it.
-    """
+    """Detach the mount at *path*, and all below it."""
     return returns(Call.UMOUNT2, path, MNT_DETACH)

@@ -27,7 +27,7 @@ def receive(sock: Socket, room: int, most: int) -> tuple[bytes, list[int], int]:
     fds = array.array("i")
     data, ancillary, said, _ = sock.recvmsg(room, socket.CMSG_LEN(most * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in ancillary:
-        if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
     return data, fds.tolist(), said
 

@@ -16,9 +16,7 @@ from leeward.points import point
 
 
 class Prctl(enum.IntEnum):
-    """
-    PR_*: options of prctl(2).
-    """
+    """PR_*: options of prctl(2)."""
 
     CAPBSET_DROP = lib.PR_CAPBSET_DROP
     CAP_AMBIENT = lib.PR_CAP_AMBIENT
@@ -39,57 +37,41 @@ def _checked(result: int, call: str, arguments: str = "") -> int:
 
 
 def drop_capabilities() -> None:
-    """
-    Empty the effective, permitted, inheritable and ambient sets. Irreversible.
-    """
+    """Empty the effective, permitted, inheritable and ambient sets. Irreversible."""
     _checked(lib.lw_drop_capabilities(), "capset", "none")
 
 
 def drop_bounding() -> None:
-    """
-    Empty the bounding set. Needs CAP_SETPCAP. Irreversible, inherited.
-    """
+    """Empty the bounding set. Needs CAP_SETPCAP. Irreversible, inherited."""
     _checked(lib.lw_drop_bounding(), "prctl", "PR_CAPBSET_DROP")
 
 
 def capabilities_known() -> int:
-    """
-    How many capabilities the kernel has. They are numbered from 0.
-    """
+    """How many capabilities the kernel has. They are numbered from 0."""
     return next(number for number in itertools.count() if lib.lw_prctl(lib.PR_CAPBSET_READ, number, 0) < 0)
 
 
 @point("privileges.capabilities-left")
 def capabilities_left() -> int:
-    """
-    How many bits are set in the effective and permitted sets together.
-    """
+    """How many bits are set in the effective and permitted sets together."""
     return _checked(lib.lw_capabilities_left(), "capget")
 
 
 def no_new_privs() -> None:
-    """
-    Set PR_SET_NO_NEW_PRIVS. Irreversible, inherited; Landlock and seccomp need it.
-    """
+    """Set PR_SET_NO_NEW_PRIVS. Irreversible, inherited; Landlock and seccomp need it."""
     _checked(lib.lw_prctl(lib.PR_SET_NO_NEW_PRIVS, 1, 0), "prctl", "PR_SET_NO_NEW_PRIVS, 1")
 
 
 def seccomp_mode() -> int:
-    """
-    The result of PR_GET_SECCOMP: 0 for no seccomp, 2 for a filter.
-    """
+    """The result of PR_GET_SECCOMP: 0 for no seccomp, 2 for a filter."""
     return _checked(lib.lw_prctl(lib.PR_GET_SECCOMP, 0, 0), "prctl", "PR_GET_SECCOMP")
 
 
 def be_subreaper() -> None:
-    """
-    Set PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process.
-    """
+    """Set PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process."""
     _checked(lib.lw_prctl(lib.PR_SET_CHILD_SUBREAPER, 1, 0), "prctl", "PR_SET_CHILD_SUBREAPER, 1")
 
 
 def set_hostname(name: str) -> None:
-    """
-    Set the host name of the uts namespace. Needs CAP_SYS_ADMIN over it.
-    """
+    """Set the host name of the uts namespace. Needs CAP_SYS_ADMIN over it."""
     _checked(lib.lw_sethostname(name.encode(), len(name.encode())), "sethostname", repr(name))

@@ -41,8 +41,8 @@ def scout(kept: Kept, ranges: Sequence[tuple[int, int]], ends: Sequence[int], ou
                                         "ends": list(ends), "out": out})
     _given[:] = looked, how  # the clone leaves this function, and needs them when its job has ended
     done = lib.lw_scout(how)
-    if 0 != done:
+    if done != 0:
         _given.clear()
     if done < 0:
         raise KernelRefusal("clone3", "a scout", -done)
-    return bool(0 == done)
+    return bool(done == 0)

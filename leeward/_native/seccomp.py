@@ -48,16 +48,12 @@ def install_step(program: bytes) -> Step:
 
 
 def has_user_notif() -> bool:
-    """
-    Whether the kernel lets a filter pass calls to a supervisor: SECCOMP_RET_USER_NOTIF, Linux 5.0.
-    """
+    """Whether the kernel lets a filter pass calls to a supervisor: SECCOMP_RET_USER_NOTIF, Linux 5.0."""
     return _answer(lib.lw_seccomp_action_known(lib.SECCOMP_RET_USER_NOTIF), "SECCOMP_GET_ACTION_AVAIL")
 
 
 def has_wait_killable() -> bool:
-    """
-    Whether the kernel knows SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19.
-    """
+    """Whether the kernel knows SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19."""
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
     return _answer(lib.lw_seccomp_flags_known(flags), "SECCOMP_SET_MODE_FILTER, WAIT_KILLABLE_RECV")
 

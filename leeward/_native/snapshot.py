@@ -22,24 +22,18 @@ _ROOM = 1 << 30
 
 
 def gather_arenas() -> None:
-    """
-    Have the interpreter put its next arenas, the memory for small objects, side by side. Does nothing if it has none.
-    """
+    """Have the interpreter put its next arenas, the memory for small objects, side by side. Does nothing if it has none."""
     lib.lw_arenas_gather(_ROOM)
 
 
 def gathered_arenas() -> tuple[int, int]:
-    """
-    Stop gathering arenas, and return the address and the bytes of the gathered ones.
-    """
+    """Stop gathering arenas, and return the address and the bytes of the gathered ones."""
     gathered = lib.lw_arenas_gathered()
     return int(gathered.start), int(gathered.size)
 
 
 def thread_storage() -> int:
-    """
-    An address in this thread's storage.
-    """
+    """An address in this thread's storage."""
     return int(lib.lw_thread_storage())
 
 
@@ -80,7 +74,7 @@ class Snapshot:
             os.close(file)
         if done < 0:
             raise KernelRefusal("mmap", "a snapshot", -done)
-        return 0 == done
+        return done == 0
 
     def look(self) -> None:
         """

@@ -15,9 +15,7 @@ from leeward.errors import KernelRefusal
 
 
 class Clone(enum.IntFlag):
-    """
-    The namespace flags of clone(2).
-    """
+    """The namespace flags of clone(2)."""
 
     NEWNS = lib.CLONE_NEWNS
     NEWCGROUP = lib.CLONE_NEWCGROUP
@@ -43,7 +41,7 @@ def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
     pidfd = ffi.new("int *", -1)
     lib.lw_before_fork()
     pid = lib.lw_clone(flags, cgroup, pidfd)
-    if 0 == pid:
+    if pid == 0:
         lib.lw_after_fork_child()
         return 0, -1
     lib.lw_after_fork_parent()

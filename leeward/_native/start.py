@@ -21,17 +21,13 @@ _POINTER = 8
 
 
 def execve_step(path: str, argv: Sequence[str], environment: Mapping[str, str]) -> Step:
-    """
-    Execute the program at *path*. When this succeeds, the child no longer uses the caller's memory.
-    """
+    """Execute the program at *path*. When this succeeds, the child no longer uses the caller's memory."""
     return returns(Call.EXECVE, path, _strings(argv), _strings([f"{name}={value}" for name, value in
                                                                 environment.items()]))
 
 
 def _strings(texts: Sequence[str]) -> Block:
-    """
-    A block with the addresses of *texts*, and a NULL after them.
-    """
+    """A block with the addresses of *texts*, and a NULL after them."""
     return Block(bytes(_POINTER * (len(texts) + 1)),
                  blocks={_POINTER * at: Block(os.fsencode(text) + b"\0") for at, text in enumerate(texts)})
 
@@ -62,7 +58,7 @@ def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int],
     table = Table([returns(Call.READ, gate, opened, 1, value=1), *steps(cells)])
     pid, pidfd = -1, -1
     room = ffi.gc(lib.lw_start_new(), lib.lw_start_free)
-    if ffi.NULL == room:
+    if room == ffi.NULL:
         raise MemoryError
     ends: list[int] = []
     try:

@@ -23,9 +23,7 @@ _POINTER = 8
 
 
 class Call(enum.IntEnum):
-    """
-    The numbers, on this architecture, of the system calls that steps make.
-    """
+    """The numbers, on this architecture, of the system calls that steps make."""
 
     BIND = lib.SYS_bind
     CAPSET = lib.SYS_capset
@@ -84,9 +82,7 @@ class Call(enum.IntEnum):
 
 
 class Gives(enum.IntEnum):
-    """
-    Which results a step may have beside its answers.
-    """
+    """Which results a step may have beside its answers."""
 
     NOTHING = 0
     #: Any result that isn't negative, for example a descriptor.
@@ -96,9 +92,7 @@ class Gives(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """
-    A place of 32 bits for the result of one call, which can be an argument of later calls. *name* is for messages.
-    """
+    """A place of 32 bits for the result of one call, which can be an argument of later calls. *name* is for messages."""
 
     name: str
 
@@ -155,23 +149,17 @@ def gives(cell: Cell, call: Call, *arguments: Argument, optional: bool = False) 
 
 
 def returns(call: Call, *arguments: Argument, value: int = 0, unless: Sequence[int] = ()) -> Step:
-    """
-    A step that has to return *value*, or to fail with one of the errnos in *unless*.
-    """
+    """A step that has to return *value*, or to fail with one of the errnos in *unless*."""
     return Step(call, arguments, (value, *(-number for number in unless)))
 
 
 def fails(call: Call, *arguments: Argument, errnos: Sequence[int]) -> Step:
-    """
-    A step that has to fail, with one of *errnos*: the proof that a lock holds.
-    """
+    """A step that has to fail, with one of *errnos*: the proof that a lock holds."""
     return Step(call, arguments, tuple(-number for number in errnos))
 
 
 class Table:
-    """
-    Steps, laid out in memory so that C can execute them.
-    """
+    """Steps, laid out in memory so that C can execute them."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self.steps = tuple(steps)
@@ -210,9 +198,7 @@ class Table:
         return self._steps, len(self.steps)
 
     def address(self, cell: Cell) -> Any:
-        """
-        The address of *cell*, an int32_t *, to set a value that is known only when the steps are taken.
-        """
+        """The address of *cell*, an int32_t *, to set a value that is known only when the steps are taken."""
         return ffi.cast("int32_t *", self._base + self._places[cell])
 
     def take(self, first: int = 0, end: int | None = None) -> tuple[int, int]:
@@ -258,22 +244,16 @@ class Table:
             raise refusal(self.steps[first + done], int(result[0]))
 
     def value(self, cell: Cell) -> int:
-        """
-        The value of *cell*; 0 before its step was taken.
-        """
+        """The value of *cell*; 0 before its step was taken."""
         return int(self.address(cell)[0])
 
     def content(self, block: Block) -> bytes:
-        """
-        The present content of *block*, which a call may have written.
-        """
+        """The present content of *block*, which a call may have written."""
         return bytes(ffi.buffer(self._memory + self._places[block], len(block.data)))
 
 
 def refusal(step: Step, result: int) -> KernelRefusal:
-    """
-    The error that *step* had the result *result*, which isn't allowed.
-    """
+    """The error that *step* had the result *result*, which isn't allowed."""
     call, arguments = str(step)[:-1].split("(", 1)
     if result < 0:
         return KernelRefusal(call, arguments, -result, step.hints.get(-result, ""))
@@ -281,9 +261,7 @@ def refusal(step: Step, result: int) -> KernelRefusal:
 
 
 class _Layout:
-    """
-    The places of blocks, texts and cells in one piece of memory, each at a multiple of 8.
-    """
+    """The places of blocks, texts and cells in one piece of memory, each at a multiple of 8."""
 
     def __init__(self) -> None:
         self.places: dict[Any, int] = {}
@@ -311,9 +289,7 @@ class _Layout:
         return place
 
     def content(self, base: int) -> bytes:
-        """
-        The memory's first content, if it lies at address *base*.
-        """
+        """The memory's first content, if it lies at address *base*."""
         memory = bytearray(self.size)
         for place, block in self._blocks:
             memory[place : place + len(block.data)] = block.data

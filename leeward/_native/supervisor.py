@@ -58,9 +58,7 @@ class Thread:
         self._total = ffi.new("uint64_t *")
 
     def fileno(self) -> int:
-        """
-        An eventfd that is readable when `drain` has something to return. This object keeps it.
-        """
+        """An eventfd that is readable when `drain` has something to return. This object keeps it."""
         return int(lib.lw_supervisor_eventfd(self.handle))
 
     def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
@@ -87,15 +85,11 @@ class Thread:
             raise Bug("the supervisor has no such slot")
 
     def counts(self, slot: int) -> list[Tally]:
-        """
-        How often the job in *slot* was refused each call so far.
-        """
+        """How often the job in *slot* was refused each call so far."""
         return self._tallies(lib.lw_supervisor_counts(self.handle, slot, self._rows, self._count))
 
     def total(self, slot: int) -> int:
-        """
-        How many calls the job in *slot* was refused so far, in all.
-        """
+        """How many calls the job in *slot* was refused so far, in all."""
         if lib.lw_supervisor_total(self.handle, slot, self._total):
             raise Bug("the supervisor has no such slot")
         return int(self._total[0])
@@ -118,36 +112,26 @@ class Thread:
         lib.lw_supervisor_set_watches(self.handle, most)
 
     def share(self, slot: int, of: int) -> None:
-        """
-        Grant the job in *slot* what the job in the slot *of* was granted; the two share one limit.
-        """
+        """Grant the job in *slot* what the job in the slot *of* was granted; the two share one limit."""
         if lib.lw_supervisor_share(self.handle, slot, of):
             raise Bug("the supervisor has no such slot")
 
     def charged(self, slot: int) -> int:
-        """
-        Bytes of granted memory that are charged to the job in *slot* and to the jobs that share its limit.
-        """
+        """Bytes of granted memory that are charged to the job in *slot* and to the jobs that share its limit."""
         if lib.lw_supervisor_charged(self.handle, slot, self._total):
             raise Bug("the supervisor has no such slot")
         return int(self._total[0])
 
     def remove(self, slot: int) -> list[Tally]:
-        """
-        Close the listener in *slot*. Returns the final counts of its job.
-        """
+        """Close the listener in *slot*. Returns the final counts of its job."""
         return self._tallies(lib.lw_supervisor_remove(self.handle, slot, self._rows, self._count))
 
     def drain(self) -> list[Tally]:
-        """
-        The refusals since the last call. Call again while `fileno` is readable.
-        """
+        """The refusals since the last call. Call again while `fileno` is readable."""
         return self._tallies(lib.lw_supervisor_drain(self.handle, self._rows, self._count))
 
     def stop(self) -> None:
-        """
-        End the thread and close its listeners. Nothing else may be called afterwards.
-        """
+        """End the thread and close its listeners. Nothing else may be called afterwards."""
         lib.lw_supervisor_stop(self.handle)
 
     def _tallies(self, failed: int) -> list[Tally]:

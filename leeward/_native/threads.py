@@ -27,9 +27,7 @@ def end(tid: int) -> None:
 
 
 def end_no_more() -> None:
-    """
-    Restore the default action of the signal that `end` uses. Call it when the ended threads are gone.
-    """
+    """Restore the default action of the signal that `end` uses. Call it when the ended threads are gone."""
     error = lib.lw_end_no_more()
     if error < 0:
         raise KernelRefusal("sigaction", "SIGRTMAX, SIG_DFL", -error)

@@ -47,7 +47,7 @@ def apt_sources(etc: str) -> AptSources:
     for uri in _uris(etc):
         found = urlsplit(uri)
         if found.scheme in ("http", "https") and found.hostname:
-            hosts[f"{found.hostname}:{found.port or (80 if 'http' == found.scheme else 443)}"] = None
+            hosts[f"{found.hostname}:{found.port or (80 if found.scheme == 'http' else 443)}"] = None
         elif found.scheme in ("file", "copy") and found.path.startswith("/"):
             folders[os.path.realpath(found.path)] = None
         else:
@@ -81,9 +81,7 @@ def _of_lines(text: str) -> Iterator[str]:
 
 
 def _of_stanzas(text: str) -> Iterator[str]:
-    """
-    The URIs of enabled stanzas in the format deb822, where a value continues in lines that begin with a blank.
-    """
+    """The URIs of enabled stanzas in the format deb822, where a value continues in lines that begin with a blank."""
     for stanza in re.split(r"\n\s*\n", text):
         fields, name = dict[str, str](), ""
         for line in stanza.splitlines():

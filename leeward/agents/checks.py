@@ -64,9 +64,7 @@ def array(check: Check) -> Check:
 
 
 def one_or_more(check: Check) -> Check:
-    """
-    A check of an array, for which a single text stands as well.
-    """
+    """A check of an array, for which a single text stands as well."""
     return lambda value: array(check)([value] if isinstance(value, str) else value)
 
 
@@ -125,9 +123,7 @@ def variables(value: Any) -> dict[str, str]:
 
 
 def inside(value: Any) -> str:
-    """
-    An absolute path in the sandbox, in normal form; "" for none.
-    """
+    """An absolute path in the sandbox, in normal form; "" for none."""
     path = text(value)
     if path and (not path.startswith("/") or path == "/" or path.startswith("//") or path.endswith("/")
                  or any(part in (".", "..", "") for part in path[1:].split("/"))):

@@ -155,9 +155,7 @@ def load_definition(name: str, config_home: str) -> AgentDefinition:
 
 
 def definition_names(config_home: str) -> tuple[str, ...]:
-    """
-    The names of all definitions, the package's and the user's, sorted.
-    """
+    """The names of all definitions, the package's and the user's, sorted."""
     found = set()
     for folder in (OURS, os.path.join(config_home, "agents")):
         try:

@@ -55,7 +55,7 @@ def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRul
         host, ports = _split(entry)
     except InvalidHost as error:
         raise wrong(str(error)) from None
-    if "*" == host:
+    if host == "*":
         raise wrong("this is every host", _ALL)
     if "*" in host.removeprefix("*."):
         raise wrong('a "*" stands for whole labels, as the first one, followed by a dot')
@@ -70,9 +70,7 @@ def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRul
 
 
 def _split(entry: str) -> tuple[str, tuple[int, ...]]:
-    """
-    The host and the ports of an entry; (0,) without ports.
-    """
+    """The host and the ports of an entry; (0,) without ports."""
     text = entry.strip(" \t")
     if not text:
         raise InvalidHost("empty")
@@ -107,7 +105,7 @@ def _check_width(rule: EgressRule, wrong: Callable[[str, str], SettingsError]) -
         least = LEAST_BITS_V4 if isinstance(rule.network, IPv4Network) else LEAST_BITS_V6
         if rule.network.prefixlen < least:
             raise wrong(f"a range of fewer than {least} bits is nearly every address", _ALL)
-    if "below" != rule.kind:
+    if rule.kind != "below":
         return
     from leeward.agents.shared_domains import SHARED_DOMAINS  # only for an entry with a "*"
     from leeward.spec.domains import registrable

@@ -31,14 +31,12 @@ _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u280
 
 
 def printable(text: str) -> str:
-    """
-    *text* as one line of visible characters. Other characters and the backslash are escaped as in a Python literal.
-    """
+    """*text* as one line of visible characters. Other characters and the backslash are escaped as in a Python literal."""
     return "".join(letter if _seen(letter) else ascii(letter)[1:-1] for letter in text)
 
 
 def _seen(letter: str) -> bool:
     if letter < "\x7f":
-        return " " <= letter and letter != "\\"
+        return letter >= " " and letter != "\\"
     return (letter.isprintable() and letter not in _UNSEEN and not "\ufe00" <= letter <= "\ufe0f"
             and not "\U000e0100" <= letter <= "\U000e01ef")

@@ -52,15 +52,11 @@ class ForkedAnswer:
 
     @property
     def copy(self) -> int:
-        """
-        The copy's process id, until its answer was taken; 0 without one.
-        """
+        """The copy's process id, until its answer was taken; 0 without one."""
         return self._child
 
     def take(self) -> Any:
-        """
-        Wait for the answer, once; None where there is none.
-        """
+        """Wait for the answer, once; None where there is none."""
         if not self._child:
             return None
         data = b""
@@ -69,9 +65,7 @@ class ForkedAnswer:
         return None if self._reap() else marshal.loads(data)
 
     def close(self) -> None:
-        """
-        End the copy, if it works on.
-        """
+        """End the copy, if it works on."""
         if self._child:
             try:
                 os.kill(self._child, _KILL)  # not reaped yet, so it is this one
@@ -80,9 +74,7 @@ class ForkedAnswer:
             self._reap()
 
     def _reap(self) -> int:
-        """
-        The copy's status; -1 where nobody knows it, since our parent has had SIGCHLD ignored.
-        """
+        """The copy's status; -1 where nobody knows it, since our parent has had SIGCHLD ignored."""
         child, self._child = self._child, 0
         os.close(self._pipe)
         try:

@@ -47,17 +47,13 @@ class FilePattern:
 
     @property
     def literal(self) -> str:
-        """
-        The only path that the pattern can match; "" if it can match several.
-        """
+        """The only path that the pattern can match; "" if it can match several."""
         return "" if any(_SPECIAL.search(part) for part in self.parts) else "/".join(self.parts)
 
     @property
     def name(self) -> str:
-        """
-        The glob of a pattern that matches names at any depth; "" for a pattern with folders.
-        """
-        return self.parts[1] if len(self.parts) == 2 and "**" == self.parts[0] and "**" != self.parts[1] else ""
+        """The glob of a pattern that matches names at any depth; "" for a pattern with folders."""
+        return self.parts[1] if len(self.parts) == 2 and self.parts[0] == "**" and self.parts[1] != "**" else ""
 
     @property
     def place(self) -> str:
@@ -68,15 +64,11 @@ class FilePattern:
         return "/".join(takewhile(lambda part: not _SPECIAL.search(part), self.parts[:-1]))
 
     def fits(self, names: Sequence[str], folder: bool) -> bool:
-        """
-        Whether the pattern matches the path *names* itself; False for a path below a matching folder.
-        """
+        """Whether the pattern matches the path *names* itself; False for a path below a matching folder."""
         return (folder or not self.folder) and len(names) in _reached(self.parts, names)
 
     def may_fit_below(self, names: Sequence[str]) -> bool:
-        """
-        Whether the pattern could match a path below the folder *names*.
-        """
+        """Whether the pattern could match a path below the folder *names*."""
         # If some leading parts match the folder's names, and further parts remain.
         return any(len(names) in _reached(self.parts[:end], names) for end in range(len(self.parts)))
 
@@ -102,9 +94,9 @@ def parse_pattern(text: str) -> FilePattern:
         raise ValueError('".." leads out of the project')
     if len(parts) > MAX_NAMES:
         raise ValueError(f"it has more than {MAX_NAMES} names")
-    if any("**" in part and "**" != part for part in parts):
+    if any("**" in part and part != "**" for part in parts):
         raise ValueError('"**" stands for whole names alone')
-    while parts and "**" == parts[-1]:
+    while parts and parts[-1] == "**":
         # Everything in a folder is the same as the folder.
         parts, folder = parts[:-1], True
     if not parts:
@@ -123,12 +115,10 @@ def _name(glob: str) -> re.Pattern[str]:
 
 
 def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
-    """
-    The numbers of leading *names* that *parts* can match.
-    """
+    """The numbers of leading *names* that *parts* can match."""
     reached = {0}
     for part in parts:
-        if "**" == part:
+        if part == "**":
             reached = set(range(min(reached), len(names) + 1))
         else:
             reached = {count + 1 for count in reached
@@ -164,9 +154,7 @@ class FileRules:
 
     @functools.cached_property
     def last_names(self) -> re.Pattern[str]:
-        """
-        A pattern for the last names of matching paths. Most files don't match it, and need no further check.
-        """
+        """A pattern for the last names of matching paths. Most files don't match it, and need no further check."""
         return re.compile("|".join(translate(each.parts[-1]) for each in (*self.exclude, *self.include)) or r"(?!)")
 
     @functools.cached_property
@@ -181,15 +169,11 @@ class FileRules:
         return tuple(each for each in found if not any(other != each and other in each for other in found))
 
     def excluding(self, names: Sequence[str], folder: bool) -> tuple[FilePattern, ...]:
-        """
-        The patterns of `exclude` that match this path itself.
-        """
+        """The patterns of `exclude` that match this path itself."""
         return tuple(each for each in self.exclude if each.fits(names, folder))
 
     def includes(self, names: Sequence[str], folder: bool) -> bool:
-        """
-        Whether a pattern of `include` matches this path itself.
-        """
+        """Whether a pattern of `include` matches this path itself."""
         return any(each.fits(names, folder) for each in self.include)
 
     def hides(self, path: str, folder: bool = False) -> bool:
@@ -207,29 +191,21 @@ class FileRules:
         return hidden
 
     def may_include_below(self, names: Sequence[str]) -> bool:
-        """
-        Whether something below the folder *names* could be included.
-        """
+        """Whether something below the folder *names* could be included."""
         return any(each.may_fit_below(names) for each in self.include)
 
     def may_exclude_below(self, names: Sequence[str]) -> bool:
-        """
-        Whether something below the folder *names* could be excluded.
-        """
+        """Whether something below the folder *names* could be excluded."""
         return any(each.may_fit_below(names) for each in self.exclude)
 
 
 def rules_of(exclude: Sequence[FilePattern], include: Sequence[FilePattern]) -> FileRules:
-    """
-    The rules of settings, after those of SECRETS.
-    """
+    """The rules of settings, after those of SECRETS."""
     return FileRules((*map(parse_pattern, SECRETS), *exclude), tuple(include))
 
 
 def unfit(rules: FileRules, fitting: Sequence[FilePattern]) -> list[str]:
-    """
-    A warning for each pattern of the settings' `exclude` that isn't among *fitting*, those that matched a file.
-    """
+    """A warning for each pattern of the settings' `exclude` that isn't among *fitting*, those that matched a file."""
     builtin = {parse_pattern(each).text for each in SECRETS}
     return [f"files.exclude: {printable(each.text)} matches nothing yet" for each in rules.exclude
             if each not in fitting and each.text not in builtin]

@@ -98,9 +98,7 @@ class HidingWatch:
 
     @property
     def alive(self) -> bool:
-        """
-        Whether the thread still runs.
-        """
+        """Whether the thread still runs."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
@@ -134,9 +132,7 @@ class HidingWatch:
                 self._end(f"new names can't be hidden any more: {error}")
 
     def _forget_absent(self) -> None:
-        """
-        Forget names that don't exist any more; a search of the project finds them if they come back.
-        """
+        """Forget names that don't exist any more; a search of the project finds them if they come back."""
         self._known = {path: found for path, found in self._known.items() if found is not None or path in self._first}
         self._asked = {path: asked for path, asked in self._asked.items() if path in self._known}
 
@@ -161,9 +157,7 @@ class HidingWatch:
             raise error
 
     def _warn(self, what: str, line: str) -> None:
-        """
-        Show *line* if it is the first one about *what*, since an agent can cause any number.
-        """
+        """Show *line* if it is the first one about *what*, since an agent can cause any number."""
         if what not in self._warned:
             self._warned.add(what)
             self._tell(line)

@@ -27,9 +27,7 @@ _MOST = 500
 
 
 class HookFailed(LeewardError):
-    """
-    A hook failed. One of the set-up's means that there is no agent.
-    """
+    """A hook failed. One of the set-up's means that there is no agent."""
 
 
 def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float) -> None:
@@ -62,9 +60,7 @@ def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """
-    End *process* and its descendants, by SIGTERM, and by SIGKILL if they don't end within _END_S.
-    """
+    """End *process* and its descendants, by SIGTERM, and by SIGKILL if they don't end within _END_S."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         waiting, until = select.poll(), time.monotonic() + _END_S
         held = _stopped(process.pid)
@@ -103,9 +99,7 @@ def _stopped(pid: int) -> list[int]:
 
 
 def _family(pid: int) -> list[int]:
-    """
-    The process, which isn't reaped yet, and its descendants; by proc_pid_task(5), `children`.
-    """
+    """The process, which isn't reaped yet, and its descendants; by proc_pid_task(5), `children`."""
     found = [pid]
     for each in found:
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{each}/task/{each}/children",

@@ -83,9 +83,7 @@ class Instance:
 
 
 class HeldInstance:
-    """
-    An instance whose lock this process holds; a context, which releases the lock and leaves the file.
-    """
+    """An instance whose lock this process holds; a context, which releases the lock and leaves the file."""
 
     def __init__(self, folder: str, lock: int, instance: Instance) -> None:
         self._folder, self._lock, self.instance = folder, lock, instance
@@ -99,13 +97,11 @@ class HeldInstance:
         """
         # After a crash of the machine there is no sandbox to undo, but a hook has to be.
         write_at_once(self._folder, f"{self.instance.name}.json", _encoded(instance),
-                      lasting=any("hook" == step.kind for step in instance.undo))
+                      lasting=any(step.kind == "hook" for step in instance.undo))
         self.instance = instance
 
     def remove(self) -> None:
-        """
-        Remove the file and the lock, when everything is undone. The sandbox's id is kept for `leeward agent logs`.
-        """
+        """Remove the file and the lock, when everything is undone. The sandbox's id is kept for `leeward agent logs`."""
         if self.instance.sandbox:
             with contextlib.suppress(LeewardError, OSError):  # a convenience
                 _remember(os.path.join(self._folder, _ENDED), self.instance)
@@ -117,9 +113,7 @@ class HeldInstance:
         self.close()
 
     def close(self) -> None:
-        """
-        Release the lock. The next `reap` undoes the steps in the file.
-        """
+        """Release the lock. The next `reap` undoes the steps in the file."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -176,9 +170,7 @@ class InstanceRegistry:
         return held
 
     def running(self) -> list[Instance]:
-        """
-        The instances whose lock a process holds, the oldest first.
-        """
+        """The instances whose lock a process holds, the oldest first."""
         found = []
         for name in self._names():
             lock = self._locked(name)
@@ -202,7 +194,7 @@ class InstanceRegistry:
         whole = [each for each in running if each.name == text]
         found = whole or [each for each in running
                           if text and (each.name.startswith(text) or each.name.endswith(text) or each.agent == text)]
-        if 1 == len(found):
+        if len(found) == 1:
             return found[0]
         names = ", ".join(each.name for each in found or running)
         if not running:
@@ -255,9 +247,7 @@ class InstanceRegistry:
                 os.close(lock)
 
     def complaints(self) -> list[str]:
-        """
-        A line for each file that can't be read.
-        """
+        """A line for each file that can't be read."""
         for name in self._names():
             self._read(name)
         return [self._complaints[name] for name in sorted(self._complaints)]
@@ -268,9 +258,7 @@ class InstanceRegistry:
         return sorted(name for name in found if is_instance_name(name))
 
     def _locked(self, name: str, make: bool = False) -> int:
-        """
-        A descriptor that holds the lock; -1 if another process holds it, or there is no such instance.
-        """
+        """A descriptor that holds the lock; -1 if another process holds it, or there is no such instance."""
         path = os.path.join(self._folder, f"{name}.lock")
         # A JSON file without a lock file, whose lock was removed, gets a new one.
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT
@@ -314,9 +302,7 @@ def _remember(folder: str, instance: Instance) -> None:
 
 
 def _ended(folder: str) -> list[str]:
-    """
-    Names of those that have ended, the last one first.
-    """
+    """Names of those that have ended, the last one first."""
     times = dict[str, int]()
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -377,7 +363,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_step(value: Any) -> bool:
-    return isinstance(value, list) and 2 == len(value) and all(map(_is_text, value)) and value[0] in UNDO_KINDS
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value)) and value[0] in UNDO_KINDS
 
 
 _FORMS: dict[str, Callable[[Any], bool]] = {

@@ -26,9 +26,7 @@ WAIT_S = 900.0
 
 
 class SandboxHold:
-    """
-    Keeps the open sandbox *box* from ending by its idle time, until `stop`.
-    """
+    """Keeps the open sandbox *box* from ending by its idle time, until `stop`."""
 
     def __init__(self, box: Sandbox) -> None:
         self._box = box
@@ -40,9 +38,7 @@ class SandboxHold:
         self._thread.start()
 
     def watch(self, process: int) -> None:
-        """
-        Wait for the process with the number *process*; 0 for none.
-        """
+        """Wait for the process with the number *process*; 0 for none."""
         self._process = process
 
     def stop(self) -> None:

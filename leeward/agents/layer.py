@@ -35,9 +35,7 @@ class Layer:
         os.close(self.lock)
 
     def environment(self) -> dict[str, tuple[str, ...]]:
-        """
-        Variables by which programs find the layer's files, each with the folders that come first in its value.
-        """
+        """Variables by which programs find the layer's files, each with the folders that come first in its value."""
         triplet = f"{os.uname().machine}-linux-gnu"
         found = {
             "PATH": ("usr/local/bin", "usr/bin", "usr/sbin", "usr/games", "bin", "sbin"),

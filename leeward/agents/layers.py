@@ -62,9 +62,7 @@ done
 
 
 class LayerFailed(LeewardError):
-    """
-    The packages couldn't be fetched or unpacked. The message has the last lines of apt.
-    """
+    """The packages couldn't be fetched or unpacked. The message has the last lines of apt."""
 
 
 class Layers:
@@ -157,9 +155,7 @@ class Layers:
         return Layer(found.path, found.packages, True, found.lock)
 
     def _reach(self, sources: AptSources) -> dict[str, Any]:
-        """
-        Options of Sandbox by which apt reaches these sources and no other hosts.
-        """
+        """Options of Sandbox by which apt reaches these sources and no other hosts."""
         if not sources.hosts:
             return {}
         return {"egress": self._egress, "policy": {
@@ -207,9 +203,7 @@ class Layers:
                 os.close(lock)
 
     def _used(self, name: str) -> float:
-        """
-        The time of the layer's last use; 0.0 for one that another program has removed.
-        """
+        """The time of the layer's last use; 0.0 for one that another program has removed."""
         try:
             return os.lstat(os.path.join(self._folder, name)).st_mtime
         except FileNotFoundError:
@@ -231,9 +225,7 @@ class Layers:
 
 
 def _key(packages: Sequence[str], etc: str) -> str:
-    """
-    The name of a layer: a hash over the list, the host's system, and the folder of the lists of sources.
-    """
+    """The name of a layer: a hash over the list, the host's system, and the folder of the lists of sources."""
     system = platform.freedesktop_os_release() if os.path.exists("/etc/os-release") else {}
     parts = (*sorted(packages), "", system.get("ID", ""), system.get("VERSION_ID", ""), platform.machine(), etc)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
@@ -284,9 +276,7 @@ def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str
 
 
 def _remove(path: str) -> None:
-    """
-    Remove a tree of any depth. chmod -R and rm -rf follow no links below *path*.
-    """
+    """Remove a tree of any depth. chmod -R and rm -rf follow no links below *path*."""
     for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
         subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, check=False)

@@ -40,9 +40,7 @@ class LibraryFolder:
 
     @property
     def text(self) -> str:
-        """
-        The form that `parse_library` reads.
-        """
+        """The form that `parse_library` reads."""
         return f"{self.source}:{self.target}" + (":rw" if self.writable else "")
 
 
@@ -82,9 +80,7 @@ def parse_library(text: str, base: str, home: str, *, asked: bool = False) -> Li
 
 
 def _real(path: str, asked: bool) -> str:
-    """
-    The real path of *path*; *path* itself if it isn't there, which is an error when it is opened.
-    """
+    """The real path of *path*; *path* itself if it isn't there, which is an error when it is opened."""
     try:
         found = open_through(path, lambda *_: None) if asked else open_own(path)
     except RequestRejected as error:

@@ -27,16 +27,12 @@ _NAME = r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?"
 
 
 def is_agent_name(text: str) -> bool:
-    """
-    Whether *text* can name an agent's definition: 1 to 32 lower-case letters, digits and inner hyphens.
-    """
+    """Whether *text* can name an agent's definition: 1 to 32 lower-case letters, digits and inner hyphens."""
     return re.fullmatch(_AGENT, text) is not None
 
 
 def is_instance_name(text: str) -> bool:
-    """
-    Whether *text* has the form of `instance_name`'s names.
-    """
+    """Whether *text* has the form of `instance_name`'s names."""
     return re.fullmatch(_NAME, text) is not None
 
 
@@ -61,7 +57,5 @@ def instance_name(path: bytes, agent: str, number: int = 0) -> str:
 
 
 def names_of(path: bytes, agent: str) -> Iterator[str]:
-    """
-    The possible names of a project's agents, in the order in which they are tried.
-    """
+    """The possible names of a project's agents, in the order in which they are tried."""
     return (instance_name(path, agent, number) for number in range(MAX_AT_ONCE))

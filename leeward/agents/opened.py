@@ -57,9 +57,7 @@ class OpenedMounts:
         return f"{OPENED}{self._opened[-1]}"
 
     def close(self) -> None:
-        """
-        Close the descriptors: the sandbox was opened. May be called repeatedly.
-        """
+        """Close the descriptors: the sandbox was opened. May be called repeatedly."""
         while self._opened:
             os.close(self._opened.pop())
 

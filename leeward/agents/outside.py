@@ -103,9 +103,7 @@ def _with_endings(project: str) -> list[str]:
 
 
 def _named_by_git(project: str) -> list[str]:
-    """
-    The paths in the project that the settings of its repository name as programs, hooks or further settings.
-    """
+    """The paths in the project that the settings of its repository name as programs, hooks or further settings."""
     words, found, real = list[bytes](), dict[str, None](), os.path.realpath(project)
     for settings in ("config", "config.worktree"):
         text = _read(os.path.join(project, ".git", settings)) or b""
@@ -128,9 +126,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _repository(project: str, path: str) -> str:
-    """
-    A digest of the files that git obeys in a repository's folder, or in the one that a file or link *path* names.
-    """
+    """A digest of the files that git obeys in a repository's folder, or in the one that a file or link *path* names."""
     path = os.path.join(project, path)
     digest, left, places = blake2b(), [_MOST_FILES], [path]
     if not _is_folder(path):
@@ -160,9 +156,7 @@ def identities(project: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """
-    The keys whose values differ or that only one mapping has, sorted.
-    """
+    """The keys whose values differ or that only one mapping has, sorted."""
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
@@ -202,9 +196,7 @@ def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
 
 
 def _target(path: str) -> str:
-    """
-    The real path of what a link leads to; "" for nothing, or a circle. The kernel follows a bounded number of links.
-    """
+    """The real path of what a link leads to; "" for nothing, or a circle. The kernel follows a bounded number of links."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -221,9 +213,7 @@ def _content(path: str, about: os.stat_result) -> bytes:
 
 
 def _read(path: str) -> bytes | None:
-    """
-    A regular file's beginning; None of anything else.
-    """
+    """A regular file's beginning; None of anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -18,30 +18,22 @@ USER_FILE = "agents.toml"
 
 
 def config_home(environ: Mapping[str, str]) -> str:
-    """
-    `~/.config/leeward`: settings in agents.toml, definitions in agents/NAME/agent.toml.
-    """
+    """`~/.config/leeward`: settings in agents.toml, definitions in agents/NAME/agent.toml."""
     return os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "leeward")
 
 
 def definition_files(name: str, config_home: str) -> tuple[str, str]:
-    """
-    The paths of the definition *name*, the user's before the package's. The first that exists is used.
-    """
+    """The paths of the definition *name*, the user's before the package's. The first that exists is used."""
     return os.path.join(config_home, "agents", name, FILE), os.path.join(OURS, name, FILE)
 
 
 def state_home(environ: Mapping[str, str]) -> str:
-    """
-    `~/.local/state/leeward/agents`: running instances, and the accepted grants.
-    """
+    """`~/.local/state/leeward/agents`: running instances, and the accepted grants."""
     return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "agents")
 
 
 def cache_home(environ: Mapping[str, str]) -> str:
-    """
-    `~/.cache/leeward/agents`: layers with system packages.
-    """
+    """`~/.cache/leeward/agents`: layers with system packages."""
     return os.path.join(_base(environ, "XDG_CACHE_HOME", ".cache"), "leeward", "agents")
 
 

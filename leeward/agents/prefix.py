@@ -43,16 +43,12 @@ class AgentSession:
 
     @property
     def key(self) -> str:
-        """
-        The key by which the agent's sandbox is found again.
-        """
+        """The key by which the agent's sandbox is found again."""
         return f"{self.pid}-{self.start}"
 
 
 def parse_key(text: str) -> AgentSession | None:
-    """
-    The session with the key *text*; None if *text* isn't a key.
-    """
+    """The session with the key *text*; None if *text* isn't a key."""
     found = re.fullmatch(r"([1-9][0-9]{0,9})-([0-9]{1,19})", text)
     return AgentSession(int(found[1]), int(found[2])) if found else None
 
@@ -94,9 +90,7 @@ def parse_stat(text: str) -> tuple[str, int, int]:
 
 
 def is_alive(session: AgentSession, stat: Callable[[int], str]) -> bool:
-    """
-    Whether the agent's process still exists.
-    """
+    """Whether the agent's process still exists."""
     try:
         return parse_stat(stat(session.pid))[2] == session.start
     except (OSError, ValueError):
@@ -118,7 +112,7 @@ def folder_file(line: str, temporary: tuple[str, ...]) -> str:
         words = shlex.split(found[1])
     except ValueError:
         return ""
-    path = words[0] if 1 == len(words) else ""
+    path = words[0] if len(words) == 1 else ""
     folder, name = os.path.split(path)
     return path if _NAME.fullmatch(name) and folder in temporary else ""
 

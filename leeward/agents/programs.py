@@ -56,9 +56,7 @@ class _Places:
     allowed: Sequence[str]
 
     def is_doubtful(self, found: str) -> bool:
-        """
-        Whether *found* is in a folder that agents can write to, or leads there or through one.
-        """
+        """Whether *found* is in a folder that agents can write to, or leads there or through one."""
         if not self.written:
             return False
         if any(within(path, each) for path in (found, os.path.realpath(found)) for each in self.written):
@@ -106,9 +104,7 @@ def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
 
 
 def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
-    """
-    As `shutil.which`, but without the imports of its module, and with the program behind a version manager's shim.
-    """
+    """As `shutil.which`, but without the imports of its module, and with the program behind a version manager's shim."""
     folders = [""] if os.path.dirname(command) else path.split(os.pathsep)
     for folder in folders:
         found = os.path.join(folder, command)
@@ -157,9 +153,7 @@ def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int, pla
 
 
 def _first_line(path: str) -> str:
-    """
-    The text after `#!` in the first line; "" for a program that is no script.
-    """
+    """The text after `#!` in the first line; "" for a program that is no script."""
     try:
         with open(path, "rb") as file:
             head = file.read(_LINE)
@@ -169,9 +163,7 @@ def _first_line(path: str) -> str:
 
 
 def _rooms(real: str) -> list[str]:
-    """
-    The folders to show for the program *real*: its node_modules, or the file and its library; [] if it is shown anyway.
-    """
+    """The folders to show for the program *real*: its node_modules, or the file and its library; [] if it is shown anyway."""
     if _is_shown(real):
         return []
     head, name, _ = real.partition("/node_modules/")
@@ -179,9 +171,7 @@ def _rooms(real: str) -> list[str]:
 
 
 def _library(real: str) -> list[str]:
-    """
-    The modules and the shared library of a Python interpreter that isn't in /usr; [] for other programs.
-    """
+    """The modules and the shared library of a Python interpreter that isn't in /usr; [] for other programs."""
     version = re.fullmatch(r"python(3\.\d+)t?", os.path.basename(real))
     if version is None:
         return []
@@ -191,9 +181,7 @@ def _library(real: str) -> list[str]:
 
 
 def _venv(folder: str) -> list[str]:
-    """
-    *folder* and the Python installation that it is based on, if it is a virtual environment; else [].
-    """
+    """*folder* and the Python installation that it is based on, if it is a virtual environment; else []."""
     try:
         with open(os.path.join(folder, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
             pairs = [line.split("=", 1) for line in file if "=" in line]
@@ -209,9 +197,7 @@ def _is_shown(path: str) -> bool:
 
 
 def outermost(paths: list[str]) -> tuple[str, ...]:
-    """
-    *paths* without duplicates and without those below another one.
-    """
+    """*paths* without duplicates and without those below another one."""
     unique = dict.fromkeys(paths)
     return tuple(path for path in unique
                  if not any(other != path and path.startswith(f"{other.rstrip('/')}/") for other in unique))

@@ -50,9 +50,7 @@ class ProjectLook:
         return self._found
 
     def close(self) -> None:
-        """
-        End the child, if it still runs.
-        """
+        """End the child, if it still runs."""
         if self._copy is not None:
             self._copy.close()
 

@@ -166,7 +166,7 @@ class _TreeSearch:
             if self._left < 0:
                 raise self._too_many()
             names = "/".join([entry.name for entry in entries])
-            if above and (".git" in names or _GIT == above[0]):
+            if above and (".git" in names or above[0] == _GIT):
                 self._note_repository(above, [entry.name for entry in entries])
             # In most folders no name can match a pattern, and little is done for each entry.
             may_match = self._rules.last_names.match if hidden or self._may_fit(names) else None
@@ -180,9 +180,7 @@ class _TreeSearch:
             os.close(descriptor)
 
     def _may_fit(self, names: str) -> bool:
-        """
-        Whether one of a folder's *names* could match a pattern.
-        """
+        """Whether one of a folder's *names* could match a pattern."""
         literals = self._rules.literals
         return not literals or any(literal in names for literal in literals)
 
@@ -192,7 +190,7 @@ class _TreeSearch:
         if _GIT in names:
             self._repositories.append("/".join([*above, _GIT]))
         # Of submodules, and of further worktrees.
-        if [_GIT] == above[:1] and above[1:2] in (["modules"], ["worktrees"]) and not _IN_REPOSITORY.isdisjoint(names):
+        if above[:1] == [_GIT] and above[1:2] in (["modules"], ["worktrees"]) and not _IN_REPOSITORY.isdisjoint(names):
             self._repositories.append("/".join(above))
 
     def _too_many(self) -> SettingsError:
@@ -269,9 +267,7 @@ class _TreeSearch:
         self._folder(folder, names, hidden)
 
     def _hide_unseen(self, path: str, undecided: bool) -> None:
-        """
-        Hide a folder that can't be searched.
-        """
+        """Hide a folder that can't be searched."""
         if self._has_room(undecided):
             self._hidden[path] = True
             self._repositories.append(path)
@@ -311,9 +307,7 @@ class _TreeSearch:
             self._inodes[about.st_dev, about.st_ino] = None
 
     def _follow(self, link: str) -> None:
-        """
-        Hide the target of a hidden link, if it is in the project, and the links that are its names.
-        """
+        """Hide the target of a hidden link, if it is in the project, and the links that are its names."""
         chain: list[str] = []
         target = self._resolved(link, chain)
         if target is None:
@@ -340,7 +334,7 @@ class _TreeSearch:
             name = rest.pop(0)
             if name in ("", "."):
                 continue
-            if ".." == name:
+            if name == "..":
                 if not found:
                     return None
                 found.pop()
@@ -366,9 +360,7 @@ class _TreeSearch:
         return "/".join(found)
 
     def _other_names(self) -> None:
-        """
-        Hide the other names (hard links) of hidden files.
-        """
+        """Hide the other names (hard links) of hidden files."""
         waiting = [""]
         while waiting:
             above = waiting.pop()

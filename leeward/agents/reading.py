@@ -68,9 +68,7 @@ def parsed_ahead(name: str, project: str, environ: Mapping[str, str]) -> dict[by
 
 
 def expect(tables: Mapping[bytes, dict[str, Any]]) -> None:
-    """
-    Let `parse_settings` use *tables*, from `parsed_ahead` in another process.
-    """
+    """Let `parse_settings` use *tables*, from `parsed_ahead` in another process."""
     _expected.update(tables)
 
 

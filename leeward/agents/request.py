@@ -177,9 +177,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
 
 
 def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[LibraryFolder, ...]:
-    """
-    The libraries of both, each once.
-    """
+    """The libraries of both, each once."""
     return tuple(dict.fromkeys((*settings.libraries, *options.libraries)))
 
 
@@ -222,9 +220,7 @@ def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
 
 
 def _check_text(hidden: Sequence[str]) -> None:
-    """
-    Refuse a name to hide that the daemon can't be told, since requests are UTF-8.
-    """
+    """Refuse a name to hide that the daemon can't be told, since requests are UTF-8."""
     for name in hidden:
         try:
             name.encode()
@@ -235,9 +231,7 @@ def _check_text(hidden: Sequence[str]) -> None:
 
 def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                     inside: str, home: str) -> None:
-    """
-    Refuse a second mount of the project's files: names aren't hidden or protected there.
-    """
+    """Refuse a second mount of the project's files: names aren't hidden or protected there."""
     for one in libraries_of(settings, options):
         if within(one.source, project) or within(project, one.source):
             raise RequestRejected(f"the library {one.source!a:.200} is in the project, or holds it: what is hidden in"
@@ -293,9 +287,7 @@ def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
 
 
 def _small_file(path: str) -> str:
-    """
-    The first 4096 bytes of a regular file; "" for a link or anything else.
-    """
+    """The first 4096 bytes of a regular file; "" for a link or anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -309,9 +301,7 @@ def _small_file(path: str) -> str:
 
 def _policy(definition: AgentDefinition, settings: AgentSettings,
             options: AgentOptions) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """
-    The hosts, as rules, and the policy that allows them.
-    """
+    """The hosts, as rules, and the policy that allows them."""
     rules = parse_hosts(definition.hosts, definition.file)
     hosts = tuple(dict.fromkeys(rule.text for rule in (*rules, *settings.allow)))
     if options.unrestricted_network:

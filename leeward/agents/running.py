@@ -56,19 +56,13 @@ Tell = Callable[[str], None]
 
 
 class AgentAsking(Protocol):
-    """
-    Connects a sandbox with the service for approvals.
-    """
+    """Connects a sandbox with the service for approvals."""
 
     def opened(self, sandbox: str) -> None:
-        """
-        Called with the sandbox's id after it was opened, before the agent's process starts.
-        """
+        """Called with the sandbox's id after it was opened, before the agent's process starts."""
 
     def ending(self) -> None:
-        """
-        Called before the sandbox is closed. Raises nothing.
-        """
+        """Called before the sandbox is closed. Raises nothing."""
 
 
 class AgentRun:
@@ -197,9 +191,7 @@ class AgentRun:
         return found
 
     def _attend(self, box: Sandbox) -> None:
-        """
-        Begin the threads that keep the sandbox and hide new names, unless they have begun.
-        """
+        """Begin the threads that keep the sandbox and hide new names, unless they have begun."""
         if self._keeper is not None:
             return
         self._keeper = SandboxHold(box)
@@ -215,9 +207,7 @@ class AgentRun:
             self._watch.start()
 
     def _record_sandbox(self, box: Sandbox) -> None:
-        """
-        Record the sandbox's id, for `list` and `attach`, and for a program that undoes this start.
-        """
+        """Record the sandbox's id, for `list` and `attach`, and for a program that undoes this start."""
         assert self._held is not None
         row = self._held.instance
         if not row.sandbox:
@@ -255,9 +245,7 @@ class AgentRun:
         return self.box
 
     def _stage(self, box: Sandbox) -> None:
-        """
-        Copy the staged files into the sandbox.
-        """
+        """Copy the staged files into the sandbox."""
         written = writable_by_agents(self._request.written, self._environ)
         for source, target in self._request.staged:
             try:
@@ -322,9 +310,7 @@ class AgentRun:
         return process
 
     def _give_up(self, why: str) -> None:
-        """
-        End the agent's process, or the sandbox if it hasn't started. Changes in an overlay stay if it has.
-        """
+        """End the agent's process, or the sandbox if it hasn't started. Changes in an overlay stay if it has."""
         self.given_up = True
         self._tell(f"the agent is ended: {why}")
         with contextlib.suppress(DaemonError):
@@ -334,9 +320,7 @@ class AgentRun:
                 self.box.close()
 
     def written_outside(self) -> list[str]:
-        """
-        The paths that programs on the host run or obey by themselves, and that have changed since the start.
-        """
+        """The paths that programs on the host run or obey by themselves, and that have changed since the start."""
         if self._hiding is None:
             return outside.changed(self._before or {}, self._obeyed(()))
         project, rules, before = self._hiding
@@ -361,9 +345,7 @@ class AgentRun:
     # --- ending ---------------------------------------------------------------------
 
     def end_processes(self) -> None:
-        """
-        End what the agent, hooks and attached shells have left running in the sandbox, which itself stays.
-        """
+        """End what the agent, hooks and attached shells have left running in the sandbox, which itself stays."""
         assert self.box is not None
         with contextlib.suppress(DaemonError):
             for row in self.box.processes():
@@ -382,9 +364,7 @@ class AgentRun:
         return ""
 
     def end_sandbox(self) -> None:
-        """
-        End the sandbox. When this returns no process of it is left, so the project doesn't change any more.
-        """
+        """End the sandbox. When this returns no process of it is left, so the project doesn't change any more."""
         if self._ended:
             return
         self._ended = True
@@ -423,9 +403,7 @@ class AgentRun:
 
 
 def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iterator[tuple[Instance, dict[str, Any]]]:
-    """
-    The running instances, each with the daemon's row of its sandbox; {} without one.
-    """
+    """The running instances, each with the daemon's row of its sandbox; {} without one."""
     by_id = {row["sandbox"]: row for row in rows}
     for instance in registry.running():
         yield instance, by_id.get(instance.sandbox, {})

@@ -106,9 +106,7 @@ def load_settings(project: int, project_path: str, config_home: str, environ: Ma
 
 def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_file: str, project_file: str,
                     project_path: str, environ: Mapping[str, str]) -> AgentSettings:
-    """
-    As `load_settings`, of the tables of both files; pure.
-    """
+    """As `load_settings`, of the tables of both files; pure."""
     home = environ.get("HOME") or "/"
     # Before the values are checked, so that an error about two kinds of value names both files.
     merge_tables(user, theirs, user_file, project_file)
@@ -200,9 +198,7 @@ class _Side:
 
 
 def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    *table* with lists in place of tuples, since `merge_tables` appends lists.
-    """
+    """*table* with lists in place of tuples, since `merge_tables` appends lists."""
     return {name: _lists(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
             for name, value in table.items()}
 

@@ -50,7 +50,7 @@ def behind(found: str, environ: Mapping[str, str]) -> str | None:
     root = os.path.dirname(folder)
     versions = (environ.get(f"{asked[1].upper()}_VERSION") or read_head(f"{root}/version")).replace(":", " ").split()
     for version in versions or ["system"]:
-        if "system" == version:
+        if version == "system":
             return ""
         program = f"{installed(f'{root}/versions', version)}/bin/{name}"
         if os.path.isfile(program) and os.access(program, os.X_OK):
@@ -75,9 +75,7 @@ def _chosen(manager: str, found: str, environ: Mapping[str, str]) -> str:
 
 
 def read_head(path: str, most: int = _MOST) -> str:
-    """
-    The first *most* bytes of a regular file, as text; "" for one that can't be read.
-    """
+    """The first *most* bytes of a regular file, as text; "" for one that can't be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

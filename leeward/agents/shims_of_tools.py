@@ -34,16 +34,16 @@ def chosen(manager: str, found: str, environ: Mapping[str, str]) -> str | None:
     """
     folder, name = os.path.split(found)
     root = os.path.dirname(folder)
-    if "volta-shim" == manager:
+    if manager == "volta-shim":
         places = _of_volta(environ.get("VOLTA_HOME") or root, name)
-    elif "mise" == manager:
+    elif manager == "mise":
         places = _versions(f"{environ.get('MISE_DATA_DIR') or root}/installs", _of_mise(environ))
     else:
         asked = _of_asdf(environ, dict.fromkeys(_PLUGIN.findall(read_head(found, _MOST))))
         places = _versions(f"{environ.get('ASDF_DATA_DIR') or root}/installs", asked)
     system = None
     for place in places:
-        if not place and "mise" == manager:
+        if not place and manager == "mise":
             system = ""  # another tool may have it: which one isn't in the shim
             continue
         if not place:
@@ -55,7 +55,7 @@ def chosen(manager: str, found: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _versions(installs: str, asked: Iterator[tuple[str, str]]) -> Iterator[str]:
-    return ("" if "system" == version else installed(f"{installs}/{tool}", version) for tool, version in asked)
+    return ("" if version == "system" else installed(f"{installs}/{tool}", version) for tool, version in asked)
 
 
 def _of_asdf(environ: Mapping[str, str], plugins: Mapping[str, None]) -> Iterator[tuple[str, str]]:

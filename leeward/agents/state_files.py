@@ -17,9 +17,7 @@ MAX_STATE = 1 << 20
 
 
 class StateNotWritten(LeewardError):
-    """
-    The user's state can't be written: no space is left, say.
-    """
+    """The user's state can't be written: no space is left, say."""
 
 
 def own_folder(folder: str) -> str:
@@ -46,9 +44,7 @@ def own_folder(folder: str) -> str:
 
 
 def _make(folder: str) -> None:
-    """
-    As os.makedirs, which makes the folders above by the umask.
-    """
+    """As os.makedirs, which makes the folders above by the umask."""
     missing = []
     while folder and not os.path.exists(folder):
         missing.append(folder)
@@ -100,9 +96,7 @@ def _write(folder: str, name: str, content: bytes, lasting: bool) -> None:
 
 
 def read_state(folder: str, name: str) -> bytes | None:
-    """
-    The content of a file; None if it can't be opened, isn't a regular file, or has more than MAX_STATE bytes.
-    """
+    """The content of a file; None if it can't be opened, isn't a regular file, or has more than MAX_STATE bytes."""
     try:
         descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

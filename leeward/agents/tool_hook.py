@@ -41,9 +41,7 @@ _WRITING = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 
 
 class Blocked(Exception):
-    """
-    The call can't be parsed. The reason goes to standard error, and the exit status is BLOCK.
-    """
+    """The call can't be parsed. The reason goes to standard error, and the exit status is BLOCK."""
 
 
 #: Exit statuses of the hook.
@@ -106,7 +104,7 @@ def _text(tool: str, what: str, value: object, most: int) -> str:
 def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
     real = os.path.realpath(path)
     inside = real == project or real.startswith(project.rstrip("/") + "/")
-    if "Grep" == name and (below := _hidden_below(real, project, rules)):
+    if name == "Grep" and (below := _hidden_below(real, project, rules)):
         return _answer("deny", f"{printable(below)} is hidden by files.exclude, and Grep would read it; use Bash with"
                        " grep")
     if not inside:
@@ -114,15 +112,13 @@ def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
             return _answer("deny", f"{printable(path)} is outside of the project")
         return ""  # the agent's own rules decide about reading
     relative = os.path.relpath(real, project)
-    if "." != relative and rules.hides(relative, os.path.isdir(real)):
+    if relative != "." and rules.hides(relative, os.path.isdir(real)):
         return _answer("deny", f"{printable(path)} is hidden by files.exclude")
     return ""
 
 
 def _hidden_below(folder: str, project: str, rules: FileRules) -> str:
-    """
-    A hidden file of the project that is below *folder*; "" if there is none.
-    """
+    """A hidden file of the project that is below *folder*; "" if there is none."""
     if not within(folder, project) and not within(project, folder):
         return ""
     fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -147,21 +143,17 @@ def _call(content: bytes) -> Mapping[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    """
-    Refuse NaN and infinities, which Python reads and JSON doesn't have.
-    """
+    """Refuse NaN and infinities, which Python reads and JSON doesn't have."""
     raise ValueError(name)
 
 
 def _is_wrapped(line: str, prefix: str) -> bool:
-    """
-    Whether *line* is exactly what `_wrapped` makes of another line. Many other lines are two words for a shell too.
-    """
+    """Whether *line* is exactly what `_wrapped` makes of another line. Many other lines are two words for a shell too."""
     try:
         words = shlex.split(line)
     except ValueError:
         return False
-    return 2 == len(words) and line == _wrapped(words[1], prefix)
+    return len(words) == 2 and line == _wrapped(words[1], prefix)
 
 
 def _wrapped(line: str, prefix: str) -> str:

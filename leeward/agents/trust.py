@@ -26,9 +26,7 @@ MAX_GRANTS, MAX_SHOWN = 200, 2000
 
 
 class NotTrusted(BadRequest):
-    """
-    A project's settings ask for grants that the user hasn't accepted.
-    """
+    """A project's settings ask for grants that the user hasn't accepted."""
 
 
 class TrustStore:
@@ -57,16 +55,12 @@ class TrustStore:
             return False
 
     def accept(self, project: bytes, grants: Sequence[Grant], owner: int | None = None) -> None:
-        """
-        Record that *grants* were accepted for *project* of *owner*, in place of those before.
-        """
+        """Record that *grants* were accepted for *project* of *owner*, in place of those before."""
         record = {"project": os.fsdecode(project), "grants": digest(project, grants, owner)}
         write_at_once(self._folder, _file(project), json.dumps(record).encode())
 
     def forget(self, project: bytes) -> None:
-        """
-        Remove the record, so that the person is asked again.
-        """
+        """Remove the record, so that the person is asked again."""
         try:
             os.unlink(os.path.join(self._folder, _file(project)))
         except FileNotFoundError:
@@ -134,7 +128,7 @@ def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *,
             answer = ask(f"{text}\nAccept? Type yes: ")
         except EOFError:
             answer = ""
-        if "yes" != answer.strip().lower():
+        if answer.strip().lower() != "yes":
             raise NotTrusted(f"not accepted; {_named(project)} wasn't started")
     store.accept(project, grants, owner)
 

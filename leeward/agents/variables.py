@@ -16,9 +16,7 @@ _VARIABLE = r"\$(?:\$|([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})"
 
 
 def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """
-    *text* with its variables expanded, and the names of the variables that aren't set, which stay unexpanded.
-    """
+    """*text* with its variables expanded, and the names of the variables that aren't set, which stay unexpanded."""
     if "$" not in text:
         return text, ()
     missing: dict[str, None] = {}
@@ -36,16 +34,12 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
 
 
 def variables_of(text: str) -> tuple[str, ...]:
-    """
-    The names of the variables in *text*, in order and without duplicates.
-    """
+    """The names of the variables in *text*, in order and without duplicates."""
     return tuple(dict.fromkeys(found[1] or found[2] for found in re.finditer(_VARIABLE, text) if found[0] != "$$"))
 
 
 def absolute(path: str, base: str, home: str) -> str:
-    """
-    *path* as an absolute path without "." and "..": "~" stands for *home*, and a relative path is relative to *base*.
-    """
+    """*path* as an absolute path without "." and "..": "~" stands for *home*, and a relative path is relative to *base*."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     return os.path.normpath(os.path.join(base, path))

@@ -150,9 +150,7 @@ def _instead(former: int, latter: int) -> int:
 
 
 def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callable[[str], Iterator[str]]:
-    """
-    For `open_beside`: *own* and the state folders of all agents, which no system's folder is.
-    """
+    """For `open_beside`: *own* and the state folders of all agents, which no system's folder is."""
     def found(folder: str) -> Iterator[str]:
         yield from own
         if folder != "/" and not any(within(folder, each) for each in ("/usr", "/etc")):
@@ -161,9 +159,7 @@ def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callab
 
 
 def state_folders(environ: Mapping[str, str]) -> list[str]:
-    """
-    The real paths of the state folders of all agents, the user's and ours.
-    """
+    """The real paths of the state folders of all agents, the user's and ours."""
     from leeward.agents.definition import definition_names  # most paths have no link
     from leeward.agents.places import FILE, OURS
 
@@ -178,9 +174,7 @@ def state_folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def _state_of(text: str) -> list[str]:
-    """
-    The state folders of a definition: a parser takes a millisecond for each, and a start would wait for all.
-    """
+    """The state folders of a definition: a parser takes a millisecond for each, and a start would wait for all."""
     if "state" not in text:
         return []
     plain = re.findall(_STATE, text)
@@ -193,7 +187,5 @@ def _state_of(text: str) -> list[str]:
 
 
 def home_path(path: str, home: str) -> str:
-    """
-    A path of a definition's, absolute.
-    """
+    """A path of a definition's, absolute."""
     return os.path.join(home, path[2:]) if path.startswith("~/") else path

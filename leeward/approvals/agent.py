@@ -60,9 +60,7 @@ class AskError(Exception):
 
 
 class ServiceGone(AskError):
-    """
-    The service for approvals, or the bridge to it, has ended.
-    """
+    """The service for approvals, or the bridge to it, has ended."""
 
     def __init__(self) -> None:
         super().__init__(503, "the service for approvals is gone")
@@ -160,7 +158,7 @@ class Agent:
         while True:
             left = _WAIT_S if end is None else max(0.0, min(_WAIT_S, end - time.monotonic()))
             found: dict[str, Any] = self.call("GET", f"/api/requests/{number}?wait={left:.3f}")
-            if "pending" != found["status"] or (end is not None and time.monotonic() >= end):
+            if found["status"] != "pending" or (end is not None and time.monotonic() >= end):
                 return found
 
     def request_permission(self, category: str, *, wait: bool = True, timeout: float | None = None,
@@ -246,30 +244,22 @@ class Agent:
         return self.wait(made["id"], timeout) if wait else made
 
     def sync_files(self) -> list[dict[str, Any]]:
-        """
-        Make a request for each change in this sandbox's copy of the project; returns the requests.
-        """
+        """Make a request for each change in this sandbox's copy of the project; returns the requests."""
         found: list[dict[str, Any]] = self.call("POST", "/api/sync/files", {})["requests"]
         return found
 
     def sync_git(self) -> list[dict[str, Any]]:
-        """
-        Make a request for each branch that was pushed to `origin` in this sandbox; returns the requests.
-        """
+        """Make a request for each branch that was pushed to `origin` in this sandbox; returns the requests."""
         found: list[dict[str, Any]] = self.call("POST", "/api/sync/git", {})["requests"]
         return found
 
     def list_pending(self) -> list[dict[str, Any]]:
-        """
-        The sandbox's own pending requests.
-        """
+        """The sandbox's own pending requests."""
         found: list[dict[str, Any]] = self.call("GET", "/api/requests")["requests"]
         return found
 
     def get_config(self) -> dict[str, Any]:
-        """
-        The service's configuration: each key with its value.
-        """
+        """The service's configuration: each key with its value."""
         found: dict[str, Any] = self.call("GET", "/api/config")
         return found
 
@@ -296,18 +286,14 @@ class Bridge:
         self._listener.listen(64)
 
     def run(self) -> None:
-        """
-        Serve until the service is silent for SILENCE_S seconds, or until its time is over.
-        """
+        """Serve until the service is silent for SILENCE_S seconds, or until its time is over."""
         for each in (self._receive, self._accept, self._greet):
             threading.Thread(target=each, daemon=True).start()
         while time.monotonic() < min(self._heard + SILENCE_S, self._until):
             time.sleep(0.2)
 
     def _greet(self) -> None:
-        """
-        Send a first request, which shows the service that the socket listens.
-        """
+        """Send a first request, which shows the service that the socket listens."""
         self._answer(b'{"method": "GET", "path": "/api/status"}')
 
     def _receive(self) -> None:
@@ -365,9 +351,7 @@ class Bridge:
 
 
 def main() -> None:
-    """
-    Run the bridge on standard input and output, and end the process.
-    """
+    """Run the bridge on standard input and output, and end the process."""
     path = os.environ.get(VARIABLE) or SOCKET
     os.makedirs(os.path.dirname(path), exist_ok=True)
     Bridge(path, sys.stdin.buffer, sys.stdout.buffer).run()

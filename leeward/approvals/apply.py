@@ -59,9 +59,7 @@ class Project:
 
     @property
     def fd(self) -> int:
-        """
-        The descriptor of the folder, which this object owns.
-        """
+        """The descriptor of the folder, which this object owns."""
         return self._fd
 
     def resolve(self, path: str) -> ProjectPath:
@@ -143,10 +141,10 @@ class Project:
         try:
             about = os.fstat(fd)
             kind, mode = type_of(about.st_mode), stat.S_IMODE(about.st_mode)
-            if "link" == kind:
+            if kind == "link":
                 return FileState(kind, link=os.readlink("", dir_fd=fd))
-            if "file" != kind:
-                return FileState(kind, mode if "folder" == kind else 0)
+            if kind != "file":
+                return FileState(kind, mode if kind == "folder" else 0)
             if held is None and about.st_size > MOST_CONTENT:
                 return FileState(kind, mode)
             file = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -186,11 +184,11 @@ class Project:
         self._compare(order)
         parent, name = self._parent(order)
         try:
-            if "none" == order.goal.type:
+            if order.goal.type == "none":
                 self._fault("remove")
                 self._compare(order)
-                (os.rmdir if "folder" == order.base.type else os.unlink)(name, dir_fd=parent)
-            elif "folder" == order.goal.type:
+                (os.rmdir if order.base.type == "folder" else os.unlink)(name, dir_fd=parent)
+            elif order.goal.type == "folder":
                 self._folder(order, parent, name)
             else:
                 self._place(order, parent, name, os.fsencode(temporary))
@@ -199,7 +197,7 @@ class Project:
         except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
         except OSError as error:
-            if errno.ENOTEMPTY == error.errno:
+            if error.errno == errno.ENOTEMPTY:
                 raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
             raise
         finally:
@@ -225,7 +223,7 @@ class Project:
             try:
                 fd = open_beneath(self._fd, b"/".join(parts[:end]) or b".", FOLDER)
             except FileNotFoundError:
-                if "none" != order.base.type:
+                if order.base.type != "none":
                     raise Stale(f"the folder of {order.path!r:.120} is gone", order.path) from None
                 above = open_beneath(self._fd, b"/".join(parts[:end - 1]) or b".", FOLDER)
                 try:
@@ -243,8 +241,8 @@ class Project:
 
     def _folder(self, order: FileOrder, parent: int, name: bytes) -> None:
         self._fault("place")
-        if "folder" != order.base.type:
-            if "none" != order.base.type:
+        if order.base.type != "folder":
+            if order.base.type != "none":
                 os.unlink(name, dir_fd=parent)
             os.mkdir(name, 0o700, dir_fd=parent)
         fd = os.open(name, FOLDER | os.O_CLOEXEC, dir_fd=parent)
@@ -255,14 +253,14 @@ class Project:
 
     def _place(self, order: FileOrder, parent: int, name: bytes, temporary: bytes) -> None:
         self._fault("write")
-        if "link" == order.goal.type:
+        if order.goal.type == "link":
             os.symlink(os.fsencode(order.goal.link), temporary, dir_fd=parent)
         else:
             self._content(order, parent, name, temporary)
         try:
             self._fault("place")
             self._compare(order)  # again: writing the content took a while
-            if "folder" == order.base.type:
+            if order.base.type == "folder":
                 os.rmdir(name, dir_fd=parent)
             if order.base.type in ("none", "folder"):  # link(2) replaces nothing
                 os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
@@ -279,8 +277,8 @@ class Project:
             rest = memoryview(order.content)
             while rest:
                 rest = rest[os.write(fd, rest):]
-            if 0 == os.geteuid():  # a file that root writes gets the owner of the old file, or of the folder
-                about = os.fstat(parent) if "file" != order.base.type else os.stat(name, dir_fd=parent,
+            if os.geteuid() == 0:  # a file that root writes gets the owner of the old file, or of the folder
+                about = os.fstat(parent) if order.base.type != "file" else os.stat(name, dir_fd=parent,
                                                                                    follow_symlinks=False)
                 os.fchown(fd, about.st_uid, about.st_gid)
             os.fchmod(fd, order.goal.mode)
@@ -299,9 +297,7 @@ class Project:
             pass
 
     def clean(self, order: FileOrder, temporary: str) -> None:
-        """
-        Remove the temporary file that a program which ended in between has left beside the order's file.
-        """
+        """Remove the temporary file that a program which ended in between has left beside the order's file."""
         try:
             parent = open_beneath(self._fd, os.path.dirname(os.fsencode(order.path)) or b".", FOLDER)
         except OSError:
@@ -329,7 +325,7 @@ def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callab
         BadRequest: the request isn't about a file.
     """
     request = queue.get(number)
-    if request is not None and "filesystem" != request.category:
+    if request is not None and request.category != "filesystem":
         raise BadRequest(f"request {number} isn't about a file")
     temporary = f".leeward-{secrets.token_hex(8)}"
     fault("begin")

@@ -79,25 +79,25 @@ def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: s
     if not isinstance(said, Mapping):
         raise BadRequest("metadata is an object")
     common: dict[str, Any] = {name: text_field(fields, name, "") for name in ("description", "reason", "asker")}
-    if "filesystem" == category:
+    if category == "filesystem":
         if project is None:
             raise BadRequest("this sandbox works on no project, so there is no file to ask for")
         new = _file(fields, project, sandbox, common)
-    elif "network" == category:
+    elif category == "network":
         _only(fields, "host", "port")
         port = fields.get("port", 0)
         if type(port) is not int:
             raise BadRequest("a port is a number")
         new = NewRequest(endpoint(text_field(fields, "host"), port), "connect", sandbox=sandbox, **common)
-    elif "exec" == category:
+    elif category == "exec":
         _only(fields, "command", "cwd", "timeout", "profile")
         order = command_order(fields.get("command", ""), cwd=text_field(fields, "cwd", ""),
                               timeout=fields.get("timeout", EXEC_S), profile=text_field(fields, "profile", ""))
         new = replace(command_request(order, sandbox=sandbox), **common)
-    elif "git" == category:
+    elif category == "git":
         _only(fields, "branch")
         new = NewRequest(branch(text_field(fields, "branch")), "push", sandbox=sandbox, **common)
-    elif "sandbox" == category:
+    elif category == "sandbox":
         _only(fields, "action")
         new = NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
     else:
@@ -117,16 +117,16 @@ def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Map
     path = project.resolve(text_field(fields, "path")).path
     base, before = project.content(path)
     order: FileOrder
-    if "write" == action:
+    if action == "write":
         _only(fields, "action", "path", "content", "content_base64", "mode")
         mode = fields.get("mode")
         if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o777):
             raise BadRequest("a mode is a number, of permission bits alone")
         order = write_order(path, base, bytes_field(fields, "content"), mode)
-    elif "edit" == action:
+    elif action == "edit":
         _only(fields, "action", "path", "old", "old_base64", "new", "new_base64")
         order = edit_order(path, base, before, bytes_field(fields, "old"), bytes_field(fields, "new"))
-    elif "delete" == action:
+    elif action == "delete":
         _only(fields, "action", "path")
         order = delete_order(path, base)
     else:
@@ -135,25 +135,19 @@ def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Map
 
 
 def in_project(new: NewRequest, project: Project) -> NewRequest:
-    """
-    *new* with *project* as its project, also in its metadata.
-    """
+    """*new* with *project* as its project, also in its metadata."""
     return replace(new, metadata={**new.metadata, "project": project.path}, project=project.path)
 
 
 def project_of(metadata: Mapping[str, Any]) -> str:
-    """
-    The path that `in_project` has put into *metadata*; "" if there is none.
-    """
+    """The path that `in_project` has put into *metadata*; "" if there is none."""
     found = metadata.get("project", "")
     return found if isinstance(found, str) and os.path.isabs(found) else ""
 
 
 def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "", asker: str = "",
                     description: str = "", project: str = "") -> NewRequest:
-    """
-    The request for a command, with remarks on what a person could overlook in it.
-    """
+    """The request for a command, with remarks on what a person could overlook in it."""
     remarks = []
     shown = order.line or " ".join(order.argv)
     if any(map(is_hidden, shown)):

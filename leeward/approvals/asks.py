@@ -48,12 +48,10 @@ def ask_request(ask: EgressAsk, project: str = "") -> NewRequest:
 
 
 def refusal_text(request: ApprovalRequest) -> str:
-    """
-    The text of the answer 403 to a connection whose request was denied.
-    """
-    if "rule" == request.decided_by and request.rule:
+    """The text of the answer 403 to a connection whose request was denied."""
+    if request.decided_by == "rule" and request.rule:
         return "Blocked by rule"
-    if "mode" == request.decided_by:
+    if request.decided_by == "mode":
         return "Blocked by policy"
     return f"Denied by leeward (request {request.id})"
 
@@ -82,16 +80,12 @@ class EgressDesk:
                          for name, each in (("listen", self._listen), ("answer", self._answer))]
 
     def start(self) -> None:
-        """
-        Begin to listen and to answer.
-        """
+        """Begin to listen and to answer."""
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """
-        Send the answers that are decided, and stop listening. Waits for each thread, 8 seconds at most.
-        """
+        """Send the answers that are decided, and stop listening. Waits for each thread, 8 seconds at most."""
         self._over.set()
         self._unsubscribe()
         self._answers.put(None)
@@ -100,9 +94,7 @@ class EgressDesk:
                 thread.join(_WAIT_S * 4)
 
     def _again(self, do: Callable[[Client], None]) -> None:
-        """
-        Call *do* with a connection, and with another one after each failure, until it returns or `close` is called.
-        """
+        """Call *do* with a connection, and with another one after each failure, until it returns or `close` is called."""
         while not self._over.is_set():
             try:
                 with Client(socket=self._socket, retry=False) as client:
@@ -136,15 +128,13 @@ class EgressDesk:
             self._decided(now)  # a rule or a person may have decided before the ask was in `_waiting`
 
     def _decided(self, request: ApprovalRequest) -> None:
-        """
-        Queue the answers to the asks of a decided request. A subscriber of the queue.
-        """
-        if "network" != request.category or "pending" == request.status:
+        """Queue the answers to the asks of a decided request. A subscriber of the queue."""
+        if request.category != "network" or request.status == "pending":
             return
         with self._lock:
             waiting = self._waiting.pop(request.id, [])
         for ask in waiting:
-            self._answers.put((ask, "approved" == request.status, _text(request)))
+            self._answers.put((ask, request.status == "approved", _text(request)))
 
     def _answer(self, client: Client) -> None:
         while (found := self._unsent or self._answers.get()) is not None:
@@ -157,4 +147,4 @@ class EgressDesk:
 
 
 def _text(request: ApprovalRequest) -> str:
-    return "" if "approved" == request.status else refusal_text(request)
+    return "" if request.status == "approved" else refusal_text(request)

@@ -48,9 +48,7 @@ def last_counts(socket: str | None, sandbox: str) -> Mapping[str, Any]:
 
 
 def counts_in(rows: Any, sandbox: str) -> dict[str, Any]:
-    """
-    The counts of *sandbox* in *rows*, the daemon's events; {} if none is of it.
-    """
+    """The counts of *sandbox* in *rows*, the daemon's events; {} if none is of it."""
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, dict) and ("sandbox", sandbox) == (row.get("kind"), row.get("sandbox")):
             return {name: row[name] for name in _COUNTS if name in row}

@@ -111,9 +111,7 @@ class SandboxRows:
         self._rows.write(started_row(sandbox, by="another program"))
 
     def pull(self) -> None:
-        """
-        Write what egress policies have decided about open sandboxes since the last call.
-        """
+        """Write what egress policies have decided about open sandboxes since the last call."""
         try:
             rows = self._egress.pull()
         except LeewardError:

@@ -95,9 +95,7 @@ class AskingBox:
             raise BadRequest(f"the sandbox has no bridge: {self.bridge.fault}")
 
     def _put(self) -> None:
-        """
-        Write the files of the asking side into the sandbox.
-        """
+        """Write the files of the asking side into the sandbox."""
         package = f"{_PLACE}/python/leeward"
         self.box.files.mkdir(f"{package}/approvals", parents=True)
         self.box.files.write(f"{package}/__init__.py", _PACKAGE)
@@ -106,17 +104,13 @@ class AskingBox:
         self.box.files.write(f"{package}/approvals/agent.py", agent)
 
     def row(self) -> dict[str, Any]:
-        """
-        The fields of `ApprovalService.sandboxes`, for JSON.
-        """
+        """The fields of `ApprovalService.sandboxes`, for JSON."""
         return {"sandbox": self.box.id, "project": self.project.path, "age": time.time() - self.opened,
                 "bridge": self.bridge.is_alive, "fault": self.bridge.fault, "git": self.staging is not None,
                 "git_fault": self.git_fault, "sync": None if self.sync is None else self.sync.row()}
 
     def close(self) -> None:
-        """
-        End the sandbox and its processes, after the last pass of its sync.
-        """
+        """End the sandbox and its processes, after the last pass of its sync."""
         if self.sync is not None:
             self.sync.end()
             self.sync.join()
@@ -130,9 +124,7 @@ class AskingBox:
 
 
 def environment_of(project: str) -> dict[str, str]:
-    """
-    The environment variables of every process in a sandbox over *project*.
-    """
+    """The environment variables of every process in a sandbox over *project*."""
     return {VARIABLE: SOCKET, "PYTHONPATH": f"{_PLACE}/python", "PYTHONUSERBASE": f"{_PLACE}/user",
             **variables(project)}
 
@@ -307,9 +299,7 @@ class AskingBoxes:
         return [box.row() for box in boxes]
 
     def end_syncs(self) -> None:
-        """
-        Begin the last pass of every sync at once, and wait for all of them: LAST_S seconds at most.
-        """
+        """Begin the last pass of every sync at once, and wait for all of them: LAST_S seconds at most."""
         with self._lock:
             syncs = [box.sync for box in self._boxes.values() if box.sync is not None]
         for sync in syncs:
@@ -327,9 +317,7 @@ class AskingBoxes:
         self._end(self.get(sandbox), None)
 
     def close_all(self) -> None:
-        """
-        End all sandboxes, and the thread that looks at them; no others are opened from now on.
-        """
+        """End all sandboxes, and the thread that looks at them; no others are opened from now on."""
         with self._lock:
             self._closed = True
         self._over.set()

@@ -52,9 +52,7 @@ Answering = Callable[[BridgeRequest], "Future[tuple[int, Any]]"]
 
 
 class BridgeFrames:
-    """
-    A decoder of frames from a stream of bytes.
-    """
+    """A decoder of frames from a stream of bytes."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -96,7 +94,7 @@ def parse_frame(frame: bytes) -> BridgeRequest:
             if not path.startswith("/") or len(path) > MOST_PATH or not path.isascii() or not path.isprintable():
                 raise PeerError("a request without a path")
             try:
-                has_none = body is None or "GET" == method
+                has_none = body is None or method == "GET"
                 return BridgeRequest(number, method, path, b"" if has_none else json.dumps(body).encode())
             except (ValueError, RecursionError):
                 raise PeerError("a body that JSON can't have") from None
@@ -104,9 +102,7 @@ def parse_frame(frame: bytes) -> BridgeRequest:
 
 
 def written_frame(said: Any) -> bytes:
-    """
-    *said* as a frame; an answer of more than MOST_FRAME bytes is replaced by the status 507.
-    """
+    """*said* as a frame; an answer of more than MOST_FRAME bytes is replaced by the status 507."""
     data = json.dumps(said).encode()
     if len(data) > MOST_FRAME:
         data = json.dumps([said[0], 507, {"detail": f"the answer has more than {MOST_FRAME} bytes"}]).encode()
@@ -143,15 +139,11 @@ class BridgeEnd:
         return not self._over.is_set()
 
     def wait(self, timeout: float) -> bool:
-        """
-        Wait until the bridge's socket listens, *timeout* seconds at most; returns whether it does.
-        """
+        """Wait until the bridge's socket listens, *timeout* seconds at most; returns whether it does."""
         return self._greeted.wait(timeout)
 
     def close(self, why: str = "it was closed") -> None:
-        """
-        End this bridge and its process in the sandbox.
-        """
+        """End this bridge and its process in the sandbox."""
         if not self._over.is_set():
             self.fault = why
             self._over.set()
@@ -163,9 +155,7 @@ class BridgeEnd:
             pass  # the process or its sandbox has ended
 
     def join(self, timeout: float) -> None:
-        """
-        Wait for both threads, *timeout* seconds each.
-        """
+        """Wait for both threads, *timeout* seconds each."""
         for thread in self._threads:
             thread.join(timeout)
 
@@ -177,7 +167,7 @@ class BridgeEnd:
                 if not found and self._process.wait(0) is not None:
                     return self.close("its process has ended")
                 for chunk in found:
-                    if "stdout" != chunk.stream:
+                    if chunk.stream != "stdout":
                         continue
                     for request in reader.feed(chunk.data):
                         now = time.monotonic()

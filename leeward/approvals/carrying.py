@@ -73,20 +73,16 @@ class OrderCarrier:
         self._unsubscribe = queue.subscribe(self.carry)
 
     def start(self) -> None:
-        """
-        Carry out what is due already, and complete what another program had begun when it ended.
-        """
+        """Carry out what is due already, and complete what another program had begun when it ended."""
         for request, temporary in self._queue.interrupted():
-            pool, do = ((self._files, self._recover_file) if "filesystem" == request.category
+            pool, do = ((self._files, self._recover_file) if request.category == "filesystem"
                         else (self._others, self._recover))
             pool.submit(request.project, functools.partial(self._guarded, do, request, temporary))
         for request in self._queue.due():
             self.carry(request)
 
     def close(self) -> None:
-        """
-        Begin nothing more, end the sandboxes that were opened for a command, and wait for writes and pushes.
-        """
+        """Begin nothing more, end the sandboxes that were opened for a command, and wait for writes and pushes."""
         self._over = True
         self._unsubscribe()
         with self._lock:
@@ -100,21 +96,17 @@ class OrderCarrier:
             pool.close()
 
     def carry(self, request: ApprovalRequest) -> None:
-        """
-        Carry out *request* in another thread if it is due. A subscriber of the queue.
-        """
-        if "due" != request.stage or self._over:
+        """Carry out *request* in another thread if it is due. A subscriber of the queue."""
+        if request.stage != "due" or self._over:
             return
         carry = functools.partial(self._guarded, self._carry, request, "")
         if request.category in ("exec", "packages"):
             self._commands.submit(request.sandbox, carry)
         else:
-            (self._files if "filesystem" == request.category else self._others).submit(request.project, carry)
+            (self._files if request.category == "filesystem" else self._others).submit(request.project, carry)
 
     def _guarded(self, do: Callable[[ApprovalRequest, str], None], request: ApprovalRequest, temporary: str) -> None:
-        """
-        Call *do*; an exception makes this request a failed one.
-        """
+        """Call *do*; an exception makes this request a failed one."""
         try:
             do(request, temporary)
         except ShuttingDown:
@@ -127,7 +119,7 @@ class OrderCarrier:
     # --- files ------------------------------------------------------------------------
 
     def _carry(self, request: ApprovalRequest, temporary: str) -> None:
-        if "filesystem" == request.category:
+        if request.category == "filesystem":
             carry_out(self._queue, self._projects.of(request), request.id, self._fault)
         else:
             self._carry_other(request)
@@ -212,9 +204,7 @@ class OrderCarrier:
                 box.detach()
 
     def _opened(self, request: ApprovalRequest, profile: str) -> Sandbox:
-        """
-        Open a sandbox of *profile* for one command.
-        """
+        """Open a sandbox of *profile* for one command."""
         box = Sandbox(socket=self._socket, profile=profile, metadata={"request": str(request.id)})
         try:
             with self._life.opening():
@@ -227,9 +217,7 @@ class OrderCarrier:
         return box
 
     def _close(self, box: Sandbox) -> None:
-        """
-        End a sandbox that was opened for a command, and write its last rows.
-        """
+        """End a sandbox that was opened for a command, and write its last rows."""
         info, why = dict[str, Any](), None
         try:
             info = box.info()
@@ -241,9 +229,7 @@ class OrderCarrier:
         self._life.end(box.id, info, why)
 
     def look(self) -> None:
-        """
-        Write the rows about the sandboxes in which commands run.
-        """
+        """Write the rows about the sandboxes in which commands run."""
         with self._lock:
             running = list(self._running.values())
         for box in running:
@@ -253,13 +239,13 @@ class OrderCarrier:
     def _run(self, request: ApprovalRequest, order: CommandOrder, box: Sandbox) -> None:
         process = box.start(order.line or order.argv, timeout=order.timeout, output=MOST_OUTPUT,
                             cwd=order.cwd or None, title=f"request {request.id}",
-                            env=_PIP if "packages" == request.category and "pip" == order.argv[0] else None)
+                            env=_PIP if request.category == "packages" and order.argv[0] == "pip" else None)
         for chunk in process:
             self._runs.add(request.id, chunk.stream, chunk.data)
         result = process.wait()
         if result is None:
             raise Bug("a process whose output has ended and that has no result")
-        if Outcome.TIMED_OUT == result.outcome:
+        if result.outcome == Outcome.TIMED_OUT:
             self._runs.add(request.id, "stderr", _TIMED_OUT)
             self._end(request, TIMED_OUT, f"it ran for more than {order.timeout:g} seconds")
         elif result.outcome not in (Outcome.FINISHED, Outcome.SIGNALLED):

@@ -44,8 +44,6 @@ Credential = Operator | AskingSandbox
 
 
 def credential_of(scope: Mapping[str, Any]) -> Credential | None:
-    """
-    The credential in *scope*; None if there is none.
-    """
+    """The credential in *scope*; None if there is none."""
     found = scope.get(SCOPE_KEY)
     return found if isinstance(found, (Operator, AskingSandbox)) else None

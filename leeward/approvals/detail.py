@@ -35,7 +35,7 @@ def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project 
     """
     if payload is None:
         return {"kind": "none"}
-    if "filesystem" == request.category:
+    if request.category == "filesystem":
         return _file(unpacked(payload), project)
     match unpack_order(payload):
         case CommandOrder() as order:
@@ -71,7 +71,7 @@ def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
         except (OSError, BadRequest) as error:
             stale = f"the file on the host can't be read: {error}"
     hunks = list[dict[str, Any]]()
-    if not stale and "file" == order.goal.type and order.base.type in ("none", "file"):
+    if not stale and order.goal.type == "file" and order.base.type in ("none", "file"):
         try:
             hunks = [hunk.row() for hunk in file_hunks(before, order.content)]
         except BadRequest:
@@ -119,7 +119,7 @@ def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: 
     state, before = project.content(order.path)
     if state != order.base:
         raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
-    if "file" != order.goal.type or order.base.type not in ("none", "file"):
+    if order.goal.type != "file" or order.base.type not in ("none", "file"):
         raise BadRequest("only a change of a text file has hunks")
     content = take_hunks(before, file_hunks(before, order.content), wanted)
     part = write_order(order.path, order.base, content, order.goal.mode)

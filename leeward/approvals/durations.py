@@ -36,9 +36,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """
-    *seconds* as `parse_duration` reads them, to the millisecond; "0s" for nothing.
-    """
+    """*seconds* as `parse_duration` reads them, to the millisecond; "0s" for nothing."""
     left, found = max(0, round(seconds * 1000)), ""
     for unit, size in UNITS.items():
         count, left = divmod(left, round(size * 1000))

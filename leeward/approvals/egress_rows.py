@@ -64,9 +64,7 @@ class EgressRows:
         return found
 
     def skip(self) -> None:
-        """
-        Leave out the rows that the daemon has now.
-        """
+        """Leave out the rows that the daemon has now."""
         try:
             self.pull()
         except LeewardError:
@@ -78,9 +76,7 @@ class EgressRows:
 
 
 def egress_row(row: Mapping[str, Any]) -> AuditRow | None:
-    """
-    The row of the record for *row* of the daemon's; None if that is neither allowed nor denied.
-    """
+    """The row of the record for *row* of the daemon's; None if that is neither allowed nor denied."""
     verdict = row.get("verdict")
     decision = {"allowed": "approved", "denied": "denied"}.get(str(verdict))
     when = row.get("time")

@@ -70,9 +70,7 @@ class FileOrder:
     content: bytes = b""
 
     def packed(self) -> bytes:
-        """
-        As the queue keeps it.
-        """
+        """As the queue keeps it."""
         packed: bytes = msgpack.packb([os.fsencode(self.path), *(_state_row(each) for each in (self.base, self.goal)),
                                        self.content])
         return packed
@@ -83,9 +81,7 @@ def _state_row(state: FileState) -> list[Any]:
 
 
 def unpacked(data: bytes) -> FileOrder:
-    """
-    The order that `FileOrder.packed` has written.
-    """
+    """The order that `FileOrder.packed` has written."""
     match msgpack.unpackb(data):
         case [bytes(path), [*base], [*goal], bytes(content)]:
             return FileOrder(os.fsdecode(path), _state(base), _state(goal), content)
@@ -115,7 +111,7 @@ def write_order(path: str, base: FileState, content: bytes, mode: int | None = N
     if len(content) > MOST_CONTENT:
         raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
     if mode is None:
-        mode = base.mode if "file" == base.type else NEW_MODE
+        mode = base.mode if base.type == "file" else NEW_MODE
     return FileOrder(path, base, FileState("file", mode & 0o777, digest(content)), content)
 
 
@@ -134,7 +130,7 @@ def edit_order(path: str, base: FileState, before: bytes, old: bytes, new: bytes
         EditError: *old* is in the file never, or more than once.
         BadRequest: *base* isn't a file with the content *before*, or *old* is empty.
     """
-    if "file" != base.type or digest(before) != base.sha256:
+    if base.type != "file" or digest(before) != base.sha256:
         raise BadRequest(f"{path!r:.120} is no file, or it is being changed")
     if not old:
         raise BadRequest("what is to be replaced is empty")
@@ -155,7 +151,7 @@ def delete_order(path: str, base: FileState) -> FileOrder:
     Raises:
         BadRequest: *base* is NOTHING.
     """
-    if "none" == base.type:
+    if base.type == "none":
         raise BadRequest(f"{path!r:.120} isn't there")
     return FileOrder(path, base, NOTHING)
 
@@ -173,15 +169,15 @@ def change_order(change: FolderChange, base: FileState, content: bytes = b"") ->
         BadRequest: the row is a special file or a link that leads out of the project, *content* doesn't have the row's
             hash, or it has more than MOST_CONTENT bytes.
     """
-    if "deleted" == change.kind:
+    if change.kind == "deleted":
         return delete_order(change.path, base)
-    if "special" == change.type:
+    if change.type == "special":
         raise BadRequest(f"{change.path!r:.120} is a FIFO, a socket or a device")
-    if "link" == change.type:
+    if change.type == "link":
         if leads_out(change):
             raise BadRequest(f"{change.path!r:.120} is a link that leads out of the project")
         return FileOrder(change.path, base, FileState("link", link=change.link or ""))
-    if "folder" == change.type:
+    if change.type == "folder":
         return FileOrder(change.path, base, FileState("folder", change.mode & 0o777))
     if change.sha256 is None or digest(content) != change.sha256:
         raise BadRequest(f"{change.path!r:.120}: its content isn't what was listed, or too large to be listed by hash")
@@ -232,17 +228,17 @@ def remarks(order: FileOrder, before: bytes = b"") -> list[str]:
         found.append("it is a file of git's own, which git may run or obey")
     elif parts[-1].casefold() in (".gitmodules", ".gitattributes"):
         found.append("git obeys this file")
-    if "link" == order.goal.type:
+    if order.goal.type == "link":
         found.append("it is a link")
-    if order.base.type not in ("none", order.goal.type) and "none" != order.goal.type:
+    if order.base.type not in ("none", order.goal.type) and order.goal.type != "none":
         found.append(f"a {order.base.type} becomes a {order.goal.type}")
-    was = order.base.mode if "none" != order.base.type else 0
-    if "file" == order.goal.type and order.goal.mode != was and (order.goal.mode | was) & 0o111:
+    was = order.base.mode if order.base.type != "none" else 0
+    if order.goal.type == "file" and order.goal.mode != was and (order.goal.mode | was) & 0o111:
         found.append(f"it can be run: mode {order.goal.mode:o}" if order.goal.mode & 0o111
                      else f"it can't be run any more: mode {order.goal.mode:o}")
     elif order.base.type == order.goal.type and order.goal.mode != was:
         found.append(f"the mode {was:o} becomes {order.goal.mode:o}")
-    if "file" == order.goal.type:
+    if order.goal.type == "file":
         found += _content_remarks(order.content, before)
     return found
 

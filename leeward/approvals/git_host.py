@@ -69,22 +69,16 @@ _ENVIRON = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"
 
 
 class GitFailed(BadRequest):
-    """
-    A call of git failed; the message has git's own words.
-    """
+    """A call of git failed; the message has git's own words."""
 
 
 def without_password(text: str) -> str:
-    """
-    *text* without the part before the @ of its URLs, which may have a password.
-    """
+    """*text* without the part before the @ of its URLs, which may have a password."""
     return re.sub(r"://[^/@\s]*@", "://", text)
 
 
 def is_local(remote: str) -> bool:
-    """
-    Whether git reads *remote* as a folder of this host. A push there runs that folder's own hooks.
-    """
+    """Whether git reads *remote* as a folder of this host. A push there runs that folder's own hooks."""
     if "://" in remote:
         return remote.casefold().startswith("file:")
     return ":" not in remote.split("/")[0]
@@ -98,7 +92,7 @@ def _limit(process: int, is_bounded: bool) -> None:
     wanted = {resource.RLIMIT_CPU: MOST_CPU_S, resource.RLIMIT_FSIZE: MOST_FILE, resource.RLIMIT_CORE: 0}
     for kind, most in {**wanted, **({resource.RLIMIT_AS: MOST_MEMORY} if is_bounded else {})}.items():
         hard = resource.prlimit(process, kind)[1]
-        least = most if resource.RLIM_INFINITY == hard else min(most, hard)
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.prlimit(process, kind, (least, least))
 
 
@@ -127,7 +121,7 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
             try:
                 assert child.stdin is not None
                 # A push runs the operator's credential helpers, which may need more memory.
-                _limit(child.pid, "push" != argv[0])
+                _limit(child.pid, argv[0] != "push")
                 with child.stdin as gate:
                     gate.write(b"\n")
                 out, err, is_whole = _printed(child, seconds)
@@ -140,7 +134,7 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
         raise GitFailed(f"git: {(error.strerror or 'an error').lower()}") from None
     if not is_whole and not cut:
         raise GitFailed(f"git {argv[0]} printed more than {MOST_PRINTED} bytes")
-    if 127 == child.returncode:
+    if child.returncode == 127:
         raise GitFailed("git: no such file or directory")
     if child.returncode and is_whole:
         raise GitFailed(f"git {argv[0]}: {_why(err, child.returncode)}")
@@ -148,9 +142,7 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
 
 
 def _why(err: bytes, status: int) -> str:
-    """
-    The lines of standard error that say why git failed, git's own and the remote's, without advice.
-    """
+    """The lines of standard error that say why git failed, git's own and the remote's, without advice."""
     lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "! "))] or lines[-1:]
     return without_password("; ".join(dict.fromkeys(told)))[:500] or f"exit status {status}"
@@ -190,9 +182,7 @@ def _printed(child: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, byt
 
 
 def remote_of(project: str) -> tuple[str, str]:
-    """
-    The URLs of `origin` in the repository *project*: for fetches and for pushes; both "" if it has no `origin`.
-    """
+    """The URLs of `origin` in the repository *project*: for fetches and for pushes; both "" if it has no `origin`."""
     if not os.path.lexists(os.path.join(project, ".git")):
         return "", ""
     try:
@@ -207,9 +197,7 @@ def remote_of(project: str) -> tuple[str, str]:
 
 
 def resolved_remote(project: str, remote: str) -> str:
-    """
-    *remote* with a relative path of this host resolved against the folder *project*; any other is unchanged.
-    """
+    """*remote* with a relative path of this host resolved against the folder *project*; any other is unchanged."""
     is_path = remote and is_local(remote) and "://" not in remote
     return os.path.normpath(os.path.join(project, remote)) if is_path else remote
 
@@ -236,9 +224,7 @@ class GitIntake:
         self._objects()
 
     def _make(self) -> None:
-        """
-        Make the repository unless it exists; `git_store` removes one that no request needs.
-        """
+        """Make the repository unless it exists; `git_store` removes one that no request needs."""
         objects = self._objects()
         if not os.path.isdir(os.path.join(self.path, "objects")):
             os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -248,9 +234,7 @@ class GitIntake:
             file.write(objects + "\n")
 
     def _objects(self) -> str:
-        """
-        The folder of the project's objects.
-        """
+        """The folder of the project's objects."""
         common = os.fsdecode(git("rev-parse", "--path-format=absolute", "--git-common-dir", folder=self._project))
         return os.path.join(common.rstrip("\n"), "objects")
 
@@ -288,9 +272,7 @@ class GitIntake:
         return git("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path).decode().strip()
 
     def _size(self) -> int:
-        """
-        The bytes of all packs.
-        """
+        """The bytes of all packs."""
         try:
             with os.scandir(os.path.join(self.path, "objects", "pack")) as found:
                 return sum(each.stat(follow_symlinks=False).st_size for each in found)

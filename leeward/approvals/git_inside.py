@@ -27,9 +27,7 @@ _S = 60.0
 
 
 def variables(project: str) -> dict[str, str]:
-    """
-    The environment variables by which git in a sandbox takes STAGING for `origin` of *project*; {} without `origin`.
-    """
+    """The environment variables by which git in a sandbox takes STAGING for `origin` of *project*; {} without `origin`."""
     addresses = [each for each in dict.fromkeys(remote_of(project)) if each]
     found = {"GIT_CONFIG_COUNT": str(len(addresses))} if addresses else {}
     for number, address in enumerate(addresses):
@@ -60,9 +58,7 @@ class Staging:
         self.before = self.branches()
 
     def branches(self) -> dict[str, str]:
-        """
-        The branches of the staging repository now, with their commits. Invalid names are left out.
-        """
+        """The branches of the staging repository now, with their commits. Invalid names are left out."""
         done = self._box.run(["git", "-C", STAGING, "for-each-ref", f"--count={MOST_BRANCHES}",
                               "--format=%(objectname) %(refname)", "refs/heads"], timeout=_S, output="256K")
         found = dict[str, str]()

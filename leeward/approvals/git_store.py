@@ -62,15 +62,11 @@ class GitStore:
         self._thread = threading.Thread(target=self._run, name="git", daemon=True)
 
     def start(self) -> None:
-        """
-        Prune now, and every PRUNE_S seconds.
-        """
+        """Prune now, and every PRUNE_S seconds."""
         self._thread.start()
 
     def close(self) -> None:
-        """
-        Prune no more. Waits 5 seconds at most; a git that repacks ends by itself later.
-        """
+        """Prune no more. Waits 5 seconds at most; a git that repacks ends by itself later."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
@@ -104,15 +100,11 @@ class GitStore:
                     del self._held[repository]
 
     def size(self) -> int:
-        """
-        The bytes of all repositories.
-        """
+        """The bytes of all repositories."""
         return _bytes_of(self._folder)
 
     def prune(self) -> None:
-        """
-        Remove what no request and no open sandbox needs.
-        """
+        """Remove what no request and no open sandbox needs."""
         for name in self._names(_GONE):  # left by a service that was killed
             shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
         for name in self._names(".git"):
@@ -166,9 +158,7 @@ def _refs(path: str) -> list[str]:
 
 
 def _bytes_of(folder: str) -> int:
-    """
-    The bytes of all files below *folder*. A file that is removed meanwhile counts as 0.
-    """
+    """The bytes of all files below *folder*. A file that is removed meanwhile counts as 0."""
     found = 0
     for where, _, files in os.walk(folder):
         for name in files:
@@ -178,9 +168,7 @@ def _bytes_of(folder: str) -> int:
 
 
 def _left(path: str) -> list[str]:
-    """
-    Bundles and unfinished packs that a killed service or git has left behind, older than _LEFT_S.
-    """
+    """Bundles and unfinished packs that a killed service or git has left behind, older than _LEFT_S."""
     found, old = list[str](), time.time() - _LEFT_S
     for where, marks in ((path, (".bundle",)), (os.path.join(path, "objects", "pack"), ("tmp_",))):
         with contextlib.suppress(FileNotFoundError):

@@ -42,18 +42,14 @@ class FileHunk:
     new_start: int
 
     def row(self) -> dict[str, Any]:
-        """
-        For JSON: lines as text, and numbers from 1.
-        """
+        """For JSON: lines as text, and numbers from 1."""
         return {"old_start": self.start + 1, "new_start": self.new_start + 1,
                 "old": [line.decode("utf-8", "replace") for line in self.old],
                 "new": [line.decode("utf-8", "replace") for line in self.new]}
 
 
 def split_lines(content: bytes) -> list[bytes]:
-    """
-    The lines of *content* with their newlines.
-    """
+    """The lines of *content* with their newlines."""
     lines = content.split(b"\n")
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
@@ -74,13 +70,11 @@ def file_hunks(before: bytes, after: bytes) -> list[FileHunk]:
         raise BadRequest(f"a file above {MOST_LINES} lines is decided as a whole")
     matcher = _BoundedMatcher(old, new)
     return [FileHunk(a, tuple(old[a:b]), tuple(new[c:d]), c) for tag, a, b, c, d in matcher.get_opcodes()
-            if "equal" != tag]
+            if tag != "equal"]
 
 
 class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
-    """
-    A matcher that gives up after MOST_PAIRS comparisons.
-    """
+    """A matcher that gives up after MOST_PAIRS comparisons."""
 
     def __init__(self, old: list[bytes], new: list[bytes]) -> None:
         super().__init__(None, old, new, autojunk=True)

@@ -26,9 +26,7 @@ _MOST = 64 << 20
 
 
 class ApprovalsAway(LeewardError):
-    """
-    No service for approvals answers.
-    """
+    """No service for approvals answers."""
 
 
 def check_own(connected: socket.socket, path: str) -> None:
@@ -139,6 +137,6 @@ class OperatorLink:
 def _refusal(status: int, said: Any) -> LeewardError:
     why = said.get("detail") or said.get("error") if isinstance(said, dict) else said
     text = str(why or f"status {status}")
-    if 409 == status and isinstance(said, dict) and "stale" == said.get("error"):
+    if status == 409 and isinstance(said, dict) and said.get("error") == "stale":
         return Stale(text, "")
     return {403: Forbidden, 429: Busy}.get(status, BadRequest)(text)

@@ -41,17 +41,13 @@ _PEER = struct.Struct("=iII")
 
 
 def peer_uid(connected: Any) -> int:
-    """
-    The user id at the other end of a Unix socket. unix(7), SO_PEERCRED.
-    """
+    """The user id at the other end of a Unix socket. unix(7), SO_PEERCRED."""
     _, uid, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(uid)
 
 
 class OwnerOnly(H11Protocol):
-    """
-    HTTP for peers of this process's user. A connection of another user is closed before a byte of it is read.
-    """
+    """HTTP for peers of this process's user. A connection of another user is closed before a byte of it is read."""
 
     def connection_made(self, transport: Any) -> None:
         if peer_uid(transport.get_extra_info("socket")) != os.geteuid():
@@ -69,9 +65,7 @@ class OwnerOnly(H11Protocol):
 
 
 class QuietServer(uvicorn.Server):
-    """
-    A server that installs no signal handlers.
-    """
+    """A server that installs no signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -79,9 +73,7 @@ class QuietServer(uvicorn.Server):
 
 
 def with_credential(app: Application, credential: Credential) -> Application:
-    """
-    *app* with *credential* in the scope of each call.
-    """
+    """*app* with *credential* in the scope of each call."""
     async def called(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, SCOPE_KEY: credential}, receive, send)
 
@@ -150,18 +142,14 @@ def bind_loopback(port: int) -> socket.socket:
 
 
 def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto") -> QuietServer:
-    """
-    A server of *app*; its `serve` takes the sockets.
-    """
+    """A server of *app*; its `serve` takes the sockets."""
     return QuietServer(uvicorn.Config(app, http=protocol, ws="auto", lifespan="off", log_config=None,
                                       access_log=False, server_header=False, date_header=False, proxy_headers=False,
                                       timeout_graceful_shutdown=2, ws_max_size=1 << 20, ws_ping_interval=20.0))
 
 
 def answering_of(app: Application, loop: asyncio.AbstractEventLoop) -> Callable[[str], Answering]:
-    """
-    A function that returns the answering function of a sandbox's bridge, by the sandbox's id. It calls *app* on *loop*.
-    """
+    """A function that returns the answering function of a sandbox's bridge, by the sandbox's id. It calls *app* on *loop*."""
     def of(sandbox: str) -> Answering:
         credential = AskingSandbox(sandbox)
 
@@ -174,9 +162,7 @@ def answering_of(app: Application, loop: asyncio.AbstractEventLoop) -> Callable[
 
 
 async def _call(app: Application, credential: Credential, request: BridgeRequest) -> tuple[int, Any]:
-    """
-    Call *app* with one request, without a socket; returns the status and the JSON value.
-    """
+    """Call *app* with one request, without a socket; returns the status and the JSON value."""
     path, _, query = request.path.partition("?")
     headers = [(b"host", b"sandbox"), (b"content-type", b"application/json"),
                (b"content-length", str(len(request.body)).encode())]
@@ -195,9 +181,9 @@ async def _call(app: Application, credential: Credential, request: BridgeRequest
 
     async def send(message: MutableMapping[str, Any]) -> None:
         nonlocal status
-        if "http.response.start" == message["type"]:
+        if message["type"] == "http.response.start":
             status = message["status"]
-        elif "http.response.body" == message["type"]:
+        elif message["type"] == "http.response.body":
             body.extend(message.get("body", b""))
             if len(body) > _MOST_ANSWER:
                 raise OverflowError("an answer that is too long for a bridge")

@@ -60,9 +60,7 @@ _UNLISTED = ("the host has put another folder in its place: the sandbox has its 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """
-    The state of a path in one round.
-    """
+    """The state of a path in one round."""
 
     inside: FileState | None
     sign: NameSign | None
@@ -139,9 +137,7 @@ class LiveSync:
                 self._turned.wait(rest)
 
     def end(self, seconds: float = LAST_S) -> None:
-        """
-        Begin the last pass, which takes *seconds* at most. `join` waits for it.
-        """
+        """Begin the last pass, which takes *seconds* at most. `join` waits for it."""
         if not self._over.is_set():
             self._until = time.monotonic() + seconds
             self._over.set()
@@ -161,9 +157,7 @@ class LiveSync:
         self._moves.ended(self._left, self.trouble)
 
     def _guarded(self, last: bool) -> bool:
-        """
-        Make a round; False if the sandbox has ended. An exception costs this round.
-        """
+        """Make a round; False if the sandbox has ended. An exception costs this round."""
         try:
             self._round(last)
             self.trouble = ""
@@ -189,7 +183,7 @@ class LiveSync:
         if len(wanted) > MOST_NAMES:
             raise BadRequest(f"the sandbox has changed more than {MOST_NAMES} paths")
         wanted.update(path for path in names.keys() | self._seen.keys() if names.get(path) != self._seen.get(path))
-        if any(row.hides or "folder" != row.type for path, row in rows.items()
+        if any(row.hides or row.type != "folder" for path, row in rows.items()
                if path in names and stat.S_ISDIR(names[path][0])):
             wanted.update(path for path in names if inside.is_hidden(path))
         wanted.update(self._notes.paths())
@@ -224,7 +218,7 @@ class LiveSync:
     def _has_started(self, inside: InsideView) -> bool:
         if not self._started:
             state = inside.state(self._after)
-            self._started = "none" != (self._project.state(self._after) if state is None else state).type
+            self._started = (self._project.state(self._after) if state is None else state).type != "none"
         return self._started
 
     def _ready(self, looks: dict[str, _Look], last: bool) -> tuple[list[str], dict[str, _Look]]:
@@ -246,34 +240,32 @@ class LiveSync:
         return ready, looks
 
     def _planned(self, path: str, look: _Look, inside: InsideView) -> SyncPath | None:
-        """
-        What has to be written for *path*; None for nothing, or if it was noted instead.
-        """
+        """What has to be written for *path*; None for nothing, or if it was noted instead."""
         try:
             host = self._host(path, look.sign)
         except (BadRequest, OSError) as error:
             self._notes.add(path, SyncNote(REFUSED, str(error)[:500], look.inside, NOTHING))
             return None
-        if path in self._moves.unlisted and "folder" == host.type:
+        if path in self._moves.unlisted and host.type == "folder":
             self._notes.add(path, SyncNote(REFUSED, _UNLISTED, look.inside, host))
             return None
         self._moves.unlisted.discard(path)
         if look.inside is None and path in self._vanished:
             base = self._base.get(path)
-            if base is not None and agree(base, host) and "none" != host.type:
+            if base is not None and agree(base, host) and host.type != "none":
                 return SyncPath(path, "to_host", NOTHING, host, look.sign, row_change(path, NOTHING, None, host))
             self._vanished.discard(path)
         if look.inside is None:  # the host's own shows through
-            if self._seen.get(path) == look.sign or "link" == host.type:
+            if self._seen.get(path) == look.sign or host.type == "link":
                 self._agreed(path, host, look.sign)
                 return None
             return SyncPath(path, "to_sandbox", None, host, look.sign)
         move = three_way(self._base_of(path, host, look.sign), look.inside, host)
-        if "same" == move:
+        if move == "same":
             self._agreed(path, host, look.sign)
         elif self._notes.is_noted(path, look.inside, host):
             pass
-        elif "conflict" == move:
+        elif move == "conflict":
             self._notes.add(path, SyncNote(CONFLICT, "changed in the sandbox and on the host", look.inside, host))
         else:
             change = row_change(path, look.inside, inside.rows.get(path), host)
@@ -299,7 +291,7 @@ class LiveSync:
 
     def _agreed(self, path: str, state: FileState, sign: NameSign | None) -> None:
         self._base[path] = state
-        if "none" == state.type and path not in self._opening:
+        if state.type == "none" and path not in self._opening:
             del self._base[path]
         self._notes.drop(path)
         if sign is None:
@@ -311,13 +303,11 @@ class LiveSync:
     # --- moves ------------------------------------------------------------------------
 
     def _carry(self, moves: list[SyncPath], last: bool) -> None:
-        """
-        Write to the host first, then into the sandbox; on each side first the deletions, the deepest paths first.
-        """
+        """Write to the host first, then into the sandbox; on each side first the deletions, the deepest paths first."""
         gone = [move for move in moves if move.is_deletion]
         rest = [move for move in moves if not move.is_deletion]
         ordered = sorted(gone, key=lambda move: move.path, reverse=True) + sorted(rest, key=lambda move: move.path)
-        ordered.sort(key=lambda move: "to_host" != move.move)
+        ordered.sort(key=lambda move: move.move != "to_host")
         if self._next and not last:  # the round before has stopped at this path
             ordered = ([move for move in ordered if move.path >= self._next]
                        + [move for move in ordered if move.path < self._next])
@@ -336,7 +326,7 @@ class LiveSync:
 
     def _carry_one(self, move: SyncPath, last: bool) -> None:
         try:
-            if "to_host" == move.move:
+            if move.move == "to_host":
                 written = self._moves.out(move, move.path in self._opening, last)
                 if isinstance(written, FileState):
                     self._notes.drop(move.path)

@@ -32,9 +32,7 @@ class Notices:
         self._passing = False
 
     def subscribe(self, subscriber: Callable[[ApprovalRequest], None]) -> Callable[[], None]:
-        """
-        Call *subscriber* with each request that changes from now on. Returns a function that ends this.
-        """
+        """Call *subscriber* with each request that changes from now on. Returns a function that ends this."""
         def end() -> None:
             with self._lock:
                 self._subscribers.remove(subscriber)
@@ -44,16 +42,12 @@ class Notices:
         return end
 
     def note(self, requests: Iterable[ApprovalRequest]) -> None:
-        """
-        Note changed requests for the subscribers. The caller holds the lock.
-        """
+        """Note changed requests for the subscribers. The caller holds the lock."""
         if self._subscribers:
             self._noted.extend(requests)
 
     def pass_on(self) -> None:
-        """
-        Call the subscribers with what was noted. The caller doesn't hold the lock.
-        """
+        """Call the subscribers with what was noted. The caller doesn't hold the lock."""
         while True:
             with self._lock:
                 if self._passing or not self._noted:

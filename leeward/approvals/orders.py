@@ -68,9 +68,7 @@ class PushOrder:
 
 @dataclass(frozen=True, slots=True)
 class ConfigOrder:
-    """
-    A new value for a key of the configuration.
-    """
+    """A new value for a key of the configuration."""
 
     key: str
     value: str | float
@@ -115,9 +113,7 @@ def push_order(repository: str, remote: str, name: str, commit: str) -> PushOrde
 
 
 def pack_order(order: CarriedOrder) -> bytes:
-    """
-    The bytes of *order* that the queue keeps.
-    """
+    """The bytes of *order* that the queue keeps."""
     match order:
         case CommandOrder(argv=argv, line=line, cwd=cwd, timeout=timeout, profile=profile):
             said: list[Any] = ["command", [each.encode("utf-8", "surrogateescape") for each in argv],
@@ -131,9 +127,7 @@ def pack_order(order: CarriedOrder) -> bytes:
 
 
 def unpack_order(data: bytes) -> CarriedOrder:
-    """
-    The order that `pack_order` has written.
-    """
+    """The order that `pack_order` has written."""
     match msgpack.unpackb(data):
         case ["command", [*argv], bytes(line), str(cwd), float(timeout), str(profile)]:
             return CommandOrder(tuple(each.decode("utf-8", "surrogateescape") for each in argv),

@@ -40,17 +40,13 @@ class OtherBoxes:
         self._next = 0.0
 
     def look(self) -> None:
-        """
-        Write the rows since the last look, if that was LOOK_S ago.
-        """
+        """Write the rows since the last look, if that was LOOK_S ago."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LOOK_S
             self._look()
 
     def close(self) -> None:
-        """
-        Look for the last time.
-        """
+        """Look for the last time."""
         self._look()
         self._link.close()
 
@@ -73,7 +69,5 @@ class OtherBoxes:
 
 
 def _is_ours(row: Any) -> bool:
-    """
-    Whether a row of the daemon is about a sandbox of the profile `approved`.
-    """
+    """Whether a row of the daemon is about a sandbox of the profile `approved`."""
     return isinstance(row, Mapping) and row.get("profile") == PROFILE and isinstance(row.get("sandbox"), str)

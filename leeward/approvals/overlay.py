@@ -53,7 +53,7 @@ def _requests(overlay: Overlay, project: Project, sandbox: str, reason: str, ask
 
 
 def has_content(change: FolderChange) -> bool:
-    return "file" == change.type and "deleted" != change.kind
+    return change.type == "file" and change.kind != "deleted"
 
 
 def in_order(found: list[FolderChange]) -> list[FolderChange]:
@@ -61,8 +61,8 @@ def in_order(found: list[FolderChange]) -> list[FolderChange]:
     *found* in an order in which each can be carried out: deletions first, the deepest paths first. New folders that
     aren't empty are left out: writing a file makes its folder.
     """
-    deleted = [change for change in reversed(found) if "deleted" == change.kind]
-    others = [change for change in found if "deleted" != change.kind]
+    deleted = [change for change in reversed(found) if change.kind == "deleted"]
+    others = [change for change in found if change.kind != "deleted"]
     return deleted + [change for change in others if not (
-        "folder" == change.type and "created" == change.kind
+        change.type == "folder" and change.kind == "created"
         and any(other.path.startswith(change.path + "/") for other in others))]

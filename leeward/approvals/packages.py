@@ -80,7 +80,7 @@ def parse_packages(command: str | Sequence[str]) -> PackageOrder:
     argv = invocation(command).argv
     if not argv:
         raise BadRequest("a command for packages is plain words, without anything that a shell acts on")
-    manager = "pip" if "pip3" == argv[0] else argv[0]
+    manager = "pip" if argv[0] == "pip3" else argv[0]
     if manager not in _VERBS:
         raise BadRequest(f"no manager of packages that is known; these are: {', '.join(_VERBS)}")
     if len(argv) < 2 or argv[1] not in _VERBS[manager]:
@@ -92,7 +92,7 @@ def parse_packages(command: str | Sequence[str]) -> PackageOrder:
         if not word.startswith("-"):
             names.append(_package(manager, action, word))
             # Cargo takes a name only as it was registered, with - or with _.
-            specs.append(word if "cargo" == manager else _spec(names[-1]))
+            specs.append(word if manager == "cargo" else _spec(names[-1]))
         elif word in _MEANINGS and (flag := known.get(_MEANINGS[word])) is not None:
             if flag not in flags:
                 flags.append(flag)
@@ -107,12 +107,12 @@ def parse_packages(command: str | Sequence[str]) -> PackageOrder:
 
 
 def _package(manager: str, action: str, word: str) -> NamedPackage:
-    mark = "==" if "pip" == manager else "@"
+    mark = "==" if manager == "pip" else "@"
     at = word.find(mark, 1)
     name, version = (word, "") if at < 0 else (word[:at], word[at + len(mark):])
     if at >= 0 and not version:
         raise BadRequest(f"{word!r:.60}: a version is missing")
-    if version and "remove" == action:
+    if version and action == "remove":
         raise BadRequest(f"{word!r:.60}: what is removed has no version")
     try:
         return package(manager, name, version)
@@ -121,5 +121,5 @@ def _package(manager: str, action: str, word: str) -> NamedPackage:
 
 
 def _spec(named: NamedPackage) -> str:
-    mark = "==" if "pip" == named.manager else "@"
+    mark = "==" if named.manager == "pip" else "@"
     return f"{named.name}{mark}{named.version}" if named.version else named.name

@@ -83,7 +83,7 @@ def _nothing(letter: str) -> bool:
 
 
 def _is_slash(letter: str) -> bool:
-    return "/" == letter
+    return letter == "/"
 
 
 def _is_loud(letter: str) -> bool:
@@ -91,9 +91,7 @@ def _is_loud(letter: str) -> bool:
 
 
 def starred(text: str) -> list[str]:
-    """
-    The pieces of *text* between its stars; several stars in succession are one.
-    """
+    """The pieces of *text* between its stars; several stars in succession are one."""
     pieces = text.split("*")
     return [piece for place, piece in enumerate(pieces) if piece or place in (0, len(pieces) - 1)]
 
@@ -109,7 +107,7 @@ def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _noth
             may be False for a text that another division would fit.
     """
     first, last = pieces[0], pieces[-1]
-    if 1 == len(pieces):
+    if len(pieces) == 1:
         return text == first
     at, end = len(first), len(text) - len(last)
     if end < at or not text.startswith(first) or not text.endswith(last):
@@ -128,7 +126,7 @@ def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _noth
 def _network(text: str) -> CompiledPattern:
     try:
         host, port = split_port(text)
-        if "*" == host:
+        if host == "*":
             return CompiledPattern(f"*:{port}", lambda subject, wide: _is_port(subject, port, wide), False)
         below = host.startswith("*.")
         parsed = parse_host(host[2:] if below else host)
@@ -158,7 +156,7 @@ def glob(pattern: str) -> Callable[[Sequence[str]], bool]:
     segments, and at the end at least one.
     """
     parts = pattern.split("/")
-    pieces = [None if "**" == part else starred(part) for part in parts]
+    pieces = [None if part == "**" else starred(part) for part in parts]
 
     def matches(segments: Sequence[str]) -> bool:
         # The numbers of segments that the parts so far can match.
@@ -233,15 +231,15 @@ def _packages(text: str) -> CompiledPattern:
         # A request without a version may be for any version.
         return number is None or (wide and not subject.version) or fits(number, subject.version)
 
-    shown = name if "*" == manager else _package_form(manager, name)
+    shown = name if manager == "*" else _package_form(manager, name)
     return CompiledPattern(f"{manager}:{shown}" + (f"@{version}" if version else ""), matches,
-                           "*" == manager and not name.strip("*") and not version)
+                           manager == "*" and not name.strip("*") and not version)
 
 
 def _package_form(manager: str, name: str) -> str:
-    if "pip" == manager:
+    if manager == "pip":
         return re.sub(r"[-_.]+", "-", name).lower()
-    return name.replace("_", "-").lower() if "cargo" == manager else name
+    return name.replace("_", "-").lower() if manager == "cargo" else name
 
 
 #: A word of a pattern, as the pieces between its stars.
@@ -273,7 +271,7 @@ def _folder(token: _Token) -> tuple[str, Callable[[str, bool], bool]]:
     text = "*".join(token)[len(_CWD):]
     if not text:
         raise BadRequest(f"a folder is missing after {_CWD}")
-    if "**" == text:
+    if text == "**":
         return text, lambda cwd, wide: True
     shown = starting_folder(text)
     matcher = glob(_segments(shown))
@@ -300,8 +298,8 @@ def _exec(text: str) -> CompiledPattern:
         folder, in_folder = _folder(tokens.pop(0))
         if not tokens:
             raise BadRequest("a command begins with its program")
-    rest = _REST == tokens[-1]
-    if any(_REST == token for token in tokens[:-1]):
+    rest = tokens[-1] == _REST
+    if any(token == _REST for token in tokens[:-1]):
         raise BadRequest("`**` stands for the arguments that follow, so it stands last")
     fixed = tokens[:-1] if rest else tokens
 
@@ -338,17 +336,17 @@ def _tokens(text: str) -> list[_Token]:
                 quote = ""
             else:
                 token[-1] += letter
-        elif "\\" == letter:
+        elif letter == "\\":
             escaped = started = True
         elif letter in "'\"":
             quote, started = letter, True
-        elif " " == letter:
+        elif letter == " ":
             if started:
                 found.append(token)
             token, started = [""], False
         else:
             started = True
-            if "*" == letter:
+            if letter == "*":
                 token.append("")
             else:
                 token[-1] += letter
@@ -356,21 +354,19 @@ def _tokens(text: str) -> list[_Token]:
         raise BadRequest("a quote or a backslash at the end that isn't closed")
     if started:
         found.append(token)
-    if not found or [""] == found[0]:
+    if not found or found[0] == [""]:
         raise BadRequest("a command begins with its program")
     return found
 
 
 def _quoted(token: _Token) -> str:
-    if [""] == token:
+    if token == [""]:
         return "''"
     return "*".join(quoted_piece(piece) for piece in token)
 
 
 def quoted_piece(piece: str) -> str:
-    """
-    *piece* quoted, so that in a pattern it matches exactly these characters.
-    """
+    """*piece* quoted, so that in a pattern it matches exactly these characters."""
     return re.sub(r"([\\'\"* ])", r"\\\1", piece)
 
 

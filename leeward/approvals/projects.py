@@ -67,9 +67,7 @@ class OpenProjects:
         return self.default
 
     def close(self) -> None:
-        """
-        Close all projects except the default, which belongs to the caller.
-        """
+        """Close all projects except the default, which belongs to the caller."""
         with self._lock:
             for project in self._open.values():
                 if project is not self.default:

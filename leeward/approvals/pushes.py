@@ -76,13 +76,11 @@ def _request(bundle: bytes, intake: GitIntake, box: AskingBox, name: str, reason
 
 
 def needed_commits(queue: ApprovalQueue) -> dict[str, set[str]]:
-    """
-    The commits of pushes that are pending or being carried out, by the folder of their repository.
-    """
+    """The commits of pushes that are pending or being carried out, by the folder of their repository."""
     found, after = dict[str, set[str]](), 0
 
     def note(request: ApprovalRequest) -> None:
-        payload = queue.payload(request.id) if "git" == request.category else None
+        payload = queue.payload(request.id) if request.category == "git" else None
         order = None if payload is None else unpack_order(payload)
         if isinstance(order, PushOrder):
             found.setdefault(order.repository, set()).add(order.commit)

@@ -62,9 +62,7 @@ class ApprovalQueue:
         self._book = RuleBook(self._store, forbidden, endpoints)
 
     def close(self) -> None:
-        """
-        Close the file. Pending requests stay pending; `wait` raises ShuttingDown in the threads that wait.
-        """
+        """Close the file. Pending requests stay pending; `wait` raises ShuttingDown in the threads that wait."""
         with self._lock:
             if self._closed:
                 return
@@ -112,14 +110,14 @@ class ApprovalQueue:
                     self._store.repeat(request.id)
                     return request
             superseded, ruling = list[int](), decide_subject(self._book.rules, new.subject, new.project)
-            if "ask" == ruling.answer and isinstance(new.subject, ProjectPath):
+            if ruling.answer == "ask" and isinstance(new.subject, ProjectPath):
                 superseded = [each.id for each in same
                               if self._store.decide(each.id, "superseded", "supersession", now)]
-            if "deny" != ruling.answer:
+            if ruling.answer != "deny":
                 check_room(self._bounds, self._store.load_of(new.sandbox), len(new.payload or b""))
             lasts = self._lasting.get(category_of(new.subject))
             number = self._store.insert(new, now, None if lasts is None else now + lasts)
-            if "ask" != ruling.answer:
+            if ruling.answer != "ask":
                 self._store.decide(number, ruling.status, ruling.decider, now, ruling.rule)
             self._store.prune()
         return self._tell([*superseded, number])[-1]
@@ -129,31 +127,23 @@ class ApprovalQueue:
             return self._store.get(number)
 
     def payload(self, number: int) -> bytes | None:
-        """
-        The order of a request; None if it has none, or none any more.
-        """
+        """The order of a request; None if it has none, or none any more."""
         with self._lock:
             return self._store.payload(number)
 
     def pending(self, limit: int = 50, after: int = 0, category: str | None = None,
                 sandbox: str | None = None) -> list[ApprovalRequest]:
-        """
-        Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given.
-        """
+        """Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given."""
         with self._lock:
             return self._store.pending(min(limit, MOST_ROWS), after, category, sandbox)
 
     def counts(self) -> dict[str, int]:
-        """
-        The numbers of pending requests by category; a category without any is left out.
-        """
+        """The numbers of pending requests by category; a category without any is left out."""
         with self._lock:
             return self._store.counts()
 
     def recent(self, limit: int = 50, sandbox: str | None = None) -> list[ApprovalRequest]:
-        """
-        Requests of any status, the newest first.
-        """
+        """Requests of any status, the newest first."""
         with self._lock:
             return self._store.recent(min(limit, MOST_ROWS), sandbox)
 
@@ -338,7 +328,7 @@ class ApprovalQueue:
                 if not self._expire(self._clock()):
                     request = self._store.get(number)
                     left = None if end is None else end - self._steady()
-                    if request is None or "pending" != request.status or (left is not None and left <= 0):
+                    if request is None or request.status != "pending" or (left is not None and left <= 0):
                         return request
                     if request.expires is not None:
                         until = max(0.001, request.expires - self._clock())
@@ -361,9 +351,7 @@ class ApprovalQueue:
         return found
 
     def shut_down(self) -> None:
-        """
-        Deny all pending requests, and take in no more. Orders that were begun can be finished until `close`.
-        """
+        """Deny all pending requests, and take in no more. Orders that were begun can be finished until `close`."""
         with self._lock:
             self._check_open()
             now = self._clock()
@@ -410,16 +398,12 @@ class ApprovalQueue:
         self._notices.pass_on()
 
     def due(self) -> list[ApprovalRequest]:
-        """
-        The approved requests that no caller has begun.
-        """
+        """The approved requests that no caller has begun."""
         with self._lock:
             return self._store.staged("due")
 
     def interrupted(self) -> list[tuple[ApprovalRequest, str]]:
-        """
-        The requests that were begun and aren't finished, each with the `temporary` of its `begin`.
-        """
+        """The requests that were begun and aren't finished, each with the `temporary` of its `begin`."""
         with self._lock:
             return [(request, self._store.temporary_name(request.id)) for request in self._store.staged("applying")]
 
@@ -436,9 +420,7 @@ class ApprovalQueue:
         return bool(overdue)
 
     def _tell(self, numbers: Iterable[int]) -> list[ApprovalRequest]:
-        """
-        Wake the threads in `wait`, and note the requests for subscribers. The caller holds the lock.
-        """
+        """Wake the threads in `wait`, and note the requests for subscribers. The caller holds the lock."""
         found = [request for request in map(self._store.get, numbers) if request is not None]
         if found:
             self._notices.note(found)

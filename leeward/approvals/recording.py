@@ -25,10 +25,8 @@ MOST_TEXT, MOST_WORDS = 2000, 200
 
 
 def audit_row(request: ApprovalRequest) -> AuditRow | None:
-    """
-    The row for a request that was decided, carried out, or couldn't be carried out; None for a pending one.
-    """
-    if "pending" == request.status:
+    """The row for a request that was decided, carried out, or couldn't be carried out; None for a pending one."""
+    if request.status == "pending":
         return None
     done = request.stage in ("applied", "failed")
     metadata = {"subject": [_short(each) for each in json.loads(subject_text(request.subject))[1:]],
@@ -40,9 +38,7 @@ def audit_row(request: ApprovalRequest) -> AuditRow | None:
 
 
 def _short(said: Any) -> Any:
-    """
-    The beginning of a long text or list, which bounds the row's length. The row's digest is of the whole request.
-    """
+    """The beginning of a long text or list, which bounds the row's length. The row's digest is of the whole request."""
     if isinstance(said, list):
         short = [_short(each) for each in said[:MOST_WORDS]]
         while len(short) > 1 and sum(len(str(each)) for each in short) > MOST_TEXT:
@@ -54,9 +50,7 @@ def _short(said: Any) -> Any:
 
 
 def record(queue: ApprovalQueue, journal: RowSink) -> None:
-    """
-    Write every decision of *queue* to *journal* from now on. A journal that can't be written delays no decision.
-    """
+    """Write every decision of *queue* to *journal* from now on. A journal that can't be written delays no decision."""
     def write(request: ApprovalRequest) -> None:
         row = audit_row(request)
         if row is not None:
@@ -175,9 +169,7 @@ def limit_rows(sandbox: str, info: Mapping[str, Any], before: dict[str, int]) ->
 
 
 def _grown(counts: Mapping[Any, Any], before: dict[str, int]) -> list[tuple[str, int]]:
-    """
-    The counts that have grown since *before*, and by how much; *before* is updated.
-    """
+    """The counts that have grown since *before*, and by how much; *before* is updated."""
     found = list[tuple[str, int]]()
     for name, count in counts.items():
         more = count - before.get(name, 0) if isinstance(name, str) and type(count) is int else 0
@@ -204,9 +196,7 @@ def synced_row(sandbox: str, path: str, way: str, before: FileState | None, afte
 
 
 def sync_note_row(sandbox: str, path: str, note: SyncNote) -> AuditRow:
-    """
-    The row for a path that live sync hasn't written.
-    """
+    """The row for a path that live sync hasn't written."""
     return AuditRow(time.time(), "filesystem", "sync", note.kind, "" if note.request is None else str(note.request),
                     "sync", sandbox, metadata={"subject": [path], "why": note.why})
 

@@ -113,10 +113,8 @@ class ApprovalRequest:
 
     @property
     def replaced_by(self) -> int | None:
-        """
-        The id of the request that a person has approved in place of this one; None for none.
-        """
-        found = _PLACE.fullmatch(self.note) if "superseded" == self.status else None
+        """The id of the request that a person has approved in place of this one; None for none."""
+        found = _PLACE.fullmatch(self.note) if self.status == "superseded" else None
         return None if found is None else int(found[1])
 
 
@@ -124,9 +122,7 @@ _PLACE = re.compile("request ([0-9]{1,18}) is carried out in its place")
 
 
 def place_note(made: int) -> str:
-    """
-    The note of a request in whose place request *made* is carried out.
-    """
+    """The note of a request in whose place request *made* is carried out."""
     return f"request {made} is carried out in its place"
 
 
@@ -196,9 +192,7 @@ def checked(new: NewRequest) -> NewRequest:
 
 
 def storable(text: str) -> str:
-    """
-    *text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some.
-    """
+    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -210,9 +204,7 @@ def _is_deeper(value: Any, than: int) -> bool:
 
 
 def digest_of(new: NewRequest) -> str:
-    """
-    SHA-256 of the request's content, with its payload, in hexadecimal.
-    """
+    """SHA-256 of the request's content, with its payload, in hexadecimal."""
     payload = None if new.payload is None else hashlib.sha256(new.payload).hexdigest()
     said = [subject_text(new.subject), new.action, new.description, new.reason, dict(new.metadata), new.sandbox,
             new.asker, payload, new.project]
@@ -220,9 +212,7 @@ def digest_of(new: NewRequest) -> str:
 
 
 def subject_text(subject: RuleSubject) -> str:
-    """
-    *subject* as JSON in ASCII; equal texts are equal subjects.
-    """
+    """*subject* as JSON in ASCII; equal texts are equal subjects."""
     match subject:
         case Endpoint(host=host, port=port):
             said: list[Any] = [host.text, port]
@@ -236,9 +226,7 @@ def subject_text(subject: RuleSubject) -> str:
 
 
 def subject_of(text: str) -> RuleSubject:
-    """
-    The subject that `subject_text` has written.
-    """
+    """The subject that `subject_text` has written."""
     match json.loads(text):
         case ["network", str(host), int(port)]:
             return Endpoint(parse_host(host), port)
@@ -332,9 +320,7 @@ def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> N
 
 
 def collapsed(requests: Iterable[ApprovalRequest]) -> list[CollapsedRow]:
-    """
-    Rows of a list: the first five requests of a sandbox and category have a row each, and the others share one.
-    """
+    """Rows of a list: the first five requests of a sandbox and category have a row each, and the others share one."""
     rows: list[CollapsedRow] = []
     seen: dict[tuple[str, str], tuple[int, int]] = {}
     for request in requests:

@@ -43,9 +43,7 @@ class RuleBook:
         return RuleSet(self._forbidden, self._endpoints, deny, allow, self._store.modes())
 
     def reload(self) -> None:
-        """
-        Put the rules of the store in force. Called after the transaction.
-        """
+        """Put the rules of the store in force. Called after the transaction."""
         self.rules = self._load()
 
     def keep(self, rule: ApprovalRule, now: float) -> None:
@@ -83,7 +81,7 @@ class RuleBook:
         """
         for number in numbers:
             request = self._store.get(number)
-            if request is not None and "pending" == request.status:
+            if request is not None and request.status == "pending":
                 if not everywhere and not request.project:
                     raise BadRequest("this request is of no project, so a rule for it holds everywhere or not at all")
                 return generate_rule(request.subject, effect, "" if everywhere else request.project)
@@ -101,7 +99,7 @@ class RuleBook:
             after = rows[-1].id
             for request in rows:
                 ruling = decide_subject(rules, request.subject, request.project)
-                if "ask" != ruling.answer and self._store.decide(request.id, ruling.status, ruling.decider, now,
+                if ruling.answer != "ask" and self._store.decide(request.id, ruling.status, ruling.decider, now,
                                                                  ruling.rule):
                     decided.append(request.id)
         return decided

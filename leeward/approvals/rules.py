@@ -72,24 +72,18 @@ class ApprovalRule:
 
     @property
     def never_matches(self) -> bool:
-        """
-        Whether the rule would allow every command or every package. Such a rule is kept, and matches nothing.
-        """
-        return "allow" == self.effect and self.category in LOCKED and self._compiled.everything
+        """Whether the rule would allow every command or every package. Such a rule is kept, and matches nothing."""
+        return self.effect == "allow" and self.category in LOCKED and self._compiled.everything
 
     def holds_in(self, project: str) -> bool:
-        """
-        Whether the rule holds in *project*.
-        """
+        """Whether the rule holds in *project*."""
         return self.project in ("", project)
 
     def matches(self, subject: RuleSubject) -> bool:
-        """
-        Whether the rule's pattern matches *subject*.
-        """
+        """Whether the rule's pattern matches *subject*."""
         if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
             return False
-        return self._compiled.matches(subject, "deny" == self.effect)
+        return self._compiled.matches(subject, self.effect == "deny")
 
 
 def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
@@ -190,25 +184,19 @@ class Ruling:
 
     @property
     def status(self) -> str:
-        """
-        The status of a request after it.
-        """
+        """The status of a request after it."""
         return {"allow": "approved", "deny": "denied"}.get(self.answer, "pending")
 
     @property
     def decider(self) -> str:
-        """
-        The request's `decided_by`: "rule" or "mode".
-        """
-        return "mode" if "mode" == self.by else "rule"
+        """The request's `decided_by`: "rule" or "mode"."""
+        return "mode" if self.by == "mode" else "rule"
 
     @property
     def reason(self) -> str:
-        """
-        The text of a denial for the requester; "" for other answers.
-        """
+        """The text of a denial for the requester; "" for other answers."""
         return {"operator": "Blocked by policy", "rule": "Blocked by rule",
-                "mode": "Blocked by policy"}.get(self.by, "") if "deny" == self.answer else ""
+                "mode": "Blocked by policy"}.get(self.by, "") if self.answer == "deny" else ""
 
 
 def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> Ruling:
@@ -232,30 +220,24 @@ def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> R
     for among, answer in ((rules.deny, "deny"), (allow, "allow")):
         found = matching(among, subject, project)
         if found is not None:
-            return Ruling("deny" if "deny" == answer else "allow", "rule", found.text, mode)
-    if mode in ("allow-all", "deny-all") and not (is_gits and "allow-all" == mode):
-        return Ruling("allow" if "allow-all" == mode else "deny", "mode", "", mode)
+            return Ruling("deny" if answer == "deny" else "allow", "rule", found.text, mode)
+    if mode in ("allow-all", "deny-all") and not (is_gits and mode == "allow-all"):
+        return Ruling("allow" if mode == "allow-all" else "deny", "mode", "", mode)
     return Ruling("ask", "person", "", mode)
 
 
 def has_git(path: str) -> bool:
-    """
-    Whether a path, or a pattern of one, names `.git`.
-    """
+    """Whether a path, or a pattern of one, names `.git`."""
     return ".git" in path.casefold().split("/")
 
 
 def is_allowed(host: Host, allowed: Host) -> bool:
-    """
-    Whether *host* is *allowed* or one of its sub-domains.
-    """
+    """Whether *host* is *allowed* or one of its sub-domains."""
     return host == allowed or (bool(allowed.name) and is_below(host.name, allowed.name))
 
 
 def matching(rules: Iterable[ApprovalRule], subject: RuleSubject, project: str = "") -> ApprovalRule | None:
-    """
-    The first of *rules* that holds in *project* and matches.
-    """
+    """The first of *rules* that holds in *project* and matches."""
     return next((rule for rule in rules if rule.holds_in(project) and rule.matches(subject)), None)
 
 

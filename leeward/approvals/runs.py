@@ -53,18 +53,14 @@ class CommandRun:
     ended: float | None = None
 
     def row(self, *, output: bool = True) -> dict[str, Any]:
-        """
-        For JSON.
-        """
+        """For JSON."""
         row = {"id": self.id, "status": self.status, "exit_code": self.exit_code, "truncated": self.truncated,
                "note": self.note, "started": self.started, "ended": self.ended}
         return row | ({"output": self.output.decode("utf-8", "replace")} if output else {})
 
 
 def run_before(request: ApprovalRequest) -> dict[str, Any]:
-    """
-    As `CommandRun.row`, for a command that hasn't begun, or that ran before this service started.
-    """
+    """As `CommandRun.row`, for a command that hasn't begun, or that ran before this service started."""
     done = {"applied": "completed", "failed": "failed", "applying": "running"}.get(request.stage, "")
     status = done or (request.status if request.status in ("pending", "approved") else "denied")
     return {"id": request.id, "status": status, "exit_code": None, "output": "", "truncated": bool(done),
@@ -72,9 +68,7 @@ def run_before(request: ApprovalRequest) -> dict[str, Any]:
 
 
 class RunBook:
-    """
-    The commands that this service has run.
-    """
+    """The commands that this service has run."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -88,9 +82,7 @@ class RunBook:
                 self._runs.popitem(last=False)
 
     def add(self, number: int, stream: str, data: bytes) -> None:
-        """
-        Add output of a command, and call the subscribers with it.
-        """
+        """Add output of a command, and call the subscribers with it."""
         with self._changed:
             run, subscribers = self._runs.get(number), list(self._subscribers)
             if run is not None:
@@ -137,21 +129,17 @@ class RunBook:
             while True:
                 run = self._runs.get(number)
                 left = end - time.monotonic()
-                if run is None or "running" != run.status or left <= 0:
+                if run is None or run.status != "running" or left <= 0:
                     return None if run is None else run.row()
                 self._changed.wait(left)
 
     def rows(self) -> list[dict[str, Any]]:
-        """
-        All commands that are kept, the newest first, without output.
-        """
+        """All commands that are kept, the newest first, without output."""
         with self._changed:
             return [run.row(output=False) for run in reversed(self._runs.values())]
 
     def subscribe(self, subscriber: OnOutput) -> Callable[[], None]:
-        """
-        Call *subscriber* with all output from now on. Returns a function that ends this.
-        """
+        """Call *subscriber* with all output from now on. Returns a function that ends this."""
         def end() -> None:
             with self._changed:
                 self._subscribers.remove(subscriber)

@@ -89,9 +89,7 @@ class ApprovalService:
         self._git = GitStore(folder, functools.partial(needed_commits, queue), self._boxes.ids)
 
     def start(self) -> None:
-        """
-        Start the threads, and carry out what was approved or begun when the service ended the last time.
-        """
+        """Start the threads, and carry out what was approved or begun when the service ended the last time."""
         self.journal.write(service_row("started", port=self.port, until=self.until, project=self._home("")))
         self._carrier.start()
         self._git.start()
@@ -144,18 +142,14 @@ class ApprovalService:
     # --- requests ---------------------------------------------------------------------
 
     def _project_for(self, sandbox: str) -> Project | None:
-        """
-        The project of a sandbox, or of the operator by ""; None for none, and for a sandbox that has just ended.
-        """
+        """The project of a sandbox, or of the operator by ""; None for none, and for a sandbox that has just ended."""
         try:
             return self._boxes.get(sandbox).project if sandbox else self.project
         except BadRequest:
             return None
 
     def _home(self, sandbox: str) -> str:
-        """
-        The path of that project; "" for none.
-        """
+        """The path of that project; "" for none."""
         project = self._project_for(sandbox)
         return "" if project is None else project.path
 
@@ -173,7 +167,7 @@ class ApprovalService:
             BadRequest, EditError: *fields* describe no request; the message says why.
             Busy: the sandbox has made too many requests.
         """
-        if "exec" == fields.get("category"):
+        if fields.get("category") == "exec":
             more = {name: fields[name] for name in ("cwd", "reason", "timeout", "profile", "asker") if name in fields}
             return self.submit_exec(fields.get("command", ""), sandbox=sandbox, **more)
         return self.queue.submit(parse_request(fields, self._project_for(sandbox), sandbox))
@@ -248,9 +242,7 @@ class ApprovalService:
     # --- the operator's ---------------------------------------------------------------
 
     def config(self) -> dict[str, Any]:
-        """
-        Each key of the configuration with its value.
-        """
+        """Each key of the configuration with its value."""
         return dict(self._settings.all())
 
     def set_config(self, key: str, value: Any) -> dict[str, Any]:
@@ -278,7 +270,7 @@ class ApprovalService:
         """
         request = self._request(number)
         try:
-            project = self._projects.of(request) if "filesystem" == request.category else None
+            project = self._projects.of(request) if request.category == "filesystem" else None
         except BadRequest:
             project = None
         return detail_of(request, self.queue.payload(number), project)
@@ -293,9 +285,9 @@ class ApprovalService:
             Stale: the file on the host was changed after the request.
         """
         request, payload = self._request(number), self.queue.payload(number)
-        if "pending" != request.status:
+        if request.status != "pending":
             return Resolution(before=(request,))
-        if "filesystem" != request.category or payload is None:
+        if request.category != "filesystem" or payload is None:
             raise BadRequest(f"request {number} isn't a change of a file")
         if not all(type(place) is int for place in hunks):
             raise BadRequest("hunks are numbers")
@@ -308,9 +300,9 @@ class ApprovalService:
         supersedes the old one, and is approved. Raises BadRequest if it isn't a command or there is no such profile.
         """
         request, payload = self._request(number), self.queue.payload(number)
-        if "pending" != request.status:
+        if request.status != "pending":
             return Resolution(before=(request,))
-        if "exec" != request.category or payload is None:
+        if request.category != "exec" or payload is None:
             raise BadRequest(f"request {number} isn't a command")
         return self.queue.replace(number, command_in(request, payload, profile), by)
 
@@ -321,9 +313,7 @@ class ApprovalService:
         return request
 
     def changed(self, by: str, action: str, decision: str, **metadata: Any) -> None:
-        """
-        Record a change by the operator that affects later decisions; see `changed_row`.
-        """
+        """Record a change by the operator that affects later decisions; see `changed_row`."""
         self.journal.write(changed_row(by, action, decision, **metadata))
 
     # --- sandboxes --------------------------------------------------------------------
@@ -408,9 +398,7 @@ class ApprovalService:
     # --- commands that were approved --------------------------------------------------
 
     def runs(self) -> list[dict[str, Any]]:
-        """
-        The commands of this service, the newest first, each as `run` returns it, without output.
-        """
+        """The commands of this service, the newest first, each as `run` returns it, without output."""
         return self._runs.rows()
 
     def run(self, number: int, wait: float = 0.0) -> dict[str, Any]:

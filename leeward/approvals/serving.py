@@ -136,9 +136,7 @@ async def _serve(service: ApprovalService, options: ServeOptions, ready: Callabl
 
 
 async def _until_over(service: ApprovalService, over: asyncio.Event) -> None:
-    """
-    Expire requests until *over* is set or the service's time ends.
-    """
+    """Expire requests until *over* is set or the service's time ends."""
     while not over.is_set():
         left = _LOOK_S if service.ends is None else min(_LOOK_S, service.ends - time.monotonic())
         if left <= 0:

@@ -43,7 +43,7 @@ def check_setting(key: str, value: Any) -> str | float:
     if key in MODES:
         check_mode(MODES[key], value if isinstance(value, str) else "")
         return str(value)
-    if "exec.timeout" == key:
+    if key == "exec.timeout":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= LONGEST_EXEC_S:
             raise BadRequest(f"{key} is a number of seconds from 1 to {LONGEST_EXEC_S:.0f}")
         return float(value)
@@ -80,9 +80,7 @@ class ServiceSettings:
             raise BadRequest(f"{self._path}: {error}") from None
 
     def all(self) -> dict[str, float | str]:
-        """
-        Each key with its value.
-        """
+        """Each key with its value."""
         rules = self._queue.rules()
         with self._lock:
             return {**{key: rules.mode(category) for key, category in MODES.items()}, **DEFAULTS, **self._kept}

@@ -11,6 +11,4 @@ from leeward.points import point
 
 @point("approvals.step")
 def reached(step: str) -> None:
-    """
-    Do nothing: *step* begins here. A test build ends the program here, or raises.
-    """
+    """Do nothing: *step* begins here. A test build ends the program here, or raises."""

@@ -134,7 +134,7 @@ class RequestStore:
             for statement in _statements({0: _SCHEMA + _SCHEMA_2, 1: _FROM_1}.get(version, "")):
                 self._file.execute(statement)
             self._file.execute(f"PRAGMA user_version = {FORMAT}")
-            for text in DEFAULT_DENY if 0 == version else ():
+            for text in DEFAULT_DENY if version == 0 else ():
                 self.add_rule("deny", text, "", 0.0)
 
     def close(self) -> None:
@@ -164,9 +164,7 @@ class RequestStore:
         return self._file.execute(statement, values).fetchone()
 
     def insert(self, new: NewRequest, now: float, expires: float | None) -> int:
-        """
-        Store a pending request; returns its id.
-        """
+        """Store a pending request; returns its id."""
         cursor = self._file.execute(
             "INSERT INTO requests (category, action, subject, description, reason, metadata, sandbox, asker, digest, "
             "payload, created, expires, project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -180,17 +178,13 @@ class RequestStore:
         return None if row is None else _request(row)
 
     def payload(self, number: int) -> bytes | None:
-        """
-        The order of a request; None if it has none, or none any more.
-        """
+        """The order of a request; None if it has none, or none any more."""
         row = self._one("SELECT payload FROM requests WHERE id = ?", number)
         return None if row is None or row[0] is None else bytes(row[0])
 
     def pending(self, limit: int, after: int = 0, category: str | None = None,
                 sandbox: str | None = None) -> list[ApprovalRequest]:
-        """
-        Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given.
-        """
+        """Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given."""
         index = "pending" if sandbox is None else "pending_of"
         which, values = _which(category=category, sandbox=sandbox)
         rows = self._file.execute(
@@ -199,9 +193,7 @@ class RequestStore:
         return list(map(_request, rows))
 
     def counts(self) -> dict[str, int]:
-        """
-        The numbers of pending requests by category.
-        """
+        """The numbers of pending requests by category."""
         return dict(self._file.execute("SELECT category, count(*) FROM requests WHERE status = 'pending' "
                                        "GROUP BY category"))
 
@@ -211,17 +203,13 @@ class RequestStore:
         return list(map(_request, rows))
 
     def recent(self, limit: int, sandbox: str | None = None) -> list[ApprovalRequest]:
-        """
-        Requests of any status, the newest first.
-        """
+        """Requests of any status, the newest first."""
         which, values = _which(sandbox=sandbox)
         return list(map(_request, self._file.execute(
             f"SELECT {_COLUMNS} FROM requests WHERE id > 0{which} ORDER BY id DESC LIMIT ?", (*values, limit))))
 
     def load_of(self, sandbox: str) -> tuple[int, int, int]:
-        """
-        The pending requests of *sandbox*, the bytes of its payloads that are kept, and all pending requests.
-        """
+        """The pending requests of *sandbox*, the bytes of its payloads that are kept, and all pending requests."""
         count, size = self._one("SELECT count(*), coalesce(sum(length(payload)), 0) FROM requests "
                                 "WHERE status = 'pending' AND sandbox = ?", sandbox)
         begun = self._one("SELECT coalesce(sum(length(payload)), 0) FROM requests "
@@ -245,9 +233,9 @@ class RequestStore:
             "WHERE id = ?5 AND status = 'pending' AND (?2 = 'expiry' OR expires IS NULL OR expires > ?3)",
             (status, by, now, rule, number))
         reached("deciding")
-        if 1 == done.rowcount and "approved" != status:
+        if done.rowcount == 1 and status != "approved":
             self._file.execute("UPDATE requests SET payload = NULL WHERE id = ?", (number,))
-        return 1 == done.rowcount
+        return done.rowcount == 1
 
     def overdue(self, now: float) -> list[int]:
         return [row[0] for row in self._file.execute(
@@ -272,34 +260,28 @@ class RequestStore:
         Returns:
             False if another caller has begun it, or it isn't due.
         """
-        return 1 == self._file.execute("UPDATE requests SET stage = 'applying', way = ? WHERE id = ? AND stage = 'due' "
-                                       "AND status = 'approved'", (temporary, number)).rowcount
+        return self._file.execute("UPDATE requests SET stage = 'applying', way = ? WHERE id = ? AND stage = 'due' "
+                                       "AND status = 'approved'", (temporary, number)).rowcount == 1
 
     def temporary_name(self, number: int) -> str:
         row = self._one("SELECT way FROM requests WHERE id = ?", number)
         return "" if row is None else str(row[0])
 
     def finish(self, number: int, stage: str, note: str, *, stale: bool = False, now: float = 0.0) -> bool:
-        """
-        Record the result of an order that was begun; returns False if it wasn't begun.
-        """
-        done = 1 == self._file.execute("UPDATE requests SET stage = ?, note = ?, payload = NULL WHERE id = ? "
-                                       "AND stage = 'applying'", (stage, note, number)).rowcount
+        """Record the result of an order that was begun; returns False if it wasn't begun."""
+        done = self._file.execute("UPDATE requests SET stage = ?, note = ?, payload = NULL WHERE id = ? "
+                                       "AND stage = 'applying'", (stage, note, number)).rowcount == 1
         if done and stale:
             self._file.execute("UPDATE requests SET status = 'denied', decided_by = 'stale', decided = ? WHERE id = ?",
                                (now, number))
         return done
 
     def take_place(self, number: int, made: int) -> None:
-        """
-        Note on request *number* that request *made* is carried out in its place.
-        """
+        """Note on request *number* that request *made* is carried out in its place."""
         self._file.execute("UPDATE requests SET note = ? WHERE id = ?", (place_note(made), number))
 
     def prune(self) -> None:
-        """
-        Delete old decided requests, as KEPT says.
-        """
+        """Delete old decided requests, as KEPT says."""
         self._file.execute(
             "DELETE FROM requests WHERE status != 'pending' AND stage NOT IN ('due', 'applying') AND id <= "
             "(SELECT coalesce(max(id), 0) FROM requests) - ?", (KEPT,))
@@ -317,8 +299,8 @@ class RequestStore:
         Returns:
             False if the same rule was there already.
         """
-        return 1 == self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?, ?)",
-                                       (effect, text, project, now)).rowcount
+        return self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?, ?)",
+                                       (effect, text, project, now)).rowcount == 1
 
     def remove_rule(self, effect: Effect, text: str, project: str | None) -> bool:
         """
@@ -330,13 +312,11 @@ class RequestStore:
             project: the rule's project; None for any.
         """
         which, values = _which(project=project)
-        return 0 < self._file.execute(f"DELETE FROM rules WHERE effect = ? AND text = ?{which}",
-                                      (effect, text, *values)).rowcount
+        return self._file.execute(f"DELETE FROM rules WHERE effect = ? AND text = ?{which}",
+                                      (effect, text, *values)).rowcount > 0
 
     def rules(self, effect: Effect) -> list[tuple[str, str]]:
-        """
-        The text and the project of each rule, the oldest first.
-        """
+        """The text and the project of each rule, the oldest first."""
         return list(self._file.execute("SELECT text, project FROM rules WHERE effect = ? ORDER BY rowid", (effect,)))
 
     def set_mode(self, category: str, mode: str) -> None:
@@ -348,17 +328,13 @@ class RequestStore:
 
 
 def _which(**columns: str | None) -> tuple[str, list[str]]:
-    """
-    The SQL condition on the columns whose value isn't None, and the values.
-    """
+    """The SQL condition on the columns whose value isn't None, and the values."""
     given = {name: value for name, value in columns.items() if value is not None}
     return "".join(f" AND {name} = ?" for name in given), list(given.values())
 
 
 def _statements(script: str) -> Iterator[str]:
-    """
-    The statements of *script*; `executescript` would end the transaction.
-    """
+    """The statements of *script*; `executescript` would end the transaction."""
     held = ""
     for line in script.splitlines(keepends=True):
         held += line

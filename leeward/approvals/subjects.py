@@ -161,7 +161,7 @@ def project_path(path: str, link: Callable[[str], str | None] = lambda path: Non
         part = todo.pop()
         if part in ("", "."):
             continue
-        if ".." == part:
+        if part == "..":
             if not done:
                 raise BadRequest("a path that leads out of the project")
             done.pop()
@@ -228,20 +228,18 @@ def invocation(command: str | Sequence[str], cwd: str = "") -> Invocation:
 
 
 def plain_words(line: str) -> tuple[str, ...] | None:
-    """
-    The words of *line*, if every shell reads the line as exactly these words; else None.
-    """
+    """The words of *line*, if every shell reads the line as exactly these words; else None."""
     words, word, quote, started = list[str](), "", "", False
     for letter in line:
-        if "'" == quote:
-            if "'" == letter:
+        if quote == "'":
+            if letter == "'":
                 quote = ""
             elif letter in "\n\r\0":
                 return None
             else:
                 word += letter
-        elif '"' == quote:
-            if '"' == letter:
+        elif quote == '"':
+            if letter == '"':
                 quote = ""
             elif letter in "$`\\!\n\r\0":
                 return None
@@ -253,7 +251,7 @@ def plain_words(line: str) -> tuple[str, ...] | None:
             if started:
                 words.append(word)
             word, started = "", False
-        elif letter in _ACTIVE or "\\" == letter or not (letter.isprintable() or letter > "\x7f"):
+        elif letter in _ACTIVE or letter == "\\" or not (letter.isprintable() or letter > "\x7f"):
             return None
         else:
             word, started = word + letter, True
@@ -275,14 +273,14 @@ def package(manager: str, name: str, version: str = "") -> NamedPackage:
     """
     if manager not in MANAGERS:
         raise BadRequest(f"no manager of packages that is known; these are: {', '.join(MANAGERS)}")
-    form = _NAMES["npm" if "bun" == manager else manager]
+    form = _NAMES["npm" if manager == "bun" else manager]
     if len(name) > 214 or not form.fullmatch(name):
         raise BadRequest(f"{manager} has no package of such a name")
     if version and not _VERSION.fullmatch(version):
         raise BadRequest("a version is letters, digits and . + ! _ - alone, after ^ or ~ at most")
-    if "pip" == manager:
+    if manager == "pip":
         name = re.sub(r"[-_.]+", "-", name).lower()
-    elif "cargo" == manager:
+    elif manager == "cargo":
         name = name.replace("_", "-").lower()
     return NamedPackage(manager, name, version)
 
@@ -295,7 +293,7 @@ def branch(name: str) -> BranchName:
         BadRequest: git would refuse the name, or read it as something else.
     """
     name = name.removeprefix("refs/heads/")
-    if (not _BRANCH.fullmatch(name) or len(name) > 255 or ".." in name or "@{" in name or "@" == name
+    if (not _BRANCH.fullmatch(name) or len(name) > 255 or ".." in name or "@{" in name or name == "@"
             or name.startswith(("-", "refs/")) or name.endswith("/") or posixpath.normpath(name) != name
             or any(part.startswith(".") or part.endswith((".lock", ".")) or not part for part in name.split("/"))):
         raise BadRequest("this isn't a valid name of a branch")

@@ -40,15 +40,11 @@ MOST_DELETED = 100
 
 
 class Deferred(Exception):
-    """
-    A path waits for a later round: its file is being changed, or the queue takes no request now.
-    """
+    """A path waits for a later round: its file is being changed, or the queue takes no request now."""
 
 
 class BudgetSpent(Deferred):
-    """
-    All further paths wait for a later round: the sandbox's budget is used up.
-    """
+    """All further paths wait for a later round: the sandbox's budget is used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +72,8 @@ class SyncPath:
 
     @property
     def is_deletion(self) -> bool:
-        goal = self.inside if "to_host" == self.move else self.host
-        return goal is not None and "none" == goal.type
+        goal = self.inside if self.move == "to_host" else self.host
+        return goal is not None and goal.type == "none"
 
 
 class SyncMoves:
@@ -107,23 +103,19 @@ class SyncMoves:
         self.unlisted = set[str]()
 
     def noted(self, path: str, note: SyncNote) -> None:
-        """
-        Write *note* to the record, at a bounded rate.
-        """
+        """Write *note* to the record, at a bounded rate."""
         if not self._noting.take(0, time.monotonic()):
             self._unnoted += 1
             return
         self._journal.write(sync_note_row(self._box.id, path, note))
 
     def ended(self, left: int, trouble: str) -> None:
-        """
-        Write to the record that the last pass is over, and what it has left.
-        """
+        """Write to the record that the last pass is over, and what it has left."""
         self._journal.write(sync_ended_row(self._box.id, self.to_host, self.to_sandbox, left, self._unnoted, trouble))
 
     def _denial(self, move: SyncPath) -> SyncNote | None:
         ruling = decide_subject(self._queue.rules(), ProjectPath(move.path), self._project.path)
-        if "deny" != ruling.answer:
+        if ruling.answer != "deny":
             return None
         return SyncNote(DENIED, f"{ruling.reason}: {ruling.rule or ruling.mode}", move.inside, move.host)
 
@@ -155,8 +147,8 @@ class SyncMoves:
         change = move.change
         if change is None or move.inside is None:
             raise BadRequest("a move to the host without a change")
-        is_file = "file" == move.inside.type
-        if not (move.is_deletion and "folder" == move.host.type):  # a folder may need several rounds to be empty
+        is_file = move.inside.type == "file"
+        if not (move.is_deletion and move.host.type == "folder"):  # a folder may need several rounds to be empty
             self._take(change.size if is_file else 0, last)
         content = self._content(change, move.is_restless) if is_file else b""
         if is_file and move.is_restless:
@@ -191,7 +183,7 @@ class SyncMoves:
 
     def _why_ask(self, order: FileOrder, before: bytes, is_own: bool) -> list[str]:
         found = why_ask(order, before)
-        if "none" == order.goal.type and is_own and self._deleted >= MOST_DELETED:
+        if order.goal.type == "none" and is_own and self._deleted >= MOST_DELETED:
             found.append(f"the sandbox has deleted {self._deleted} of the project's files already")
         return found
 
@@ -222,9 +214,9 @@ class SyncMoves:
         if move.host.type not in ("none", "file", "folder"):
             return SyncNote(REFUSED, f"a {move.host.type} of the host isn't written into the sandbox", move.inside,
                             move.host)
-        if "folder" == move.host.type:
+        if move.host.type == "folder":
             return self._folder_inward(move, where)
-        if "none" == move.host.type:
+        if move.host.type == "none":
             if files.exists(where):
                 try:
                     files.remove(where, missing_ok=True)

@@ -56,10 +56,10 @@ class SyncNotes:
         tried again, since rules change, and so is a folder on one side alone, whose content may have changed.
         """
         note = self._notes.get(path)
-        if note is None or DENIED == note.kind or (note.inside, note.host) != (inside, host):
+        if note is None or note.kind == DENIED or (note.inside, note.host) != (inside, host):
             return False
         one_folder = inside is not None and {inside.type, host.type} == {"none", "folder"}
-        return ASKED == note.kind or not one_folder
+        return note.kind == ASKED or not one_folder
 
     def add(self, path: str, note: SyncNote) -> None:
         if self._notes.get(path) == note:
@@ -76,10 +76,8 @@ class SyncNotes:
         return list(self._notes)
 
     def rows(self) -> list[dict[str, Any]]:
-        """
-        For JSON, conflicts first: `path`, `kind`, `why`, `request`.
-        """
-        found = sorted(dict(self._notes).items(), key=lambda item: (CONFLICT != item[1].kind, item[0]))
+        """For JSON, conflicts first: `path`, `kind`, `why`, `request`."""
+        found = sorted(dict(self._notes).items(), key=lambda item: (item[1].kind != CONFLICT, item[0]))
         return [{"path": path.encode("utf-8", "backslashreplace").decode(), "kind": note.kind, "why": note.why,
                  "request": note.request} for path, note in found[:SHOWN_NOTES]]
 

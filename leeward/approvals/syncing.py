@@ -43,40 +43,34 @@ class InsideView:
     rows: Mapping[str, UpperRow]
 
     def state(self, path: str) -> FileState | None:
-        """
-        The state of *path* in the sandbox; None where the host's own shows through.
-        """
+        """The state of *path* in the sandbox; None where the host's own shows through."""
         row = self.rows.get(path)
         if row is not None:
             return _state(row)
         return NOTHING if self.is_hidden(path) else None
 
     def is_hidden(self, path: str) -> bool:
-        """
-        Whether a folder above *path* was removed or replaced in the sandbox.
-        """
+        """Whether a folder above *path* was removed or replaced in the sandbox."""
         end = path.rfind("/")
         while end > 0:
             row = self.rows.get(path[:end])
-            if row is not None and ("folder" != row.type or row.hides):
+            if row is not None and (row.type != "folder" or row.hides):
                 return True
             end = path.rfind("/", 0, end)
         return False
 
 
 def _state(row: UpperRow) -> FileState:
-    if "gone" == row.type:
+    if row.type == "gone":
         return NOTHING
     mode = row.mode & 0o777 if row.type in ("file", "folder") else 0
-    found = row.digest.hex() if "file" == row.type and row.digest is not None else ""
-    link = row.link.decode("utf-8", "surrogateescape") if "link" == row.type else ""
+    found = row.digest.hex() if row.type == "file" and row.digest is not None else ""
+    link = row.link.decode("utf-8", "surrogateescape") if row.type == "link" else ""
     return FileState(row.type, mode, found, link)
 
 
 def agree(one: FileState, other: FileState) -> bool:
-    """
-    Whether two states are the same except for the set-id and sticky bits, which never leave a sandbox.
-    """
+    """Whether two states are the same except for the set-id and sticky bits, which never leave a sandbox."""
     return ((one.type, one.mode & 0o777, one.sha256, one.link)
             == (other.type, other.mode & 0o777, other.sha256, other.link))
 
@@ -100,19 +94,15 @@ def three_way(base: FileState | None, inside: FileState, host: FileState) -> Mov
 
 
 def is_skipped(path: str) -> bool:
-    """
-    Whether a path isn't synced: those of `changes.LEFT_OUT`, and temporary files.
-    """
+    """Whether a path isn't synced: those of `changes.LEFT_OUT`, and temporary files."""
     return is_left_out(path) or _TEMPORARY.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def row_change(path: str, inside: FileState, row: UpperRow | None, host: FileState) -> FolderChange:
-    """
-    The change of a path, as a row of `Sandbox.diff`.
-    """
-    if "none" == inside.type:
+    """The change of a path, as a row of `Sandbox.diff`."""
+    if inside.type == "none":
         return FolderChange(path, "deleted", host.type, host.mode)
-    kind = "created" if "none" == host.type else "modified"
+    kind = "created" if host.type == "none" else "modified"
     return FolderChange(path, kind, inside.type, inside.mode, 0 if row is None else row.size, inside.sha256 or None,
                         link=inside.link)
 
@@ -140,9 +130,7 @@ class SyncBudget:
         self._files, self._bytes, self._at = float(BURST_FILES), float(BURST_BYTES), now
 
     def take(self, size: int, now: float) -> bool:
-        """
-        Take one file of *size* bytes; False, and nothing is taken, if there isn't enough left.
-        """
+        """Take one file of *size* bytes; False, and nothing is taken, if there isn't enough left."""
         gone, self._at = max(0.0, now - self._at), max(now, self._at)
         self._files = min(float(BURST_FILES), self._files + gone * FILES_S)
         self._bytes = min(float(BURST_BYTES), self._bytes + gone * BYTES_S)

@@ -27,9 +27,7 @@ class TurnPool:
         self._turns, self._waiting = Counter[str](), defaultdict[str, deque[Callable[[], None]]](deque)
 
     def submit(self, key: str, do: Callable[[], None]) -> None:
-        """
-        Call *do* in a thread when *key* has one free. An exception of *do* is ignored.
-        """
+        """Call *do* in a thread when *key* has one free. An exception of *do* is ignored."""
         with self._lock:
             if self._turns[key] >= self._of_one:
                 self._waiting[key].append(do)
@@ -38,9 +36,7 @@ class TurnPool:
         self._begin(key, do)
 
     def close(self) -> None:
-        """
-        Begin no more work, and wait for what runs.
-        """
+        """Begin no more work, and wait for what runs."""
         with self._lock:
             self._over = True
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -52,9 +48,7 @@ class TurnPool:
             pass  # the pool is closed
 
     def _in_turn(self, key: str, do: Callable[[], None]) -> None:
-        """
-        Call *do*, and then begin the next work of the key.
-        """
+        """Call *do*, and then begin the next work of the key."""
         try:
             do()
         finally:

@@ -33,11 +33,11 @@ _DECISIONS, _WITHIN = ("approved", "applied", "failed"), ("killed", "refused")
 
 
 def _is_bounded(row: AuditRow) -> bool:
-    if "sandbox" == row.category and row.decision in _WITHIN:
+    if row.category == "sandbox" and row.decision in _WITHIN:
         return True
     if not row.sandbox or row.by in _BY or row.category in _CATEGORIES:
         return False
-    return row.decision not in _DECISIONS or "policy" == row.by
+    return row.decision not in _DECISIONS or row.by == "policy"
 
 
 @dataclass(slots=True)
@@ -81,9 +81,7 @@ class BoundedJournal:
         return self._journal.write(row)
 
     def end(self, sandbox: str) -> None:
-        """
-        Write the counts of a sandbox that has ended, and drop its account.
-        """
+        """Write the counts of a sandbox that has ended, and drop its account."""
         with self._lock:
             account = self._accounts.pop(sandbox, None)
             if account is not None:

@@ -133,9 +133,7 @@ class Journal:
         return True
 
     def close(self) -> None:
-        """
-        Write the queued rows, and end the thread.
-        """
+        """Write the queued rows, and end the thread."""
         self._rows.put(None)
         self._thread.join()
         for fd in (self._fd, self._lock):
@@ -191,7 +189,7 @@ class Journal:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             self._size = os.fstat(fd).st_size
-            if self._size and b"\n" != os.pread(fd, 1, self._size - 1):
+            if self._size and os.pread(fd, 1, self._size - 1) != b"\n":
                 # A line that a power cut has left half-written stays, and is read as a bad one.
                 self._size += os.write(fd, b"\n")
             if not self._started:
@@ -202,9 +200,7 @@ class Journal:
         self._fd = fd
 
     def _find_end(self) -> None:
-        """
-        Find the line that the next one follows: the line that the head names if the chain lacks it, else the last line.
-        """
+        """Find the line that the next one follows: the line that the head names if the chain lacks it, else the last line."""
         head = read_head(self._head_folder)
         last = next((line for line in map(_alone, _backwards(self.folder)) if line.row is not None), None)
         if last is not None and last.row is not None:
@@ -247,9 +243,7 @@ class Journal:
             raise
 
     def _rotate(self) -> None:
-        """
-        Start a new file. Its first line follows the last line of the previous file.
-        """
+        """Start a new file. Its first line follows the last line of the previous file."""
         os.close(self._fd)
         self._fd = -1
         path, dropped = os.path.join(self.folder, FILE), False
@@ -280,17 +274,13 @@ def _old(folder: str) -> list[int]:
 
 
 def _files(folder: str) -> list[str]:
-    """
-    The names of the chain's files, the oldest first.
-    """
+    """The names of the chain's files, the oldest first."""
     named = [f"{FILE}.{number}" for number in reversed(_old(folder))]
     return named + [FILE] * os.path.exists(os.path.join(folder, FILE))
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    """
-    The lines of a file. A line of more than MOST_LINE + 100 bytes is replaced by b"?", so that memory is bounded.
-    """
+    """The lines of a file. A line of more than MOST_LINE + 100 bytes is replaced by b"?", so that memory is bounded."""
     with open(path, "rb") as file:
         while line := file.readline(MOST_LINE + 100):
             whole = line.endswith(b"\n") or len(line) < MOST_LINE + 100
@@ -386,9 +376,7 @@ def verify(folder: str, head: str | None = None, seen: Callable[[ReadLine], None
 
 
 def _beside_head(head: RecordHead | None, first: int, last: int, is_there: bool) -> str:
-    """
-    How a chain contradicts its head; "" if it doesn't.
-    """
+    """How a chain contradicts its head; "" if it doesn't."""
     if head is None:
         return "there is no head" if last else ""
     if not head.number:

@@ -31,18 +31,14 @@ _PEOPLE = ("cli", "page")
 
 
 class RowSink(Protocol):
-    """
-    Takes rows: Journal, AuditRecord or BoundedJournal.
-    """
+    """Takes rows: Journal, AuditRecord or BoundedJournal."""
 
     def write(self, row: AuditRow) -> bool: ...
 
 
 def is_persons(row: AuditRow) -> bool:
-    """
-    Whether *row* is about an act of a person, or a start or end of the service.
-    """
-    return row.by in _PEOPLE or "service" == row.category
+    """Whether *row* is about an act of a person, or a start or end of the service."""
+    return row.by in _PEOPLE or row.category == "service"
 
 
 class AuditRecord:
@@ -81,16 +77,12 @@ class AuditRecord:
 
     @property
     def lost(self) -> int:
-        """
-        The number of rows that weren't written.
-        """
+        """The number of rows that weren't written."""
         return self._rest.lost + self._decisions.lost
 
     @property
     def trouble(self) -> str:
-        """
-        Why the last row wasn't written; "" when rows are written again.
-        """
+        """Why the last row wasn't written; "" when rows are written again."""
         return self._decisions.trouble or self._rest.trouble
 
     def write(self, row: AuditRow) -> bool:
@@ -103,9 +95,7 @@ class AuditRecord:
         return (self._decisions if is_persons(row) else self._rest).write(row)
 
     def close(self) -> None:
-        """
-        Write the queued rows, and end both writers.
-        """
+        """Write the queued rows, and end both writers."""
         self._rest.close()
         self._decisions.close()
 
@@ -140,29 +130,23 @@ def _timed(lines: Iterator[ReadLine]) -> Iterator[tuple[float, ReadLine]]:
 
 @dataclass(slots=True)
 class _NamedLine:
-    """
-    The last line of the second chain that the first one names, and whether the second chain has it.
-    """
+    """The last line of the second chain that the first one names, and whether the second chain has it."""
 
     number: int = 0
     hash: str = ""
     is_other: bool = False
 
     def note(self, line: ReadLine) -> None:
-        """
-        Note a line of the first chain.
-        """
+        """Note a line of the first chain."""
         row = line.row
-        if row is None or ("audit", DECISIONS) != (row.get("category"), row.get("action")):
+        if row is None or (row.get("category"), row.get("action")) != ("audit", DECISIONS):
             return
         said = row.get("metadata")
         if isinstance(said, Mapping) and type(said.get("line")) is int and isinstance(said.get("hash"), str):
             self.number, self.hash = said["line"], said["hash"]
 
     def compare(self, line: ReadLine) -> None:
-        """
-        Compare a line of the second chain.
-        """
+        """Compare a line of the second chain."""
         if line.row is not None and line.row["number"] == self.number:
             self.is_other = line.hash != self.hash
 

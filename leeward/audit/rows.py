@@ -102,9 +102,7 @@ def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:
 
 
 def read_line(line: bytes, number: int) -> ReadLine:
-    """
-    Parse and check a line by itself, without the lines around it.
-    """
+    """Parse and check a line by itself, without the lines around it."""
     line = line.removesuffix(b"\n")
     tail = _TAIL.search(line)
     if tail is None or len(line) > MOST_LINE:
@@ -134,7 +132,7 @@ def chained(lines: Iterable[ReadLine]) -> Iterator[ReadLine]:
             if not begun:
                 begun = True
                 number = line.row["number"] - 1
-                before = BEGINNING if 0 == number else line.row["before"]
+                before = BEGINNING if number == 0 else line.row["before"]
             if line.row["number"] != number + 1:
                 fault = f"its number is {line.row['number']}, but line {number + 1} should follow"
             elif line.row["before"] != before:

@@ -86,9 +86,7 @@ class AsyncClient:
 
     async def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
                              attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
-        """
-        The result of *attempt* with *fields*, to which the environment of the packages in *options* is added.
-        """
+        """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
         requirements = requirements_of(options)
         if not requirements:
             return await attempt(fields)
@@ -146,16 +144,12 @@ class AsyncClient:
         return reply.ok
 
     async def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
-        """
-        Ask as `Client.egress_asks` does. Other calls of this client go on while this one waits.
-        """
+        """Ask as `Client.egress_asks` does. Other calls of this client go on while this one waits."""
         reply, _ = await self._call("egress_asks", {"after": after, "wait": wait}, wait + 5.0)
         return asks_of(reply.ok or {})
 
     async def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
-        """
-        Answer an ask, as `Client.answer_egress_ask` does.
-        """
+        """Answer an ask, as `Client.answer_egress_ask` does."""
         reply, _ = await self._call("egress_answer", {"ask": ask, "allow": allow, "message": message}, timeout)
         return taken(reply.ok or {})
 
@@ -213,7 +207,7 @@ class AsyncClient:
                     raise
                 if isinstance(error, (Busy, QueueTimeout)):
                     one.refused = error
-                    if "execute" == one.op and connection.gate.jobs:  # the gate opens when one of them is answered
+                    if one.op == "execute" and connection.gate.jobs:  # the gate opens when one of them is answered
                         pause = 0.0
                 else:
                     state.retire(connection)
@@ -221,9 +215,7 @@ class AsyncClient:
             await asyncio.sleep(pause)
 
     def _state(self) -> _LoopState:
-        """
-        The state of the running event loop. The state of closed loops is dropped.
-        """
+        """The state of the running event loop. The state of closed loops is dropped."""
         loop = asyncio.get_running_loop()
         state = self._states.get(loop)
         if state is None:
@@ -256,9 +248,7 @@ class AsyncClient:
             await asyncio.sleep(0.01)  # poll can't wait for a full backlog; connect(2), EAGAIN
 
     async def close(self) -> None:
-        """
-        Close the connection. Calls that wait fail, and their jobs end. A later call opens a new one.
-        """
+        """Close the connection. Calls that wait fail, and their jobs end. A later call opens a new one."""
         self._state().close(away(self.socket, "this client was closed", may_have_run=True))
 
     async def __aenter__(self) -> AsyncClient:
@@ -285,18 +275,14 @@ class _LoopState:
         self.closings = 0
 
     def retire(self, connection: AsyncConnection) -> None:
-        """
-        Make no more calls over *connection*.
-        """
+        """Make no more calls over *connection*."""
         if connection is self.connection:
             self.connection = None
             self._draining.add(connection)
             connection.end_when_answered(lambda: self._draining.discard(connection))
 
     def close(self, error: DaemonError) -> None:
-        """
-        Close all connections; their calls fail with *error*.
-        """
+        """Close all connections; their calls fail with *error*."""
         self.closings += 1
         for connection in (self.connection, *tuple(self._draining)):
             if connection is not None:
@@ -322,9 +308,7 @@ class _PendingCall:
         self.refused: DaemonError | None = None
 
     async def ask(self, connection: AsyncConnection) -> Answer:
-        """
-        Make one attempt over *connection*. A refusal is raised.
-        """
+        """Make one attempt over *connection*. A refusal is raised."""
         if self.op in ("execute", "session_open"):
             return await connection.admitted(self.op, self._fields, self.refused is not None, self._mark_sent,
                                              self._functions)

@@ -43,9 +43,7 @@ _TAKEN_BACK = frozenset({"execute", "session_open", "sandbox_open", "process_run
 
 
 class AsyncConnection:
-    """
-    One connected socket in one event loop.
-    """
+    """One connected socket in one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: Socket, path: str, adapts: bool = True) -> None:
         self._loop, self._socket, self._path = loop, sock, path
@@ -65,9 +63,7 @@ class AsyncConnection:
         loop.add_reader(sock.fileno(), self._readable)
 
     def broken(self) -> bool:
-        """
-        Whether calls must go over a new connection.
-        """
+        """Whether calls must go over a new connection."""
         if self._error is None:
             self._readable()  # notices that the connection has ended between calls
         return self._error is not None
@@ -94,18 +90,16 @@ class AsyncConnection:
             reply, descriptors = await self.call(op, fields, functions)
             if reply.ok is None:
                 error = refusal(reply)
-                refused = isinstance(error, (Busy, QueueTimeout)) and "execute" == op
+                refused = isinstance(error, (Busy, QueueTimeout)) and op == "execute"
                 raise error
-            if "execute" == op:
+            if op == "execute":
                 self.gate.served(time.monotonic())
             return reply, descriptors
         finally:
             self.gate.release(job=True, refused=refused)
 
     async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
-        """
-        Call as `call` does, for a job of a session: it waits for the connection's bound alone, and not for a worker.
-        """
+        """Call as `call` does, for a job of a session: it waits for the connection's bound alone, and not for a worker."""
         await self._enter(job=False, first=False)
         try:
             return await self.call(op, fields, functions)
@@ -120,9 +114,7 @@ class AsyncConnection:
         await self.gate.acquire(job=job, first=first)
 
     async def _learn(self) -> None:
-        """
-        Ask the daemon for its bounds, and give them to the gate.
-        """
+        """Ask the daemon for its bounds, and give them to the gate."""
         try:
             reply, _ = await self._call("ping", {}, None)
         except DaemonError:
@@ -134,9 +126,7 @@ class AsyncConnection:
         self.gate.learn(most, workers)
 
     async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
-        """
-        Send a request, and return the reply, which may be a refusal. Until then the request's job can call *functions*.
-        """
+        """Send a request, and return the reply, which may be a refusal. Until then the request's job can call *functions*."""
         if functions is None:
             return await self._sent(op, fields, None)
         try:
@@ -153,9 +143,7 @@ class AsyncConnection:
         return await self._call(op, fields, self._slots, begin)
 
     async def _ask_for_slots(self) -> None:
-        """
-        Ask for an arena; without one large requests go over the socket. If the connection fails, so do all its calls.
-        """
+        """Ask for an arena; without one large requests go over the socket. If the connection fails, so do all its calls."""
         try:
             reply, descriptors = await self._call("arena", {}, None)
             if reply.ok is not None:
@@ -277,9 +265,7 @@ class AsyncConnection:
         self._beat = self._loop.call_later(PATIENCE_S, self._on_beat)
 
     def close(self, error: DaemonError) -> None:
-        """
-        Close the connection; waiting calls fail with *error*.
-        """
+        """Close the connection; waiting calls fail with *error*."""
         if self._error is not None:
             return
         self._error = error
@@ -303,17 +289,13 @@ class AsyncConnection:
             self._ended()
 
     def _failure(self, error: DaemonError, start: int) -> DaemonError:
-        """
-        A copy of *error* for a request at the offset *start* of the stream. A copy, since each raise adds a traceback.
-        """
+        """A copy of *error* for a request at the offset *start* of the stream. A copy, since each raise adds a traceback."""
         failure = copy.copy(error)
         failure.may_have_run = error.may_have_run and self._handed > start
         return failure
 
     def end_when_answered(self, ended: Callable[[], None]) -> None:
-        """
-        Close the connection when no call waits any more, and call *ended* then.
-        """
+        """Close the connection when no call waits any more, and call *ended* then."""
         self._ended = ended
         if self._error is not None:
             ended()

@@ -30,18 +30,14 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[tuple["Reply", list[int]]]]
 
 
 class AwaitedFunctions:
-    """
-    The functions that the job of one call of the asyncio client may call.
-    """
+    """The functions that the job of one call of the asyncio client may call."""
 
     def __init__(self, given: Given) -> None:
         self._given = given
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, ask: Ask, number: int) -> None:
-        """
-        Start to serve the job of request *number*, which has been sent.
-        """
+        """Start to serve the job of request *number*, which has been sent."""
         self.end()
         self._start(self._take(ask, number))
 
@@ -88,18 +84,14 @@ class AwaitedFunctions:
             return raised(call, error)
 
     def end(self) -> None:
-        """
-        Cancel the tasks, at the end of the job.
-        """
+        """Cancel the tasks, at the end of the job."""
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """
-    The result of *function*, called in a daemon thread.
-    """
+    """The result of *function*, called in a daemon thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 

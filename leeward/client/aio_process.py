@@ -91,9 +91,7 @@ class AsyncProcess:
         return []
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
-        """
-        Chunks of output until the process has ended.
-        """
+        """Chunks of output until the process has ended."""
         while found := await self.read():
             for chunk in found:
                 yield chunk
@@ -117,9 +115,7 @@ class AsyncProcess:
         return taken
 
     async def close_stdin(self) -> None:
-        """
-        Close the process's standard input: the process reads the end of the file.
-        """
+        """Close the process's standard input: the process reads the end of the file."""
         await self._ask("process_write", end=True)
 
     async def signal(self, number: int = signal.SIGTERM) -> bool:
@@ -148,9 +144,7 @@ class AsyncProcess:
         return checked(flag, await self._ask("process_resize", rows=rows, columns=columns), "resized")
 
     async def kill(self) -> None:
-        """
-        Kill the process and all its descendants.
-        """
+        """Kill the process and all its descendants."""
         await self._ask("process_kill")
 
     async def wait(self, timeout: float | None = None) -> Result | None:
@@ -224,22 +218,16 @@ class AsyncKernel:
         return checked(flag, await self._sandbox.ask("kernel_interrupt", {"kernel": self.number}), "interrupted")
 
     async def reset(self) -> None:
-        """
-        Replace the kernel's process by a fresh one; the state is lost.
-        """
+        """Replace the kernel's process by a fresh one; the state is lost."""
         await self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
     async def fork(self) -> AsyncKernel:
-        """
-        Start a second kernel with a copy of this kernel's state, after the requests that were made before.
-        """
+        """Start a second kernel with a copy of this kernel's state, after the requests that were made before."""
         reply = await self._sandbox.ask("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
 
     async def close(self) -> None:
-        """
-        End the kernel's process.
-        """
+        """End the kernel's process."""
         try:
             await self._sandbox.ask("kernel_close", {"kernel": self.number})
         except DaemonError:

@@ -99,9 +99,7 @@ class AsyncSandbox:
 
     @staticmethod
     async def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
-        """
-        The `info` of each sandbox of this user, the oldest first.
-        """
+        """The `info` of each sandbox of this user, the oldest first."""
         async with AsyncClient(socket) as client:
             found, last = checked(page, (await client.ask("sandbox_list", {}))[0])
             while last:
@@ -110,9 +108,7 @@ class AsyncSandbox:
             return found
 
     async def id(self) -> str:
-        """
-        The sandbox's id, 26 characters. The first use opens the sandbox.
-        """
+        """The sandbox's id, 26 characters. The first use opens the sandbox."""
         if not self._id:
             async with self._opening:
                 if not self._id:
@@ -123,9 +119,7 @@ class AsyncSandbox:
 
     @property
     def files(self) -> AsyncFiles:
-        """
-        The sandbox's files.
-        """
+        """The sandbox's files."""
         return AsyncFiles(self)
 
     async def _open(self) -> Reply:
@@ -144,46 +138,32 @@ class AsyncSandbox:
         return await open_with_await(self._client.ask, fields, self._mounts, self._states)
 
     async def diff(self, target: str = "") -> Changes:
-        """
-        Call `Sandbox.diff` in a thread.
-        """
+        """Call `Sandbox.diff` in a thread."""
         return await asyncio.to_thread((await self._blocking_sandbox()).diff, target)
 
     async def apply(self, paths: Iterable[str] | None = None, target: str = "",
                     changes: Changes | None = None) -> Changes:
-        """
-        Call `Sandbox.apply` in a thread, which goes on if the task is cancelled.
-        """
+        """Call `Sandbox.apply` in a thread, which goes on if the task is cancelled."""
         return await asyncio.to_thread((await self._blocking_sandbox()).apply, paths, target, changes)
 
     async def conflicts(self, changes: Changes, target: str = "") -> dict[str, Stale | RequestRejected]:
-        """
-        Call `Sandbox.conflicts` in a thread.
-        """
+        """Call `Sandbox.conflicts` in a thread."""
         return await asyncio.to_thread((await self._blocking_sandbox()).conflicts, changes, target)
 
     async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
-        """
-        Call `Sandbox.discard` in a thread.
-        """
+        """Call `Sandbox.discard` in a thread."""
         return await asyncio.to_thread((await self._blocking_sandbox()).discard, paths, target)
 
     async def checkpoint(self, name: str = "", target: str = "") -> str:
-        """
-        Call `Sandbox.checkpoint` in a thread.
-        """
+        """Call `Sandbox.checkpoint` in a thread."""
         return await asyncio.to_thread((await self._blocking_sandbox()).checkpoint, name, target)
 
     async def restore(self, name: str, target: str = "") -> None:
-        """
-        Call `Sandbox.restore` in a thread.
-        """
+        """Call `Sandbox.restore` in a thread."""
         await asyncio.to_thread((await self._blocking_sandbox()).restore, name, target)
 
     async def _blocking_sandbox(self) -> Sandbox:
-        """
-        A blocking Sandbox for the same sandbox, for calls that work with files of the host.
-        """
+        """A blocking Sandbox for the same sandbox, for calls that work with files of the host."""
         if self._blocking is None:
             self._blocking = Sandbox(socket=self._client.socket)
             self._blocking._id = await self.id()
@@ -191,9 +171,7 @@ class AsyncSandbox:
         return self._blocking
 
     async def ask(self, op: str, fields: Mapping[str, Any]) -> Reply:
-        """
-        Send one request about this sandbox; returns the reply, without its descriptors.
-        """
+        """Send one request about this sandbox; returns the reply, without its descriptors."""
         reply, descriptors = await self._client.ask(op, {"sandbox": await self.id(), **fields})
         for fd in descriptors:
             os.close(fd)
@@ -201,16 +179,12 @@ class AsyncSandbox:
 
     async def run(self, argv: Iterable[str], *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                   **options: Unpack[StartOptions]) -> Result:
-        """
-        Run a program and wait for its end, as `Sandbox.run` does.
-        """
+        """Run a program and wait for its end, as `Sandbox.run` does."""
         return await self._run(argv_of(argv), options, on_stdout, on_stderr)
 
     async def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                     **options: Unpack[StartOptions]) -> Result:
-        """
-        Run a line by `/bin/sh -c`, as `Sandbox.shell` does.
-        """
+        """Run a line by `/bin/sh -c`, as `Sandbox.shell` does."""
         return await self._run(line, options, on_stdout, on_stderr)
 
     async def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: OnData | None,
@@ -256,9 +230,7 @@ class AsyncSandbox:
 
     async def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
                     body: bytes | str = b"") -> Fetched:
-        """
-        Send an HTTP or HTTPS request by the sandbox's policy, as `Sandbox.fetch` does.
-        """
+        """Send an HTTP or HTTPS request by the sandbox's policy, as `Sandbox.fetch` does."""
         fields = {"sandbox": await self.id(), **fetch_fields(url, method, headers, body)}
         return fetched_of(*await self._client.ask("sandbox_fetch", fields))
 
@@ -276,9 +248,7 @@ class AsyncSandbox:
         return result_of(*await self._client.ask("sandbox_execute", fields, functions=awaited_by(options)))
 
     async def kernel(self) -> AsyncKernel:
-        """
-        Start a Python process that keeps its state between requests, as `Sandbox.kernel` does.
-        """
+        """Start a Python process that keeps its state between requests, as `Sandbox.kernel` does."""
         return AsyncKernel(self, checked(whole, await self.ask("kernel_open", {}), "kernel", 1))
 
     async def processes(self) -> Rows:
@@ -289,17 +259,13 @@ class AsyncSandbox:
         return checked(rows, await self.ask("process_list", {}), "processes")
 
     async def process(self, number: int) -> AsyncProcess:
-        """
-        The process with this number in `processes`. Raises ProcessOver if the sandbox doesn't list it.
-        """
+        """The process with this number in `processes`. Raises ProcessOver if the sandbox doesn't list it."""
         process = AsyncProcess(self, number)
         await process.row()
         return process
 
     async def info(self) -> dict[str, Any]:
-        """
-        The sandbox's state, as `Sandbox.info` returns it.
-        """
+        """The sandbox's state, as `Sandbox.info` returns it."""
         return checked(answer, await self.ask("sandbox_info", {}))
 
     async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
@@ -317,21 +283,15 @@ class AsyncSandbox:
         return checked(answer, await self.ask("sandbox_extend", asked))
 
     async def set_timeout(self, seconds: float) -> None:
-        """
-        Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime.
-        """
+        """Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime."""
         await self.extend(lifetime=seconds)
 
     async def kill(self) -> None:
-        """
-        End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver.
-        """
+        """End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver."""
         await self.ask("sandbox_kill", {})
 
     async def close(self) -> None:
-        """
-        `kill` the sandbox, if it was opened, and close the connection.
-        """
+        """`kill` the sandbox, if it was opened, and close the connection."""
         async with self._opening:
             self._closed = True
         try:

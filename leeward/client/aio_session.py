@@ -87,9 +87,7 @@ class AsyncSession:
         await _asked(self._call, self._path, deadline, "session_reset", {"session": self._number})
 
     async def close(self) -> None:
-        """
-        End the session. A task that waits for a job of it gets Cancelled.
-        """
+        """End the session. A task that waits for a job of it gets Cancelled."""
         try:
             await _asked(self._call, self._path, _CLOSE_S, "session_close", {"session": self._number})
         except DaemonError:

@@ -74,58 +74,40 @@ class AsyncWorkdirSandbox:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **options))
 
     async def exec(self, command: str, args: Iterable[str] = ()) -> Result:
-        """
-        Run a command and wait for its end, as `WorkdirSandbox.exec` does.
-        """
+        """Run a command and wait for its end, as `WorkdirSandbox.exec` does."""
         return await self._do(self._work.exec, command, args)
 
     async def exec_js(self, code: str) -> Result:
-        """
-        Run JavaScript, as `WorkdirSandbox.exec_js` does.
-        """
+        """Run JavaScript, as `WorkdirSandbox.exec_js` does."""
         return await self._do(self._work.exec_js, code)
 
     async def available_tools(self) -> tuple[str, ...]:
-        """
-        The commands that `exec` accepts and this host has.
-        """
+        """The commands that `exec` accepts and this host has."""
         return await self._do(self._work.available_tools)
 
     async def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
                     body: bytes | str = b"") -> Fetched:
-        """
-        Send an HTTP or HTTPS request by the policy, as `WorkdirSandbox.fetch` does.
-        """
+        """Send an HTTP or HTTPS request by the policy, as `WorkdirSandbox.fetch` does."""
         return await self._do(self._work.fetch, url, method, headers, body)
 
     async def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """
-        Read a file of the work folder, as `WorkdirSandbox.read_file` does.
-        """
+        """Read a file of the work folder, as `WorkdirSandbox.read_file` does."""
         return await self._do(self._work.read_file, path)
 
     async def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
-        """
-        Write a file of the work folder, as `WorkdirSandbox.write_file` does.
-        """
+        """Write a file of the work folder, as `WorkdirSandbox.write_file` does."""
         await self._do(self._work.write_file, path, data)
 
     async def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
-        """
-        The entries of a folder, as `WorkdirSandbox.list_dir` returns them.
-        """
+        """The entries of a folder, as `WorkdirSandbox.list_dir` returns them."""
         return await self._do(self._work.list_dir, path)
 
     async def diff(self) -> Changes:
-        """
-        The changes of the folder, as `WorkdirSandbox.diff` returns them.
-        """
+        """The changes of the folder, as `WorkdirSandbox.diff` returns them."""
         return await self._do(self._work.diff)
 
     async def destroy(self) -> None:
-        """
-        End the sandbox and its processes. The folder and its files stay. Further calls do nothing.
-        """
+        """End the sandbox and its processes. The folder and its files stay. Further calls do nothing."""
         try:
             await asyncio.to_thread(self._work.destroy)  # not in `_threads`, which may all wait for commands
         finally:

@@ -40,12 +40,12 @@ def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> 
             raise RequestRejected(f"{path!r} has not changed")
     return [change for change in all_of_them
             if any(change.path == path or change.path.startswith(path + "/") for path in wanted)
-            or ("folder" == change.type and "created" == change.kind
+            or (change.type == "folder" and change.kind == "created"
                 and any(path.startswith(change.path + "/") for path in wanted))]
 
 
 def _made(chosen: Sequence[FolderChange]) -> set[str]:
-    return {change.path for change in chosen if "folder" == change.type and "deleted" != change.kind}
+    return {change.path for change in chosen if change.type == "folder" and change.kind != "deleted"}
 
 
 class Applying:
@@ -80,37 +80,33 @@ class Applying:
             self._check_parent(change, folders)
         try:
             for change in reversed(chosen):
-                if "deleted" == change.kind:
+                if change.kind == "deleted":
                     self._remove(change)
             for change in chosen:
-                if "deleted" != change.kind:
+                if change.kind != "deleted":
                     self._put(change)
         finally:
             self._sync()
 
     def conflicts(self, chosen: Sequence[FolderChange]) -> dict[str, Stale | RequestRejected]:
-        """
-        Why some of *chosen* can't be applied, by path: the others can, together.
-        """
+        """Why some of *chosen* can't be applied, by path: the others can, together."""
         folders, found, gone = _made(chosen), dict[str, Stale | RequestRejected](), set[bytes]()
         for change in reversed(chosen):  # what is in a folder comes before the folder
             path = os.fsencode(change.path)
             try:
                 self._check(change)
                 self._check_parent(change, folders)
-                if "deleted" == change.kind or "folder" != change.type:
+                if change.kind == "deleted" or change.type != "folder":
                     self._check_empty(change, gone)
             except (Stale, RequestRejected) as error:
                 found[change.path] = error
             else:
-                if "deleted" == change.kind:
+                if change.kind == "deleted":
                     gone.add(path)
         return {path: found[path] for path in sorted(found)}
 
     def _check_empty(self, change: FolderChange, gone: set[bytes]) -> None:
-        """
-        Check that a folder of the host that is to be removed has nothing but *gone*.
-        """
+        """Check that a folder of the host that is to be removed has nothing but *gone*."""
         path = os.fsencode(change.path)
         try:
             fd = open_beneath(self._host.fd, path, FOLDER)
@@ -125,10 +121,10 @@ class Applying:
 
     def _check(self, change: FolderChange) -> None:
         what = f"{change.path!r:.120}"
-        if "deleted" != change.kind:
-            if "special" == change.type:
+        if change.kind != "deleted":
+            if change.type == "special":
                 raise RequestRejected(f"{what} is a FIFO, a socket or a device: leave it out")
-            if "link" == change.type and leads_out(change):
+            if change.type == "link" and leads_out(change):
                 raise RequestRejected(f"{what} is a link that leads out of the folder: leave it out")
             if change.size > change.allocated + _HOLES:
                 raise RequestRejected(f"{what} has {change.size} bytes, and occupies {change.allocated}: leave it out")
@@ -136,11 +132,9 @@ class Applying:
         self._fresh(change, about)
 
     def _check_parent(self, change: FolderChange, folders: set[str]) -> None:
-        """
-        Check that a new path is in a folder of the host, or in one of *folders*, which are applied as well.
-        """
+        """Check that a new path is in a folder of the host, or in one of *folders*, which are applied as well."""
         parent = posixpath.dirname(change.path)
-        if "created" != change.kind or not parent or parent in folders:
+        if change.kind != "created" or not parent or parent in folders:
             return
         about = self._host.look(os.fsencode(parent))
         if about is None or not stat.S_ISDIR(about.st_mode):
@@ -148,14 +142,14 @@ class Applying:
 
     def _fresh(self, change: FolderChange, about: os.stat_result | None) -> None:
         what = f"{change.path!r:.120}"
-        if "created" == change.kind:
+        if change.kind == "created":
             if about is not None:
                 raise Stale(f"{what} exists on the host by now", change.path)
             return
         if about is None:
             raise Stale(f"{what} is not on the host any more", change.path)
         # A folder's ctime changes with every entry. If entries came, rmdir will fail.
-        folder = stat.S_ISDIR(about.st_mode) and "mode" != change.kind
+        folder = stat.S_ISDIR(about.st_mode) and change.kind != "mode"
         known = self._done.get(os.fsencode(change.path)) == (about.st_ino, about.st_ctime_ns)
         if about.st_ctime_ns >= self._host.since and not folder and not known:
             raise Stale(f"{what} was changed on the host since the sandbox was opened", change.path)
@@ -177,9 +171,7 @@ class Applying:
             os.close(parent)
 
     def _sync(self) -> None:
-        """
-        Sync each folder with changed entries, once: a sync for each entry took half of the time of many small files.
-        """
+        """Sync each folder with changed entries, once: a sync for each entry took half of the time of many small files."""
         while self._unsynced:
             folder, _ = self._unsynced.popitem()
             try:
@@ -223,22 +215,20 @@ class Applying:
             os.close(parent)
 
     def _place(self, change: FolderChange, path: bytes, parent: int, name: bytes, about: os.stat_result | None) -> None:
-        """
-        Write one path into the folder *parent*, without set-id and sticky bits.
-        """
+        """Write one path into the folder *parent*, without set-id and sticky bits."""
         mode = change.mode & 0o777
-        if "folder" == change.type:
+        if change.type == "folder":
             if about is None:
                 os.mkdir(name, 0o700, dir_fd=parent)
             self._set_mode(parent, name, mode, os.O_DIRECTORY)
             return
-        if "mode" == change.kind:
+        if change.kind == "mode":
             self._set_mode(parent, name, mode, os.O_NONBLOCK)
             return
         # A temporary file in the same folder, by a name that the sandbox can't guess.
         temporary = b".leeward-" + secrets.token_hex(8).encode()
         try:
-            if "link" == change.type:
+            if change.type == "link":
                 os.symlink(os.fsencode(change.link or ""), temporary, dir_fd=parent)
             else:
                 self._content(change, path, parent, temporary, mode)

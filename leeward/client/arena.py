@@ -48,9 +48,7 @@ def map_arena(fd: int, size: int) -> memoryview:
 
 
 def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
-    """
-    Map all of *fds*, and close them, also on failure.
-    """
+    """Map all of *fds*, and close them, also on failure."""
     try:
         return [map_arena(fd, size) for fd, size in zip(fds, sizes, strict=True)]
     finally:
@@ -59,9 +57,7 @@ def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
 
 
 def piece(value: bytes | tuple[int, int, int], arenas: Sequence[memoryview]) -> bytes | memoryview:
-    """
-    The content of a field: *value* itself, or the part of a mapping that it names as (arena, offset, length).
-    """
+    """The content of a field: *value* itself, or the part of a mapping that it names as (arena, offset, length)."""
     if isinstance(value, bytes):
         return value
     arena, offset, length = value

@@ -40,18 +40,14 @@ _UNITS = ("leeward.socket", "leeward.service")
 
 
 def may_start(path: str) -> bool:
-    """
-    Whether this process may start a daemon on *path*.
-    """
+    """Whether this process may start a daemon on *path*."""
     uid = os.geteuid()
     return (isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
             and bool(sys.executable) and not getattr(sys, "frozen", False) and not _has_service(uid))
 
 
 def _has_service(uid: int) -> bool:
-    """
-    Whether a unit of systemd has the default socket of this user.
-    """
+    """Whether a unit of systemd has the default socket of this user."""
     folders = _SYSTEM_UNITS if uid == 0 else (*_USER_UNITS, os.path.expanduser("~/.config/systemd/user"))
     return any(os.path.lexists(os.path.join(folder, unit)) for folder in folders for unit in _UNITS)
 
@@ -85,9 +81,7 @@ def start(path: str) -> None:
 
 
 def _folder(path: str) -> int:
-    """
-    A descriptor of the socket's folder, which is made if it is missing. The caller owns the descriptor.
-    """
+    """A descriptor of the socket's folder, which is made if it is missing. The caller owns the descriptor."""
     folder = os.path.dirname(path)
     try:
         try:

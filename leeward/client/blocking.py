@@ -133,9 +133,7 @@ class Client:
 
     def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
                        attempt: Callable[[Mapping[str, Any]], T]) -> T:
-        """
-        The result of *attempt* with *fields*, to which the environment of the packages in *options* is added.
-        """
+        """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
         requirements = requirements_of(options)
         if not requirements:
             return attempt(fields)
@@ -264,9 +262,7 @@ class Client:
         return reply.ok
 
     def close(self) -> None:
-        """
-        Close the connection. A later call opens a new one.
-        """
+        """Close the connection. A later call opens a new one."""
         with self._lock:
             self._link.close()
 

@@ -69,9 +69,7 @@ Changes = list[FolderChange]
 
 @dataclass(frozen=True, slots=True)
 class UpperRow:
-    """
-    A row of the list of the overlay's upper layer, which crossing/walk.py writes.
-    """
+    """A row of the list of the overlay's upper layer, which crossing/walk.py writes."""
 
     path: bytes
     type: str
@@ -108,9 +106,7 @@ def entries(data: bytes | memoryview) -> list[UpperRow]:
 
 
 class _Bytes:
-    """
-    A file object over a buffer, which isn't copied.
-    """
+    """A file object over a buffer, which isn't copied."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data, self._at = memoryview(data), 0
@@ -154,9 +150,7 @@ class HostFolder:
         os.close(self.fd)
 
     def look(self, path: bytes) -> os.stat_result | None:
-        """
-        The stat of *path*; None if it doesn't exist, or if a part of the path is a link or another mount.
-        """
+        """The stat of *path*; None if it doesn't exist, or if a part of the path is a link or another mount."""
         try:
             fd = open_beneath(self.fd, path, _LOOK)
         except OSError as error:
@@ -169,9 +163,7 @@ class HostFolder:
             os.close(fd)
 
     def digest(self, path: bytes) -> bytes | None:
-        """
-        SHA-256 of a file's content; None if it can't be read.
-        """
+        """SHA-256 of a file's content; None if it can't be read."""
         found = hashlib.sha256()
         try:
             fd = open_beneath(self.fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -193,9 +185,7 @@ class HostFolder:
             os.close(fd)
 
     def below(self, path: bytes) -> list[bytes]:
-        """
-        Everything in the folder *path*, at any depth.
-        """
+        """Everything in the folder *path*, at any depth."""
         found, todo = [], [path]
         while todo:
             folder = todo.pop()
@@ -219,9 +209,7 @@ class HostFolder:
 
 
 def changes(rows: Sequence[UpperRow], host: HostFolder) -> list[FolderChange]:
-    """
-    How *rows* differ from *host*, sorted by path.
-    """
+    """How *rows* differ from *host*, sorted by path."""
     here = {row.path for row in rows}
     found: dict[bytes, FolderChange] = {}
 
@@ -234,22 +222,22 @@ def changes(rows: Sequence[UpperRow], host: HostFolder) -> list[FolderChange]:
     for row in rows:
         about = host.look(row.path)
         kind = _kind(row, about, host)
-        if "gone" == row.type:
+        if row.type == "gone":
             if about is not None:
                 deleted(row.path, about)
             continue
-        if about is not None and stat.S_ISDIR(about.st_mode) and (row.hides or "folder" != row.type):
+        if about is not None and stat.S_ISDIR(about.st_mode) and (row.hides or row.type != "folder"):
             for inner in host.below(row.path):
                 was = host.look(inner)
                 if was is not None and inner not in here and inner not in found:
                     found[inner] = FolderChange(os.fsdecode(inner), "deleted", type_of(was.st_mode),
                                           stat.S_IMODE(was.st_mode), was.st_size)
         if kind:
-            large = "file" == row.type and row.size > LARGE
+            large = row.type == "file" and row.size > LARGE
             found[row.path] = FolderChange(
                 os.fsdecode(row.path), kind, row.type, row.mode, row.size,
                 None if row.digest is None else row.digest.hex(), large,
-                os.fsdecode(row.link) if "link" == row.type else None, row.allocated)
+                os.fsdecode(row.link) if row.type == "link" else None, row.allocated)
     return [found[path] for path in sorted(found)]
 
 
@@ -258,16 +246,14 @@ def _tree(host: HostFolder, path: bytes, about: os.stat_result) -> list[bytes]:
 
 
 def _kind(row: UpperRow, about: os.stat_result | None, host: HostFolder) -> str:
-    """
-    The kind of change of a path; "" if nothing differs.
-    """
+    """The kind of change of a path; "" if nothing differs."""
     if about is None:
         return "created"
-    if type_of(about.st_mode) != row.type or "special" == row.type:
+    if type_of(about.st_mode) != row.type or row.type == "special":
         return "modified"
-    if "link" == row.type:
+    if row.type == "link":
         return "" if host.link(row.path) == row.link else "modified"
-    if "file" == row.type:
+    if row.type == "file":
         same = about.st_size == row.size and (
             about.st_mtime_ns == row.mtime if row.digest is None else host.digest(row.path) == row.digest)
         if not same:

@@ -45,9 +45,7 @@ def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
 
 
 def locked_out(path: str) -> DaemonAway:
-    """
-    The error for a socket to which this user may not connect, with its owner and the cure.
-    """
+    """The error for a socket to which this user may not connect, with its owner and the cure."""
     from leeward.client.ownership import who_may
 
     error = DaemonAway(f"permission denied on {quoted(path)}: {who_may(path)}")

@@ -32,16 +32,14 @@ MAX_DESCRIPTORS = 16
 
 
 def refusal(reply: Reply) -> Refused:
-    """
-    The exception for a reply that is a refusal.
-    """
+    """The exception for a reply that is a refusal."""
     kind = BY_KIND.get(reply.kind)
     if kind is None:
         error = Refused(reply.message, reply.retry_after)
         error.kind = reply.kind
         error.may_have_run = True  # such as "internal", the refusal of a result that can't be sent
         return error
-    if "sandbox_over" == reply.kind and reply.error is not None:
+    if reply.kind == "sandbox_over" and reply.error is not None:
         from leeward.wire.sandbox_replies import over  # only for sandboxes
 
         return over(reply.message, reply.error)
@@ -49,9 +47,7 @@ def refusal(reply: Reply) -> Refused:
 
 
 class Conversation:
-    """
-    Encodes requests, and decodes the bytes received into replies.
-    """
+    """Encodes requests, and decodes the bytes received into replies."""
 
     def __init__(self) -> None:
         self._reader = FrameReader(MAX_REPLY)
@@ -61,9 +57,7 @@ class Conversation:
 
     @property
     def waiting(self) -> int:
-        """
-        The number of requests without an answer.
-        """
+        """The number of requests without an answer."""
         return len(self._waiting)
 
     def request(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
@@ -96,9 +90,7 @@ class Conversation:
         return number, data
 
     def by_slot(self, number: int, slot: int, length: int) -> bytes:
-        """
-        The frame to send for request *number* when its payload is in a slot of the arena.
-        """
+        """The frame to send for request *number* when its payload is in a slot of the arena."""
         return encode({"v": VERSION, "id": number, "op": "slot", "slot": slot, "length": length})
 
     def received(self, data: bytes, descriptors: Sequence[int] = ()) -> list[tuple[Reply, list[int]]]:
@@ -145,8 +137,6 @@ class Conversation:
         return answers
 
     def close(self) -> None:
-        """
-        Close the descriptors that no caller has taken.
-        """
+        """Close the descriptors that no caller has taken."""
         while self._descriptors:
             os.close(self._descriptors.pop())

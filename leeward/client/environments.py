@@ -57,9 +57,7 @@ _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1
 
 
 class BuildFailed(LeewardError):
-    """
-    pip, or a program that pip ran, failed. The message has the last line of the output; `said` got all of it.
-    """
+    """pip, or a program that pip ran, failed. The message has the last line of the output; `said` got all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +96,7 @@ class Environments:
         self.folder = folder
 
     def recipe(self, requirements: Sequence[str], source: PackageSource, *, from_source: bool) -> Recipe:
-        """
-        The recipe of an environment for the interpreter of this program.
-        """
+        """The recipe of an environment for the interpreter of this program."""
         return Recipe(tuple(requirements), os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
                      sys.version_info[:2], from_source, (source.index_url, *map(os.path.realpath, source.folders)))
 
@@ -139,13 +135,11 @@ class Environments:
         return manifest, made
 
     def names(self) -> dict[str, Named | None]:
-        """
-        Each name with its record; None in place of a record that can't be read.
-        """
+        """Each name with its record; None in place of a record that can't be read."""
         found: dict[str, Named | None] = {}
         for entry in sorted(self._list("names")):
             name, ending = os.path.splitext(entry)
-            if ".json" == ending:
+            if ending == ".json":
                 with contextlib.suppress(BadRequest):
                     found[name] = None
                     found[name] = self.named(name)
@@ -165,9 +159,7 @@ class Environments:
         return read_named(data)
 
     def manifest(self, built: str) -> Manifest | None:
-        """
-        The manifest of the environment with the hash *built*; None if there is none, or it isn't finished.
-        """
+        """The manifest of the environment with the hash *built*; None if there is none, or it isn't finished."""
         data = _read(manifest_path(self.folder, built))
         return None if data is None else read_manifest(data)
 
@@ -254,9 +246,7 @@ class Environments:
                 shutil.rmtree(path)  # raises the reason
 
     def _in_use(self, built: str) -> bool:
-        """
-        Whether a daemon holds the lock of the environment's folder.
-        """
+        """Whether a daemon holds the lock of the environment's folder."""
         try:
             fd = os.open(built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -307,9 +297,7 @@ def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
 
 def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
              check: Callable[[], object], room: int) -> dict[str, str]:
-    """
-    Run pip in a sandbox to install the packages of *recipe* into *path*. Returns all installed packages with versions.
-    """
+    """Run pip in a sandbox to install the packages of *recipe* into *path*. Returns all installed packages with versions."""
     import json
 
     found = [Mount(folder, f"{_FOUND}{number}") for number, folder in enumerate(source.folders)]
@@ -369,9 +357,7 @@ def _bounded(path: str, room: int, box: Sandbox) -> Iterator[None]:
 
 
 def _interpreter(path: str) -> list[tuple[str, str]]:
-    """
-    The interpreter's links and a hash of pyvenv.cfg, which decide which interpreter is started.
-    """
+    """The interpreter's links and a hash of pyvenv.cfg, which decide which interpreter is started."""
     found = []
     for name in sorted(os.listdir(os.path.join(path, "bin"))):
         if name.startswith("python"):
@@ -433,9 +419,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _write(path: str, data: bytes) -> None:
-    """
-    Replace a file atomically.
-    """
+    """Replace a file atomically."""
     new = f"{path}.{os.getpid()}.new"
     try:
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)

@@ -43,22 +43,16 @@ class Fetched:
 
     @property
     def ok(self) -> bool:
-        """
-        Whether the status is 200 to 299.
-        """
+        """Whether the status is 200 to 299."""
         return 200 <= self.status < 300
 
     @property
     def text(self) -> str:
-        """
-        The body as UTF-8, with U+FFFD for what is invalid.
-        """
+        """The body as UTF-8, with U+FFFD for what is invalid."""
         return self.body.decode("utf-8", "replace")
 
     def header(self, name: str) -> str | None:
-        """
-        The value of the first field *name*, in any case; None if there is none.
-        """
+        """The value of the first field *name*, in any case; None if there is none."""
         return next((value for each, value in self.headers if each.lower() == name.lower()), None)
 
 
@@ -101,6 +95,6 @@ def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
 def _place(value: object, sizes: Sequence[int]) -> bytes | tuple[int, int, int]:
     if isinstance(value, bytes):
         return value
-    if isinstance(value, list) and [0, 0] == value[:2] and 3 == len(value) and list(sizes) == [value[2]]:
+    if isinstance(value, list) and value[:2] == [0, 0] and len(value) == 3 and list(sizes) == [value[2]]:
         return 0, 0, sizes[0]
     raise PeerError("a fetch's answer: its body is neither binary nor a place in a memory file")

@@ -64,18 +64,16 @@ class FileInfo:
 
     @property
     def mtime(self) -> float:
-        """
-        When the content was last changed, in seconds since the epoch.
-        """
+        """When the content was last changed, in seconds since the epoch."""
         return self.mtime_ns / 1e9
 
     @property
     def is_file(self) -> bool:
-        return "file" == self.kind
+        return self.kind == "file"
 
     @property
     def is_folder(self) -> bool:
-        return "folder" == self.kind
+        return self.kind == "folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,23 +163,17 @@ def info_of(row: list[Any]) -> FileInfo:
 
 
 class Sink:
-    """
-    Takes the content of a file in pieces.
-    """
+    """Takes the content of a file in pieces."""
 
     def begin(self, head: Mapping[str, Any], size: int) -> None:
-        """
-        Called before the first piece: the file has *size* bytes, and the mode and time of the answer *head*.
-        """
+        """Called before the first piece: the file has *size* bytes, and the mode and time of the answer *head*."""
 
     def take(self, data: bytes) -> None:
         raise NotImplementedError
 
 
 class Memory(Sink):
-    """
-    Keeps the content in a BytesIO, whose `getvalue` doesn't copy.
-    """
+    """Keeps the content in a BytesIO, whose `getvalue` doesn't copy."""
 
     def __init__(self) -> None:
         self.file = io.BytesIO()
@@ -241,9 +233,7 @@ def read(path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[i
 
 
 class ReadsBytes(Protocol):
-    """
-    A file that is open for reading bytes.
-    """
+    """A file that is open for reading bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -253,9 +243,7 @@ Content = bytes | bytearray | memoryview | str | ReadsBytes | Iterable[bytes]
 
 
 def chunks_in(data: Content) -> Iterator[bytes]:
-    """
-    *data* in pieces for one request each; at least one piece.
-    """
+    """*data* in pieces for one request each; at least one piece."""
     read = getattr(data, "read", None)
     if read is not None:
         pieces: Iterable[Any] = iter(lambda: read(CHUNK), b"")
@@ -319,9 +307,7 @@ def edit(path: Path, old: str | bytes, new: str | bytes) -> Call[None]:
 
 
 def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
-    """
-    The rows of a folder after the name *after*, and whether there are more.
-    """
+    """The rows of a folder after the name *after*, and whether there are more."""
     response = yield "file_list", {"path": path, "after": after}
     rows, more = response["rows"], response["more"]
     if rows and rows[0][0] <= after:
@@ -330,9 +316,7 @@ def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
 
 
 def entries(path: bytes, most: int = MOST_LISTED) -> Call[list[list[Any]]]:
-    """
-    The rows of a folder.
-    """
+    """The rows of a folder."""
     found: list[list[Any]] = []
     more = True
     while more:
@@ -393,18 +377,14 @@ def grep(pattern: str | bytes, *, path: Path = ".", include: str = "", literal: 
 
 
 class FileWatch:
-    """
-    The state of a folder's tree at the last look.
-    """
+    """The state of a folder's tree at the last look."""
 
     def __init__(self, path: Path) -> None:
         self._path = raw(path)
         self._seen: dict[bytes, list[Any]] = {}
 
     def look(self) -> Call[list[FileChange]]:
-        """
-        The changes since the last look, sorted by path. At the first look everything counts as created.
-        """
+        """The changes since the last look, sorted by path. At the first look everything counts as created."""
         response = yield "file_walk", {"path": self._path}
         now = {row[0]: row[1:] for row in response["rows"]}
         before, self._seen = self._seen, now

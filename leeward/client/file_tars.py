@@ -30,9 +30,7 @@ _MOST_S = MAX_TIME // _NS - 1
 
 
 class TarFile(Sink):
-    """
-    One file as a member of an archive.
-    """
+    """One file as a member of an archive."""
 
     def __init__(self, out: IO[bytes], name: bytes) -> None:
         self._out, self._name = out, name
@@ -46,9 +44,7 @@ class TarFile(Sink):
         self._out.write(data)
 
     def finish(self, got: int) -> None:
-        """
-        Pad the member with NULs to its size, if only *got* bytes came, and to a whole block.
-        """
+        """Pad the member with NULs to its size, if only *got* bytes came, and to a whole block."""
         missing = self.size - got + -self.size % _BLOCK
         while missing > 0:
             missing -= self._out.write(bytes(min(missing, 1 << 20)))
@@ -85,9 +81,7 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
 
 
 def _packed(file: IO[bytes], name: bytes) -> Any:
-    """
-    A context with *file*, or with a file that compresses into *file* if *name* ends in .gz, .tgz, .xz or .txz.
-    """
+    """A context with *file*, or with a file that compresses into *file* if *name* ends in .gz, .tgz, .xz or .txz."""
     if name.endswith((b".gz", b".tgz")):
         import gzip
 
@@ -112,9 +106,7 @@ def _export(path: bytes, out: Any, limit: int) -> Call[Transfer]:
 
 
 def _members(path: bytes, prefix: bytes, out: Any, done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
-    """
-    Write all that is in the folder *path* to the archive; *prefix* precedes the names.
-    """
+    """Write all that is in the folder *path* to the archive; *prefix* precedes the names."""
     if depth > MOST_DEEP:
         raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
     after, more = b"", True
@@ -158,9 +150,7 @@ def _member(path: bytes, row: list[Any], out: Any, done: Transfer, bounds: Bound
 
 
 def import_tar(source: BinaryIO | Path, inside: Path = ".") -> Call[Transfer]:
-    """
-    Unpack an archive, compressed or not, into the folder *inside*, which is made if it doesn't exist.
-    """
+    """Unpack an archive, compressed or not, into the folder *inside*, which is made if it doesn't exist."""
     top, done = raw(inside), Transfer()
     try:
         with contextlib.ExitStack() as ours:
@@ -190,9 +180,7 @@ def _unpack_all(opened: Any, top: bytes, done: Transfer) -> Call[None]:
 
 
 def _time(member: tarfile.TarInfo) -> int:
-    """
-    The member's mtime in nanoseconds since the epoch; 0 if it isn't a valid time.
-    """
+    """The member's mtime in nanoseconds since the epoch; 0 if it isn't a valid time."""
     try:
         mtime = Decimal(member.pax_headers.get("mtime", member.mtime))
     except (ArithmeticError, ValueError, TypeError):

@@ -59,9 +59,7 @@ class Transfer:
 
 
 class Bounds:
-    """
-    The bytes and entries that may still be copied; counts down.
-    """
+    """The bytes and entries that may still be copied; counts down."""
 
     def __init__(self, limit: int) -> None:
         self.bytes, self.names = limit, MOST_NAMES
@@ -91,9 +89,7 @@ def stays_below(target: bytes, depth: int) -> bool:
 
 
 class HostFile(Sink):
-    """
-    A file that is written in the folder *folder*, a descriptor. It has a temporary name until `finish` renames it.
-    """
+    """A file that is written in the folder *folder*, a descriptor. It has a temporary name until `finish` renames it."""
 
     def __init__(self, folder: int, name: bytes) -> None:
         self._folder, self._name = folder, name
@@ -126,9 +122,7 @@ class HostFile(Sink):
 
 
 def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
-    """
-    Copy a file, or a folder with all that is in it, from the path *inside* of the sandbox to the path *host*.
-    """
+    """Copy a file, or a folder with all that is in it, from the path *inside* of the sandbox to the path *host*."""
     path, target = raw(inside), raw(host).rstrip(b"/") or b"/"
     row = (yield "file_stat", {"path": path, "follow": True})["row"]
     done, bounds = Transfer(), Bounds(limit)
@@ -156,9 +150,7 @@ def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Trans
 
 
 def _folder(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
-    """
-    Copy all that is in the sandbox's folder *path* into the host's folder *fd*, a descriptor.
-    """
+    """Copy all that is in the sandbox's folder *path* into the host's folder *fd*, a descriptor."""
     if depth > MOST_DEEP:
         raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
     after, more = b"", True
@@ -181,9 +173,7 @@ def _folder(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds
 
 
 def _entry(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
-    """
-    Copy one entry of a folder, *row*, at the sandbox's path *path*, into the host's folder *fd*.
-    """
+    """Copy one entry of a folder, *row*, at the sandbox's path *path*, into the host's folder *fd*."""
     name, kind, target = row[0], row[1], row[5]
     if kind == "link" and stays_below(target, depth):
         _link(fd, name, target)
@@ -199,9 +189,7 @@ def _entry(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds,
 
 @contextlib.contextmanager
 def _made(folder: int, name: bytes) -> Iterator[int]:
-    """
-    A descriptor of the subfolder *name* of *folder*; the subfolder is made if it doesn't exist.
-    """
+    """A descriptor of the subfolder *name* of *folder*; the subfolder is made if it doesn't exist."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=folder)
     fd = os.open(name, _FOLDER, dir_fd=folder)
@@ -243,9 +231,7 @@ def _file(path: bytes, folder: int, name: bytes, done: Transfer, bounds: Bounds)
 
 
 def upload(host: Path, inside: Path) -> Call[Transfer]:
-    """
-    Copy a file, or a folder with all that is in it, from the path *host* to the path *inside* of the sandbox.
-    """
+    """Copy a file, or a folder with all that is in it, from the path *host* to the path *inside* of the sandbox."""
     source, target = raw(host), raw(inside)
     done = Transfer()
     there = os.stat(source)

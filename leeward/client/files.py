@@ -133,9 +133,7 @@ class Files:
         self._do(file_calls.edit(path, old, new))
 
     def list(self, path: Path = ".") -> Infos:
-        """
-        The entries of a folder, sorted by name; at most 100,000.
-        """
+        """The entries of a folder, sorted by name; at most 100,000."""
         return self._do(file_calls.list_folder(path))
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
@@ -149,9 +147,7 @@ class Files:
         return self._do(file_calls.stat(path, follow=follow))
 
     def exists(self, path: Path) -> bool:
-        """
-        Whether the path exists. If it is a link: whether the file that the link leads to exists.
-        """
+        """Whether the path exists. If it is a link: whether the file that the link leads to exists."""
         return self._do(file_calls.exists(path))
 
     def mkdir(self, path: Path, *, parents: bool = True, exist_ok: bool = False) -> None:
@@ -318,9 +314,7 @@ class Files:
 
 
 def _pause(interval: float, until: float | None) -> float | None:
-    """
-    Seconds until the next scan; None if *until*, in time.monotonic() seconds, has passed.
-    """
+    """Seconds until the next scan; None if *until*, in time.monotonic() seconds, has passed."""
     if until is None:
         return interval
     left = until - time.monotonic()
@@ -328,9 +322,7 @@ def _pause(interval: float, until: float | None) -> float | None:
 
 
 class AsyncFiles:
-    """
-    The files in a sandbox, for asyncio. `Files` describes the calls; here they are used with `await`.
-    """
+    """The files in a sandbox, for asyncio. `Files` describes the calls; here they are used with `await`."""
 
     def __init__(self, sandbox: _AsyncAsks) -> None:
         self._sandbox = sandbox

@@ -146,7 +146,7 @@ def look(root: int) -> dict[bytes, FolderEntry]:
             for name, seen in _listed(fd):
                 path = folder + b"/" + name if folder else name
                 found[path] = seen
-                if "folder" == seen.type:
+                if seen.type == "folder":
                     todo.append(path)
                 if len(found) > MOST:
                     raise RequestRejected(f"the folder has more than {MOST} files and folders, the most that can"
@@ -202,9 +202,7 @@ def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_r
 
 
 def compared(before: Mapping[bytes, FolderEntry], after: Mapping[bytes, FolderEntry]) -> Changes:
-    """
-    The changes from *before* to *after*, sorted by path.
-    """
+    """The changes from *before* to *after*, sorted by path."""
     found = []
     for path in sorted(before.keys() | after.keys()):
         was, now = before.get(path), after.get(path)
@@ -215,22 +213,20 @@ def compared(before: Mapping[bytes, FolderEntry], after: Mapping[bytes, FolderEn
         elif kind:
             found.append(FolderChange(
                 os.fsdecode(path), kind, now.type, now.mode, now.size, now.digest.hex() if now.digest else None,
-                "file" == now.type and now.size > LARGE, os.fsdecode(now.link) if "link" == now.type else None,
+                now.type == "file" and now.size > LARGE, os.fsdecode(now.link) if now.type == "link" else None,
                 now.allocated))
     return found
 
 
 def _kind(was: FolderEntry | None, now: FolderEntry | None) -> str:
-    """
-    The kind of the change from *was* to *now*; "" if nothing differs.
-    """
+    """The kind of the change from *was* to *now*; "" if nothing differs."""
     if was is None:
         return "created"
     if now is None:
         return "deleted"
     if (was.type, was.link) != (now.type, now.link):
         return "modified"
-    if "file" == now.type:
+    if now.type == "file":
         known = was.digest is not None and now.digest is not None
         if was.size != now.size or (was.digest != now.digest if known else was.mtime != now.mtime):
             return "modified"

@@ -22,9 +22,7 @@ _KEPT = 4
 
 
 class FreeLinks:
-    """
-    A pool of connections to the daemon on *path*. Each call takes an idle one, or makes a new one.
-    """
+    """A pool of connections to the daemon on *path*. Each call takes an idle one, or makes a new one."""
 
     def __init__(self, path: str) -> None:
         self.path = path

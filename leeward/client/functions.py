@@ -63,7 +63,7 @@ def returned(call: int, value: object) -> dict[str, Any]:
 
 def raised(call: int, error: BaseException) -> dict[str, Any]:
     try:
-        quoted = isinstance(error, KeyError) and 1 == len(error.args)  # str(error) would be the repr of the argument
+        quoted = isinstance(error, KeyError) and len(error.args) == 1  # str(error) would be the repr of the argument
         text = str(error.args[0] if quoted else error)
     except Exception:  # raised by the exception's own __str__
         text = ""
@@ -101,9 +101,7 @@ class ServedFunctions:
 
 
 class _Serving:
-    """
-    Serves the function calls of one job, the job of request *target*.
-    """
+    """Serves the function calls of one job, the job of request *target*."""
 
     def __init__(self, link: Link, target: int, given: Given) -> None:
         self._link, self._target, self._given = link, target, given
@@ -118,9 +116,7 @@ class _Serving:
                 pass  # the next read raises the error, or finds the answer
 
     def on_other_reply(self, reply: Reply) -> None:
-        """
-        Handle a reply to another request than the job's. If it answers function_take, start a thread for each call.
-        """
+        """Handle a reply to another request than the job's. If it answers function_take, start a thread for each call."""
         if reply.id != self._taking or reply.ok is None:
             return
         calls, over = calls_of(reply)

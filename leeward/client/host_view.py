@@ -52,9 +52,7 @@ def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple
 
 
 def _user_fields() -> dict[str, Any]:
-    """
-    The fields `home` and `user`: the home folder and the name of this process's user, for the sandbox.
-    """
+    """The fields `home` and `user`: the home folder and the name of this process's user, for the sandbox."""
     import pwd
 
     try:

@@ -53,9 +53,7 @@ def execute(link: Link, by_name: Mapping[str, Any]) -> tuple[Reply, list[int]]:
 
 
 def _bound(link: Link, sandbox: str, kernel: int) -> int:
-    """
-    Bind a kernel to the connection. Returns the kernel's number on the connection, or NAMED if it can't be bound.
-    """
+    """Bind a kernel to the connection. Returns the kernel's number on the connection, or NAMED if it can't be bound."""
     try:
         reply, _ = link.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False,
                              retry_busy=False)

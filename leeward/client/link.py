@@ -74,17 +74,13 @@ def receive(sock: Socket) -> tuple[bytes, list[int]]:
 
 if TYPE_CHECKING:
     class BesideJob(Protocol):
-        """
-        Sends other requests about a job while a call waits for the job's answer.
-        """
+        """Sends other requests about a job while a call waits for the job's answer."""
 
         def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any: ...
 
 
 class Link:
-    """
-    A connection to the daemon on *path*; connects with the first call, and again when the connection was lost.
-    """
+    """A connection to the daemon on *path*; connects with the first call, and again when the connection was lost."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -159,9 +155,7 @@ class Link:
 
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
-        """
-        Make one attempt at a call, over the present connection.
-        """
+        """Make one attempt at a call, over the present connection."""
         try:
             if bulk(op, fields) >= LARGE and not self._asked_for_slots:
                 self._ask_for_slots(deadline)
@@ -178,7 +172,7 @@ class Link:
                 number, payload = self._conversation.payload(op, fields)
                 slot = slots.put(payload)
                 data = frame(payload) if slot is None else self._conversation.by_slot(number, slot, len(payload))
-            self._halfway, self._awaited, self._hurried = True, number if "execute" == op else 0, ""
+            self._halfway, self._awaited, self._hurried = True, number if op == "execute" else 0, ""
             try:
                 self._send(data)
             except BaseException:
@@ -202,9 +196,7 @@ class Link:
         return reply, descriptors
 
     def _ask_for_slots(self, deadline: float | None) -> None:
-        """
-        Ask for an arena. If the daemon gives none, large requests go over the socket.
-        """
+        """Ask for an arena. If the daemon gives none, large requests go over the socket."""
         number, data = self._conversation.request("arena", {})
         self._send(data)
         self._asked_for_slots = True
@@ -236,9 +228,7 @@ class Link:
             raise silent from None
 
     def _read_refusal(self) -> None:
-        """
-        Read the bytes that the daemon sent before it closed the connection. Raises its refusal, if there is one.
-        """
+        """Read the bytes that the daemon sent before it closed the connection. Raises its refusal, if there is one."""
         try:
             while self._receive():
                 pass
@@ -246,9 +236,7 @@ class Link:
             pass
 
     def _receive(self) -> list[tuple[Reply, list[int]]]:
-        """
-        Read once, and return the replies in the bytes. Raises BlockingIOError after the receive timeout.
-        """
+        """Read once, and return the replies in the bytes. Raises BlockingIOError after the receive timeout."""
         assert self._socket is not None
         data, descriptors = receive(self._socket)
         answers = self._conversation.received(data, descriptors)
@@ -258,9 +246,7 @@ class Link:
 
     def _served(self, number: int, deadline: float | None,
                 functions: BesideJob | None) -> tuple[Reply, list[int]]:
-        """
-        The answer to request *number*. Until it arrives, *functions* serves the job.
-        """
+        """The answer to request *number*. Until it arrives, *functions* serves the job."""
         if functions is None:
             return self._answer(number, deadline)
         answer: tuple[Reply, list[int]] = functions.wait(self, number, partial(self._answer, number, deadline))
@@ -286,9 +272,7 @@ class Link:
         return number
 
     def _send_hurried(self) -> None:
-        """
-        Send the interrupt or kill that a signal handler asked for while another request was being written.
-        """
+        """Send the interrupt or kill that a signal handler asked for while another request was being written."""
         how, self._hurried = self._hurried, ""
         if how and self._awaited:
             with suppress(OSError, DaemonAway):  # the next read raises the error
@@ -296,9 +280,7 @@ class Link:
 
     def _answer(self, number: int, deadline: float | None,
                 on_other_reply: Callable[[Reply], None] | None = None) -> tuple[Reply, list[int]]:
-        """
-        The reply to request *number*; replies to other requests go to *on_other_reply*.
-        """
+        """The reply to request *number*; replies to other requests go to *on_other_reply*."""
         asked = False
         while True:
             left = float("inf") if deadline is None else deadline - time.monotonic()
@@ -369,15 +351,11 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """
-        Whether this process has a connection. The daemon may have closed it meanwhile.
-        """
+        """Whether this process has a connection. The daemon may have closed it meanwhile."""
         return self._socket is not None and self._owner == os.getpid()
 
     def close(self) -> None:
-        """
-        Close the connection, if there is one; the daemon then ends its job.
-        """
+        """Close the connection, if there is one; the daemon then ends its job."""
         with self.sending:
             if self._socket is not None:
                 self._socket.close()

@@ -13,9 +13,7 @@ MOST = 20_000
 
 
 def text_of(result: Result) -> str:
-    """
-    Output, errors and exit code as one text.
-    """
+    """Output, errors and exit code as one text."""
     parts = [result.stdout_text.rstrip("\n")]
     if result.stderr_text.strip():
         parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
@@ -29,9 +27,7 @@ def text_of(result: Result) -> str:
 
 
 def cut(text: str) -> str:
-    """
-    *text* without its middle, if it has more than MOST characters.
-    """
+    """*text* without its middle, if it has more than MOST characters."""
     if len(text) <= MOST:
         return text
     half = MOST // 2

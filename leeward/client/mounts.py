@@ -170,9 +170,7 @@ def _plain(target: str) -> str:
 
 
 class Meanwhile:
-    """
-    Calls *work*, once, while a call waits for the daemon's answer.
-    """
+    """Calls *work*, once, while a call waits for the daemon's answer."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work

@@ -24,9 +24,7 @@ Given = Mapping[str, Callable[..., Any]]
 
 
 class CallOptions(TypedDict, total=False):
-    """
-    The options about functions that a job may call; Client.execute describes them.
-    """
+    """The options about functions that a job may call; Client.execute describes them."""
 
     functions: Given | None
     call_timeout: float | None
@@ -38,9 +36,7 @@ NETWORK = "network"
 
 
 class Options(CallOptions, total=False):
-    """
-    The options of both clients' `execute`; Client.execute describes them.
-    """
+    """The options of both clients' `execute`; Client.execute describes them."""
 
     module: str | None
     args: Iterable[str]
@@ -64,9 +60,7 @@ class Options(CallOptions, total=False):
 
 
 class Limiting(TypedDict, total=False):
-    """
-    The options that are limits.
-    """
+    """The options that are limits."""
 
     memory: int | str | None
     processes: int | None
@@ -75,9 +69,7 @@ class Limiting(TypedDict, total=False):
 
 
 class SessionOptions(Limiting, total=False):
-    """
-    The options of both clients' `session`; Client.session describes them.
-    """
+    """The options of both clients' `session`; Client.session describes them."""
 
     idle: float | None
     profile: str | None
@@ -89,9 +81,7 @@ class SessionOptions(Limiting, total=False):
 
 
 class TurnOptions(CallOptions, total=False):
-    """
-    The options of a session's `execute`; Session.execute describes them.
-    """
+    """The options of a session's `execute`; Session.execute describes them."""
 
     args: Iterable[str]
     env: Mapping[str, str] | None
@@ -268,9 +258,7 @@ def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
 
 
 def awaited_by(options: Mapping[str, Any]) -> AwaitedFunctions | None:
-    """
-    The functions among *options*, for the asyncio client; None if there are none.
-    """
+    """The functions among *options*, for the asyncio client; None if there are none."""
     given = options.get("functions")
     if not given:
         return None

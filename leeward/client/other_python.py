@@ -59,7 +59,7 @@ def _ask(python: str) -> tuple[str, tuple[int, int], str]:
         kind, (major, minor), base, prefix = json.loads(said)
     except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
         raise BadRequest(f"--python {python!r}: its version can't be read: {error}") from None
-    if "cpython" != kind or (major, minor) < _OLDEST:
+    if kind != "cpython" or (major, minor) < _OLDEST:
         raise Unsupported("python", have=f"{kind} {major}.{minor} at {path}",
                           need=f"CPython {_OLDEST[0]}.{_OLDEST[1]} or later")
     return base, (major, minor), prefix

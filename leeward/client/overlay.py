@@ -101,23 +101,17 @@ class Overlay:
             host.close()
 
     def rows(self) -> list[UpperRow]:
-        """
-        The entries of the overlay's upper layer, without a comparison with the host.
-        """
+        """The entries of the overlay's upper layer, without a comparison with the host."""
         return entries(self._fetch("overlay_diff", {}))
 
     def is_over(self, folder: int) -> bool:
-        """
-        Whether the descriptor *folder* leads to the host's folder below this overlay.
-        """
+        """Whether the descriptor *folder* leads to the host's folder below this overlay."""
         about = os.fstat(folder)
         return (about.st_dev, about.st_ino) == (self._row["device"], self._row["inode"])
 
     @property
     def since(self) -> int:
-        """
-        The time when the sandbox was opened, in nanoseconds by the clock of file systems.
-        """
+        """The time when the sandbox was opened, in nanoseconds by the clock of file systems."""
         return int(self._row["since"])
 
     def content(self, path: str, most: int) -> bytes:

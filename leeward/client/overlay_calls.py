@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 class OverlayCalls:
-    """
-    The base class of `Sandbox` with the calls about overlays and compared folders.
-    """
+    """The base class of `Sandbox` with the calls about overlays and compared folders."""
 
     _mounts: tuple[Mount, ...]
     #: The state at the opening of each folder with `compare`, by target.

@@ -31,9 +31,7 @@ def who_may(path: str) -> str:
 
 
 def _of_folder(folder: str) -> str:
-    """
-    Text with the owner of the first folder on the path *folder* that this process may not enter, and the cure.
-    """
+    """Text with the owner of the first folder on the path *folder* that this process may not enter, and the cure."""
     while True:
         above = os.path.dirname(folder)
         if above == folder or os.access(above, os.X_OK):

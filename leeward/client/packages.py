@@ -45,15 +45,11 @@ class WantedPackages:
 
     @property
     def name(self) -> str:
-        """
-        The environment's name, the same for all requests with the same recipe.
-        """
+        """The environment's name, the same for all requests with the same recipe."""
         return packages_name(self.recipe.hash)
 
     def lacks(self, error: RequestRejected) -> bool:
-        """
-        Whether *error* is the daemon's refusal of an unknown environment.
-        """
+        """Whether *error* is the daemon's refusal of an unknown environment."""
         return f"environment {self.name!r} is unknown" in str(error)
 
     def make(self) -> None:
@@ -95,9 +91,7 @@ def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str,
 
 
 def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
-    """
-    The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon doesn't have it.
-    """
+    """The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon doesn't have it."""
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):
         try:

@@ -105,9 +105,7 @@ class Process:
         return []
 
     def __iter__(self) -> Iterator[Chunk]:
-        """
-        Chunks of output until the process has ended.
-        """
+        """Chunks of output until the process has ended."""
         while found := self.read():
             yield from found
 
@@ -131,9 +129,7 @@ class Process:
         return taken
 
     def close_stdin(self) -> None:
-        """
-        Close the process's standard input: the process reads the end of the file.
-        """
+        """Close the process's standard input: the process reads the end of the file."""
         self._ask("process_write", end=True)
 
     def signal(self, number: int = SIGTERM) -> bool:
@@ -162,9 +158,7 @@ class Process:
         return checked(flag, self._ask("process_resize", rows=rows, columns=columns), "resized")
 
     def kill(self) -> None:
-        """
-        Kill the process and all its descendants. `read`, `wait` and `result` can still be called afterwards.
-        """
+        """Kill the process and all its descendants. `read`, `wait` and `result` can still be called afterwards."""
         self._ask("process_kill")
 
     def wait(self, timeout: float | None = None) -> Result | None:
@@ -245,9 +239,7 @@ class Kernel:
         return checked(flag, self._sandbox.ask("kernel_interrupt", {"kernel": self.number}), "interrupted")
 
     def reset(self) -> None:
-        """
-        Replace the kernel's process by a fresh one; the state is lost. Calls that wait for a result raise SessionOver.
-        """
+        """Replace the kernel's process by a fresh one; the state is lost. Calls that wait for a result raise SessionOver."""
         self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
     def fork(self) -> Kernel:
@@ -264,9 +256,7 @@ class Kernel:
                                              1))
 
     def close(self) -> None:
-        """
-        End the kernel's process.
-        """
+        """End the kernel's process."""
         try:
             self._sandbox.ask("kernel_close", {"kernel": self.number}, time.monotonic() + CLOSE_S)
         except DaemonError:

@@ -54,9 +54,7 @@ class MappedResult(Result):
 
 
 class MappedFiles(Mapping[str, bytes]):
-    """
-    Collected files: content by name. Each access to a mapped file copies its content; `view` doesn't copy.
-    """
+    """Collected files: content by name. Each access to a mapped file copies its content; `view` doesn't copy."""
 
     def __init__(self, pieces: Mapping[str, bytes | memoryview]) -> None:
         self._pieces = pieces
@@ -71,9 +69,7 @@ class MappedFiles(Mapping[str, bytes]):
         return len(self._pieces)
 
     def view(self, name: str) -> memoryview:
-        """
-        A view of the file's content, without a copy. Raises KeyError if there is no such file.
-        """
+        """A view of the file's content, without a copy. Raises KeyError if there is no such file."""
         return memoryview(self._pieces[name])
 
     def __repr__(self) -> str:

@@ -134,17 +134,13 @@ class Sandbox(OverlayCalls):
 
     @staticmethod
     def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
-        """
-        The `info` of each sandbox of this user, the oldest first.
-        """
+        """The `info` of each sandbox of this user, the oldest first."""
         with contextlib.closing(FreeLinks(client_socket(socket))) as links:
             return listed(lambda after: links.call("sandbox_list", after)[0])
 
     @property
     def id(self) -> str:
-        """
-        The sandbox's id, 26 characters. The first use opens the sandbox.
-        """
+        """The sandbox's id, 26 characters. The first use opens the sandbox."""
         if not self._id:
             with self._opening:
                 if not self._id:
@@ -155,9 +151,7 @@ class Sandbox(OverlayCalls):
 
     @property
     def files(self) -> Files:
-        """
-        The sandbox's files.
-        """
+        """The sandbox's files."""
         from leeward.client.files import Files  # most programs don't need it
         return Files(self)
 
@@ -177,9 +171,7 @@ class Sandbox(OverlayCalls):
             return open_with(link, fields, self._mounts, self._states, self.beside_opening)
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
-        """
-        Send one request about this sandbox; returns the reply, without its descriptors.
-        """
+        """Send one request about this sandbox; returns the reply, without its descriptors."""
         reply, descriptors = self._links.call(op, {"sandbox": self.id, **fields}, deadline)
         for fd in descriptors:
             os.close(fd)
@@ -222,9 +214,7 @@ class Sandbox(OverlayCalls):
 
     def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
               **options: Unpack[StartOptions]) -> Result:
-        """
-        Run a line by `/bin/sh -c`. The options, the result and the errors are those of `run`.
-        """
+        """Run a line by `/bin/sh -c`. The options, the result and the errors are those of `run`."""
         return self._run(line, options, on_stdout, on_stderr)
 
     def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: OnData | None,
@@ -348,7 +338,7 @@ class Sandbox(OverlayCalls):
 
     def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
         fields = {"sandbox": self.id, **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
-        if kernel and {"display": True} == options:  # code without options
+        if kernel and options == {"display": True}:  # code without options
             with self._links.one() as link:
                 return result(kernel_seats.execute(link, fields))
         return result(self._links.call("sandbox_execute", fields, functions=served_by(options)))
@@ -370,9 +360,7 @@ class Sandbox(OverlayCalls):
         return checked(rows, self.ask("process_list", {}), "processes")
 
     def process(self, number: int) -> Process:
-        """
-        The process with this number in `processes`. Raises ProcessOver if the sandbox doesn't list it.
-        """
+        """The process with this number in `processes`. Raises ProcessOver if the sandbox doesn't list it."""
         process = Process(self, number)
         process._row()
         return process
@@ -407,21 +395,15 @@ class Sandbox(OverlayCalls):
         return checked(answer, self.ask("sandbox_extend", asked))
 
     def set_timeout(self, seconds: float) -> None:
-        """
-        Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime.
-        """
+        """Have the daemon end the sandbox *seconds* from now: `extend` with a lifetime."""
         self.extend(lifetime=seconds)
 
     def kill(self) -> None:
-        """
-        End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver.
-        """
+        """End the sandbox, and return when none of its processes is left. Calls that wait raise SandboxOver."""
         self.ask("sandbox_kill", {})
 
     def close(self) -> None:
-        """
-        `kill` the sandbox, if it was opened, and close the connections.
-        """
+        """`kill` the sandbox, if it was opened, and close the connections."""
         with self._opening:
             self._closed = True
         # If the daemon refuses, the sandbox has ended, or ends after its idle time.

@@ -53,9 +53,7 @@ OnData = Callable[[bytes], object]
 
 
 class OpenOptions(Limiting, total=False):
-    """
-    The options of `Sandbox` and `AsyncSandbox`; Sandbox describes them.
-    """
+    """The options of `Sandbox` and `AsyncSandbox`; Sandbox describes them."""
 
     profile: str
     environment: str | None
@@ -76,9 +74,7 @@ class OpenOptions(Limiting, total=False):
 
 
 class StartOptions(TypedDict, total=False):
-    """
-    The options of `run`, `shell` and `start`; Sandbox.run describes them.
-    """
+    """The options of `run`, `shell` and `start`; Sandbox.run describes them."""
 
     cwd: str | None
     env: Mapping[str, str] | None
@@ -92,9 +88,7 @@ class StartOptions(TypedDict, total=False):
 
 
 class TerminalOptions(TypedDict, total=False):
-    """
-    The options of `terminal`; Sandbox.terminal describes them.
-    """
+    """The options of `terminal`; Sandbox.terminal describes them."""
 
     cwd: str | None
     env: Mapping[str, str] | None
@@ -103,9 +97,7 @@ class TerminalOptions(TypedDict, total=False):
 
 
 class CodeOptions(TurnOptions, total=False):
-    """
-    The options of `execute`; Sandbox.execute describes them.
-    """
+    """The options of `execute`; Sandbox.execute describes them."""
 
     stdin: bytes | str
 
@@ -129,9 +121,7 @@ class Chunk:
 
     @property
     def text(self) -> str:
-        """
-        The bytes as UTF-8, with U+FFFD for what is invalid.
-        """
+        """The bytes as UTF-8, with U+FFFD for what is invalid."""
         return self.data.decode("utf-8", "replace")
 
 
@@ -195,7 +185,7 @@ def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     The fields of a process_start request for the program of *fields*, those of a process_run request. `warm` is
     removed, since no process is started in advance for process_start.
     """
-    return {**{name: value for name, value in fields.items() if "warm" != name}, "bounded": True}
+    return {**{name: value for name, value in fields.items() if name != "warm"}, "bounded": True}
 
 
 def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: TerminalOptions) -> dict[str, Any]:
@@ -324,18 +314,14 @@ def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
 
 
 def result(answer: tuple[Reply, Sequence[int]]) -> Result:
-    """
-    The result in *answer*: a reply, and the descriptors of its arenas.
-    """
+    """The result in *answer*: a reply, and the descriptors of its arenas."""
     from leeward.client.results import result_of  # builds enumerations, which an agent's start doesn't need
 
     return result_of(*answer)
 
 
 class Collected:
-    """
-    Collects the chunks of a process's output, and passes each to a callback, if there is one.
-    """
+    """Collects the chunks of a process's output, and passes each to a callback, if there is one."""
 
     def __init__(self, on_stdout: OnData | None, on_stderr: OnData | None) -> None:
         self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
@@ -353,8 +339,6 @@ class Collected:
 
 
 def pieces(data: bytes | str) -> list[bytes]:
-    """
-    *data* in pieces of WRITE bytes at most, one for each request; text as UTF-8.
-    """
+    """*data* in pieces of WRITE bytes at most, one for each request; text as UTF-8."""
     raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
     return [raw[at:at + WRITE] for at in range(0, len(raw), WRITE)]

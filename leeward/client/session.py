@@ -47,15 +47,11 @@ def session_number(reply: Reply) -> int:
 
 
 class _SessionLink(Link):
-    """
-    A connection that doesn't reconnect, and that a second thread may write to.
-    """
+    """A connection that doesn't reconnect, and that a second thread may write to."""
 
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
               functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
-        """
-        Make a call as `Link.call` does, but send the request only once. All requests after session_open use this.
-        """
+        """Make a call as `Link.call` does, but send the request only once. All requests after session_open use this."""
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
         with self.sending:
@@ -77,9 +73,7 @@ class _SessionLink(Link):
         return reply, descriptors
 
     def try_to_post(self, op: str, fields: Mapping[str, Any]) -> None:
-        """
-        Send a request without waiting for the reply to it.
-        """
+        """Send a request without waiting for the reply to it."""
         with self.sending:
             try:
                 self.post(op, fields)
@@ -172,9 +166,7 @@ class Session:
             self._link.again("session_reset", {"session": self._number}, until)
 
     def close(self) -> None:
-        """
-        End the session. A call that waits for one of its jobs raises Cancelled.
-        """
+        """End the session. A call that waits for one of its jobs raises Cancelled."""
         fields = {"session": self._number}
         if not self._lock.acquire(blocking=False):
             self._link.try_to_post("session_close", fields)

@@ -27,10 +27,8 @@ MOST_SLOTS, MOST_SIZE = 64, 1 << 30
 
 
 def bulk(op: str, fields: Mapping[str, Any]) -> int:
-    """
-    The approximate size of a request in bytes: the sum of its fields that may be large.
-    """
-    if "execute" != op:
+    """The approximate size of a request in bytes: the sum of its fields that may be large."""
+    if op != "execute":
         return 0
     files = sum(map(len, fields.get("files", {}).values()))
     return len(fields.get("code") or b"") + len(fields.get("stdin", b"")) + files
@@ -51,9 +49,7 @@ class Slots:
         self._free = list(range(count))
 
     def put(self, payload: bytes) -> int | None:
-        """
-        Write *payload* into a free slot, and return the slot's number; None if no slot is free or large enough.
-        """
+        """Write *payload* into a free slot, and return the slot's number; None if no slot is free or large enough."""
         if not self._free or len(payload) > self._size:
             return None
         slot = self._free.pop()
@@ -67,9 +63,7 @@ class Slots:
         return slot
 
     def free(self, slot: int) -> None:
-        """
-        Mark a slot as free, after its request was answered.
-        """
+        """Mark a slot as free, after its request was answered."""
         self._free.append(slot)
 
     def close(self) -> None:

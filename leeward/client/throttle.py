@@ -49,9 +49,7 @@ class Gate:
 
     @property
     def needs_bounds(self) -> bool:
-        """
-        Whether the daemon should be asked for its bounds.
-        """
+        """Whether the daemon should be asked for its bounds."""
         return not self._known and self._held >= self._most
 
     def learn(self, most: int, workers: int) -> None:
@@ -112,17 +110,13 @@ class Gate:
         self._let_in()
 
     def served(self, now: float) -> None:
-        """
-        Raise the bound on jobs, after a job was answered by a result at the time *now*, by time.monotonic().
-        """
+        """Raise the bound on jobs, after a job was answered by a result at the time *now*, by time.monotonic()."""
         self.progress = now
         more = 1 / self._window if self._was_refused else 1.0
         self._window = min(self._window + more, float(self._most))
 
     def close(self, error: Callable[[], BaseException]) -> None:
-        """
-        Fail each call that waits with a new *error*, since the connection has ended.
-        """
+        """Fail each call that waits with a new *error*, since the connection has ended."""
         while self._waiting:
             future, _ = self._waiting.popleft()
             if not future.done():
@@ -136,9 +130,7 @@ class Gate:
         self.jobs += job
 
     def _let_in(self) -> None:
-        """
-        Admit waiting requests in order, while there is room. A session's job may pass jobs that have to wait.
-        """
+        """Admit waiting requests in order, while there is room. A session's job may pass jobs that have to wait."""
         passed: list[tuple[asyncio.Future[None], bool]] = []
         while self._waiting and self._held < self._most:
             future, job = self._waiting.popleft()

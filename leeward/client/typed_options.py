@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from typing import TypedDict as TypedDict
 else:
     class _OptionsType(type):
-        """
-        The metaclass of TypedDict: it adds the bases' names to `__annotations__`, and calling a class makes a dict.
-        """
+        """The metaclass of TypedDict: it adds the bases' names to `__annotations__`, and calling a class makes a dict."""
 
         def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], total: bool = True) -> type:
             made = super().__new__(cls, name, bases, namespace)

@@ -133,10 +133,10 @@ class WorkdirSandbox:
         self._check()
         if command not in TOOLS:
             raise CommandNotFound(command)
-        if "curl" == command and not self._network:
+        if command == "curl" and not self._network:
             raise NetworkingDisabled
         words = list(args)
-        return self._node(words) if "node" == command else self._run([command, *words])
+        return self._node(words) if command == "node" else self._run([command, *words])
 
     def exec_js(self, code: str) -> Result:
         """
@@ -170,7 +170,7 @@ class WorkdirSandbox:
         if len(code) > MOST_WARM or NEEDS_NODE.search(code):
             return None
         got = self._run([*self._words, "--require", WARM, "-e", PROBE], stdin=code, warm=True)
-        if DECLINED == got.exit_code and got.stderr.startswith(DECLINES) and not got.stdout:
+        if got.exit_code == DECLINED and got.stderr.startswith(DECLINES) and not got.stdout:
             return None
         return with_heap_limit(got)
 
@@ -179,16 +179,14 @@ class WorkdirSandbox:
                                               clean=True, stdin=stdin, warm=warm))
         if Outcome.TIMED_OUT is got.outcome:
             raise Timeout(got)
-        if 127 == got.exit_code and argv[0] not in self.available_tools():
+        if got.exit_code == 127 and argv[0] not in self.available_tools():
             raise CommandNotFound(argv[0])
         if Outcome.INTERNAL is got.outcome:
             raise WorkdirRuntimeError(f"the command was lost: {got.error.message if got.error else 'without a reason'}")
         return got
 
     def available_tools(self) -> tuple[str, ...]:
-        """
-        The commands that `exec` accepts and this host has, in the order of the documentation.
-        """
+        """The commands that `exec` accepts and this host has, in the order of the documentation."""
         self._check()
         if self._tools is None:
             got = self._ask(lambda: self._box.shell(_LOOK, env=self._env, clean=True))
@@ -288,9 +286,7 @@ class WorkdirSandbox:
             raise WorkdirRuntimeError(str(error)) from error
 
     def _compared(self) -> FolderState | None:
-        """
-        The folder's state before the first call, if `compare` was given; else None. The first call reads the folder.
-        """
+        """The folder's state before the first call, if `compare` was given; else None. The first call reads the folder."""
         try:
             return self._before.of(self._dup) if self._before else None
         except DaemonError as error:
@@ -320,7 +316,7 @@ class WorkdirSandbox:
             there = ""
             for part in name.split("/"):
                 there = posixpath.join(there, part)
-                if "link" == self._ask(lambda there=there: self._box.files.stat(there, follow=False)).kind:  # type: ignore[misc]
+                if self._ask(lambda there=there: self._box.files.stat(there, follow=False)).kind == "link":  # type: ignore[misc]
                     raise PathTraversal(name)
         except FileNotFoundError:
             pass  # the call itself raises this error, or makes the path
@@ -334,9 +330,7 @@ class WorkdirSandbox:
     # --- the end --------------------------------------------------------------------
 
     def destroy(self) -> None:
-        """
-        End the sandbox and its processes. The folder and its files stay. Further calls do nothing.
-        """
+        """End the sandbox and its processes. The folder and its files stay. Further calls do nothing."""
         with self._lock:
             folder, self._folder = self._folder, -1
         if folder >= 0:
@@ -402,9 +396,7 @@ def _before() -> BeforeFirstCall:
 
 
 def _short_form(given: object) -> dict[str, Any]:
-    """
-    A copy of a policy's short form, whose content the daemon checks. Raises RequestRejected if it isn't a map.
-    """
+    """A copy of a policy's short form, whose content the daemon checks. Raises RequestRejected if it isn't a map."""
     if not isinstance(given, Mapping):
         raise RequestRejected("fetch_policy takes a map such as {'allowed_domains': ['example.org']},"
                               f" not {given!r:.40}")

@@ -25,9 +25,7 @@ class WorkdirError(LeewardError):
 
 
 class WorkdirRuntimeError(WorkdirError):
-    """
-    The sandbox couldn't be opened, or refused the call; `__cause__` is the daemon's error, if there was one.
-    """
+    """The sandbox couldn't be opened, or refused the call; `__cause__` is the daemon's error, if there was one."""
 
     kind = "runtime"
 
@@ -45,9 +43,7 @@ class WorkdirIoError(WorkdirError, OSError):
 
 
 class PathTraversal(WorkdirError):
-    """
-    A path leads out of the work folder: by `..`, as an absolute path, or by a link.
-    """
+    """A path leads out of the work folder: by `..`, as an absolute path, or by a link."""
 
     kind = "path_traversal"
 
@@ -57,9 +53,7 @@ class PathTraversal(WorkdirError):
 
 
 class CommandNotFound(WorkdirError):
-    """
-    The command isn't one of the tools of the profile `workdir`, or this host doesn't have it.
-    """
+    """The command isn't one of the tools of the profile `workdir`, or this host doesn't have it."""
 
     kind = "command_not_found"
 
@@ -87,25 +81,19 @@ class Timeout(WorkdirError):
 
 
 class Destroyed(WorkdirError):
-    """
-    `destroy` was called, or a sandbox with `overlay` has ended, and with it the copy of the folder.
-    """
+    """`destroy` was called, or a sandbox with `overlay` has ended, and with it the copy of the folder."""
 
     kind = "destroyed"
 
 
 class ToolboxNotAvailable(WorkdirError):
-    """
-    This host has no Node for `exec_js`.
-    """
+    """This host has no Node for `exec_js`."""
 
     kind = "toolbox_not_available"
 
 
 class NetworkingDisabled(WorkdirError):
-    """
-    The sandbox has no egress policy, and so no network.
-    """
+    """The sandbox has no egress policy, and so no network."""
 
     kind = "networking_disabled"
 

@@ -57,7 +57,7 @@ def inside(path: str | os.PathLike[str]) -> str:
     if not text or "\0" in text:
         raise WorkdirIoError(errno.EINVAL, "it is no path", text)
     normal = posixpath.normpath(text)
-    if text.startswith("/") or ".." == normal or normal.startswith("../"):
+    if text.startswith("/") or normal == ".." or normal.startswith("../"):
         raise PathTraversal(text)
     return normal
 
@@ -172,17 +172,15 @@ class WorkdirFiles:
             try:
                 return open_beneath(self._folder, os.fsencode(name), flags, mode, links=True)
             except OSError as error:
-                if errno.EXDEV == error.errno:
+                if error.errno == errno.EXDEV:
                     raise PathTraversal(name) from None
-                if errno.EAGAIN != error.errno or not tries_left:
+                if error.errno != errno.EAGAIN or not tries_left:
                     raise io_error(error, name) from None
         raise AssertionError("unreachable")
 
     @staticmethod
     def _check(fd: int, name: str) -> int:
-        """
-        The file's size in bytes. Raises WorkdirIoError if *fd* isn't a regular file.
-        """
+        """The file's size in bytes. Raises WorkdirIoError if *fd* isn't a regular file."""
         about = os.fstat(fd)
         mode = about.st_mode
         if stat.S_ISDIR(mode):
@@ -193,9 +191,7 @@ class WorkdirFiles:
 
 
 def io_error(error: OSError, name: str) -> WorkdirIoError:
-    """
-    The WorkdirIoError for *error*, which came from a call on the path *name*.
-    """
+    """The WorkdirIoError for *error*, which came from a call on the path *name*."""
     if isinstance(error, WorkdirIoError):
         return error
     return WorkdirIoError(error.errno or errno.EIO, (error.strerror or str(error)).lower(), name)

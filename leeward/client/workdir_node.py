@@ -58,9 +58,7 @@ def check_code(code: object) -> None:
 
 
 def with_heap_limit(got: Result) -> Result:
-    """
-    *got*, or, if V8 aborted because its heap was full, a copy of *got* with the outcome OUT_OF_MEMORY.
-    """
-    if _ABORTED == got.exit_code and _HEAP_FULL in got.stderr:
+    """*got*, or, if V8 aborted because its heap was full, a copy of *got* with the outcome OUT_OF_MEMORY."""
+    if got.exit_code == _ABORTED and _HEAP_FULL in got.stderr:
         return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
     return got

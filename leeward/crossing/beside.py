@@ -36,9 +36,7 @@ Layer = Callable[[WorkerPlan, Kind], list[Step]]
 
 
 def way(plan: WorkerPlan, kind: Kind) -> tuple[Way, birth.Birth]:
-    """
-    Lay out the steps of a process of *kind*. Called in the zygote, since it reads the limits that processes inherit.
-    """
+    """Lay out the steps of a process of *kind*. Called in the zygote, since it reads the limits that processes inherit."""
     made = layers()
     steps = [(layer, step) for layer, _ in birth.layers() for step in made[layer](plan, kind)]
     table = Table(step for _, step in steps)
@@ -56,9 +54,7 @@ def _descriptors(plan: WorkerPlan, kind: Kind) -> list[Step]:
 
 
 def _folder(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    """
-    The current folder of a job; a program's folder is part of its command.
-    """
+    """The current folder of a job; a program's folder is part of its command."""
     return [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else []
 
 
@@ -71,9 +67,7 @@ def _landlock(plan: WorkerPlan, kind: Kind) -> list[Step]:
 
 
 def _seccomp(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    """
-    Install the job's filter. For a process on a terminal the filter also has the rows that a terminal needs.
-    """
+    """Install the job's filter. For a process on a terminal the filter also has the rows that a terminal needs."""
     program = plan.terminal_seccomp if Kind.TERMINAL is kind else plan.seccomp
     return birth.listener_steps(plan, _birth_of(kind), program=program)
 

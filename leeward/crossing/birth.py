@@ -57,15 +57,13 @@ class Birth:
 
 
 def of(plan: WorkerPlan) -> Birth:
-    """
-    Lay out the steps for *plan*. Called in the zygote, since it reads the limits that runners inherit.
-    """
+    """Lay out the steps for *plan*. Called in the zygote, since it reads the limits that runners inherit."""
     steps = [(layer, step) for layer, made in layers() for step in made(plan)]
     report = {"namespaces": "pid 2", "mounts": "/ is read-only", "seccomp": "chroot: EACCES",
               "privileges": "no capability, no_new_privs, not dumpable"}
     if plan.landlock.abi:
         report["landlock"] = f"{landlock.SEALED}: EACCES"
-    once = [number for number, (layer, step) in enumerate(steps) if ("self-check", Call.CHROOT) == (layer, step.call)]
+    once = [number for number, (layer, step) in enumerate(steps) if (layer, step.call) == ("self-check", Call.CHROOT)]
     return Birth(Table(step for _, step in steps), [layer for layer, _ in steps], control.encode(control.Ready(report)),
                  once[0] if once and PROVE_ONCE else 0)
 
@@ -79,9 +77,7 @@ def entrances(plan: WorkerPlan) -> list[Cell]:
 
 
 def held(plan: WorkerPlan) -> dict[str, int]:
-    """
-    The paths of Landlock rules that a keeper holds open for its runners, with their descriptors.
-    """
+    """The paths of Landlock rules that a keeper holds open for its runners, with their descriptors."""
     return landlock.held(plan.landlock, mounts.own(plan.view))
 
 
@@ -106,9 +102,7 @@ def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), prog
 
 
 def _proof(plan: WorkerPlan) -> list[Step]:
-    """
-    Make calls that must be refused, and read locks from the kernel. `runner` checks capabilities after the last step.
-    """
+    """Make calls that must be refused, and read locks from the kernel. `runner` checks capabilities after the last step."""
     return [
         *privileges.proof(),
         *seccomp.proof(),  # `once`

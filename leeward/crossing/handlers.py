@@ -50,7 +50,5 @@ def take() -> None:
 
 
 def steps() -> list[Step]:
-    """
-    The steps that install these handlers in a job; none before `take`.
-    """
+    """The steps that install these handlers in a job; none before `take`."""
     return list(_steps)

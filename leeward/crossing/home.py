@@ -58,9 +58,7 @@ class AgentHome:
             os.close(tree)
 
     def put(self, texts: Iterable[tuple[str, bytes]]) -> None:
-        """
-        Mount files with these contents on their paths, in place of the view's files.
-        """
+        """Mount files with these contents on their paths, in place of the view's files."""
         for number, (path, content) in enumerate(texts):
             name = f"text.{number}"
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=self.scratch)
@@ -118,9 +116,7 @@ def hide_all(scratch: int, paths: Iterable[str]) -> int:
 
 
 def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> None:
-    """
-    Mount the file or folder *name* of the scratch file system.
-    """
+    """Mount the file or folder *name* of the scratch file system."""
     fd = os.open(name, _LOOK, dir_fd=scratch)
     try:
         tree = native.copy(fd, recursive=False)
@@ -137,9 +133,7 @@ def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> No
 
 
 def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:
-    """
-    The folders above *paths* that are inside one of *targets*, the outer ones first.
-    """
+    """The folders above *paths* that are inside one of *targets*, the outer ones first."""
     found, targets = set(), tuple(targets)
     for path in paths:
         above = os.path.dirname(path)
@@ -151,9 +145,7 @@ def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """
-    Open *path* without following a link on the way: a project's links may lead anywhere in the sandbox.
-    """
+    """Open *path* without following a link on the way: a project's links may lead anywhere in the sandbox."""
     fd = os.open("/", _LOOK | os.O_DIRECTORY)
     try:
         for part in path.strip("/").split("/"):

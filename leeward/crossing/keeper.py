@@ -53,9 +53,7 @@ def _runner_namespaces() -> Clone:
 
 @point("runner.begins-in-c")
 def _begins_in_c() -> bool:
-    """
-    Whether a runner for which a request waits begins in C. Not if a test has removed a lock from the steps in Python.
-    """
+    """Whether a runner for which a request waits begins in C. Not if a test has removed a lock from the steps in Python."""
     return True
 
 
@@ -100,9 +98,7 @@ def ways(plan: WorkerPlan) -> Ways:
 
 
 def begin_early(ways: Ways) -> None:
-    """
-    Lay out what a runner needs to begin in C, if runners can. Called in the zygote, when `inside` is ready.
-    """
+    """Lay out what a runner needs to begin in C, if runners can. Called in the zygote, when `inside` is ready."""
     renew = inside.begin_early(Pipes, JOB, REPLY) if _begins_in_c() else None
     if renew is not None:
         ways.kept.begin_early(BIRTH, ways.birth.ready, renew)
@@ -118,9 +114,7 @@ def look_ahead(ways: Ways) -> None:
 
 
 def main(channel: int, ways: Ways) -> None:
-    """
-    Build the template, then serve until the daemon is gone.
-    """
+    """Build the template, then serve until the daemon is gone."""
     if ways.kept.snapshot is not None:
         ways.kept.snapshot.look()
     template = ways.settling
@@ -144,7 +138,7 @@ def main(channel: int, ways: Ways) -> None:
                 inside.serve_interrupted(REPLY, error)
         finally:
             os._exit(1)
-    if born is not None and Kind.PORTER == born.beside:
+    if born is not None and born.beside == Kind.PORTER:
         porter.main(ways.carried, born)
     elif born is not None:
         of = ways.beside if born.beside and ways.beside is not None else ways.birth

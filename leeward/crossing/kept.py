@@ -32,15 +32,11 @@ _CHUNK = 1 << 18
 
 
 class Lost(Exception):
-    """
-    The overlay couldn't be mounted again. The sandbox can't go on.
-    """
+    """The overlay couldn't be mounted again. The sandbox can't go on."""
 
 
 class _Room:
-    """
-    Counts the bytes that may still be written.
-    """
+    """Counts the bytes that may still be written."""
 
     def __init__(self, scratch: int, most: int) -> None:
         about = os.fstatvfs(scratch)
@@ -91,9 +87,7 @@ def keep(scratch: int, number: int, name: str, most: int) -> None:
 
 
 def _copied(scratch: int, source: int, number: int, most: int) -> str:
-    """
-    Copy *source* completely. Returns the copy's name.
-    """
+    """Copy *source* completely. Returns the copy's name."""
     following = _NEXT.format(number)
     _empty(scratch, number, following)
     os.mkdir(following, 0o700, dir_fd=scratch)
@@ -102,31 +96,29 @@ def _copied(scratch: int, source: int, number: int, most: int) -> str:
             copy(source, into, _Room(scratch, most))
     except BaseException as error:
         _empty(scratch, number, following)
-        if isinstance(error, OSError) and errno.ENOSPC == error.errno:  # for instance, no inode is left
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # for instance, no inode is left
             raise _no_room() from None
         raise
     return following
 
 
 def copy(source: int, into: int, room: _Room) -> None:
-    """
-    Copy everything in the folder *source*, and its own attributes, to the empty folder *into*.
-    """
+    """Copy everything in the folder *source*, and its own attributes, to the empty folder *into*."""
     todo, folders, linked = [b"."], [], dict[int, bytes]()
     while todo:
         path = todo.pop()
         try:
             fd = open_beneath(source, path, _FOLDER)
         except FileNotFoundError:
-            if b"." == path:
+            if path == b".":
                 raise
             continue  # the folder was removed meanwhile
         with _opened(fd):
-            if b"." != path:
+            if path != b".":
                 os.mkdir(path, 0o700, dir_fd=into)
             folders.append((path, os.fstat(fd), _attributes(fd)))
             for name in map(os.fsencode, os.listdir(fd)):
-                inner = name if b"." == path else path + b"/" + name
+                inner = name if path == b"." else path + b"/" + name
                 try:
                     about = os.stat(name, dir_fd=fd, follow_symlinks=False)
                     room.entry()
@@ -170,7 +162,7 @@ def _copy_content(fd: int, out: int, room: _Room) -> None:
         try:
             at = os.lseek(fd, at, os.SEEK_DATA)
         except OSError as error:
-            if errno.ENXIO == error.errno:
+            if error.errno == errno.ENXIO:
                 break  # the rest of the file is a hole
             raise
         data = os.pread(fd, min(_CHUNK, os.lseek(fd, at, os.SEEK_HOLE) - at, size - at), at)
@@ -198,9 +190,7 @@ def _dress(fd: int, about: os.stat_result, attributes: Sequence[tuple[str, bytes
 
 
 def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
-    """
-    Move *path* to the folder that `_empty` empties.
-    """
+    """Move *path* to the folder that `_empty` empties."""
     trash = _TRASH.format(number)
     with contextlib.suppress(FileExistsError):
         os.mkdir(trash, 0o700, dir_fd=scratch)

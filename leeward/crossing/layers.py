@@ -69,16 +69,12 @@ def lay(scratch: int, lower: int, number: int, target: str) -> None:
 
 
 def upper(scratch: int, number: int) -> int:
-    """
-    The upper folder of an overlay, opened with O_PATH.
-    """
+    """The upper folder of an overlay, opened with O_PATH."""
     return os.open(UPPER.format(number), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=scratch)
 
 
 def cover(scratch: int, lower: int, number: int, target: str) -> None:
-    """
-    Mount an overlay of the existing layers on *target*.
-    """
+    """Mount an overlay of the existing layers on *target*."""
     found, here = upper(scratch, number), "/proc/self/fd"
     try:
         _check(f"{here}/{found}")

@@ -58,11 +58,9 @@ _HEADER = struct.pack("Ii", 0x20080522, 0)
 
 
 def main(control: int) -> None:
-    """
-    Serve until the daemon closes the channel.
-    """
+    """Serve until the daemon closes the channel."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=control)
-    root = 0 == os.geteuid()
+    root = os.geteuid() == 0
     if root:
         os.setgroups([])
         data = struct.pack("IIIIII", _KEPT, _KEPT, 0, 0, 0, 0)
@@ -77,7 +75,7 @@ def main(control: int) -> None:
         if not data:
             return
         order = msgpack.unpackb(data)
-        if "map" == order["order"]:
+        if order["order"] == "map":
             # `_map` only changes mounts, and never waits for a client's file system.
             _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
         else:
@@ -87,9 +85,7 @@ def main(control: int) -> None:
 
 
 def _child(channel: socket.socket, root: bool) -> socket.socket:
-    """
-    Make a child that waits for an order. Returns the socket for its order; the child ends when the socket is closed.
-    """
+    """Make a child that waits for an order. Returns the socket for its order; the child ends when the socket is closed."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         if not os.fork():
@@ -100,9 +96,7 @@ def _child(channel: socket.socket, root: bool) -> socket.socket:
 
 
 def _hand_over(child: socket.socket, data: bytes, fds: list[int], another: Callable[[], socket.socket]) -> None:
-    """
-    Give *child* its order, or *another* if it has died.
-    """
+    """Give *child* its order, or *another* if it has died."""
     with child:
         try:
             socket.send_fds(child, [data], fds)
@@ -119,9 +113,7 @@ def _close(fds: list[int]) -> None:
 
 
 def _rehearse() -> None:
-    """
-    Take the steps of an order once, so that this process has its own copies of the pages that the steps write.
-    """
+    """Take the steps of an order once, so that this process has its own copies of the pages that the steps write."""
     root = os.open("/", _LOOK)
     with contextlib.suppress(BadRequest):
         _check_mounts(root, "/", "")
@@ -130,9 +122,7 @@ def _rehearse() -> None:
 
 
 def _serve(channel: socket.socket, root: bool) -> NoReturn:
-    """
-    In a child: carry out the one order on *channel*, which opens folders. Never returns.
-    """
+    """In a child: carry out the one order on *channel*, which opens folders. Never returns."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _rehearse()
@@ -149,9 +139,7 @@ def _serve(channel: socket.socket, root: bool) -> NoReturn:
 
 
 def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> None:
-    """
-    Send the result of *does*, or the reason of its failure, on the socket *end*.
-    """
+    """Send the result of *does*, or the reason of its failure, on the socket *end*."""
     trees: list[int] = []
     try:
         answer, trees = does()
@@ -223,9 +211,7 @@ def _tree(at: int, folder: Folder, what: str) -> int:
 
 
 def _given(dock: int, count: int) -> list[int]:
-    """
-    Receive the descriptors that the client has sent. Closes *dock*.
-    """
+    """Receive the descriptors that the client has sent. Closes *dock*."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=dock) as sock:
         sock.setblocking(False)
         try:
@@ -239,9 +225,7 @@ def _given(dock: int, count: int) -> list[int]:
 
 
 def _found(folder: Folder, about: os.stat_result, what: str) -> int:
-    """
-    Open the folder in this mount namespace: a mount of another namespace can't be cloned.
-    """
+    """Open the folder in this mount namespace: a mount of another namespace can't be cloned."""
     try:
         at = os.open(folder.path, _LOOK)
     except OSError as error:
@@ -312,9 +296,7 @@ def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
 
 
 def _new_map(uid: int, gid: int, host_uid: int, host_gid: int) -> int:
-    """
-    Make a user namespace without processes that maps only these ids.
-    """
+    """Make a user namespace without processes that maps only these ids."""
     ready, begin = os.pipe()
     go_on, end = os.pipe()
     child = os.fork()

@@ -64,9 +64,7 @@ def carried(plan: WorkerPlan) -> Carried:
 
 
 def way(plan: WorkerPlan) -> Way:
-    """
-    The steps of a porter: its only lock closes all descriptors except its own.
-    """
+    """The steps of a porter: its only lock closes all descriptors except its own."""
     job, reply, out, err, channel = birth.ENDS
     rules = [_RULES] if plan.landlock.abi else []
     steps = descriptors.steps([None, out, err, job, reply, channel, *rules], birth.INHERITED)
@@ -74,9 +72,7 @@ def way(plan: WorkerPlan) -> Way:
 
 
 def main(carried: Carried, born: Born) -> NoReturn:
-    """
-    Carry out the order. Never returns.
-    """
+    """Carry out the order. Never returns."""
     if born.join_error or born.affinity_error or born.done < carried.steps:
         os._exit(1)  # the descriptors aren't as they should be; the daemon sees the end of the channel
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=CHANNEL)
@@ -100,9 +96,7 @@ def main(carried: Carried, born: Born) -> NoReturn:
 
 
 def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
-    """
-    Mount the trees *fds* on their targets, and allow them in the ruleset.
-    """
+    """Mount the trees *fds* on their targets, and allow them in the ruleset."""
     rows: list[dict[str, Any]] = order["mounts"]
     own: dict[str, Any] | None = order["home"]
     trees = iter(layers.scratch_trees(carried.scratch, sum(row["overlay"] for row in rows) + (own is not None)))
@@ -182,9 +176,7 @@ def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
 
 
 def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]]) -> None:
-    """
-    Collect everything in *folder* that has to be in the new root.
-    """
+    """Collect everything in *folder* that has to be in the new root."""
     for name in sorted(os.listdir(folder or "/")):
         path = f"{folder}/{name}"
         below = [target for target in targets if target.startswith(f"{path}/")]
@@ -210,9 +202,7 @@ def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
 
 
 def _bare(held: int = _READ_SEARCH) -> None:
-    """
-    Drop all capabilities except *held*, because the content of the upper folder comes from the sandbox.
-    """
+    """Drop all capabilities except *held*, because the content of the upper folder comes from the sandbox."""
     header = Block(struct.pack("Ii", 0x20080522, 0))  # _LINUX_CAPABILITY_VERSION_3, this thread
     data = Block(struct.pack("IIIIII", held, held, 0, 0, 0, 0))
     Table([returns(Call.CAPSET, header, data)]).run()
@@ -250,9 +240,7 @@ def _discard(carried: Carried, order: dict[str, Any], fds: list[int], given: lis
 
 
 def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
-    """
-    Mount the overlay again, and allow its root in the ruleset, because the new mount has a new root.
-    """
+    """Mount the overlay again, and allow its root in the ruleset, because the new mount has a new root."""
     try:
         _allow(order["target"], int(landlock.SCRATCH) & carried.handled)
     except LeewardError as error:

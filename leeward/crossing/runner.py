@@ -28,9 +28,7 @@ _pipes = point("job-pipe.pipes")(Pipes)
 
 @point("runner.main")
 def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
-    """
-    Check that every step succeeded, rehearse, report, and call `inside`. Never returns.
-    """
+    """Check that every step succeeded, rehearse, report, and call `inside`. Never returns."""
     layer, channel = "self-check", BIRTH
     try:
         if born.done < len(birth.layers):
@@ -59,9 +57,7 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
 
 
 def _where(birth: Birth, born: Born) -> tuple[str, int]:
-    """
-    The layer at which the steps stopped, and the descriptor of the channel at that point.
-    """
+    """The layer at which the steps stopped, and the descriptor of the channel at that point."""
     layer = "cgroup" if born.join_error or born.affinity_error else birth.layers[born.done]
     return layer, birth.table.value(ENDS[-1]) if layer in ("cgroup", "descriptors") else BIRTH
 

@@ -43,12 +43,10 @@ Range = tuple[int, int]
 
 
 def written() -> tuple[Range, ...]:
-    """
-    The pages that a job writes, as ranges (address, bytes); empty if they can't be found.
-    """
+    """The pages that a job writes, as ranges (address, bytes); empty if they can't be found."""
     read, write = os.pipe()
     pid, pidfd = twin()
-    if 0 == pid:
+    if pid == 0:
         with contextlib.suppress(BaseException):  # its result isn't needed, and no exception may leave the clone
             files.WORKSPACE = "/"  # there is none yet
             inside.rehearse(Pipes)
@@ -97,9 +95,7 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
 
 
 def _ends(stack: contextlib.ExitStack) -> list[int]:
-    """
-    The descriptors that such a job begins with: its frame, its output, its reply, and the channel for its Ready.
-    """
+    """The descriptors that such a job begins with: its frame, its output, its reply, and the channel for its Ready."""
     made = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), *os.pipe(), *os.pipe(), *os.pipe(), *os.pipe()]
     above = [_above(stack, fd) for fd in made]
     nothing, _, out, job, frame, _, reply, _, birth = above
@@ -108,9 +104,7 @@ def _ends(stack: contextlib.ExitStack) -> list[int]:
 
 
 def _above(stack: contextlib.ExitStack, fd: int) -> int:
-    """
-    A duplicate of *fd* with a number above all descriptors that such a job begins with.
-    """
+    """A duplicate of *fd* with a number above all descriptors that such a job begins with."""
     above = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
     os.close(fd)
     stack.callback(os.close, above)
@@ -121,14 +115,12 @@ def _writable(maps: str) -> Iterable[Range]:
     for line in maps.splitlines():
         span, rights = line.split(maxsplit=2)[:2]
         start, end = (int(number, 16) for number in span.split("-"))
-        if "w" == rights[1] and "p" == rights[3] and end - start <= _LARGEST:
+        if rights[1] == "w" and rights[3] == "p" and end - start <= _LARGEST:
             yield start, end - start
 
 
 def _own() -> Iterable[Range]:
-    """
-    The private pages of this process that no other process maps any more.
-    """
+    """The private pages of this process that no other process maps any more."""
     with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for start, size in _writable(maps.read()):
             pagemap.seek(start // _PAGE * _ENTRY)
@@ -137,16 +129,12 @@ def _own() -> Iterable[Range]:
 
 
 def _is_own(entry: int) -> bool:
-    """
-    Whether this entry of the page map is of an anonymous page that no other process maps.
-    """
+    """Whether this entry of the page map is of an anonymous page that no other process maps."""
     return bool(entry & _PRESENT and entry & _EXCLUSIVE and not entry & _FILE)
 
 
 def ranges(start: int, wanted: Iterable[bool]) -> Iterable[Range]:
-    """
-    The *wanted* pages from *start* on; adjacent ones become one range.
-    """
+    """The *wanted* pages from *start* on; adjacent ones become one range."""
     since: int | None = None
     for number, each in enumerate([*wanted, False]):
         if each and since is None:

@@ -36,9 +36,7 @@ _kept: dict[str, object] = {}
 
 @point("environment.interpreter")
 def interpreter(plan: ZygotePlan) -> None:
-    """
-    Set sys.path, sys.executable and the names that `site` adds, as a job expects them.
-    """
+    """Set sys.path, sys.executable and the names that `site` adds, as a job expects them."""
     for path in plan.import_path:
         sys.path.remove(path)
     # '' stands for the current folder at the time of import; a job's folder, /workspace, is added later.

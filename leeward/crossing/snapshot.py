@@ -44,9 +44,7 @@ Part = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """
-    A line of /proc/PID/maps.
-    """
+    """A line of /proc/PID/maps."""
 
     start: int
     end: int
@@ -56,7 +54,7 @@ class Mapping:
 
     @property
     def protection(self) -> int:
-        return mmap.PROT_READ | (mmap.PROT_WRITE if "w" == self.rights[1] else 0)
+        return mmap.PROT_READ | (mmap.PROT_WRITE if self.rights[1] == "w" else 0)
 
 
 def lay_out(wanted: bool) -> native.Snapshot | str:
@@ -70,9 +68,7 @@ def lay_out(wanted: bool) -> native.Snapshot | str:
     try:
         with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
             def own(mapping: Mapping) -> list[int]:
-                """
-                Addresses of pages that this process has written.
-                """
+                """Addresses of pages that this process has written."""
                 pagemap.seek(mapping.start // _PAGE * _ENTRY)
                 entries = array.array("Q", pagemap.read((mapping.end - mapping.start) // _PAGE * _ENTRY))
                 return [mapping.start + number * _PAGE for number, entry in enumerate(entries)
@@ -109,10 +105,10 @@ def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterato
         storage: an address in the thread's storage: the mapping with it is left out.
     """
     mappings = list(map(_mapping, maps))
-    libraries = {(each.inode, each.name) for each in mappings if each.inode and "x" == each.rights[2]}
+    libraries = {(each.inode, each.name) for each in mappings if each.inode and each.rights[2] == "x"}
     for mapping, before in zip(mappings, [None, *mappings], strict=False):
         if mapping.rights in ("rw-p", "r--p") and not mapping.start <= storage < mapping.end and (
-                (mapping.inode, mapping.name) in libraries or "[heap]" == mapping.name or _within(mapping, arenas)):
+                (mapping.inode, mapping.name) in libraries or mapping.name == "[heap]" or _within(mapping, arenas)):
             yield mapping, before
 
 

@@ -22,9 +22,7 @@ _REST_S = 0.02
 
 
 def others() -> dict[int, str]:
-    """
-    The names of all threads of this process but the caller, by thread id.
-    """
+    """The names of all threads of this process but the caller, by thread id."""
     found = {}
     for task in os.listdir("/proc/self/task"):
         if int(task) != os.getpid():
@@ -67,9 +65,7 @@ def leave_one(idle: Collection[str]) -> list[str]:
 
 
 def _turns_until_it_waits(tid: int) -> str:
-    """
-    How often thread *tid* was scheduled, if the thread is in futex(2); otherwise "".
-    """
+    """How often thread *tid* was scheduled, if the thread is in futex(2); otherwise ""."""
     try:
         with open(f"/proc/self/task/{tid}/syscall") as call, open(f"/proc/self/task/{tid}/status") as status:
             turns = "".join(line for line in status if "ctxt_switches" in line)

@@ -70,9 +70,7 @@ def _hide(folder: str, names: list[list[str]]) -> bool:
 
 
 def _fill(source: str, entries: list[str], target: str, names: list[list[str]]) -> None:
-    """
-    Mount the entries of the folder *source* in *target*, except *names*.
-    """
+    """Mount the entries of the folder *source* in *target*, except *names*."""
     for entry in entries:
         inner = [name[1:] for name in names if fnmatchcase(entry, name[0])]
         if [] in inner:

@@ -54,7 +54,7 @@ def rows(upper: int, into: int) -> int:
                     row = _row(upper, fd, name, path)
                     if row is None:
                         continue
-                    if "folder" == row[1]:
+                    if row[1] == "folder":
                         todo.append(path)
                     packed = msgpack.packb(row)
                     count, size = count + 1, size + len(packed)
@@ -79,7 +79,7 @@ def _row(upper: int, folder: int, name: bytes, path: bytes) -> list[Any] | None:
             kind, hides = "folder", _hides(upper, path)
         elif stat.S_ISLNK(mode):
             kind, text = "link", os.readlink(name, dir_fd=folder)
-        elif stat.S_ISCHR(mode) and 0 == about.st_rdev:
+        elif stat.S_ISCHR(mode) and about.st_rdev == 0:
             kind = "gone"
     except OSError:
         return None  # the entry was removed meanwhile
@@ -90,7 +90,7 @@ def _row(upper: int, folder: int, name: bytes, path: bytes) -> list[Any] | None:
 def _hides(upper: int, path: bytes) -> bool:
     fd = open_beneath(upper, path, _FOLDER)
     try:
-        return b"y" == os.getxattr(fd, _OPAQUE)
+        return os.getxattr(fd, _OPAQUE) == b"y"
     except OSError:
         return False
     finally:
@@ -98,9 +98,7 @@ def _hides(upper: int, path: bytes) -> bool:
 
 
 def regular(upper: int, path: bytes) -> int:
-    """
-    Open a regular file for reading. Its type is checked before it is opened.
-    """
+    """Open a regular file for reading. Its type is checked before it is opened."""
     look = open_beneath(upper, path, os.O_PATH | os.O_NOFOLLOW)
     try:
         about = os.fstat(look)
@@ -130,9 +128,7 @@ def _digest(upper: int, path: bytes) -> bytes:
 
 
 def piece(upper: int, path: bytes, offset: int, into: int) -> int:
-    """
-    Write at most PIECE bytes of the file *path*, from *offset* on, to the file *into*. Returns the number of bytes.
-    """
+    """Write at most PIECE bytes of the file *path*, from *offset* on, to the file *into*. Returns the number of bytes."""
     fd = regular(upper, path)
     try:
         done = 0

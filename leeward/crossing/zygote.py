@@ -39,9 +39,7 @@ def _keeper_namespaces() -> Clone:
 
 
 def main(control_fd: int) -> None:
-    """
-    Warm up, read the workers' plan, and serve until the daemon closes the channel.
-    """
+    """Warm up, read the workers' plan, and serve until the daemon closes the channel."""
     channel = Channel.adopt(control_fd)
     os.set_inheritable(channel.fileno(), False)
     plan = records.unpack(ZygotePlan, channel.socket.recv(control.MAX_MESSAGE))
@@ -71,7 +69,7 @@ def main(control_fd: int) -> None:
         ways.kept.copy_at_once(scout.written())  # last, since new objects would change which pages jobs write
         keeper.look_ahead(ways)
     taken = memory if isinstance(memory, str) else snapshot.take(memory)
-    if snapshot.TAKEN == taken and not isinstance(memory, str):
+    if taken == snapshot.TAKEN and not isinstance(memory, str):
         ways.kept.taken(memory)
     if taken.startswith(snapshot.NONE):
         os.write(2, f"clones copy all of its page tables: {taken.removeprefix(snapshot.NONE)}\n".encode())
@@ -92,7 +90,7 @@ def warm_up(plan: ZygotePlan) -> None:
     with setup.own_caches():
         for name in plan.preload:
             preload(name, plan.idle_threads)
-    if TRUST == dict(plan.environment).get("SSL_CERT_FILE"):
+    if dict(plan.environment).get("SSL_CERT_FILE") == TRUST:
         contexts.find(TRUST)
     setup.keep_ours_apart()
     if plan.warm:
@@ -129,9 +127,7 @@ def preload(name: str, idle: Sequence[str]) -> None:
 
 
 def _hint(error: BaseException | None) -> str:
-    """
-    A hint for the operator, if the error's cause is a file or the network; otherwise "".
-    """
+    """A hint for the operator, if the error's cause is a file or the network; otherwise ""."""
     while error is not None:
         if isinstance(error, OSError):
             return ("; while modules of `preload` are imported there is no network and no home, and no file but those"
@@ -141,9 +137,7 @@ def _hint(error: BaseException | None) -> str:
 
 
 class KeeperSpawner:
-    """
-    Makes keepers on demand and reaps them.
-    """
+    """Makes keepers on demand and reaps them."""
 
     def __init__(self, channel: Channel, ways: keeper.Ways) -> None:
         self._channel = channel
@@ -162,9 +156,7 @@ class KeeperSpawner:
                     return
 
     def _reap_dead(self) -> None:
-        """
-        Reap dead keepers for the last time. Those that aren't reaped here become zombies of the daemon.
-        """
+        """Reap dead keepers for the last time. Those that aren't reaped here become zombies of the daemon."""
         for pidfd in list(self._keepers):
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 
@@ -189,16 +181,14 @@ class KeeperSpawner:
         end, *entry = fds
         into = entry.pop(0) if message.into else -1
         pid, pidfd = twin(_keeper_namespaces(), into)
-        if 0 == pid:
+        if pid == 0:
             self._become_keeper(message, end, entry)
         self._keepers[pidfd] = pid
         self._poll.register(pidfd, select.POLLIN)
         self._channel.send(control.Made(message.slot, pid), [pidfd])
 
     def _become_keeper(self, message: control.MakeKeeper, end: int, attach: list[int]) -> None:
-        """
-        In the child: run the keeper. Never returns: however the keeper's code ends, its process exits.
-        """
+        """In the child: run the keeper. Never returns: however the keeper's code ends, its process exits."""
         try:
             for fd in attach:
                 os.write(fd, b"0")

@@ -24,9 +24,7 @@ GUEST = Quota(connections=256)
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """
-    An interpreter and packages that requests can name. `config_keys.ENVIRONMENT_KEYS` describes each field.
-    """
+    """An interpreter and packages that requests can name. `config_keys.ENVIRONMENT_KEYS` describes each field."""
 
     path: str = ""
     preload: tuple[str, ...] = ()
@@ -36,9 +34,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """
-    The daemon's configuration. `config_keys.KEYS` describes each field.
-    """
+    """The daemon's configuration. `config_keys.KEYS` describes each field."""
 
     socket: str = ""
     pool_size: int = 4
@@ -97,24 +93,18 @@ class Config:
 
 
 def group_id(config: Config) -> int | None:
-    """
-    Return the gid of the group whose members may use the daemon; None if there is none.
-    """
+    """Return the gid of the group whose members may use the daemon; None if there is none."""
     return group_number(config.group) if config.group else None
 
 
 def caps(config: Config) -> dict[str, int]:
-    """
-    Return the bounds that are sent to clients, which keep to them; docs/wire.md describes them.
-    """
+    """Return the bounds that are sent to clients, which keep to them; docs/wire.md describes them."""
     return {"requests": config.connection_requests, "sessions": config.connection_sessions,
             "files": config.max_collected, "workers": config.pool_size}
 
 
 def quotas(config: Config, uid: int) -> Quotas:
-    """
-    Return the quotas that a daemon of user *uid* applies to its users.
-    """
+    """Return the quotas that a daemon of user *uid* applies to its users."""
     return Quotas(config.quota, {user: replace(config.quota, **own) for user, own in config.users.items()},
                   exempt=(0, uid), reserve=1 if config.group and config.pool_size > 1 else 0)
 
@@ -134,9 +124,7 @@ def room(config: Config, memory: int) -> int:
 
 
 def live(old: Config, new: Config) -> tuple[Config, list[str]]:
-    """
-    Return *old* with those changes of *new* that a running daemon can apply, and the names of the keys that it can't.
-    """
+    """Return *old* with those changes of *new* that a running daemon can apply, and the names of the keys that it can't."""
     taken, left = old, []
     for name, key in KEYS.items():
         if getattr(old, name) != getattr(new, name):

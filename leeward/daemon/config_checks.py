@@ -97,7 +97,7 @@ def words(check: Check) -> Check:
 
 
 def degradable(value: Any) -> str:
-    if "cgroup" == value:
+    if value == "cgroup":
         raise ValueError("must be one of landlock (cgroup would mean a start without cgroup controllers, for which"
                          " leeward needs no permission: rlimits and a watch hold the limits then, and every result"
                          " says so)")

@@ -64,9 +64,7 @@ def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any
 
 
 def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
-    """
-    Return *policies* with the policy `network` added, which `allow_network` stands for, unless they have it.
-    """
+    """Return *policies* with the policy `network` added, which `allow_network` stands for, unless they have it."""
     from leeward.spec.egress import NETWORK
 
     return {NETWORK.name: NETWORK, **policies}
@@ -90,9 +88,7 @@ def _fitting(policy: Any, place: str) -> Any:
 
 
 def most_listeners(policies: Mapping[str, Any]) -> int:
-    """
-    Return the largest number of listening sockets that a worker with one of *policies* has, on a host with IPv6.
-    """
+    """Return the largest number of listening sockets that a worker with one of *policies* has, on a host with IPv6."""
     if not policies:
         return 0
     from leeward.isolation.egress import ports_beside
@@ -103,9 +99,7 @@ def most_listeners(policies: Mapping[str, Any]) -> int:
 
 
 def lines(policies: Mapping[str, Any]) -> list[str]:
-    """
-    Return the lines of the tables of *policies*, each key with a comment.
-    """
+    """Return the lines of the tables of *policies*, each key with a comment."""
     from leeward.spec.egress import policy_map
 
     printed = [COMMENT, f"[{EGRESS}]", ""]

@@ -30,9 +30,7 @@ from leeward.spec.profiles import Profile
 
 
 def print_config(config: Config) -> str:
-    """
-    Return *config* as the text of a file that can be loaded again, with every key, its unit and its default.
-    """
+    """Return *config* as the text of a file that can be loaded again, with every key, its unit and its default."""
     # A default of "" stands for one that depends on the user.
     defaults = Config()
     lines = [

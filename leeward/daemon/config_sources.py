@@ -112,9 +112,7 @@ def _check_profile(name: str, profile: Profile, config: Config) -> None:
 
 
 def _profile(name: str) -> Profile:
-    """
-    Return the profile *name* before the configuration changes it: the built-in one, or a new one of the default base.
-    """
+    """Return the profile *name* before the configuration changes it: the built-in one, or a new one of the default base."""
     return OURS.get(name) or Profile(base=DEFAULT_PROFILE)
 
 
@@ -126,9 +124,7 @@ def _is_own(folder: str, uid: int) -> bool:
 
 
 def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
-    """
-    Return the values in one file; None if it doesn't exist and isn't *needed*.
-    """
+    """Return the values in one file; None if it doesn't exist and isn't *needed*."""
     try:
         # O_NONBLOCK, because the open of a FIFO would wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -167,9 +163,7 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
 
 
 def _line_of(error: ValueError, text: str) -> str:
-    """
-    Return the text of the line that *error* is about: the error for a repeated key doesn't name the key.
-    """
+    """Return the text of the line that *error* is about: the error for a repeated key doesn't name the key."""
     lines = text.rstrip().splitlines()
     words = str(error).rpartition("(at line ")[2].partition(",")[0]
     if words.endswith("(at end of document)"):
@@ -180,9 +174,7 @@ def _line_of(error: ValueError, text: str) -> str:
 
 
 def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
-    """
-    Return *config* with *values* applied; *place* names their file in errors.
-    """
+    """Return *config* with *values* applied; *place* names their file in errors."""
     changes: dict[str, Any] = {}
     for name, value in values.items():
         if name in TABLES:
@@ -252,9 +244,9 @@ def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, 
         here = f"{place}.{name!s:.60}"
         if not is_name(name):
             raise _refuse(here, "is no name: it has letters, digits and ._- alone, a letter first")
-        if PROFILES == kind and DEFAULT_PROFILE == name:
+        if kind == PROFILES and name == DEFAULT_PROFILE:
             raise _refuse(here, "is what the daemon's own keys configure: name yours otherwise, with it as its base")
-        if PROFILES == kind and SHELL == name:
+        if kind == PROFILES and name == SHELL:
             raise _refuse(here, "is as it is: nothing of it can be configured but show_secrets")
         if not isinstance(given, Mapping):
             raise _refuse(here, f"must be a table, [{kind}.{name}]")

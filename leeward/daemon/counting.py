@@ -41,9 +41,7 @@ class Counting:
         self._connections, self._uptime, self._dealer = connections, uptime, dealer
 
     def collect(self, done: Callable[[str], None]) -> None:
-        """
-        Make the text of the metrics, with each worker's memory, and pass it to *done*.
-        """
+        """Make the text of the metrics, with each worker's memory, and pass it to *done*."""
         self._look(self._engine.workers, {}, done)
 
     def _look(self, workers: list[Worker], memory: dict[int, int], done: Callable[[str], None]) -> None:

@@ -90,16 +90,12 @@ class Shares:
 
     @property
     def spare(self) -> int:
-        """
-        Descriptors for watching results that guests hold: half of those that nothing else may need.
-        """
+        """Descriptors for watching results that guests hold: half of those that nothing else may need."""
         return max(0, self.limit - self.pool - self.connections - self.results - self.arenas - _KEPT) // 2
 
 
 class Costs(Protocol):
-    """
-    Descriptors that a cgroup driver needs: isolation/cgroup/entry.py. The driver for version 1 needs the most.
-    """
+    """Descriptors that a cgroup driver needs: isolation/cgroup/entry.py. The driver for version 1 needs the most."""
 
     @property
     def memory_counted(self) -> bool: ...
@@ -190,16 +186,12 @@ def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBoun
 
 
 def owners(connections: int) -> int:
-    """
-    Return how many of *connections* are reserved for the owner and root.
-    """
+    """Return how many of *connections* are reserved for the owner and root."""
     return min(OWNERS, connections // 4)
 
 
 def limit() -> int:
-    """
-    Return the number of descriptors that this daemon may have: its hard limit, but no more than MOST.
-    """
+    """Return the number of descriptors that this daemon may have: its hard limit, but no more than MOST."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
 
@@ -219,9 +211,7 @@ def raise_limit() -> bool:
 
 
 def in_force(most: int, *, workers: int, spares: int, asked: int, metrics: bool) -> str:
-    """
-    Return a text about the number of connections that a limit of *most* descriptors allows with either cgroup driver.
-    """
+    """Return a text about the number of connections that a limit of *most* descriptors allows with either cgroup driver."""
     try:
         got = shares(most, V1Driver, workers=workers, spares=spares, asked=asked, metrics=metrics)
     except Unsupported as error:

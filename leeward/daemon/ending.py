@@ -24,9 +24,7 @@ OVERDUE_S = 1.5
 
 @point("daemon.drain")
 def drain_s() -> float:
-    """
-    Seconds that running jobs have.
-    """
+    """Seconds that running jobs have."""
     return DRAIN_S
 
 

@@ -37,9 +37,7 @@ class Idle:
         self._timer: Timer | None = None
 
     def watch(self) -> None:
-        """
-        Start to check, or start anew after a change of the configuration.
-        """
+        """Start to check, or start anew after a change of the configuration."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -60,7 +58,5 @@ class Idle:
         self.watch()
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a check has failed. The next check follows as usual.
-        """
+        """For the barrier: a check has failed. The next check follows as usual."""
         self.watch()

@@ -113,9 +113,7 @@ class Daemon:
             self._reactor.barrier.steps(listener.close, self._reactor.close)
 
     def _place(self, path: str, group: int | None) -> Listener:
-        """
-        Make the socket at *path*, and log a warning if other users see its folder.
-        """
+        """Make the socket at *path*, and log a warning if other users see its folder."""
         listener = Listener(path, own_folder=path == default_socket(os.environ, os.geteuid()), group=group)
         if listener.folder_mode & (0o077 if group is None else 0o027):
             folder = os.path.dirname(os.path.abspath(path))
@@ -227,9 +225,7 @@ class Daemon:
             log.info("ended")
 
     def _overdue(self) -> bool:
-        """
-        The drain has taken too long: the callback that reports its end has failed.
-        """
+        """The drain has taken too long: the callback that reports its end has failed."""
         return self._ending and time.monotonic() > self._stop_requested + drain_s() + OVERDUE_S
 
     def _terms(self) -> SandboxTerms:
@@ -268,9 +264,7 @@ class Daemon:
         return partial(self._reactor.barrier.steps, exporter.close, listener.close)
 
     def _ailing(self) -> str:
-        """
-        Return the reason why the daemon takes no jobs now, or "", for /healthz.
-        """
+        """Return the reason why the daemon takes no jobs now, or "", for /healthz."""
         if self._ending:
             return "the daemon is stopping"
         if not self._engine.pool.workers:
@@ -280,9 +274,7 @@ class Daemon:
     # --- reload ---------------------------------------------------------------
 
     def _reload(self) -> None:
-        """
-        Apply the changes of the configuration that a running daemon can take.
-        """
+        """Apply the changes of the configuration that a running daemon can take."""
         self._manager.reloading()
         try:
             config, left = live(self._config, self._load())
@@ -308,7 +300,7 @@ class Daemon:
 
     def _on_signal(self, name: str) -> None:
         log.info("signal", name=name)
-        if "SIGHUP" == name and not (self._terminal and not has_terminal()):
+        if name == "SIGHUP" and not (self._terminal and not has_terminal()):
             if hasattr(self, "_server") and not self._ending:
                 self._reload()  # else it is just being read, or not needed any more
             return
@@ -339,9 +331,7 @@ class Daemon:
                 self._dealer.cut()
 
     def _drain(self) -> None:
-        """
-        End the loop when neither this process nor a shard has a job.
-        """
+        """End the loop when neither this process nor a shard has a job."""
         waiting = {"engine", *(["shards"] if self._dealer is not None else [])}
 
         def drained(which: str) -> None:
@@ -368,9 +358,7 @@ def _log_standstill(still: Standstill) -> None:
 
 
 def has_terminal() -> bool:
-    """
-    Whether this process has a controlling terminal. One that was hung up doesn't count.
-    """
+    """Whether this process has a controlling terminal. One that was hung up doesn't count."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError as error:

@@ -13,7 +13,5 @@ ARENAS = 64 << 20
 
 
 def prepare() -> None:
-    """
-    Let the interpreter's allocator use huge pages from now on, if the kernel has any.
-    """
+    """Let the interpreter's allocator use huge pages from now on, if the kernel has any."""
     huge_arenas(ARENAS)

@@ -80,11 +80,11 @@ class Plans:
 
     @staticmethod
     def _with_profile(settings: Settings, name: str, config: Config) -> Settings:
-        profile = OURS[name] if SHELL == name else config.profiles.get(name) or OURS.get(name)
+        profile = OURS[name] if name == SHELL else config.profiles.get(name) or OURS.get(name)
         if profile is None:
             raise BadRequest(unknown_profile(name, config.profiles))
         profile = with_base(profile)
-        if SHELL == name:  # sockets of any kind would lead to the host's
+        if name == SHELL:  # sockets of any kind would lead to the host's
             settings = replace(settings, loopback=False)
         # Values from the configuration were checked when it was read. Values of a built-in profile, and those that a
         # profile has from its base, may be above the ceilings.
@@ -118,11 +118,11 @@ class Plans:
     @staticmethod
     def _with_egress(settings: Settings, key: PoolKey, config: Config) -> Settings:
         policy = config.egress.get(key.egress)
-        if policy is None and AGENT == key.egress and may_have_home(key.profile, config.profiles):
+        if policy is None and key.egress == AGENT and may_have_home(key.profile, config.profiles):
             from leeward.spec.egress import AGENT as policy
         if policy is None:
             known = ", ".join(config.egress) or "none"
-            if NETWORK_NAME == key.egress:
+            if key.egress == NETWORK_NAME:
                 known += "; `allow_network = true` in its configuration lets requests have all public names"
             raise BadRequest(f"egress {key.egress!r} is unknown; this daemon has: {known}")
         if not key.environment and key.profile == DEFAULT_PROFILE:

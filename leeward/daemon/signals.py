@@ -21,9 +21,7 @@ from leeward.loop.reactor import READ, Reactor
 
 
 class Signals:
-    """
-    Calls *arrived* with the name of each signal of ENDING that comes, until `close` restores the handlers from before.
-    """
+    """Calls *arrived* with the name of each signal of ENDING that comes, until `close` restores the handlers from before."""
 
     def __init__(self, reactor: Reactor, arrived: Callable[[str], None]) -> None:
         self._reactor, self._arrived = reactor, arrived
@@ -49,6 +47,4 @@ class Signals:
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """
-    Python's handler does nothing; the byte on the wake-up descriptor reports the signal.
-    """
+    """Python's handler does nothing; the byte on the wake-up descriptor reports the signal."""

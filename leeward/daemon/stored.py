@@ -65,9 +65,7 @@ class Stored:
             raise PoolFailed(f"environment {name!r}: {error}") from None
 
     def names(self) -> list[str]:
-        """
-        Return the names of the first environments, sorted, for a message.
-        """
+        """Return the names of the first environments, sorted, for a message."""
         try:
             found = os.listdir(os.path.join(self._folder, "names")) if self._folder else []
         except OSError:

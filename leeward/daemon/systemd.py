@@ -42,9 +42,7 @@ class Manager:
         self._given = int(count) if _is_number(count) and str(pid) == owner else 0
 
     def notify(self, *lines: str) -> None:
-        """
-        Send *lines*, such as "READY=1", to the manager. Never waits, never fails.
-        """
+        """Send *lines*, such as "READY=1", to the manager. Never waits, never fails."""
         if not self._address:
             return
         try:

@@ -92,9 +92,7 @@ _RESERVED = IPv6Network("::/0")
 
 @lru_cache(4096)
 def range_of(address: Address) -> Range | None:
-    """
-    Return the smallest range of refused addresses that contains *address*; None if the address is public.
-    """
+    """Return the smallest range of refused addresses that contains *address*; None if the address is public."""
     address = unmapped(address)
     found = [each for each in RANGES if each.network.version == address.version and address in each.network]
     if found:
@@ -154,17 +152,13 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """
-        Host and port, in the form of a Host field.
-        """
+        """Host and port, in the form of a Host field."""
         host = self.host.text if self.host.name or ":" not in self.host.text else f"[{self.host.text}]"
         return host if self.port == _PORTS.get(self.scheme) else f"{host}:{self.port}"
 
     @property
     def text(self) -> str:
-        """
-        The URL in its one form, without user information and fragment.
-        """
+        """The URL in its one form, without user information and fragment."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
 

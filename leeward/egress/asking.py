@@ -44,9 +44,7 @@ class WaitingAsk:
         self.timer: asyncio.TimerHandle | None = None
 
     def resolve(self, answer: AskAnswer) -> None:
-        """
-        Give *answer* to everything that waits for this ask, unless the ask has an answer already.
-        """
+        """Give *answer* to everything that waits for this ask, unless the ask has an answer already."""
         if self.timer is not None:
             self.timer.cancel()
         if not self.answer.done():
@@ -72,18 +70,14 @@ class Asking:
         self.listening = False
 
     def listen(self, on: bool) -> None:
-        """
-        Note whether a client answers asks from now on. If none does, everything that waits is refused.
-        """
+        """Note whether a client answers asks from now on. If none does, everything that waits is refused."""
         self.listening = on
         if not on:
             for question in list(self._open.values()):
                 question.resolve(AskAnswer(question.number, 0, "nobody is there to answer any more"))
 
     def answered(self, answer: AskAnswer) -> None:
-        """
-        Take an answer from the daemon. If its ask has ended meanwhile, the answer is ignored.
-        """
+        """Take an answer from the daemon. If its ask has ended meanwhile, the answer is ignored."""
         question = self._open.pop(answer.number, None)
         if question is not None:
             question.resolve(answer)
@@ -106,18 +100,14 @@ class Asking:
         return question
 
     def withdraw(self, question: WaitingAsk, why: str) -> None:
-        """
-        End an ask that has no answer: everything that waits for it is refused, for the reason *why*.
-        """
+        """End an ask that has no answer: everything that waits for it is refused, for the reason *why*."""
         if self._open.pop(question.number, None) is not None:
             self._tell(Unask(question.number))
         question.resolve(AskAnswer(question.number, 0, why))
 
 
 class LeaseAsks:
-    """
-    The asks of one sandbox.
-    """
+    """The asks of one sandbox."""
 
     def __init__(self, asking: Asking, lease: int) -> None:
         self._asking, self._lease = asking, lease
@@ -125,9 +115,7 @@ class LeaseAsks:
 
     @property
     def listening(self) -> bool:
-        """
-        Whether a client answers asks.
-        """
+        """Whether a client answers asks."""
         return self._asking.listening
 
     async def approval(self, policy: Policy, request: Request) -> bool:
@@ -139,7 +127,7 @@ class LeaseAsks:
             NotAllowed: the answer refuses the request, or there is no answer.
         """
         decision = decide(policy, request)
-        if ASK != decision.verdict:
+        if decision.verdict != ASK:
             return False
         if not self._asking.listening:
             raise NotAllowed(unanswered(decision))

@@ -58,17 +58,13 @@ class Broker:
         self.over = self._loop.create_future()
 
     def start(self) -> None:
-        """
-        Begin to read the daemon's messages.
-        """
+        """Begin to read the daemon's messages."""
         self._loop.add_reader(self._channel, self._catch_up)
 
     # --- the daemon's messages ------------------------------------------------
 
     def _catch_up(self) -> None:
-        """
-        Read the waiting messages.
-        """
+        """Read the waiting messages."""
         while not self.over.done():
             try:
                 got = receive(self._channel)
@@ -162,7 +158,7 @@ class Broker:
 
     def _send(self, row: control.Message) -> None:
         self._rows.append(row)
-        if 1 == len(self._rows):
+        if len(self._rows) == 1:
             self._send_rows()
 
     def _send_rows(self) -> None:
@@ -179,9 +175,7 @@ class Broker:
         self._loop.remove_writer(self._channel)
 
     def close(self) -> None:
-        """
-        Reset all connections, and close all listeners: the daemon has gone.
-        """
+        """Reset all connections, and close all listeners: the daemon has gone."""
         self._loop.remove_writer(self._channel)
         for place in self._places.values():
             place.close()
@@ -200,7 +194,7 @@ def receive(channel: socket.socket) -> tuple[control.Message, list[int]] | None:
     data, ancillary, flags, _ = channel.recvmsg(control.MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, kind, content in ancillary:
-        if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
     if not data:
         return None
@@ -215,9 +209,7 @@ def receive(channel: socket.socket) -> tuple[control.Message, list[int]] | None:
 
 
 async def serve(channel: socket.socket, lookup: Lookup) -> None:
-    """
-    Serve until the daemon has gone.
-    """
+    """Serve until the daemon has gone."""
     channel.setblocking(False)
     broker = Broker(channel, lookup)
     broker.start()

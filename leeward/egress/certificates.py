@@ -40,9 +40,7 @@ class Certificates:
         self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
 
     def towards_sandboxes(self, name: str) -> ssl.SSLContext:
-        """
-        Return the TLS context with which the broker answers a sandbox in place of the host *name*.
-        """
+        """Return the TLS context with which the broker answers a sandbox in place of the host *name*."""
         context = self._contexts.pop(name, None)
         if context is None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -66,15 +64,11 @@ class Certificates:
 
     @cached_property
     def _own(self) -> ec.EllipticCurvePrivateKey:
-        """
-        The private key of all certificates that are made here.
-        """
+        """The private key of all certificates that are made here."""
         return ec.generate_private_key(ec.SECP256R1())
 
     def certificate(self, name: str) -> x509.Certificate:
-        """
-        Make a certificate for *name*, which is in the form of `parse_host`, signed by the authority.
-        """
+        """Make a certificate for *name*, which is in the form of `parse_host`, signed by the authority."""
         of = self._authority
         now = dt.datetime.now(dt.UTC)
         usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement",

@@ -42,9 +42,7 @@ Lookup = Callable[[str], Awaitable[list[Address]]]
 
 
 class Resolver:
-    """
-    The host's resolver.
-    """
+    """The host's resolver."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(LOOKUPS, "resolver")
@@ -121,7 +119,7 @@ async def _dial(policy: Policy, request: Request, lookup: Lookup,
     allowed: dict[Address, Decision] = {}
     for address in found[:_MOST_ADDRESSES]:
         decision = decide(policy, replace(request, address=address), granted=granted)
-        if ALLOW == decision.verdict:
+        if decision.verdict == ALLOW:
             allowed[address] = decision
         elif why is None:
             why = NotAllowed(decision)
@@ -143,10 +141,8 @@ def alternating(addresses: list[Address]) -> list[Address]:
 
 
 async def _first(addresses: list[Address], port: int) -> tuple[socket.socket, Address] | NotAllowed:
-    """
-    Return the first connection that is made to one of *addresses*, and its address; or the first reason for a failure.
-    """
-    if 1 == len(addresses):  # usual; a task of its own would cost as much as the call
+    """Return the first connection that is made to one of *addresses*, and its address; or the first reason for a failure."""
+    if len(addresses) == 1:  # usual; a task of its own would cost as much as the call
         try:
             return await _connect(addresses[0], port), addresses[0]
         except OSError as failure:
@@ -156,7 +152,7 @@ async def _first(addresses: list[Address], port: int) -> tuple[socket.socket, Ad
     try:
         while rest or going:
             if rest:
-                if AT_ONCE == len(going):
+                if len(going) == AT_ONCE:
                     eldest = next(iter(going))
                     del going[eldest]
                     _drop(eldest)
@@ -185,15 +181,13 @@ def _unreachable(address: Address, port: int, error: OSError) -> NotAllowed:
 
 
 def _drop(task: asyncio.Task[socket.socket]) -> None:
-    """
-    Give up a try, and close its socket.
-    """
+    """Give up a try, and close its socket."""
     if not task.cancel() and not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
 async def _connect(address: Address, port: int) -> socket.socket:
-    family = socket.AF_INET if 4 == address.version else socket.AF_INET6
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -21,15 +21,11 @@ MAX_WAITING = 65536
 
 
 class ResponseError(PeerError):
-    """
-    A host's response that can't be passed on to the job.
-    """
+    """A host's response that can't be passed on to the job."""
 
 
 class BodyEnd:
-    """
-    The end of a request's body.
-    """
+    """The end of a request's body."""
 
 
 #: The only instance of `BodyEnd`.
@@ -58,9 +54,7 @@ class Requests:
 
     @property
     def room(self) -> int:
-        """
-        The number of bytes that `receive` accepts now; 0 if nothing may be read from the job.
-        """
+        """The number of bytes that `receive` accepts now; 0 if nothing may be read from the job."""
         held = len(self._waiting) + (len(self._http.trailing_data[0]) if self._http is not None else 0)
         return max(0, MAX_WAITING - held)
 
@@ -137,23 +131,17 @@ class Requests:
 
     @property
     def is_done(self) -> bool:
-        """
-        Whether the request was answered and another one may follow. Call `renew` then.
-        """
+        """Whether the request was answered and another one may follow. Call `renew` then."""
         return (self._http is not None and self._over and self.head is not None and self.head.keeps
                 and self._http.our_state is h11.DONE)
 
     def renew(self) -> None:
-        """
-        Begin with the next request.
-        """
+        """Begin with the next request."""
         self._http, self.head, self._over, self._head_started, self._body, self._looked = None, None, False, False, 0, 0
 
     @property
     def is_idle(self) -> bool:
-        """
-        Whether no request has begun, so that the connection can end without loss.
-        """
+        """Whether no request has begun, so that the connection can end without loss."""
         return self._http is None and not self._waiting
 
     def rest(self) -> bytes:
@@ -236,21 +224,15 @@ class Responses:
             raise HeadError(str(error)) from None
 
     def data(self, piece: bytes) -> bytes:
-        """
-        Return the bytes to send to the host for *piece* of the request's body.
-        """
+        """Return the bytes to send to the host for *piece* of the request's body."""
         return self._http.send(h11.Data(data=piece)) or b""
 
     def end(self) -> bytes:
-        """
-        Return the bytes that end the request's body. Trailers aren't passed on.
-        """
+        """Return the bytes that end the request's body. Trailers aren't passed on."""
         return self._http.send(h11.EndOfMessage()) or b""
 
     def receive(self, data: bytes) -> None:
-        """
-        Take bytes from the host; b"" when the host has closed its side.
-        """
+        """Take bytes from the host; b"" when the host has closed its side."""
         self._ended = not data
         self._http.receive_data(data)
 
@@ -279,22 +261,16 @@ class Responses:
 
     @property
     def is_switched(self) -> bool:
-        """
-        Whether the host has agreed to another protocol: bytes pass as they are from now on.
-        """
+        """Whether the host has agreed to another protocol: bytes pass as they are from now on."""
         return self._http.their_state is h11.SWITCHED_PROTOCOL
 
     @property
     def keeps(self) -> bool:
-        """
-        Whether the connection to the host can take another request, with another `Responses`.
-        """
+        """Whether the connection to the host can take another request, with another `Responses`."""
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self.rest()
 
     def rest(self) -> bytes:
-        """
-        Return the bytes that the host has sent after the response.
-        """
+        """Return the bytes that the host has sent after the response."""
         return bytes(self._http.trailing_data[0])
 
 

@@ -131,9 +131,7 @@ class FetchResponse:
 
 
 class FetchBudget(Protocol):
-    """
-    The part of `Tenancy` that a fetcher uses: it counts fetches against the sandbox's limits, and records them.
-    """
+    """The part of `Tenancy` that a fetcher uses: it counts fetches against the sandbox's limits, and records them."""
 
     def over_rate(self) -> str: ...
     async def approval(self, policy: Policy, request: Request) -> bool: ...
@@ -185,9 +183,7 @@ class Fetcher:
 
     @contextmanager
     def _counted(self, policy: Policy) -> Iterator[None]:
-        """
-        Count a fetch, while it runs, among those that run at once. Raises FetchFailure if too many run.
-        """
+        """Count a fetch, while it runs, among those that run at once. Raises FetchFailure if too many run."""
         if self._running >= policy.limits.connections:
             raise FetchFailure("rate", f"{self._running} requests at once are the most")
         self._running += 1
@@ -197,9 +193,7 @@ class Fetcher:
             self._running -= 1
 
     def _count(self, policy: Policy, url: Url) -> None:
-        """
-        Count one hop among the requests of this minute. Raises FetchFailure if there were too many.
-        """
+        """Count one hop among the requests of this minute. Raises FetchFailure if there were too many."""
         now = self._clock()
         while self._started and self._started[0] <= now - 60:
             self._started.popleft()
@@ -226,9 +220,7 @@ class Fetcher:
             url = following
 
     async def _approval(self, policy: Policy, request: Request, clock: asyncio.Timeout) -> bool:
-        """
-        As `Tenancy.approval`. The time limit of the whole fetch, *clock*, stands still during the wait.
-        """
+        """As `Tenancy.approval`. The time limit of the whole fetch, *clock*, stands still during the wait."""
         if self._budget is None:
             return False
         until, begun = clock.when(), asyncio.get_running_loop().time()
@@ -241,9 +233,7 @@ class Fetcher:
 
     async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
                    clock: asyncio.Timeout) -> FetchResponse:
-        """
-        Send one request over a connection of its own, and return its response.
-        """
+        """Send one request over a connection of its own, and return its response."""
         wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
         attempt = None if self._budget is None else self._budget.begin(url.host.name, url.host.address, url.port)
         try:
@@ -267,7 +257,7 @@ class Fetcher:
         except (OSError, PeerError, h11.ProtocolError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            if isinstance(error, NotAllowed) and 504 == error.status:  # the TLS handshake took too long
+            if isinstance(error, NotAllowed) and error.status == 504:  # the TLS handshake took too long
                 raise FetchFailure("connect", f"{url.authority} ({address}): {error}", url.text) from None
             raise FetchFailure("http", f"{url.authority} ({address}): {str(error) or 'the connection ended':.200}",
                                url.text) from None
@@ -277,9 +267,7 @@ class Fetcher:
                 attempt.closed(pipe.written, pipe.read)
 
     async def _injection(self, policy: Policy, url: Url, request: FetchRequest) -> Injection | None:
-        """
-        The injection of secrets into *request*; None if there are none for its host.
-        """
+        """The injection of secrets into *request*; None if there are none for its host."""
         if self._sealing is None or url.scheme != "https":
             return None
         fields = tuple((name.lower().encode(), value.encode()) for name, value in request.fields)
@@ -294,9 +282,7 @@ class Fetcher:
 
 
 def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h11.Request, bytes]:
-    """
-    Return the head and the body as they are sent to the host.
-    """
+    """Return the head and the body as they are sent to the host."""
     # The target is sent exactly as the policy has decided about it; a library that takes URLs would change its dots.
     target, body = url.target, request.body
     fields = list(request.fields)
@@ -311,9 +297,7 @@ def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h1
 
 async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchRequest, put: Injection | None,
                     history: tuple[str, ...], address: Address) -> FetchResponse:
-    """
-    Write the request, and read its response.
-    """
+    """Write the request, and read its response."""
     http = h11.Connection(h11.CLIENT)
     head, sent = _written(url, request, put)
     await server.send(http.send(head) or b"")
@@ -349,9 +333,7 @@ async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchReques
 
 
 def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
-    """
-    Return the bytes that *event* adds to the response's body.
-    """
+    """Return the bytes that *event* adds to the response's body."""
     if put is None:
         return bytes(event.data) if isinstance(event, h11.Data) else b""
     data = put.response(event) if isinstance(event, h11.Data) else put.rest()
@@ -359,9 +341,7 @@ def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
 
 
 def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool) -> FetchFailure:
-    """
-    The failure for a connection that couldn't be made.
-    """
+    """The failure for a connection that couldn't be made."""
     if not refused.failed:
         return _refused(refused.decision, url, redirected)
     reason = str(refused)
@@ -371,7 +351,7 @@ def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool
 
 
 def _refused(decision: Decision, url: Url, redirected: bool) -> FetchFailure:
-    if ANSWERED == decision.cause:
+    if decision.cause == ANSWERED:
         return FetchFailure("unlisted", f"{url.authority}, the rule {decision.rule!r} asks: {decision.reason}",
                             url.text)
     if redirected and decision.cause == "private":
@@ -395,9 +375,7 @@ def _url(text: str) -> Url:
 
 
 def _checked(request: FetchRequest) -> tuple[tuple[str, str], ...]:
-    """
-    Check a request's method and fields. Returns its fields, and those that the broker adds where the client has none.
-    """
+    """Check a request's method and fields. Returns its fields, and those that the broker adds where the client has none."""
     if not _TOKEN.fullmatch(request.method) or request.method in ("CONNECT", "TRACE"):
         raise FetchFailure("method", f"{request.method!r:.40}", request.url[:500])
     if len(request.fields) > _MAX_FIELDS:
@@ -414,10 +392,8 @@ def _checked(request: FetchRequest) -> tuple[tuple[str, str], ...]:
 
 
 def _joined(url: Url, location: str) -> str:
-    """
-    Return the URL to which a redirect leads, as a text. *location* is the value of its Location field.
-    """
-    if any(not "!" <= letter for letter in location) or "\\" in location:
+    """Return the URL to which a redirect leads, as a text. *location* is the value of its Location field."""
+    if any(not letter >= "!" for letter in location) or "\\" in location:
         raise FetchFailure("url", "a redirect to a text with spaces, control characters or backslashes", url.text)
     # The bytes of the field were read as latin-1. Each byte beyond ASCII is escaped, whatever the encoding is.
     escaped = "".join(letter if letter <= "~" else f"%{ord(letter):02X}" for letter in location)
@@ -428,9 +404,7 @@ def _joined(url: Url, location: str) -> str:
 
 
 def _redirected(request: FetchRequest, status: int, before: Url, after: Url) -> FetchRequest:
-    """
-    The request that follows a redirect.
-    """
+    """The request that follows a redirect."""
     fields, method, body = request.fields, request.method, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, body = "GET", b""

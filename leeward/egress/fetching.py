@@ -26,9 +26,7 @@ _AROUND = 1024
 
 
 class NobodysConnection:
-    """
-    Takes the place of a client's pipe, which a fetch doesn't have.
-    """
+    """Takes the place of a client's pipe, which a fetch doesn't have."""
 
     def reset_at_end(self) -> None: ...
     def close(self, *, reset: bool = False) -> None: ...
@@ -50,9 +48,7 @@ class Fetching:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def begin(self, message: control.FetchOrder, fds: Sequence[int], tell: Callable[[FetchAnswer], None]) -> None:
-        """
-        Begin a fetch. *tell* is called once, with its answer.
-        """
+        """Begin a fetch. *tell* is called once, with its answer."""
         full = self._tenancy.full()  # checked now, before this fetch counts itself
         task = asyncio.get_running_loop().create_task(self._fetch(message, fds, tell, full))
         self._tasks[message.number] = task
@@ -61,9 +57,7 @@ class Fetching:
         self._tenancy.start(task, NobodysConnection())
 
     def stop(self, number: int) -> None:
-        """
-        Cancel a fetch.
-        """
+        """Cancel a fetch."""
         task = self._tasks.get(number)
         if task is not None:
             task.cancel()
@@ -100,9 +94,7 @@ class Fetching:
 
 
 def failure(cause: str, message: str, url: str = "") -> dict[str, object]:
-    """
-    Return the fields of the answer to a fetch that failed.
-    """
+    """Return the fields of the answer to a fetch that failed."""
     return {"failed": cause, "message": message[:4096], "url": url[:4096]}
 
 

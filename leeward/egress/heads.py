@@ -80,9 +80,7 @@ class Head:
 
     @property
     def authority(self) -> str:
-        """
-        Host and port, in the form of the Host field that is sent to the host.
-        """
+        """Host and port, in the form of the Host field that is sent to the host."""
         address = self.host.address
         host = f"[{address}]" if address is not None and address.version == 6 else self.host.text
         return host if self.port == SCHEMES[self.scheme] else f"{host}:{self.port}"
@@ -169,9 +167,7 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _one(fields: list[tuple[bytes, bytes]], name: bytes, default: bytes | None = None) -> bytes:
-    """
-    Return the value of the field *name*, which may occur only once; *default* if it is missing.
-    """
+    """Return the value of the field *name*, which may occur only once; *default* if it is missing."""
     values = [value for each, value in fields if each == name]
     if len(values) > 1:
         raise HeadError(f"{len(values)} fields {name.decode()}")
@@ -189,9 +185,7 @@ def _authority(text: str, scheme: str) -> tuple[Host, int]:
 
 
 def _target(method: str, target: str, field: bytes, scheme: str) -> tuple[str, Host, int, str]:
-    """
-    Return the form of the target, the host, the port, and the target in origin form.
-    """
+    """Return the form of the target, the host, the port, and the target in origin form."""
     if not field.isascii():
         raise HeadError("a Host field with other characters than ASCII")
     named = field.decode("ascii")

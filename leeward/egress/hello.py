@@ -57,9 +57,7 @@ class Hello:
 
 
 class HelloReader:
-    """
-    Reads the hello of one connection, in as many pieces as it comes. The time for a piece depends on its length alone.
-    """
+    """Reads the hello of one connection, in as many pieces as it comes. The time for a piece depends on its length alone."""
 
     def __init__(self) -> None:
         self._head = bytearray()     # of a record, until it is whole
@@ -117,9 +115,7 @@ class HelloReader:
 
 
 class _Reader:
-    """
-    Reads fields off a block of bytes.
-    """
+    """Reads fields off a block of bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
@@ -134,9 +130,7 @@ class _Reader:
         return int.from_bytes(self.take(count), "big")
 
     def block(self, count: int) -> bytes:
-        """
-        A block that follows its length of *count* bytes.
-        """
+        """A block that follows its length of *count* bytes."""
         return self.take(self.number(count))
 
     @property

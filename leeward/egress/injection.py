@@ -126,9 +126,7 @@ class Injection:
         return type(event)(status_code=event.status_code, headers=fields, reason=self._swap.whole(event.reason))
 
     def rest(self) -> h11.Data | None:
-        """
-        Return the bytes of the response's body that were held back, once the body has ended; None if there are none.
-        """
+        """Return the bytes of the response's body that were held back, once the body has ended; None if there are none."""
         data = self._swap.end()
         return h11.Data(data=data) if data else None
 
@@ -144,9 +142,7 @@ def _check(event: h11.Response) -> None:
 
 
 def _forms(value: bytes) -> list[bytes]:
-    """
-    Return the forms of a value that are looked for in responses: unchanged, URL-encoded, form-encoded, and in JSON.
-    """
+    """Return the forms of a value that are looked for in responses: unchanged, URL-encoded, form-encoded, and in JSON."""
     return list(dict.fromkeys((value, quote(value, safe="").encode(), quote(value, safe="/").encode(),
                                quote(value, safe="").replace("%20", "+").encode(),
                                json.dumps(value.decode())[1:-1].encode())))

@@ -80,9 +80,7 @@ class LeasedListeners:
             self._loop.add_reader(end, self._met, end, port)
 
     def over(self) -> None:
-        """
-        End the lease: reset its connections, and drop the queries and connections that wait.
-        """
+        """End the lease: reset its connections, and drop the queries and connections that wait."""
         tenancy, self._tenancy = self._tenancy, None
         for end in (*self._names, *(end for end, _ in self._ports)):
             self._loop.remove_reader(end)
@@ -104,9 +102,7 @@ class LeasedListeners:
                 Pipe(client).close(reset=True)
 
     def close(self) -> None:
-        """
-        End the lease and close the listeners: the sandbox has ended.
-        """
+        """End the lease and close the listeners: the sandbox has ended."""
         self.over()
         for end in (*self._names, *(end for end, _ in self._ports)):
             end.close()
@@ -136,16 +132,12 @@ class LeasedListeners:
                 self._serve(tenancy, client, port)
 
     def _still(self, before: Tenancy | None) -> Tenancy | None:
-        """
-        The present tenancy, if it is of the same lease as *before*; else None.
-        """
+        """The present tenancy, if it is of the same lease as *before*; else None."""
         now = self._tenancy
         return now if before is not None and now is not None and now.lease == before.lease else None
 
     def _pause(self, end: socket.socket, port: int) -> None:
-        """
-        Stop watching a listener for a while: it is readable, but accept(2) fails.
-        """
+        """Stop watching a listener for a while: it is readable, but accept(2) fails."""
         self._loop.remove_reader(end)
         self._loop.call_later(_PAUSE_S, self._look_again, self._tenancy, end, port)
 
@@ -160,14 +152,14 @@ class LeasedListeners:
         except OSError:
             pipe.close(reset=True)
             return
-        why = tenancy.full() or ("" if DNS == port else tenancy.over_rate())
+        why = tenancy.full() or ("" if port == DNS else tenancy.over_rate())
         if why:
             tenancy.begin("", address, port).refused(refusal(why))
             pipe.close(reset=True)
             return
-        if DNS == port:
+        if port == DNS:
             tenancy.start(self._loop.create_task(resolver.serve_queries(tenancy, pipe)), pipe)
-        elif PROXY == port:
+        elif port == PROXY:
             tenancy.start(self._loop.create_task(serve_proxy(tenancy, pipe, self.lookup)), pipe)
         else:
             try:

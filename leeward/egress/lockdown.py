@@ -64,7 +64,7 @@ def prove(begin: Begin) -> None:
     Raises:
         PermissionError: a lock isn't set, or one of these operations succeeded.
     """
-    if privileges.capabilities_left() or 2 != privileges.seccomp_mode():
+    if privileges.capabilities_left() or privileges.seccomp_mode() != 2:
         raise PermissionError("the broker has capabilities, or no filter")
     if _works(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).close()):
         raise PermissionError("the broker can make Unix sockets")

@@ -49,9 +49,7 @@ def main(control: int, lookup: Lookup | None = None) -> None:
 
 
 async def _warm_up() -> None:
-    """
-    Let the C library load its resolver's modules, and Python its codecs for names.
-    """
+    """Let the C library load its resolver's modules, and Python its codecs for names."""
     with suppress(ImportError):  # without cryptography the daemon refuses every policy that needs this
         import leeward.egress.sealing  # noqa: F401
     async with asyncio.timeout(60):

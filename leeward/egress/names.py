@@ -105,9 +105,7 @@ def parse_query(message: bytes) -> Query:
 
 
 def answer(query: Query, addresses: tuple[Address, ...] = (), code: int = NO_ERROR) -> bytes:
-    """
-    Return the message that answers *query*, with those of *addresses* that are of the type of its question.
-    """
+    """Return the message that answers *query*, with those of *addresses* that are of the type of its question."""
     records = [address.packed for address in addresses
                if query.group == IN and query.kind == (A if address.version == 4 else AAAA)]
     flags = _RESPONSE | _AVAILABLE | (query.flags & (_DESIRED | _CHECKING)) | code
@@ -136,16 +134,12 @@ def respond(query: Query, table: NameTable, reachable: Callable[[str], bool]) ->
 
 
 def framed(message: bytes) -> bytes:
-    """
-    Return *message* as it is sent over TCP, with its length in front.
-    """
+    """Return *message* as it is sent over TCP, with its length in front."""
     return struct.pack(">H", len(message)) + message
 
 
 class Messages:
-    """
-    The messages of one TCP connection.
-    """
+    """The messages of one TCP connection."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -170,9 +164,7 @@ class Messages:
 
     @property
     def held(self) -> int:
-        """
-        Bytes of an incomplete message.
-        """
+        """Bytes of an incomplete message."""
         return len(self._held)
 
 
@@ -194,9 +186,7 @@ class NameTable:
         return len(self._places)
 
     def addresses(self, name: str) -> tuple[Address, ...]:
-        """
-        The IPv4 and the IPv6 address of *name*; () if it has none and the table is full.
-        """
+        """The IPv4 and the IPv6 address of *name*; () if it has none and the table is full."""
         place = self._places.get(name)
         if place is None:
             if len(self._places) >= self._most:
@@ -206,9 +196,7 @@ class NameTable:
         return IPv4Address(int(NAMES_V4.network_address) + place), IPv6Address(int(NAMES_V6.network_address) + place)
 
     def name(self, address: Address) -> str | None:
-        """
-        The name that has *address*; None if no name was given it.
-        """
+        """The name that has *address*; None if no name was given it."""
         if address.version == 4:
             place = int(address) - int(NAMES_V4.network_address)
         else:
@@ -245,9 +233,7 @@ def _labels(message: bytes, place: int) -> tuple[list[bytes], int]:
 
 
 def _name(labels: list[bytes]) -> str:
-    """
-    Return the name of a host from its labels; "" if no host can have it, as with a number that is a form of an address.
-    """
+    """Return the name of a host from its labels; "" if no host can have it, as with a number that is a form of an address."""
     if any(b"." in label for label in labels):
         return ""
     try:

@@ -54,9 +54,7 @@ class Pipe:
         return data
 
     def give_back(self, data: bytes) -> None:
-        """
-        Put back *data*, which `receive` then returns before further bytes.
-        """
+        """Put back *data*, which `receive` then returns before further bytes."""
         self._back = data + self._back
 
     async def send(self, data: bytes | memoryview) -> None:
@@ -71,17 +69,13 @@ class Pipe:
             self.written += len(data)
 
     def push(self, data: bytes) -> None:
-        """
-        Send as much of *data* as the socket has room for, without waiting. Errors are ignored.
-        """
+        """Send as much of *data* as the socket has room for, without waiting. Errors are ignored."""
         with suppress(OSError):
             self._socket.send(data, socket.MSG_NOSIGNAL)
 
     @property
     def is_quiet(self) -> bool:
-        """
-        Whether the connection is open, and has no unread bytes.
-        """
+        """Whether the connection is open, and has no unread bytes."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -91,16 +85,12 @@ class Pipe:
         return False
 
     def finish(self) -> None:
-        """
-        Shut down the sending side.
-        """
+        """Shut down the sending side."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def reset_at_end(self) -> None:
-        """
-        Make any close a reset, so that the peer sees an error.
-        """
+        """Make any close a reset, so that the peer sees an error."""
         self._reset = True
 
     def close(self, *, reset: bool = False) -> None:

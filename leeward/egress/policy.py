@@ -110,9 +110,7 @@ def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decisi
 
 
 def rule_for(request: Request) -> str:
-    """
-    Return the rule that would allow the host and port of *request*, as it is written in the configuration.
-    """
+    """Return the rule that would allow the host and port of *request*, as it is written in the configuration."""
     host = request.name or ("*" if request.address is None else str(unmapped(request.address)))
     if ":" in host and request.port:
         host = f"[{host}]"
@@ -139,9 +137,7 @@ def _decide(policy: Policy, request: Request, granted: bool) -> Decision:
 
 
 def _overall(policy: Policy, request: Request) -> Decision | None:
-    """
-    Return the refusal of *request* by the policy's `schemes` and `methods`; None if they allow it.
-    """
+    """Return the refusal of *request* by the policy's `schemes` and `methods`; None if they allow it."""
     scheme = PROTOCOLS[request.protocol]
     if policy.schemes and scheme not in policy.schemes:
         return _deny("scheme", f"{scheme or 'neither http nor https'}; these are: {', '.join(policy.schemes)}")
@@ -153,9 +149,7 @@ def _overall(policy: Policy, request: Request) -> Decision | None:
 
 
 def _is_read(request: Request) -> bool:
-    """
-    Whether each request is, or will be, decided by its head.
-    """
+    """Whether each request is, or will be, decided by its head."""
     return request.protocol in ("http", "https")
 
 
@@ -179,9 +173,7 @@ def _is_denied(rule: EgressRule, request: Request) -> bool:
 
 
 def _missed(rule: EgressRule, request: Request, policy: Policy) -> str:
-    """
-    The cause for which a rule of `allow` or `ask` doesn't match; "" if it does.
-    """
+    """The cause for which a rule of `allow` or `ask` doesn't match; "" if it does."""
     address = _plain(request)
     if rule.kind == "network" and request.name:
         return "unlisted"  # a name is allowed by its name; _with_address looks where it leads to
@@ -195,9 +187,7 @@ def _missed(rule: EgressRule, request: Request, policy: Policy) -> str:
 
 
 def _missed_beyond(rule: EgressRule, request: Request, policy: Policy) -> str:
-    """
-    The cause for which a rule's port, scheme, methods or path doesn't match; "" if they do.
-    """
+    """The cause for which a rule's port, scheme, methods or path doesn't match; "" if they do."""
     ports = (rule.port,) if rule.port else (SCHEMES[rule.scheme],) if rule.scheme else policy.ports
     if request.port not in ports:
         return "port"
@@ -227,9 +217,7 @@ def _opens(rule: EgressRule, found: Range | None) -> bool:
 
 
 def _with_address(policy: Policy, request: Request, rule: EgressRule, verdict: str) -> Decision:
-    """
-    Return the decision by *rule*, which matches. A name that leads to an address of a refused range is denied.
-    """
+    """Return the decision by *rule*, which matches. A name that leads to an address of a refused range is denied."""
     address = _plain(request)
     if request.name and request.protocol != "dns":
         if address is None:

@@ -22,9 +22,7 @@ _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 async def serve_proxy(tenancy: Tenancy, client: Pipe, lookup: Lookup) -> None:
-    """
-    Serve a connection to the proxy.
-    """
+    """Serve a connection to the proxy."""
     try:
         with suppress(OSError):
             served = Served(tenancy, client, lookup, "", None, PROXY)

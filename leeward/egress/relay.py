@@ -36,9 +36,7 @@ _TLS_PORT, _HTTP_PORT = 443, 80
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """
-    The target of a connection: a name, or an address if the job has dialled one by itself.
-    """
+    """The target of a connection: a name, or an address if the job has dialled one by itself."""
 
     name: str
     address: Address | None
@@ -53,7 +51,7 @@ def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
         NotAllowed: *address* is in the range for names, and wasn't given to any name.
     """
     address = unmapped(address)
-    if address not in (NAMES_V4 if 4 == address.version else NAMES_V6):
+    if address not in (NAMES_V4 if address.version == 4 else NAMES_V6):
         return Goal("", address, port)
     name = tenancy.names.name(address)
     if name is None:
@@ -62,11 +60,9 @@ def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
 
 
 def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
-    """
-    Return the refusal of *goal* if the policy allows no protocol there; None if it may allow one.
-    """
+    """Return the refusal of *goal* if the policy allows no protocol there; None if it may allow one."""
     for protocol in PROTOCOLS:
-        if "dns" != protocol:
+        if protocol != "dns":
             decision = decide(tenancy.policy, Request(goal.name, goal.address, goal.port, protocol))
             if tenancy.hopeful(decision):
                 return None
@@ -74,10 +70,8 @@ def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
 
 
 async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> None:
-    """
-    Serve a connection to its end.
-    """
-    if _HTTP_PORT == goal.port:
+    """Serve a connection to its end."""
+    if goal.port == _HTTP_PORT:
         await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port)
         return
     attempt = tenancy.begin(goal.name, goal.address, goal.port)
@@ -88,7 +82,7 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
         if why_not is not None:
             raise why_not
         protocol = await _protocol(tenancy, client, goal)
-        if "https" == protocol and tenancy.sealing is not None:
+        if protocol == "https" and tenancy.sealing is not None:
             client = await tenancy.sealing.inner(client, goal.name, tenancy.policy.limits.connect)
         if protocol in ("http", "https"):
             await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, protocol)
@@ -125,7 +119,7 @@ async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
     """
     bare = Request(goal.name, goal.address, goal.port, "tcp")
     ended = tenancy.sealing is not None and ends(tenancy.policy, goal.name)
-    if not ended and _TLS_PORT != goal.port and DENY != decide(tenancy.policy, bare).verdict:
+    if not ended and goal.port != _TLS_PORT and decide(tenancy.policy, bare).verdict != DENY:
         return "tcp"  # the server may be the one that speaks first
     seconds = tenancy.policy.limits.connect
     try:
@@ -134,8 +128,8 @@ async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
             client.give_back(first)
             if not first:
                 raise refusal("it said nothing", failed=True)
-            if _TLS != first[0]:
-                return "tcp" if _TLS_PORT == goal.port or not first.isalpha() else "http"
+            if first[0] != _TLS:
+                return "tcp" if goal.port == _TLS_PORT or not first.isalpha() else "http"
             hello = await _hello(client)
     except TimeoutError:
         raise refusal(f"no client hello within {seconds:g} s") from None
@@ -147,9 +141,7 @@ async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
 
 
 async def _hello(client: Pipe) -> Hello | None:
-    """
-    Read the client's hello; None if the client uses another protocol. The bytes are given back to *client*.
-    """
+    """Read the client's hello; None if the client uses another protocol. The bytes are given back to *client*."""
     data, reader = bytearray(), HelloReader()
     try:
         while True:

@@ -37,9 +37,7 @@ _LAST_S, _LAST_BYTES = 1.0, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """
-    A connection to a host, and where it leads.
-    """
+    """A connection to a host, and where it leads."""
 
     pipe: Pipe
     name: str
@@ -64,7 +62,7 @@ class Served:
         self._proxy = not name and address is None
         self._scheme = scheme
         self._requests = Requests(scheme, tenancy.policy.limits.request)
-        self._sealing = tenancy.sealing if "https" == scheme else None
+        self._sealing = tenancy.sealing if scheme == "https" else None
         self._server: Upstream | None = None
 
     async def run(self) -> Head | None:
@@ -83,7 +81,7 @@ class Served:
                 head = await self._head(first)
                 if head is None:
                     return None
-                if "authority" == head.form and self._proxy:
+                if head.form == "authority" and self._proxy:
                     return head
                 if not await self._serve(head, first):
                     return None
@@ -98,9 +96,7 @@ class Served:
             self._close_server()
 
     async def _head(self, first: bool) -> Head | None:
-        """
-        The head of the next request; None if there is none.
-        """
+        """The head of the next request; None if there is none."""
         seconds = self._tenancy.policy.limits.connect if first else _IDLE_S
         try:
             async with asyncio.timeout(seconds):
@@ -118,9 +114,7 @@ class Served:
             raise HeadError(f"no whole head within {seconds:g} s", 408) from None
 
     async def _serve(self, head: Head, first: bool) -> bool:
-        """
-        Serve one request. Returns whether another one may follow.
-        """
+        """Serve one request. Returns whether another one may follow."""
         tenancy = self._tenancy
         attempt = tenancy.begin(head.host.name, head.host.address, head.port)
         why = "" if first else tenancy.over_rate()
@@ -131,7 +125,7 @@ class Served:
         except NotAllowed as refused:
             attempt.refused(refused)
             # The operator's answer to an ask has the text of the refusal.
-            said = str(refused) if ANSWERED == refused.decision.cause else f"leeward: {refused}"
+            said = str(refused) if refused.decision.cause == ANSWERED else f"leeward: {refused}"
             await self.answer(refused.status, said)
             return False
         except OSError as error:  # the host has gone within the TLS handshake
@@ -162,7 +156,7 @@ class Served:
         """
         if not self._proxy:
             self._check_goal(head)
-        elif "absolute" != head.form:
+        elif head.form != "absolute":
             raise refusal("a request to a proxy without the whole URL", status=400)
         address = None if head.host.address is None else unmapped(head.host.address)
         request = Request(head.host.name, address, head.port, self._scheme, head.method, head.target)
@@ -172,7 +166,7 @@ class Served:
         if server is not None and server.pipe.is_quiet and (server.name, server.port) == (
                 request.name, request.port) and (request.name or server.address == address):
             decision = decide(policy, replace(request, address=server.address), granted=granted)
-            if ALLOW != decision.verdict:
+            if decision.verdict != ALLOW:
                 raise NotAllowed(decision)
         else:
             self._close_server()
@@ -186,10 +180,8 @@ class Served:
         return server
 
     def _check_goal(self, head: Head) -> None:
-        """
-        Check that the request is for the host to which the job has connected.
-        """
-        if "authority" == head.form:
+        """Check that the request is for the host to which the job has connected."""
+        if head.form == "authority":
             raise refusal("CONNECT on a port that is no proxy's", status=405)
         address = None if head.host.address is None else unmapped(head.host.address)
         if (head.host.name, address, head.port) != (self._name, self._address, self._port):
@@ -197,9 +189,7 @@ class Served:
                           f"{self._name or self._address} port {self._port}")
 
     async def _exchange(self, head: Head, server: Pipe) -> bool:
-        """
-        Pass on the request and its response. Returns whether another request may follow.
-        """
+        """Pass on the request and its response. Returns whether another request may follow."""
         limits = self._tenancy.policy.limits
         put = None
         if self._sealing is not None:
@@ -246,9 +236,7 @@ class Served:
             self._requests.receive(await self._client.receive(min(ROOM, self._requests.room)))
 
     async def _send_response(self, responses: Responses, server: Pipe, put: Injection | None) -> bool:
-        """
-        Pass the host's response on to the client. Returns whether the host has switched to another protocol.
-        """
+        """Pass the host's response on to the client. Returns whether the host has switched to another protocol."""
         await asyncio.sleep(0)  # a quick response may be there before `_send_body` has had the turn that it needs
         ended = False
         while True:
@@ -291,17 +279,13 @@ class Served:
             server.pipe.close()
 
     def rest(self) -> bytes:
-        """
-        The bytes that followed a CONNECT.
-        """
+        """The bytes that followed a CONNECT."""
         return self._requests.rest()
 
 
 async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
                          port: int, scheme: str = "http") -> None:
-    """
-    Serve a connection on which requests come for one host.
-    """
+    """Serve a connection on which requests come for one host."""
     try:
         with suppress(OSError):
             await Served(tenancy, client, lookup, name, address, port, scheme).run()

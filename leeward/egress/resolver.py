@@ -31,10 +31,8 @@ _V4, _V6 = 12, 20  # struct in_pktinfo: ifindex, spec_dst, addr; struct in6_pkti
 
 
 def prepare(end: socket.socket) -> None:
-    """
-    Let the kernel report the address to which each query was sent, from which the answer has to come.
-    """
-    if socket.AF_INET == end.family:
+    """Let the kernel report the address to which each query was sent, from which the answer has to come."""
+    if end.family == socket.AF_INET:
         end.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
     else:
         end.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
@@ -54,26 +52,22 @@ def receive(end: socket.socket) -> list[tuple[bytes, tuple[int, int, bytes], obj
         except OSError:
             continue  # an error of an earlier answer, which didn't arrive
         for level, kind, content in ancillary:
-            if (socket.IPPROTO_IP, _IP_PKTINFO) == (level, kind) and len(content) >= _V4:
+            if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO) and len(content) >= _V4:
                 got.append((data, (level, kind, bytes(4) + content[8:12] + bytes(4)), sender))
-            elif (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO) == (level, kind) and len(content) >= _V6:
+            elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO) and len(content) >= _V6:
                 got.append((data, (level, kind, content[:16] + bytes(4)), sender))
     return got
 
 
 def reply(tenancy: Tenancy, end: socket.socket, data: bytes, source: tuple[int, int, bytes], sender: object) -> None:
-    """
-    Answer one query. An invalid one isn't answered.
-    """
+    """Answer one query. An invalid one isn't answered."""
     with suppress(PeerError, OSError):
         end.sendmsg([respond(parse_query(data), tenancy.names, tenancy.reachable)], [source], 0,
                     sender)  # type: ignore[arg-type]  # as recvmsg gave it
 
 
 async def serve_queries(tenancy: Tenancy, client: Pipe) -> None:
-    """
-    Serve a connection to port 53.
-    """
+    """Serve a connection to port 53."""
     messages, left = Messages(), _MOST_QUERIES
     try:
         with suppress(PeerError, OSError, TimeoutError):

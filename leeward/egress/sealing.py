@@ -37,15 +37,11 @@ class PoolSealing:
 
     @cached_property
     def trust(self) -> ssl.SSLContext:
-        """
-        The TLS context that verifies hosts.
-        """
+        """The TLS context that verifies hosts."""
         return towards_hosts(self._message.bundle, self._message.trusted)
 
     def close(self) -> None:
-        """
-        Forget the values: no sandbox of the pool is left.
-        """
+        """Forget the values: no sandbox of the pool is left."""
         self.values.close()
 
 
@@ -66,9 +62,7 @@ class Sealing:
 
     @property
     def trust(self) -> ssl.SSLContext:
-        """
-        The TLS context that verifies hosts.
-        """
+        """The TLS context that verifies hosts."""
         return self._pool.trust
 
     async def inner(self, client: Pipe, name: str, seconds: float) -> Pipe:
@@ -127,8 +121,6 @@ class Sealing:
 
 
 def _has(head: Head, placeholder: bytes) -> bool:
-    """
-    Whether the request may contain the secret's placeholder, also in credentials in base64.
-    """
+    """Whether the request may contain the secret's placeholder, also in credentials in base64."""
     return (placeholder in head.target.encode()
-            or any(placeholder in value or b"authorization" == name for name, value in head.fields))
+            or any(placeholder in value or name == b"authorization" for name, value in head.fields))

@@ -30,9 +30,7 @@ _KEYS = {
 
 
 def is_short_form(given: Mapping[str, Any]) -> bool:
-    """
-    Whether *given* is in the short form and isn't a policy's table; the two have no key in common.
-    """
+    """Whether *given* is in the short form and isn't a policy's table; the two have no key in common."""
     return "deny_private_ips" in given or not _KEYS.keys().isdisjoint(given)
 
 
@@ -71,9 +69,7 @@ def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:
 
 
 def _given(place: str) -> str:
-    """
-    Return the key of the short form for a key of a policy's table.
-    """
+    """Return the key of the short form for a key of a policy's table."""
     key, bracket, rest = place.partition("[")
     short = {long: name for name, long in _KEYS.items()}
     return short.get(key, key) + bracket + rest

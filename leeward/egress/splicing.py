@@ -60,15 +60,11 @@ class Splicing:
         self._watches_goal: bool | None = None
 
     def begin(self) -> None:
-        """
-        Start to pass bytes.
-        """
+        """Start to pass bytes."""
         self._turn()
 
     def end(self) -> None:
-        """
-        Stop watching. May be called repeatedly.
-        """
+        """Stop watching. May be called repeatedly."""
         self._forget()
         out, into, self._out, self._into = self._out, self._into, -1, -1
         for fd in (out, into):

@@ -30,15 +30,11 @@ class Swap:
         self._held = b""
 
     def whole(self, data: bytes) -> bytes:
-        """
-        Return *data* with all replacements made. It is complete by itself, not a piece of the stream.
-        """
+        """Return *data* with all replacements made. It is complete by itself, not a piece of the stream."""
         return self._any.sub(lambda found: self._to[found[0]], data)
 
     def feed(self, data: bytes) -> bytes:
-        """
-        Take a piece of the stream. Returns the output that is certain by now, and holds back the rest.
-        """
+        """Take a piece of the stream. Returns the output that is certain by now, and holds back the rest."""
         data = self._held + data
         said, at = [], 0
         while True:
@@ -52,9 +48,7 @@ class Swap:
         return b"".join((*said, data[at:partial]))
 
     def end(self) -> bytes:
-        """
-        Return the output that was held back, at the stream's end.
-        """
+        """Return the output that was held back, at the stream's end."""
         held, self._held = self._held, b""
         return self.whole(held)
 

@@ -38,9 +38,7 @@ ANSWERED = "answered"
 
 
 class Closing(Protocol):
-    """
-    The pipe of a connection, as far as a tenancy uses it.
-    """
+    """The pipe of a connection, as far as a tenancy uses it."""
 
     def reset_at_end(self) -> None: ...
     def close(self, *, reset: bool = False) -> None: ...
@@ -66,17 +64,13 @@ class NotAllowed(PeerError):
 
 
 def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllowed:
-    """
-    Return the exception for a refusal that no rule has decided.
-    """
+    """Return the exception for a refusal that no rule has decided."""
     return NotAllowed(Decision("deny", "", reason), failed=failed, status=status)
 
 
 def unanswered(decision: Decision) -> Decision:
-    """
-    Return *decision*; but if it is to ask, the refusal that takes its place when no client answers.
-    """
-    if ASK != decision.verdict:
+    """Return *decision*; but if it is to ask, the refusal that takes its place when no client answers."""
+    if decision.verdict != ASK:
         return decision
     return replace(decision, verdict=DENY, reason=f"{decision.reason}, and nobody is there to answer", cause=ANSWERED)
 
@@ -109,9 +103,7 @@ class Tenancy:
     # --- decisions and limits -------------------------------------------------
 
     def reachable(self, name: str) -> bool:
-        """
-        Whether the resolver answers *name*. A refused name is recorded once.
-        """
+        """Whether the resolver answers *name*. A refused name is recorded once."""
         decision = decide(self.policy, Request(name, protocol="dns"))
         if self.hopeful(decision):
             return True
@@ -122,11 +114,9 @@ class Tenancy:
         return False
 
     def hopeful(self, decision: Decision) -> bool:
-        """
-        Whether *decision* allows a request, or an answer to an ask could.
-        """
+        """Whether *decision* allows a request, or an answer to an ask could."""
         return decision.verdict in (ALLOW, NEED_ADDRESS) or (
-            ASK == decision.verdict and self.asks is not None and self.asks.listening)
+            decision.verdict == ASK and self.asks is not None and self.asks.listening)
 
     async def approval(self, policy: Policy, request: Request) -> bool:
         """
@@ -139,16 +129,12 @@ class Tenancy:
         return self.asks is not None and await self.asks.approval(policy, request)
 
     def full(self) -> str:
-        """
-        Return the reason why there can't be another connection now, or "".
-        """
+        """Return the reason why there can't be another connection now, or ""."""
         most = self.policy.limits.connections
         return f"{most} connections are open, which is all that the policy allows" if self.open >= most else ""
 
     def over_rate(self) -> str:
-        """
-        Count one more request. Returns the reason why there can't be one now, or "".
-        """
+        """Count one more request. Returns the reason why there can't be one now, or ""."""
         if self._counted(self._started):
             return ""
         return f"rate limit exceeded: {self.policy.limits.per_minute} in a minute"
@@ -163,17 +149,13 @@ class Tenancy:
         return True
 
     def begin(self, name: str, address: Address | None, port: int) -> Attempt:
-        """
-        Begin an attempt at a connection or a request, which writes its rows to the record.
-        """
+        """Begin an attempt at a connection or a request, which writes its rows to the record."""
         self._numbers += 1
         return Attempt(self, self._numbers, name, "" if address is None else str(address), port)
 
     def record(self, row: Decided) -> None:
-        """
-        Write a row of an attempt, within the bound: a job could otherwise fill the record, and use the daemon's time.
-        """
-        if "denied" == row.verdict:
+        """Write a row of an attempt, within the bound: a job could otherwise fill the record, and use the daemon's time."""
+        if row.verdict == "denied":
             if not self._counted(self._refused):
                 self._left_out += 1
                 return
@@ -186,9 +168,7 @@ class Tenancy:
     # --- its tasks ------------------------------------------------------------
 
     def start(self, task: asyncio.Task[None], client: Closing) -> None:
-        """
-        Add *task*, which serves the connection *client*, to this lease.
-        """
+        """Add *task*, which serves the connection *client*, to this lease."""
         self._tasks[task] = client
         self.open += 1
         task.add_done_callback(self._ended)
@@ -203,9 +183,7 @@ class Tenancy:
             task.get_loop().call_exception_handler({"message": "a connection failed", "exception": error})
 
     async def close(self) -> None:
-        """
-        End every connection of the lease.
-        """
+        """End every connection of the lease."""
         tasks = dict(self._tasks)
         for client in tasks.values():
             client.reset_at_end()
@@ -217,9 +195,7 @@ class Tenancy:
 
 
 class Attempt:
-    """
-    One attempt at a connection or a request, and its rows in the record.
-    """
+    """One attempt at a connection or a request, and its rows in the record."""
 
     def __init__(self, tenancy: Tenancy, number: int, name: str, address: str, port: int) -> None:
         self._tenancy, self._number = tenancy, number
@@ -238,31 +214,23 @@ class Attempt:
         self._row("allowed", "approved" if granted else "")
 
     def denied(self, decision: Decision) -> None:
-        """
-        Record that the policy refuses the attempt, or that the approval that it needs was not given.
-        """
+        """Record that the policy refuses the attempt, or that the approval that it needs was not given."""
         self._rule = decision.rule
         self._row("denied", decision.reason)
 
     def refused(self, refused: NotAllowed) -> None:
-        """
-        Record that there is no connection, for the reason in *refused*.
-        """
+        """Record that there is no connection, for the reason in *refused*."""
         if refused.failed:
             self.failed(str(refused))
         else:
             self.denied(refused.decision)
 
     def failed(self, reason: str) -> None:
-        """
-        Record that the policy allows the attempt, and that it failed.
-        """
+        """Record that the policy allows the attempt, and that it failed."""
         self._row("failed", reason)
 
     def closed(self, sent: int, received: int, reason: str = "") -> None:
-        """
-        Record the end of the connection, if there was one.
-        """
+        """Record the end of the connection, if there was one."""
         if self._allowed:
             self._allowed = False
             self._tenancy.sent += sent
@@ -275,7 +243,5 @@ class Attempt:
 
 
 def _shown(text: str) -> str:
-    """
-    Return as much of *text* as a row holds, with "?" in place of characters that a terminal doesn't print.
-    """
+    """Return as much of *text* as a row holds, with "?" in place of characters that a terminal doesn't print."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_TEXT])

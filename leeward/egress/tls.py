@@ -115,9 +115,7 @@ class TlsPipe(Pipe):
         self._inner.close(reset=reset)
 
     def _part(self) -> None:
-        """
-        Send TLS's closing message, if the socket has room for it.
-        """
+        """Send TLS's closing message, if the socket has room for it."""
         with suppress(ssl.SSLError, ValueError):
             self._tls.unwrap()
         self._inner.push(self._goes.read())

@@ -74,9 +74,7 @@ class Values:
         return f"its source has told nothing for {seconds:g} s"
 
     def close(self) -> None:
-        """
-        Forget the values, and close the descriptors.
-        """
+        """Forget the values, and close the descriptors."""
         for fd in list(self._fds):
             self._close_source(fd)
         for value in self._values.values():
@@ -85,9 +83,7 @@ class Values:
 
 
 def checked(data: bytes) -> bytes | str:
-    """
-    Return the value in a source's output, or the reason why it is invalid, which contains no byte of the value.
-    """
+    """Return the value in a source's output, or the reason why it is invalid, which contains no byte of the value."""
     if not data.endswith(b"\0"):
         return "its source has failed" if len(data) <= MOST + 2 else f"it has more than {MOST} bytes"
     value = data[:-1].rstrip(b"\r\n")
@@ -99,7 +95,5 @@ def checked(data: bytes) -> bytes | str:
 
 
 def unavailable(name: str, why: str) -> Exception:
-    """
-    Return the exception that refuses a request which needs the secret *name*.
-    """
+    """Return the exception that refuses a request which needs the secret *name*."""
     return refusal(f"the secret {name} can't be had: {why}", failed=True, status=502)

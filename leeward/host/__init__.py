@@ -16,7 +16,5 @@ from leeward.host.probe import look
 
 
 def features(record: Record | None = None) -> list[Feature]:
-    """
-    All features of the host of *record*, or of this one, in the order in which leeward needs them.
-    """
+    """All features of the host of *record*, or of this one, in the order in which leeward needs them."""
     return judge(facts_of(look() if record is None else record))

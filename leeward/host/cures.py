@@ -24,9 +24,7 @@ NEWER = "install Linux 5.13 or newer"
 
 
 def _jq(change: str) -> str:
-    """
-    Return a jq command, for users who wrote the container's config.json by hand.
-    """
+    """Return a jq command, for users who wrote the container's config.json by hand."""
     return f"jq '{change}' config.json >new.json && mv new.json config.json"
 
 
@@ -91,30 +89,22 @@ _OPTIONS: dict[str, dict[Runtime, str]] = {
 
 
 def option(facts: Facts, subject: str) -> str:
-    """
-    Return the line that starts the container with *subject* allowed, or "" outside a container.
-    """
+    """Return the line that starts the container with *subject* allowed, or "" outside a container."""
     return _OPTIONS[subject].get(facts.engine, "")
 
 
 def sudo(facts: Facts) -> str:
-    """
-    Return the prefix of a command that needs root.
-    """
+    """Return the prefix of a command that needs root."""
     return "" if facts.root else "sudo "
 
 
 def sysctl(facts: Facts, setting: str) -> str:
-    """
-    Return the line that sets a switch, e.g. "user.max_user_namespaces=15000".
-    """
+    """Return the line that sets a switch, e.g. "user.max_user_namespaces=15000"."""
     return f"{sudo(facts)}sysctl -w {setting}" + ("  # on the container's host" if facts.engine else "")
 
 
 def apparmor_restriction(facts: Facts) -> str:
-    """
-    Return the cure for Ubuntu's restriction of user namespaces to programs with a profile: load leeward's profile.
-    """
+    """Return the cure for Ubuntu's restriction of user namespaces to programs with a profile: load leeward's profile."""
     load = (f"leeward doctor --profile apparmor | {sudo(facts)}tee {APPARMOR_FILE} >/dev/null && "
             f"{sudo(facts)}apparmor_parser -r {APPARMOR_FILE}")
     if facts.engine in (Runtime.DOCKER, Runtime.PODMAN):
@@ -139,18 +129,14 @@ def security_module(facts: Facts) -> str:
 
 
 def outer_filter(facts: Facts) -> str:
-    """
-    Return the cure for a refusal that a seccomp filter on this process likely caused.
-    """
+    """Return the cure for a refusal that a seccomp filter on this process likely caused."""
     if not facts.filtered:
         return ""
     return option(facts, "seccomp") or "start leeward outside the seccomp filter that this process is under"
 
 
 def kernel(facts: Facts, otherwise: str = NEWER) -> str:
-    """
-    Return the cure for a feature that the kernel lacks.
-    """
+    """Return the cure for a feature that the kernel lacks."""
     if HostKernel.GVISOR is facts.kernel:
         return "docker run --runtime=runc ...  # in the place of runsc; or leeward on the host, or in a virtual machine"
     if HostKernel.WSL1 is facts.kernel:
@@ -161,9 +147,7 @@ def kernel(facts: Facts, otherwise: str = NEWER) -> str:
 
 
 def boot_parameter(facts: Facts, parameter: str) -> str:
-    """
-    Return the line that makes the host boot with *parameter*.
-    """
+    """Return the line that makes the host boot with *parameter*."""
     if facts.engine:
         return f"boot the container's host with {parameter}"
     if HostKernel.WSL2 is facts.kernel:
@@ -180,9 +164,7 @@ def boot_parameter(facts: Facts, parameter: str) -> str:
 
 
 def delegation(facts: Facts) -> str:
-    """
-    Return the line that gives leeward a cgroup subtree of its own.
-    """
+    """Return the line that gives leeward a cgroup subtree of its own."""
     if facts.engine:
         for reason, subject in (("EBUSY", "alone"), ("CAP_CHOWN", "chown")):
             if reason in dict(facts.passed_over).get("v2", ""):
@@ -206,9 +188,7 @@ def delegation(facts: Facts) -> str:
 
 
 def packages(facts: Facts, tools: Iterable[str]) -> str:
-    """
-    Return the packages of *tools*, by Debian's names.
-    """
+    """Return the packages of *tools*, by Debian's names."""
     names = " ".join(sorted({package_of(tool) for tool in tools}))
     if "debian" in facts.os:
         return f"{sudo(facts)}apt-get install {names}"

@@ -57,9 +57,7 @@ _GVISOR_BUILT = "Sun Jan 10 15:06:54 PST 2016"
 
 
 class Runtime(enum.StrEnum):
-    """
-    The container's engine, as far as it can be detected from inside.
-    """
+    """The container's engine, as far as it can be detected from inside."""
 
     NONE = ""
     DOCKER = "docker"
@@ -69,9 +67,7 @@ class Runtime(enum.StrEnum):
 
 
 class HostKernel(enum.StrEnum):
-    """
-    The kind of kernel.
-    """
+    """The kind of kernel."""
 
     LINUX = "Linux"
     GVISOR = "gVisor"
@@ -166,30 +162,22 @@ class Facts:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """
-        The kernel's version, e.g. (6, 12).
-        """
+        """The kernel's version, e.g. (6, 12)."""
         return tuple(int(part) for part in re.findall(r"\d+", self.release)[:2])
 
     @property
     def restricted(self) -> bool:
-        """
-        Whether AppArmor grants rights in user namespaces only to programs whose profile allows it.
-        """
-        return "0" != self.switches.get("kernel/apparmor_restrict_unprivileged_userns", "0")
+        """Whether AppArmor grants rights in user namespaces only to programs whose profile allows it."""
+        return self.switches.get("kernel/apparmor_restrict_unprivileged_userns", "0") != "0"
 
     @property
     def apparmor(self) -> bool:
-        """
-        Whether an AppArmor profile confines this process, and is enforced.
-        """
+        """Whether an AppArmor profile confines this process, and is enforced."""
         return not self.selinux and self.label.endswith("(enforce)")
 
 
 def facts_of(record: Record) -> Facts:
-    """
-    Return the facts in *record*.
-    """
+    """Return the facts in *record*."""
     files = record.files
     label = files.get("/proc/self/attr/current", "").strip("\0\n ")
     mounts = _types(files.get(MOUNTS, ""))
@@ -216,9 +204,7 @@ def facts_of(record: Record) -> Facts:
 
 
 def error_name(code: int) -> str:
-    """
-    Return the name of an errno: EPERM for 1, and so on.
-    """
+    """Return the name of an errno: EPERM for 1, and so on."""
     return errno.errorcode.get(code, f"error {code}")
 
 
@@ -254,9 +240,7 @@ def _few_ids(uid_map: str) -> bool:
 
 
 def _types(mountinfo: str) -> dict[str, str]:
-    """
-    Return the type of the filesystem on top of each mount point.
-    """
+    """Return the type of the filesystem on top of each mount point."""
     found = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -280,7 +264,7 @@ def _engine(record: Record, mounts: Mapping[str, str]) -> Runtime:
         return Runtime.KUBERNETES
     # A machine's own /dev is a devtmpfs, which no container may mount.
     covered = any(path in mounts for path in _COVERED)
-    return Runtime.OCI if covered or "tmpfs" == mounts.get("/dev") else Runtime.NONE
+    return Runtime.OCI if covered or mounts.get("/dev") == "tmpfs" else Runtime.NONE
 
 
 def _kernel(release: str, version: str) -> HostKernel:

@@ -28,9 +28,7 @@ _SEE_USER = "see namespace.user"
 
 
 class Support(enum.StrEnum):
-    """
-    Whether a feature is there.
-    """
+    """Whether a feature is there."""
 
     OK = "ok"            # all that leeward would use
     LIMITED = "limited"  # leeward runs, with less
@@ -61,9 +59,7 @@ class Feature:
 
 
 def judge(facts: Facts) -> list[Feature]:
-    """
-    Return the features of a host with these *facts*, with cures. Pure.
-    """
+    """Return the features of a host with these *facts*, with cures. Pure."""
     return [
         _kernel(facts), _modules(facts), _root(facts), _user_namespaces(facts),
         *(_namespace(facts, name) for name in NAMESPACES),
@@ -97,15 +93,13 @@ def _kernel(facts: Facts) -> Feature:
 
 
 def _modules(facts: Facts) -> Feature:
-    """
-    Return the list of security modules. leeward needs none of them, but they may refuse a feature that it needs.
-    """
+    """Return the list of security modules. leeward needs none of them, but they may refuse a feature that it needs."""
     parts = []
     if facts.lsm is not None:
         parts.append(",".join(facts.lsm))
     if facts.selinux:
         parts.append(f"SELinux confines this process as {facts.label}")
-    elif facts.label and "unconfined" != facts.label:
+    elif facts.label and facts.label != "unconfined":
         parts.append(f"AppArmor's profile of this process is {facts.label}")
     if facts.filtered:
         parts.append("this process is under a seccomp filter")
@@ -114,9 +108,7 @@ def _modules(facts: Facts) -> Feature:
 
 
 def _root(facts: Facts) -> Feature:
-    """
-    Judge the rights that leeward needs if root runs it, because it then runs jobs under other users' ids.
-    """
+    """Judge the rights that leeward needs if root runs it, because it then runs jobs under other users' ids."""
     if not facts.root:
         return Feature("root", Support.OK, "not needed, and not had")
     have = ("without " + ", ".join(facts.lacks) if facts.lacks else
@@ -134,26 +126,26 @@ def _user_namespaces(facts: Facts) -> Feature:
     refusal = facts.user_namespace or facts.rights
     have = (f"refused: {error_name(refusal)}" if facts.user_namespace else
             f"made, but without rights in it: {error_name(refusal)}")
-    if errno.ENOSPC == refusal:
+    if refusal == errno.ENOSPC:
         switch = "user.max_user_namespaces"
-        cause = f"{switch} is 0" if "0" == facts.switches.get("user/max_user_namespaces") else (
+        cause = f"{switch} is 0" if facts.switches.get("user/max_user_namespaces") == "0" else (
             "all are taken, or nested too deep")
         return _stops(name, f"{have} ({cause})", why, cures.sysctl(facts, f"{switch}=15000"))
-    if errno.EAGAIN == refusal:
+    if refusal == errno.EAGAIN:
         return _stops(name, f"{have} (a limit on processes: RLIMIT_NPROC, or pids.max of a cgroup)", why,
                       "raise it (ulimit -u, TasksMax= of a service), or end other processes of this user")
-    if errno.EPERM == refusal and not facts.user_namespace and (facts.lacks or facts.few_ids):
+    if refusal == errno.EPERM and not facts.user_namespace and (facts.lacks or facts.few_ids):
         return _stops(name, have, why, "see root")
-    if facts.filtered and errno.ENOSYS == refusal:  # so engines answer clone3(2)
+    if facts.filtered and refusal == errno.ENOSYS:  # so engines answer clone3(2)
         return _stops(name, f"{have} ({_filter(facts)})", why, cures.outer_filter(facts))
-    if "0" == facts.switches.get("kernel/unprivileged_userns_clone") and errno.EPERM == refusal and not facts.root:
+    if facts.switches.get("kernel/unprivileged_userns_clone") == "0" and refusal == errno.EPERM and not facts.root:
         return _stops(name, f"{have} (kernel.unprivileged_userns_clone is 0)", why,
                       cures.sysctl(facts, "kernel.unprivileged_userns_clone=1"))
     if facts.restricted and refusal in (errno.EACCES, errno.EPERM):
         return _stops(name, f"{have} (AppArmor: kernel.apparmor_restrict_unprivileged_userns is "
                             f"{facts.switches['kernel/apparmor_restrict_unprivileged_userns']})", why,
                       cures.apparmor_restriction(facts))
-    if errno.EACCES == refusal and cures.security_module(facts):
+    if refusal == errno.EACCES and cures.security_module(facts):
         return _stops(name, f"{have} ({_module(facts)})", why, cures.security_module(facts))
     if facts.filtered:
         return _stops(name, f"{have} ({_filter(facts)})", why, cures.outer_filter(facts))
@@ -167,7 +159,7 @@ def _namespace(facts: Facts, kind: str) -> Feature:
     if facts.user_namespace:
         return _stops(name, "not tried: it needs a user namespace", "", _SEE_USER)
     switch = NAMESPACES[kind]
-    if errno.ENOSPC == refusal or "0" == facts.switches.get(f"user/{switch}"):
+    if refusal == errno.ENOSPC or facts.switches.get(f"user/{switch}") == "0":
         cure = cures.sysctl(facts, f"user.{switch}=15000")
     else:
         cure = cures.outer_filter(facts) or cures.kernel(facts, f"{cures.NEWER}, built with {kind} namespaces")
@@ -183,10 +175,10 @@ def _proc(facts: Facts) -> Feature:
     rights = facts.rights and not facts.covers
     if facts.user_namespace or rights or facts.namespaces["pid"] or facts.namespaces["mount"]:
         return _stops(name, "not tried: it needs namespaces", why, _SEE_USER)
-    if errno.ENOSYS == facts.proc:
+    if facts.proc == errno.ENOSYS:
         return _stops(name, f"{have} (no mount API of Linux 5.2)", why,
                       cures.outer_filter(facts) or cures.kernel(facts))
-    if errno.EACCES == facts.proc and cures.security_module(facts):
+    if facts.proc == errno.EACCES and cures.security_module(facts):
         return _stops(name, f"{have} ({_module(facts)})", why, cures.security_module(facts))
     if facts.covers:
         shown = ", ".join(facts.covers[:3]) + (" and others" if len(facts.covers) > 3 else "")
@@ -205,7 +197,7 @@ def _landlock(facts: Facts) -> Feature:
                        f"leaves these to the other layers: {lacks}", cures.kernel(facts, "install Linux 6.12 or newer"))
     have, cure = "none", cures.outer_filter(facts) or cures.kernel(facts)
     listed = facts.lsm is None or "landlock" in facts.lsm
-    if errno.EOPNOTSUPP == facts.landlock_refusal or (not listed and facts.version >= LEAST_KERNEL):
+    if facts.landlock_refusal == errno.EOPNOTSUPP or (not listed and facts.version >= LEAST_KERNEL):
         # capability is always there, and first; what isn't known can't be kept.
         others = [module for module in facts.lsm or () if module not in ("capability", "landlock")]
         names = ",".join(("landlock", *others)) if facts.lsm is not None else "landlock,..."
@@ -232,7 +224,7 @@ def _cgroup(facts: Facts) -> Feature:
     if not facts.driver:
         return _stops("cgroup", why or "nothing", "", cures.delegation(facts))
     detail = ", ".join(f"{key} {value}" for key, value in facts.driver_detail.items())
-    if "none" == facts.driver:
+    if facts.driver == "none":
         return Feature("cgroup", Support.LIMITED, f"no controller ({why})",
                        f"holds limits itself: {detail}", cures.delegation(facts))
     if "controller not delegated" in facts.driver_detail.get("cpu", ""):
@@ -250,14 +242,12 @@ def _sealed(facts: Facts) -> Feature:
 
 
 def _executable(facts: Facts) -> Feature:
-    """
-    Judge the host's policy for programs in memory files. leeward's own memory files are never executable.
-    """
+    """Judge the host's policy for programs in memory files. leeward's own memory files are never executable."""
     policy = facts.switches.get("vm/memfd_noexec")
-    if "2" == policy:
+    if policy == "2":
         return Feature("memfd.noexec", Support.OK, "vm.memfd_noexec is 2")
     have = "none: Linux 6.3 brought vm.memfd_noexec" if policy is None else f"vm.memfd_noexec is {policy}"
-    if "1" == policy:
+    if policy == "1":
         have += ", and a program can avoid it by MFD_EXEC"
     return Feature("memfd.noexec", Support.LIMITED, have,
                    "a job can run a program out of a memory file, under the locks that it is under itself",
@@ -271,7 +261,7 @@ def _io_uring(facts: Facts) -> Feature:
     without = "serves its socket by epoll; nothing is lost but system calls"
     have = f"refused: {error_name(facts.io_uring)}"
     switch = facts.switches.get("kernel/io_uring_disabled", "0")
-    if "0" != switch:
+    if switch != "0":
         return Feature("io_uring", Support.MISSING, f"{have} (kernel.io_uring_disabled is {switch})", without,
                        cures.sysctl(facts, "kernel.io_uring_disabled=0"))
     return Feature("io_uring", Support.MISSING, have, without, cures.outer_filter(facts) or cures.kernel(facts))
@@ -282,7 +272,7 @@ def _snapshot(facts: Facts) -> Feature:
         return Feature("snapshot", Support.OK, "memory files and the page map")
     return Feature("snapshot", Support.MISSING, f"refused: {error_name(facts.snapshot)}",
                    "clones copy all of the zygote's page tables; a job takes a tenth more processor time",
-                   "ulimit -f unlimited  # of a service: LimitFSIZE=infinity" if errno.EFBIG == facts.snapshot else
+                   "ulimit -f unlimited  # of a service: LimitFSIZE=infinity" if facts.snapshot == errno.EFBIG else
                    cures.outer_filter(facts) or cures.kernel(facts))
 
 
@@ -298,9 +288,7 @@ def _descriptors(facts: Facts) -> Feature:
 
 
 def _tools(facts: Facts) -> Feature:
-    """
-    Judge the tools of a `WorkdirSandbox`; leeward itself needs none of them.
-    """
+    """Judge the tools of a `WorkdirSandbox`; leeward itself needs none of them."""
     missing = facts.tools_missing
     if not missing:
         return Feature("tools", Support.OK, f"all {len(tools.TOOLS)} of workdir")

@@ -47,9 +47,7 @@ _SNAPSHOT = 32 << 20
 
 
 def look() -> Record:
-    """
-    Read all settings and try all features. Takes some tens of milliseconds.
-    """
+    """Read all settings and try all features. Takes some tens of milliseconds."""
     def with_rights() -> None:
         privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
 
@@ -68,7 +66,7 @@ def look() -> Record:
         "snapshot": _snapshot(),
     }
     return Record(
-        machine=platform.machine(), release=platform.release(), root=0 == os.geteuid(),
+        machine=platform.machine(), release=platform.release(), root=os.geteuid() == 0,
         pod="KUBERNETES_SERVICE_HOST" in os.environ, filtered=privileges.seccomp_mode() > 0, files=_files(),
         refusals={name: error_name(code) for name, code in tried.items() if code},
         landlock=abi, wait_killable=_notification(), driver=driver, driver_detail=detail, passed_over=passed_over,
@@ -79,7 +77,7 @@ def look() -> Record:
 
 def _tools_missing() -> tuple[str, ...]:
     return tuple(tool for tool in TOOLS if shutil.which(tool, path=_TOOLS_IN) is None
-                 and not ("node" == tool and interpreter.node()))
+                 and not (tool == "node" and interpreter.node()))
 
 
 def _try(flags: Clone, then: Callable[[], None] | None = None) -> int:
@@ -100,10 +98,10 @@ def _tried(flags: Clone, then: Callable[[], None] | None, reading: int, writing:
         pid, pidfd = clone(flags)
     except KernelRefusal as refusal:
         return refusal.errno
-    if 0 == pid:
+    if pid == 0:
         code = 255  # something that is no errno: a bug, and told as an unknown error
         try:
-            if then is not None and b"+" == os.read(reading, 1):
+            if then is not None and os.read(reading, 1) == b"+":
                 then()
             code = 0
         except KernelRefusal as refusal:
@@ -124,9 +122,7 @@ def _tried(flags: Clone, then: Callable[[], None] | None, reading: int, writing:
 
 
 def _map(pid: int) -> None:
-    """
-    Map ids as the daemon does for a worker: to the user's own id, or, if root runs this, to an id that isn't root's.
-    """
+    """Map ids as the daemon does for a worker: to the user's own id, or, if root runs this, to an id that isn't root's."""
     Path(f"/proc/{pid}/setgroups").write_text("deny")
     Path(f"/proc/{pid}/uid_map").write_text(f"1000 {os.geteuid() or 1} 1")
     Path(f"/proc/{pid}/gid_map").write_text(f"1000 {os.getegid() if os.geteuid() else 1} 1")
@@ -152,9 +148,7 @@ def _capabilities() -> int:
 
 
 def _landlock() -> tuple[int, int]:
-    """
-    Return Landlock's ABI, and the errno of asking for it; one of the two is 0.
-    """
+    """Return Landlock's ABI, and the errno of asking for it; one of the two is 0."""
     try:
         return landlock.abi(), landlock.absence()
     except KernelRefusal as refusal:
@@ -185,9 +179,7 @@ def _cgroup() -> tuple[str, Mapping[str, str], tuple[tuple[str, str], ...]]:
 
 
 def _snapshot() -> int:
-    """
-    Take the steps that a zygote needs for crossing/snapshot.py. Returns the errno of the first step that fails.
-    """
+    """Take the steps that a zygote needs for crossing/snapshot.py. Returns the errno of the first step that fails."""
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
             pagemap.read(8)

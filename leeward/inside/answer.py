@@ -28,9 +28,7 @@ _EXIT_LATE = 124
 
 
 def reply(end: program.End, wanted: collecting.Wanted, showing: Showing | None = None) -> list[bytes]:
-    """
-    The reply of a job: a frame with its results, and the collected files in the frame or after it.
-    """
+    """The reply of a job: a frame with its results, and the collected files in the frame or after it."""
     brought, left_out, full = collecting.collect(*wanted)
     in_order = program.IN_ORDER is end and not (brought or left_out or full)
     if showing is not None:
@@ -51,9 +49,7 @@ def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def write(fd: int, pieces: Iterable[bytes]) -> None:
-    """
-    Write *pieces*.
-    """
+    """Write *pieces*."""
     for piece in pieces:
         view = memoryview(piece)
         while view:
@@ -72,16 +68,12 @@ def collect_when_late(reply_fd: int, wanted: collecting.Wanted,
 
 
 def punctual() -> None:
-    """
-    Ignore LATE, because the job's reply is made.
-    """
+    """Ignore LATE, because the job's reply is made."""
     signal.signal(LATE, signal.SIG_IGN)
 
 
 def deafen() -> None:
-    """
-    Ignore interrupts, also one that has arrived: the job is over.
-    """
+    """Ignore interrupts, also one that has arrived: the job is over."""
     while True:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -39,9 +39,7 @@ class Doorway:
             os.set_inheritable(door, False)
 
     def shut(self) -> None:
-        """
-        Close the door: no branch is wanted.
-        """
+        """Close the door: no branch is wanted."""
         door, self._door = self._door, -1
         if door >= 0:
             os.close(door)
@@ -70,9 +68,7 @@ class Doorway:
         return False
 
     def _become(self, ends: list[int], gate: int, job_fd: int, reply_fd: int) -> None:
-        """
-        In the branch: take the ends, and report.
-        """
+        """In the branch: take the ends, and report."""
         os.read(gate, 1)
         os.setsid()
         for source, target in zip(ends, (self._door, job_fd, reply_fd, _OUT, _ERR), strict=True):
@@ -88,9 +84,7 @@ class Doorway:
 
 
 def _middle(gate: int) -> None:
-    """
-    In the child: fork again, and exit. Returns in the grandchild.
-    """
+    """In the child: fork again, and exit. Returns in the grandchild."""
     try:
         if os.fork():
             os._exit(0)
@@ -100,9 +94,7 @@ def _middle(gate: int) -> None:
 
 
 def _received(door: int) -> list[int]:
-    """
-    The descriptors that the daemon has sent, all or none.
-    """
+    """The descriptors that the daemon has sent, all or none."""
     channel = _socket.socket(fileno=os.dup(door))
     try:
         _, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(_ENDS * 4), _socket.MSG_CMSG_CLOEXEC
@@ -111,7 +103,7 @@ def _received(door: int) -> list[int]:
         channel.close()
     fds = array.array("i")
     for level, kind, content in ancillary:
-        if (_socket.SOL_SOCKET, _socket.SCM_RIGHTS) == (level, kind):
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
             fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
     if len(fds) != _ENDS:
         for fd in fds:

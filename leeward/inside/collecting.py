@@ -30,9 +30,7 @@ Entry = tuple[str, str]
 
 
 class Wanted(NamedTuple):
-    """
-    The files that a job's request asks for.
-    """
+    """The files that a job's request asks for."""
 
     patterns: Sequence[str] = ()
     most: int = wire.MAX_FILES
@@ -42,9 +40,7 @@ NOTHING = Wanted()
 
 
 def wanted(fields: Mapping[str, Any]) -> Wanted:
-    """
-    Read a job's fields.
-    """
+    """Read a job's fields."""
     return Wanted(fields["collect"], fields["most_files"])
 
 
@@ -88,12 +84,10 @@ class Haul:
         self._more = False
 
     def bring(self, pattern: str) -> bool:
-        """
-        Add the files of *pattern*. Returns whether any exist.
-        """
-        if "." == pattern:
+        """Add the files of *pattern*. Returns whether any exist."""
+        if pattern == ".":
             for name, why in self._all():
-                if "folder" != why:
+                if why != "folder":
                     self._take(name, why)
             return True
         folders = pattern.endswith("/")
@@ -113,9 +107,9 @@ class Haul:
             self._take(name, "link")  # the content would be that of another file
         elif os.path.isdir(path):
             for below, why in self._all():
-                if below.startswith(name + "/") and "folder" != why:
+                if below.startswith(name + "/") and why != "folder":
                     self._take(below, why)
-                elif below == name and "folder" != why:
+                elif below == name and why != "folder":
                     self._take(name, why)
         elif folder:
             return False
@@ -143,18 +137,14 @@ class Haul:
             self.leave_out(name, content)
 
     def leave_out(self, name: str, why: str) -> None:
-        """
-        Record that *name* isn't returned.
-        """
+        """Record that *name* isn't returned."""
         if len(self._out) < wire.MAX_LEFT_OUT:
             self._out.setdefault(name, why)
         else:
             self._more = self._more or name not in self._out
 
     def left_out(self) -> list[tuple[str, str]]:
-        """
-        The names left out, in printable form, except those that another pattern has found.
-        """
+        """The names left out, in printable form, except those that another pattern has found."""
         brought = set(self.found)
         for name in self.found:
             while "/" in name:
@@ -206,15 +196,15 @@ def matching(pattern: str, entries: Sequence[Entry], folders: bool = False) -> I
     """
     wanted = pattern.split("/")
     deep = "**" in wanted
-    if "**" == wanted[-1]:
+    if wanted[-1] == "**":
         wanted.append("*")  # at the end, ** matches the content of a folder and not the folder
     for name, why in entries:
         parts = name.split("/")
         if folders:
-            if "folder" != why and any(_matches(parts[:end], wanted, False) for end in range(1, len(parts))):
+            if why != "folder" and any(_matches(parts[:end], wanted, False) for end in range(1, len(parts))):
                 yield name, why
         elif _matches(parts, wanted, False):
-            if not ("folder" == why and deep):  # the content of the folder has entries of its own
+            if not (why == "folder" and deep):  # the content of the folder has entries of its own
                 yield name, why
         elif (name.startswith(".") or "/." in name) and _matches(parts, wanted, True):
             dot = next(place for place, part in enumerate(parts) if part.startswith("."))
@@ -224,17 +214,15 @@ def matching(pattern: str, entries: Sequence[Entry], folders: bool = False) -> I
 def _matches(parts: Sequence[str], wanted: Sequence[str], hidden: bool) -> bool:
     places = _past_stars({0}, wanted)  # indexes of *wanted* that may match next
     for part in parts:
-        places = _past_stars({place + ("**" != wanted[place]) for place in places
+        places = _past_stars({place + (wanted[place] != "**") for place in places
                               if place < len(wanted) and _fits(part, wanted[place], hidden)}, wanted)
     return len(wanted) in places
 
 
 def _past_stars(places: set[int], wanted: Sequence[str]) -> set[int]:
-    """
-    Skip `**`, which may match nothing.
-    """
+    """Skip `**`, which may match nothing."""
     for place, each in enumerate(wanted):
-        if "**" == each and place in places:
+        if each == "**" and place in places:
             places.add(place + 1)
     return places
 
@@ -242,13 +230,11 @@ def _past_stars(places: set[int], wanted: Sequence[str]) -> set[int]:
 def _fits(part: str, wanted: str, hidden: bool) -> bool:
     if part.startswith(".") and not (hidden or wanted.startswith(".")):
         return False
-    return "**" == wanted or fnmatch.fnmatchcase(part, wanted)
+    return wanted == "**" or fnmatch.fnmatchcase(part, wanted)
 
 
 def _regular(path: str, most: int) -> bytes | str:
-    """
-    The content of a regular file; for anything else, and a link, the reason.
-    """
+    """The content of a regular file; for anything else, and a link, the reason."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # gone, unreadable, not a file, or no descriptor is left
@@ -263,4 +249,4 @@ def _regular(path: str, most: int) -> bytes | str:
 
 def _full(top: str) -> bool:
     space = os.statvfs(top)
-    return 0 == space.f_bavail or 0 == space.f_favail
+    return space.f_bavail == 0 or space.f_favail == 0

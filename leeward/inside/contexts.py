@@ -35,9 +35,7 @@ def find(path: str) -> None:
 
 
 def tell() -> None:
-    """
-    Add the authority to the contexts. If that fails, nothing is raised, and their connections will be refused.
-    """
+    """Add the authority to the contexts. If that fails, nothing is raised, and their connections will be refused."""
     if not _found:
         return
     try:

@@ -28,9 +28,7 @@ _shown: set[int] = set()
 
 
 def prepare(show_one: Callable[[object], object]) -> None:
-    """
-    Before a job: select the backend without a screen, and have `pyplot` get our `show` at its import.
-    """
+    """Before a job: select the backend without a screen, and have `pyplot` get our `show` at its import."""
     global _show_one
     first, _show_one = _show_one is None, show_one
     if not first:
@@ -46,13 +44,11 @@ def prepare(show_one: Callable[[object], object]) -> None:
 
 
 class _Pyplot:
-    """
-    An import hook that finds `matplotlib.pyplot` by the other finders, once, and installs our `show` in it.
-    """
+    """An import hook that finds `matplotlib.pyplot` by the other finders, once, and installs our `show` in it."""
 
     def find_spec(self, name: str, path: Sequence[str] | None,
                   target: types.ModuleType | None = None) -> ModuleSpec | None:
-        if _PYPLOT != name:
+        if name != _PYPLOT:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
@@ -75,9 +71,7 @@ def is_figure(thing: object) -> bool:
 
 
 def png(figure: Any) -> bytes:
-    """
-    The picture. The job's end doesn't show it again.
-    """
+    """The picture. The job's end doesn't show it again."""
     import io
 
     _shown.add(id(figure))
@@ -87,9 +81,7 @@ def png(figure: Any) -> bytes:
 
 
 def show(*_ignored: object, **_options: object) -> None:
-    """
-    Show all open figures that weren't shown yet, and close all.
-    """
+    """Show all open figures that weren't shown yet, and close all."""
     pyplot: Any = sys.modules.get(_PYPLOT)
     if pyplot is None:
         return

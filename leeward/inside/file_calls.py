@@ -34,9 +34,7 @@ _AGAIN_S = 0.05
 
 
 class CallTime:
-    """
-    The time of the call that runs.
-    """
+    """The time of the call that runs."""
 
     def __init__(self) -> None:
         self._runs = False
@@ -57,9 +55,7 @@ class CallTime:
 
 
 def serve(read: Read, job_fd: int, reply_fd: int) -> NoReturn:
-    """
-    Do call after call, until the daemon closes the pipe. Never returns.
-    """
+    """Do call after call, until the daemon closes the pipe. Never returns."""
     time, handles = CallTime(), file_content.Handles()
     while (head := read(job_fd, wire.HEADER.size)) is not None:
         body = read(job_fd, wire.HEADER.unpack(head)[0])
@@ -78,9 +74,7 @@ def packed(fields: Fields) -> bytes:
 
 
 def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict[str, Any]:
-    """
-    The answer to *call*.
-    """
+    """The answer to *call*."""
     try:
         try:
             time.start(call["timeout"])
@@ -100,9 +94,7 @@ def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict
 
 
 def _why(error: OSError) -> str:
-    """
-    The text of *error*, unless that is only the errno's usual text.
-    """
+    """The text of *error*, unless that is only the errno's usual text."""
     said = error.strerror or ""
     return "" if said == os.strerror(error.errno or 0) else said
 

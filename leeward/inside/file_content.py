@@ -29,9 +29,7 @@ Fields = Mapping[str, Any]
 
 
 def failed(number: int, why: str = "") -> OSError:
-    """
-    The exception for errno *number*.
-    """
+    """The exception for errno *number*."""
     return OSError(number, why or os.strerror(number))
 
 
@@ -47,9 +45,7 @@ def regular(there: os.stat_result) -> None:
 
 
 def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
-    """
-    A descriptor of the regular file *path*, and its stat.
-    """
+    """A descriptor of the regular file *path*, and its stat."""
     if not flags & os.O_CREAT or os.path.exists(path):
         regular(os.stat(path))  # checked before, because opening a FIFO or a device can have an effect
     fd = os.open(path, flags | _OPEN, 0o666)
@@ -90,9 +86,7 @@ class FileReading:
             raise
 
     def _unsized(self) -> int:
-        """
-        The size of a file that reports none, such as those of /proc; at most a chunk.
-        """
+        """The size of a file that reports none, such as those of /proc; at most a chunk."""
         size = 0
         while size < CHUNK and (data := os.pread(self.fd, CHUNK - size, size)):
             size += len(data)
@@ -113,9 +107,7 @@ class FileReading:
 
 
 def _span(fd: int, end: int, first: int, last: int) -> tuple[int, int]:
-    """
-    The offsets at which line *first* begins and *last* ends; 0 is the last line.
-    """
+    """The offsets at which line *first* begins and *last* ends; 0 is the last line."""
     seen, at, begin = 0, 0, 0 if first == 1 else -1
     while at < end:
         chunk = os.pread(fd, min(CHUNK, end - at), at)
@@ -171,9 +163,7 @@ class FileWriting:
         self.size = max(self.size, offset)
 
     def finish(self) -> None:
-        """
-        Rename the file to its name.
-        """
+        """Rename the file to its name."""
         try:
             os.fchmod(self.fd, self._mode)
             if self._time >= 0:
@@ -189,9 +179,7 @@ class FileWriting:
         os.close(self.fd)
 
     def drop(self) -> None:
-        """
-        Remove the incomplete file.
-        """
+        """Remove the incomplete file."""
         os.close(self.fd)
         try:
             os.unlink(self._beside)
@@ -227,9 +215,7 @@ def _in_place(path: bytes, new: bool) -> os.stat_result | None:
 
 
 class Handles:
-    """
-    The files that are read or written in pieces, by number; the least recently used one comes first.
-    """
+    """The files that are read or written in pieces, by number; the least recently used one comes first."""
 
     def __init__(self) -> None:
         self._open: dict[int, FileReading | FileWriting] = {}
@@ -238,9 +224,7 @@ class Handles:
         return len(self._open)
 
     def add(self, one: FileReading | FileWriting) -> int:
-        """
-        Add a file. Returns its number, which is random, so that it doesn't repeat one of an earlier process.
-        """
+        """Add a file. Returns its number, which is random, so that it doesn't repeat one of an earlier process."""
         while len(self._open) >= MOST_HANDLES:
             self._open.pop(next(iter(self._open))).drop()
         number = 0
@@ -324,9 +308,7 @@ def append(call: Fields) -> dict[str, Any]:
 
 
 def edit(call: Fields) -> dict[str, Any]:
-    """
-    Replace `old` by `new` if it occurs once. Returns the number of occurrences.
-    """
+    """Replace `old` by `new` if it occurs once. Returns the number of occurrences."""
     path, old = call["path"], call["old"]
     if not old:
         raise ValueError("there is no text to look for")

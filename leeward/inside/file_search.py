@@ -35,18 +35,14 @@ def _is_magic(part: bytes) -> bool:
 
 
 def matcher(part: bytes) -> Callable[[bytes], bool]:
-    """
-    A test of names against one component of a pattern. A leading dot has to be in both.
-    """
+    """A test of names against one component of a pattern. A leading dot has to be in both."""
     expression = re.compile(fnmatch.translate(_text(part)))
     hidden = part.startswith(b".")
     return lambda name: (hidden or not name.startswith(b".")) and expression.match(_text(name)) is not None
 
 
 def names(path: bytes, pattern: bytes, most: int) -> dict[str, Any]:
-    """
-    The paths that a recursive `glob.glob` returns, sorted; and whether there are more.
-    """
+    """The paths that a recursive `glob.glob` returns, sorted; and whether there are more."""
     if b"\0" in pattern or not pattern.strip(b"/"):
         raise ValueError("the pattern is empty, or has a NUL")
     base = b"/" if pattern.startswith(b"/") else path
@@ -116,9 +112,7 @@ def _entries(path: bytes) -> Iterator[os.DirEntry[bytes]]:
 
 
 def lines(call: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Lines that match the pattern: path, number and text; and whether there are more.
-    """
+    """Lines that match the pattern: path, number and text; and whether there are more."""
     pattern = re.escape(call["pattern"]) if call["literal"] else call["pattern"]
     search = re.compile(pattern, re.IGNORECASE if call["ignore_case"] else 0).search
     included = matcher(call["include"]) if call["include"] else None
@@ -153,9 +147,7 @@ def _files(path: bytes) -> Iterator[bytes]:
 
 
 def _lines_of(path: bytes) -> Iterator[tuple[int, bytes]]:
-    """
-    Lines of a file that is text, with their numbers and without their ends.
-    """
+    """Lines of a file that is text, with their numbers and without their ends."""
     fd, there = opened(path)
     try:
         left = max(there.st_size, CHUNK)

@@ -30,9 +30,7 @@ Row = list[Any]
 
 
 def row_of(name: bytes, path: bytes, there: os.stat_result) -> Row:
-    """
-    The row of *path* under *name*.
-    """
+    """The row of *path* under *name*."""
     mode, target = there.st_mode, b""
     if stat.S_ISLNK(mode):
         target = os.readlink(path)[:MAX_PATH]
@@ -46,9 +44,7 @@ def describe(path: bytes, follow: bool) -> dict[str, Any]:
 
 
 def page(path: bytes, after: bytes) -> dict[str, Any]:
-    """
-    Rows of the names behind *after*, in order, as many as an answer can hold; and whether more exist.
-    """
+    """Rows of the names behind *after*, in order, as many as an answer can hold; and whether more exist."""
     first: list[bytes] = []
     cut = False
     with os.scandir(path) as entries:
@@ -136,9 +132,7 @@ def make(path: bytes, parents: bool, there: bool) -> dict[str, Any]:
 
 
 def set_attributes(path: bytes, mode: int, time: int) -> dict[str, Any]:
-    """
-    Set mode and modification time of a file or folder, but not of a link, FIFO or device.
-    """
+    """Set mode and modification time of a file or folder, but not of a link, FIFO or device."""
     there = os.lstat(path)
     if not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
         raise failed(errno.EINVAL, "not a regular file or folder")
@@ -246,9 +240,7 @@ def _remove_all(path: bytes) -> None:
 
 
 def _emptied(folder: bytes) -> list[bytes]:
-    """
-    Remove non-folders from *folder*. Returns the folders in it, at most _MOST_KEPT.
-    """
+    """Remove non-folders from *folder*. Returns the folders in it, at most _MOST_KEPT."""
     below: list[bytes] = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -265,9 +257,7 @@ def _emptied(folder: bytes) -> list[bytes]:
 
 
 def _gone(folder: bytes) -> None:
-    """
-    Remove a folder that was empty, and any entries added since.
-    """
+    """Remove a folder that was empty, and any entries added since."""
     while True:
         try:
             os.rmdir(folder)

@@ -16,9 +16,7 @@ from leeward.wire.patterns import WORKSPACE as WORKSPACE
 
 @point("files.lay")
 def lay(files: Mapping[str, bytes], below: str = "") -> None:
-    """
-    Write *files* below the folder *below*, or the current one, which is /workspace before the first job.
-    """
+    """Write *files* below the folder *below*, or the current one, which is /workspace before the first job."""
     for name, content in files.items():
         name = os.path.join(below, name)
         if "/" in name:
@@ -28,9 +26,7 @@ def lay(files: Mapping[str, bytes], below: str = "") -> None:
 
 
 def give_stdin(content: bytes) -> None:
-    """
-    Make *content* the standard input; it is /dev/null if *content* is empty.
-    """
+    """Make *content* the standard input; it is /dev/null if *content* is empty."""
     if not content:
         return
     read, write = os.pipe()

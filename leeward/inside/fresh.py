@@ -49,9 +49,7 @@ def sources() -> tuple[tuple[str, Callable[[Any], None]], ...]:
 
 
 def in_one_call() -> Callable[[], object] | None:
-    """
-    A function in C that does all of `reseed`, or None if there is none. Called in the zygote.
-    """
+    """A function in C that does all of `reseed`, or None if there is none. Called in the zygote."""
     if [name for name, _ in sources() if name in sys.modules] != ["random"]:
         return None
     generator = sys.modules["random"]._inst  # the generator behind the module's functions
@@ -62,9 +60,7 @@ def in_one_call() -> Callable[[], object] | None:
 
 
 def reseed() -> None:
-    """
-    Reseed the generators of all loaded modules.
-    """
+    """Reseed the generators of all loaded modules."""
     for name, renew in sources():
         module = sys.modules.get(name)
         if module is not None:

@@ -40,15 +40,11 @@ _OVER = "the job that was given this function is over"
 
 
 class FunctionError(RuntimeError):
-    """
-    Raised for a client's function's exception that isn't a builtin of Python, under that exception's name.
-    """
+    """Raised for a client's function's exception that isn't a builtin of Python, under that exception's name."""
 
 
 class _Waiting:
-    """
-    One call.
-    """
+    """One call."""
 
     __slots__ = ("_answered", "_lock", "body", "done", "error", "place", "raised")
 
@@ -67,9 +63,7 @@ class _Waiting:
             self._answered()
 
     def result(self) -> Any:
-        """
-        Wait for the answer. Raises the function's exception.
-        """
+        """Wait for the answer. Raises the function's exception."""
         with self._lock:  # released for the next caller
             pass
         if self.error is not None:
@@ -80,9 +74,7 @@ class _Waiting:
         return value
 
     def future(self, loop: Any) -> Any:
-        """
-        A future of *loop* that gets the answer.
-        """
+        """A future of *loop* that gets the answer."""
         future = loop.create_future()
 
         def resolve() -> None:
@@ -108,9 +100,7 @@ class _Waiting:
 
 
 def _exception(kind: str, text: str) -> Exception:
-    """
-    An exception of Python's own by its name, or one with that name.
-    """
+    """An exception of Python's own by its name, or one with that name."""
     known: Any = getattr(builtins, kind, None)
     if isinstance(known, type) and issubclass(known, Exception):
         try:
@@ -139,9 +129,7 @@ class Function:
         return call.result() if loop is None else call.future(loop)
 
     def wait(self, /, *args: object, **named: object) -> Any:
-        """
-        Call the function, and wait for the answer, also in an event loop's thread.
-        """
+        """Call the function, and wait for the answer, also in an event loop's thread."""
         return self._channel.ask(self._place, wire.pack_arguments(args, named)).result()
 
     def __repr__(self) -> str:
@@ -223,9 +211,7 @@ class FunctionChannel:
         return True
 
     def close_in_time(self) -> bool:
-        """
-        As `close`, for a signal handler, which may interrupt any code.
-        """
+        """As `close`, for a signal handler, which may interrupt any code."""
         return self.close(_LATE_S)
 
     # --- the carrier --------------------------------------------------------------
@@ -271,9 +257,7 @@ class FunctionChannel:
                 data = data[os.write(self._reply, data):]
 
     def _receive(self) -> None:
-        """
-        Read one piece of an answer, which is in the pipe as a whole.
-        """
+        """Read one piece of an answer, which is in the pipe as a whole."""
         size = frames.HEADER.unpack(self._read(frames.HEADER.size))[0]
         number, flags, part = wire.read_piece(self._read(size))
         parts = self._parts.setdefault(number, [])
@@ -291,9 +275,7 @@ class FunctionChannel:
         return data
 
     def _fail_all(self) -> None:
-        """
-        Fail all waiting calls, which will not be answered.
-        """
+        """Fail all waiting calls, which will not be answered."""
         while self._open:
             self._open.popitem()[1].finish(b"", error=self._over)
         self._fail_queued()
@@ -307,8 +289,6 @@ class FunctionChannel:
 
 
 def wanted(fields: dict[str, Any], job_fd: int, reply_fd: int) -> FunctionChannel | None:
-    """
-    The channel of a job with these *fields*, if it was given functions.
-    """
+    """The channel of a job with these *fields*, if it was given functions."""
     names = fields["functions"]
     return FunctionChannel(names, job_fd, reply_fd) if names else None

@@ -27,9 +27,7 @@ _registered: list[tuple[Hook | None, Hook | None]] = []
 
 @contextlib.contextmanager
 def recorded() -> Iterator[None]:
-    """
-    Record the hooks that modules register when they are imported in this context. A job's own forks run them anyway.
-    """
+    """Record the hooks that modules register when they are imported in this context. A job's own forks run them anyway."""
     register = os.register_at_fork
 
     def note(**given: Hook) -> None:
@@ -46,9 +44,7 @@ def recorded() -> Iterator[None]:
 
 
 def any_registered() -> bool:
-    """
-    Whether any hook was recorded.
-    """
+    """Whether any hook was recorded."""
     return bool(_registered)
 
 

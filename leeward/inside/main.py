@@ -48,9 +48,7 @@ _laid: JobPipes | None = None
 
 
 def prepare() -> None:
-    """
-    In the zygote, once: prepare for every job.
-    """
+    """In the zygote, once: prepare for every job."""
     global _main
     _main = program.set_up()
     program.hide_frames()
@@ -59,9 +57,7 @@ def prepare() -> None:
 
 
 def freshen() -> None:
-    """
-    In each runner: reseed, and run hooks.
-    """
+    """In each runner: reseed, and run hooks."""
     fresh.reseed()
     hooks.run()
 
@@ -90,37 +86,25 @@ def install_handlers() -> None:
 
 
 def renumber() -> None:
-    """
-    In a further process of a runner: correct what `prepare` has set for the first one.
-    """
+    """In a further process of a runner: correct what `prepare` has set for the first one."""
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
 
 
 class JobPipes(Protocol):
-    """
-    The ends of a job's pipes, and the fast path through them.
-    """
+    """The ends of a job's pipes, and the fast path through them."""
 
     def take(self) -> bytes | None:
-        """
-        Wait for a frame, and close the pipe if no other frame follows; None if the writer has closed it.
-        """
+        """Wait for a frame, and close the pipe if no other frame follows; None if the writer has closed it."""
 
     def taken(self) -> bytes:
-        """
-        The frame that C has taken.
-        """
+        """The frame that C has taken."""
 
     def finish(self) -> None:
-        """
-        Send the reply of a job without details, and never return. Returns if there are details, or in a rehearsal.
-        """
+        """Send the reply of a job without details, and never return. Returns if there are details, or in a rehearsal."""
 
 
 class Lay(Protocol):
-    """
-    Makes the pipes.
-    """
+    """Makes the pipes."""
 
     def __call__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes,
                  last: bool) -> JobPipes: ...
@@ -144,17 +128,13 @@ def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
 
 
 def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
-    """
-    As `serve`, for a job whose frame was taken in C, after `begin_early`.
-    """
+    """As `serve`, for a job whose frame was taken in C, after `begin_early`."""
     assert _laid is not None
     _serve(_laid, _laid.taken, _PID, job_fd, reply_fd, -1)
 
 
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
-    """
-    Reply for a job that was interrupted after C had taken its frame, before `serve_started`.
-    """
+    """Reply for a job that was interrupted after C had taken its frame, before `serve_started`."""
     answer.deafen()
     _reply(_PID, reply_fd, program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING, None)
 
@@ -209,9 +189,7 @@ def _reply(me: int, reply_fd: int, end: program.End, wanted: collecting.Wanted,
 
 def _run(body: bytes, main: types.ModuleType, job_fd: int,
          reply_fd: int) -> tuple[program.End, collecting.Wanted, showing.Showing | None]:
-    """
-    Run the job in *body*, which has more than code. Returns how it ended, the files to collect, and what it showed.
-    """
+    """Run the job in *body*, which has more than code. Returns how it ended, the files to collect, and what it showed."""
     fields = wire.read_job(body)
     wanted = collecting.wanted(fields)
     channel = functions.wanted(fields, job_fd, reply_fd)
@@ -242,9 +220,7 @@ _close_job_pipe = point("job-pipe.close")(os.close)
 
 
 def rehearse(lay: Lay) -> None:
-    """
-    Run all of `serve` that can be run twice.
-    """
+    """Run all of `serve` that can be run twice."""
     with rehearsal.stage() as (read, write):
         main = program.set_up()
         pipes = _pipes(lay, read, write, last=False)
@@ -257,9 +233,7 @@ def rehearse(lay: Lay) -> None:
 
 
 def _read(fd: int, size: int) -> bytes | None:
-    """
-    Read exactly *size* bytes; None if the writer has closed the pipe.
-    """
+    """Read exactly *size* bytes; None if the writer has closed the pipe."""
     first = os.read(fd, min(size, _CHUNK))
     if len(first) == size:
         return first

@@ -36,9 +36,7 @@ _KILLED_BY_INTERRUPT = 130  # 128 + SIGINT, as in a shell
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """
-    How the main module ended.
-    """
+    """How the main module ended."""
 
     exit_code: int
     error: tuple[str, str, str] | None = None
@@ -50,32 +48,24 @@ IN_ORDER = End(0)
 
 
 def hide_frames() -> None:
-    """
-    Remove leeward's frames from what `traceback` and `inspect` show of a job's stack; called once, in the zygote.
-    """
+    """Remove leeward's frames from what `traceback` and `inspect` show of a job's stack; called once, in the zygote."""
     tracebacks.hide_frames(ours)
 
 
 def set_up() -> types.ModuleType:
-    """
-    Prepare for every job, before one comes. Returns the main module.
-    """
+    """Prepare for every job, before one comes. Returns the main module."""
     sys.argv[:] = ["-c"]
     sys.path.insert(0, files.WORKSPACE)
     return _fresh_main()
 
 
 def run_code(source: bytes, main: types.ModuleType) -> End:
-    """
-    Run a job that has only code to its end.
-    """
+    """Run a job that has only code to its end."""
     return wind_up(_run_code(source, main))
 
 
 def nudged(number: int, frame: types.FrameType | None) -> None:
-    """
-    Handle the SIGURG that follows an interrupt, so that a call which was about to block when SIGINT came ends.
-    """
+    """Handle the SIGURG that follows an interrupt, so that a call which was about to block when SIGINT came ends."""
 
 
 class Interrupts:
@@ -101,9 +91,7 @@ class Interrupts:
 
 def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Interrupts,
              runs: Runs | None = None) -> End:
-    """
-    Run one job of a session, whose source is known to `tracebacks`: the interpreter doesn't end with it.
-    """
+    """Run one job of a session, whose source is known to `tracebacks`: the interpreter doesn't end with it."""
     try:
         try:
             interrupts.on = True
@@ -133,9 +121,7 @@ def _run_code(source: bytes, main: types.ModuleType) -> End:
 
 
 def run(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None = None) -> End:
-    """
-    Run the main module to its end, threads and atexit functions included.
-    """
+    """Run the main module to its end, threads and atexit functions included."""
     return wind_up(_run_main(fields, main, runs))
 
 
@@ -160,9 +146,7 @@ def _run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None)
 
 
 def take_environment(env: Mapping[str, str]) -> None:
-    """
-    Add *env* to the environment, and apply the variables that the interpreter reads only at its start.
-    """
+    """Add *env* to the environment, and apply the variables that the interpreter reads only at its start."""
     os.environ.update(env)
     if env.get("PYTHONUNBUFFERED"):
         for name in ("stdout", "stderr"):
@@ -212,9 +196,7 @@ def _exit_code(leaving: SystemExit) -> int:
 
 
 def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
-    """
-    Print the traceback as the interpreter would, without leeward's frames.
-    """
+    """Print the traceback as the interpreter would, without leeward's frames."""
     error.__traceback__ = tracebacks.own_frames(error.__traceback__, ours, Interrupts.__call__.__code__)
     if source is not None:
         tracebacks.remember(source, name)
@@ -231,9 +213,7 @@ def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
 
 
 def unprepared(error: OSError) -> End:
-    """
-    The end of a job whose files or standard input could not be written.
-    """
+    """The end of a job whose files or standard input could not be written."""
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
     return End(1, (type(error).__qualname__, str(error), ""), _limit_behind(error))
 
@@ -246,9 +226,7 @@ def _text(error: BaseException) -> str:
 
 
 def _limit_behind(error: BaseException) -> str | None:
-    """
-    The limit of which this exception is the usual symptom.
-    """
+    """The limit of which this exception is the usual symptom."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return "memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -261,9 +239,7 @@ def _limit_behind(error: BaseException) -> str | None:
 
 
 def wind_up(end: End) -> End:
-    """
-    Do what the interpreter does at its end: join threads, run atexit functions, flush.
-    """
+    """Do what the interpreter does at its end: join threads, run atexit functions, flush."""
     if _anyone_waits():
         try:
             threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that aren't daemons
@@ -277,9 +253,7 @@ def wind_up(end: End) -> End:
 
 
 def _anyone_waits() -> bool:
-    """
-    Whether there is a thread to join, or an atexit function to call. Most jobs have neither.
-    """
+    """Whether there is a thread to join, or an atexit function to call. Most jobs have neither."""
     # Not active_count(), which takes a lock. Without another thread nothing can change the count.
     threads = len(threading._active) + len(threading._limbo)  # type: ignore[attr-defined]
     return threads > 1 or atexit._ncallbacks() > 0 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
@@ -294,9 +268,7 @@ def flush() -> None:
 
 
 def rehearse(source: bytes, main: types.ModuleType) -> End:
-    """
-    Run all of `run_code` that can be run twice: not the interpreter's end, but the check whether one is needed.
-    """
+    """Run all of `run_code` that can be run twice: not the interpreter's end, but the check whether one is needed."""
     end = _run_code(source, main)
     _anyone_waits()
     flush()

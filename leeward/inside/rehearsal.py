@@ -39,9 +39,7 @@ FRAME = wire.HEADER.pack(1 + len(CODE)) + wire.CODE + CODE
 
 @contextlib.contextmanager
 def stage() -> Iterator[tuple[int, int]]:
-    """
-    Redirects output for a rehearsal, and restores it at the end. Gives a descriptor to read from and one to write to.
-    """
+    """Redirects output for a rehearsal, and restores it at the end. Gives a descriptor to read from and one to write to."""
     read, write = os.pipe()
     streams = [os.dup(1), os.dup(2)]
     main, argv, path = sys.modules["__main__"], list(sys.argv), list(sys.path)

@@ -36,9 +36,7 @@ _LOST = 70  # EX_SOFTWARE of sysexits.h
 
 def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
           doorway: branching.Doorway) -> NoReturn:
-    """
-    Run job after job, until the daemon closes the pipe. Never returns.
-    """
+    """Run job after job, until the daemon closes the pipe. Never returns."""
     interrupts = program.Interrupts()
     sources = tracebacks.Sources()
     _leave_stdin_open()
@@ -78,9 +76,7 @@ def _reply(reply_fd: int, end: program.End, wanted: collecting.Wanted = collecti
 
 
 def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.End | None:
-    """
-    Fork a branch. Returns None in the branch; here, the result.
-    """
+    """Fork a branch. Returns None in the branch; here, the result."""
     me = os.getpid()
     try:
         program.flush()
@@ -95,9 +91,7 @@ def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.E
 
 
 class Leave:
-    """
-    `exit` and `quit` in a session: those of `site` close standard input, which later jobs need.
-    """
+    """`exit` and `quit` in a session: those of `site` close standard input, which later jobs need."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -118,9 +112,7 @@ def _leave_stdin_open() -> None:
 def _run(body: bytes, name: str, main: types.ModuleType,
          interrupts: program.Interrupts, sources: tracebacks.Sources,
          pipes: tuple[int, int]) -> tuple[program.End, collecting.Wanted, showing.Showing | None]:
-    """
-    Run a job. Returns how it ended, the files to collect, and what it showed.
-    """
+    """Run a job. Returns how it ended, the files to collect, and what it showed."""
     code = wire.code_of(body)
     shown: showing.Showing | None = None
     wanted = collecting.NOTHING
@@ -153,9 +145,7 @@ def _run(body: bytes, name: str, main: types.ModuleType,
 
 
 def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> None:
-    """
-    Remove the names of this job's functions, unless the job has assigned other values to them.
-    """
+    """Remove the names of this job's functions, unless the job has assigned other values to them."""
     for name, function in channel.functions.items():
         if main.__dict__.get(name) is function:
             del main.__dict__[name]
@@ -167,19 +157,15 @@ def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> No
 
 
 def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, collecting.Wanted]:
-    """
-    Apply the other fields of a job. Returns its code, its name in tracebacks, and the files to collect.
-    """
+    """Apply the other fields of a job. Returns its code, its name in tracebacks, and the files to collect."""
     program.take_environment(fields["env"])
     if fields["args"]:
         sys.argv[1:] = fields["args"]
-    return fields["code"], name if program.NAME == fields["name"] else fields["name"], collecting.wanted(fields)
+    return fields["code"], name if fields["name"] == program.NAME else fields["name"], collecting.wanted(fields)
 
 
 def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | None:
-    """
-    The payload of the next job's frame; None if the daemon has closed the pipe.
-    """
+    """The payload of the next job's frame; None if the daemon has closed the pipe."""
     while True:
         try:
             head = read(job_fd, wire.HEADER.size)

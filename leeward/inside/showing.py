@@ -58,9 +58,7 @@ program.ours.append(globals())
 
 
 class Shown(NamedTuple):
-    """
-    The results to send. `left_out` has a name and a reason of outcome.LeftOutReason each.
-    """
+    """The results to send. `left_out` has a name and a reason of outcome.LeftOutReason each."""
 
     results: list[bundles.Bundle]
     value: str | None
@@ -68,9 +66,7 @@ class Shown(NamedTuple):
 
 
 class Showing:
-    """
-    What one job shows.
-    """
+    """What one job shows."""
 
     def __init__(self) -> None:
         self._results: list[bundles.Bundle] = []
@@ -81,9 +77,7 @@ class Showing:
         self._adding = threading.RLock()  # threads and signal handlers of the job may show things
 
     def run(self, source: bytes, name: str, namespace: dict[str, Any]) -> None:
-        """
-        Run *source*, and show the value of its last expression, and the figures that are open then.
-        """
+        """Run *source*, and show the value of its last expression, and the figures that are open then."""
         global _current
         _current = self
         builtins.display = display  # type: ignore[attr-defined]  # where IPython has it
@@ -99,9 +93,7 @@ class Showing:
             figures.show()
 
     def end(self) -> Shown:
-        """
-        End the results. `display` prints until another job with `display` begins.
-        """
+        """End the results. `display` prints until another job with `display` begins."""
         global _current
         if _current is self:
             _current = None
@@ -110,9 +102,7 @@ class Showing:
             return Shown(self._results, self._value, self._left_out)
 
     def _show_value(self, value: object) -> None:
-        """
-        Show it as the interpreter's prompt.
-        """
+        """Show it as the interpreter's prompt."""
         builtins._ = value  # type: ignore[attr-defined]  # as sys.displayhook
         plain = (self.add(value) or {}).get(PLAIN)
         self._value = plain if isinstance(plain, str) else _repr(value)[:bundles.MAX_PLAIN]
@@ -146,9 +136,7 @@ class Showing:
                 self._left_out.append(entry)
 
     def _kept(self, number: int, forms: Iterator[tuple[str, Any]]) -> bundles.Bundle:
-        """
-        The *forms* that can be sent and fit, the first of each kind.
-        """
+        """The *forms* that can be sent and fit, the first of each kind."""
         bundle: bundles.Bundle = {}
         for kind, made in forms:
             if kind in bundle or made is None:
@@ -157,7 +145,7 @@ class Showing:
             if content is None:
                 self._leave_out(f"result {number}: {kind}", "unreadable")
                 continue
-            if PLAIN == kind and isinstance(content, str) and len(content) > bundles.MAX_PLAIN:
+            if kind == PLAIN and isinstance(content, str) and len(content) > bundles.MAX_PLAIN:
                 content = content[:bundles.MAX_PLAIN]
                 self._leave_out(f"result {number}: the end of {kind}", "too_large")
             size = bundles.size_of(kind, content)
@@ -186,7 +174,7 @@ class Showing:
         for form, method in METHODS.items():
             if form in given or getattr(kind, method, None) is None:
                 continue
-            if "image/jpeg" == form and getattr(kind, METHODS["image/png"], None) is not None:
+            if form == "image/jpeg" and getattr(kind, METHODS["image/png"], None) is not None:
                 continue  # a picture is shown once
             made = self._asked(number, form, getattr(thing, method))
             yield form, made[0] if isinstance(made, tuple) and made else made
@@ -227,9 +215,7 @@ def display(*things: object, raw: bool = False, **_ignored: object) -> None:
 
 
 def _compiled(source: bytes, name: str) -> Iterator[types.CodeType]:
-    """
-    The code of *source*, and, if it ends with an expression whose value has to be shown, the code of that expression.
-    """
+    """The code of *source*, and, if it ends with an expression whose value has to be shown, the code of that expression."""
     try:
         tree: Any = compile(source, name, "exec", _TOP_LEVEL_AWAIT | _ONLY_AST, dont_inherit=True)
         import ast  # `compile` has loaded it already
@@ -249,9 +235,7 @@ _NOTHING = compile("None", "<nothing>", "eval", dont_inherit=True)
 
 
 def _is_quiet(source: bytes, last: Any) -> bool:
-    """
-    Whether a semicolon follows the expression *last*.
-    """
+    """Whether a semicolon follows the expression *last*."""
     lines = source.splitlines()
     if last.end_lineno > len(lines):
         return False
@@ -269,9 +253,7 @@ def _hint(error: SyntaxError, source: bytes) -> None:
 
 
 def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """
-    Await a value in a loop that is kept: tasks go on whenever something is awaited.
-    """
+    """Await a value in a loop that is kept: tasks go on whenever something is awaited."""
     global _loop
     import asyncio
 
@@ -291,9 +273,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def _ended(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """
-    The result or the exception of *coroutine* as a value, so that the traceback has no frame of the loop.
-    """
+    """The result or the exception of *coroutine* as a value, so that the traceback has no frame of the loop."""
     try:
         return await coroutine, None
     except BaseException as error:  # a job may raise anything
@@ -308,10 +288,8 @@ def _repr(thing: object) -> str:
 
 
 def _content(kind: str, made: Any) -> str | bytes | None:
-    """
-    The result of a job's method, as *kind* is sent; None if it doesn't fit.
-    """
-    if "application/json" == kind and not isinstance(made, str):
+    """The result of a job's method, as *kind* is sent; None if it doesn't fit."""
+    if kind == "application/json" and not isinstance(made, str):
         import json
 
         try:

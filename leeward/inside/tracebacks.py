@@ -30,9 +30,7 @@ ends: list[dict[str, Any]] = []
 
 
 def remember(source: bytes | str, name: str) -> int:
-    """
-    Let `linecache`, and so tracebacks and `inspect.getsource`, find the lines of *source*. Returns its size in bytes.
-    """
+    """Let `linecache`, and so tracebacks and `inspect.getsource`, find the lines of *source*. Returns its size in bytes."""
     text = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
@@ -42,9 +40,7 @@ def remember(source: bytes | str, name: str) -> int:
 
 
 class Sources:
-    """
-    The sources of a session's newest jobs, up to _KEPT_BYTES.
-    """
+    """The sources of a session's newest jobs, up to _KEPT_BYTES."""
 
     def __init__(self) -> None:
         self._sizes: OrderedDict[str, int] = OrderedDict()
@@ -61,9 +57,7 @@ class Sources:
 
 
 def text_of(error: BaseException) -> str:
-    """
-    The traceback of *error* as the interpreter prints it.
-    """
+    """The traceback of *error* as the interpreter prints it."""
     shown = "".join(traceback.format_exception(error))
     return shown if _SUGGESTS else _with_suggestions(shown, error)
 

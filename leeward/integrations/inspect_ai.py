@@ -71,9 +71,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
-        """
-        Make the sandbox of a sample, with the name "default".
-        """
+        """Make the sandbox of a sample, with the name "default"."""
         asked = config if isinstance(config, LeewardConfig) else LeewardConfig.model_validate(config or {})
         options = OpenOptions(memory=asked.memory, processes=asked.processes, timeout=asked.timeout, idle=asked.idle,
                               env=asked.env, metadata={"task": task_name})
@@ -82,17 +80,13 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def sample_cleanup(cls, task_name: str, config: Any, environments: dict[str, SandboxEnvironment],
                              interrupted: bool) -> None:
-        """
-        Close the sandboxes of a sample.
-        """
+        """Close the sandboxes of a sample."""
         for environment in environments.values():
             await environment.as_type(cls)._box.close()
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
-        """
-        *config* as a LeewardConfig.
-        """
+        """*config* as a LeewardConfig."""
         return LeewardConfig.model_validate(config)
 
     # --- commands ---------------------------------------------------------------
@@ -114,7 +108,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
             raise TimeoutError(f"the command didn't end within {timeout} s")
         if result.outcome is Outcome.OUTPUT_LIMIT or len(result.stdout) > most or len(result.stderr) > most:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, result.stdout_text[:most])
-        if _NOT_EXECUTABLE == result.exit_code and not result.stdout and "ermission denied" in result.stderr_text:
+        if result.exit_code == _NOT_EXECUTABLE and not result.stdout and "ermission denied" in result.stderr_text:
             raise PermissionError(errno.EACCES, result.stderr_text.strip(), cmd[0])
         return ExecResult(result.ok, result.exit_code, result.stdout_text, result.stderr_text)
 
@@ -136,9 +130,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     # --- files ------------------------------------------------------------------
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        """
-        Write a file, as SandboxEnvironment.write_file describes.
-        """
+        """Write a file, as SandboxEnvironment.write_file describes."""
         await self._ask(self._box.files.write(_below(file), contents))
 
     @overload
@@ -148,14 +140,12 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        """
-        Read a file, as SandboxEnvironment.read_file describes.
-        """
+        """Read a file, as SandboxEnvironment.read_file describes."""
         try:
             data: bytes = await self._ask(self._box.files.read(
                 _below(file), limit=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE))
         except OSError as error:
-            if errno.EFBIG == error.errno:
+            if error.errno == errno.EFBIG:
                 raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None) from None
             raise
         return data.decode() if text else data
@@ -163,9 +153,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
     # --- the sandbox ------------------------------------------------------------
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
-        """
-        The command that gives a person a shell in the sandbox.
-        """
+        """The command that gives a person a shell in the sandbox."""
         await self._check_user(user)
         return SandboxConnection(type="leeward", command=f"leeward shell {await self._box.id()}")
 

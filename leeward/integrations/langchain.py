@@ -41,9 +41,7 @@ class LeewardSandbox(BaseSandbox):
 
     @property
     def id(self) -> str:
-        """
-        The sandbox's id. The first use opens the sandbox.
-        """
+        """The sandbox's id. The first use opens the sandbox."""
         return self._box.id
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
@@ -66,9 +64,7 @@ class LeewardSandbox(BaseSandbox):
         return ExecuteResponse(output=output, exit_code=result.exit_code, truncated=result.truncated)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """
-        Write files; missing parent folders are made. An error of one file is in its response.
-        """
+        """Write files; missing parent folders are made. An error of one file is in its response."""
         return [FileUploadResponse(path=path, error=self._upload(path, data)) for path, data in files]
 
     def _upload(self, path: str, data: bytes) -> FileOperationError | str | None:
@@ -81,9 +77,7 @@ class LeewardSandbox(BaseSandbox):
         return None
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """
-        Read files. An error of one file is in its response.
-        """
+        """Read files. An error of one file is in its response."""
         return [self._download(path) for path in paths]
 
     def _download(self, path: str) -> FileDownloadResponse:

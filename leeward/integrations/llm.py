@@ -39,9 +39,7 @@ def _shell(command: str) -> str:
 
 
 def _said(does: Callable[[], str]) -> str:
-    """
-    The text that *does* returns, or a text about the error.
-    """
+    """The text that *does* returns, or a text about the error."""
     try:
         return cut(does())
     except (DaemonError, OSError, ValueError, TypeError) as error:
@@ -51,9 +49,7 @@ def _said(does: Callable[[], str]) -> str:
 
 
 class Leeward(llm.Toolbox):
-    """
-    A workspace: Python, a shell and files, in one sandbox for as long as the conversation goes on. No network.
-    """
+    """A workspace: Python, a shell and files, in one sandbox for as long as the conversation goes on. No network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,63 +57,49 @@ class Leeward(llm.Toolbox):
         self._kernel: Any = None
 
     def run_python(self, code: str) -> str:
-        """
-        Run Python. Variables stay for the next call; the value of the last expression is shown.
-        """
+        """Run Python. Variables stay for the next call; the value of the last expression is shown."""
         def does() -> str:
             if self._kernel is None:
                 self._kernel = self._box.kernel()
             result = self._kernel.execute(code)
             value = "" if result.value is None else f"{result.value}\n"
             said = text_of(result)
-            return value + said if value and "[No output]" != said else value.rstrip("\n") or said
+            return value + said if value and said != "[No output]" else value.rstrip("\n") or said
         return _said(does)
 
     def run_shell(self, command: str) -> str:
-        """
-        Run a shell command in /workspace.
-        """
+        """Run a shell command in /workspace."""
         return _said(lambda: text_of(self._box.shell(command)))
 
     def read_file(self, path: str) -> str:
-        """
-        The text in a file.
-        """
+        """The text in a file."""
         return _said(lambda: self._box.files.read(path).decode("utf-8", "replace") or "[Empty file]")
 
     def write_file(self, path: str, content: str) -> str:
-        """
-        Write a file, with the folders that lead to it.
-        """
+        """Write a file, with the folders that lead to it."""
         def does() -> str:
             self._box.files.write(path, content)
             return f"Wrote {len(content)} characters to {path}"
         return _said(does)
 
     def edit_file(self, path: str, old: str, new: str) -> str:
-        """
-        Replace a text that is in a file exactly once.
-        """
+        """Replace a text that is in a file exactly once."""
         def does() -> str:
             self._box.files.edit(path, old, new)
             return f"Edited {path}"
         return _said(does)
 
     def list_files(self, path: str = ".") -> str:
-        """
-        The names in a folder; those of folders end with a slash.
-        """
+        """The names in a folder; those of folders end with a slash."""
         def does() -> str:
             found = self._box.files.list(path)
-            rows = [entry.name + ("/" if "folder" == entry.kind else "") for entry in found[:MOST_ROWS]]
+            rows = [entry.name + ("/" if entry.kind == "folder" else "") for entry in found[:MOST_ROWS]]
             more = [f"[{len(found) - MOST_ROWS} more]"] if len(found) > MOST_ROWS else []
             return "\n".join([*rows, *more]) or "[Empty folder]"
         return _said(does)
 
     def search(self, pattern: str, path: str = ".") -> str:
-        """
-        Lines of the files below a folder that match a regular expression, each with its file and number.
-        """
+        """Lines of the files below a folder that match a regular expression, each with its file and number."""
         def does() -> str:
             found = self._box.files.grep(pattern, path=path, limit=MOST_ROWS)
             rows = [f"{match.path}:{match.line}: {match.text}" for match in found]
@@ -127,8 +109,6 @@ class Leeward(llm.Toolbox):
 
 @llm.hookimpl
 def register_tools(register: Callable[..., None]) -> None:
-    """
-    Register the tools. `llm` calls this, and finds this module by its entry point.
-    """
+    """Register the tools. `llm` calls this, and finds this module by its entry point."""
     register(sandboxed_shell)
     register(Leeward)

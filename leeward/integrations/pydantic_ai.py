@@ -76,15 +76,11 @@ class LeewardWorkspace:
 
     @property
     def ref(self) -> WorkspaceRef | None:
-        """
-        A reference to the sandbox; None before it is opened.
-        """
+        """A reference to the sandbox; None before it is opened."""
         return self._ref
 
     async def working_dir(self) -> str:
-        """
-        The folder in which commands start.
-        """
+        """The folder in which commands start."""
         with _available():
             await (await self._open()).info()
         return _HOME
@@ -122,42 +118,34 @@ class LeewardWorkspace:
     # --- files ------------------------------------------------------------------
 
     async def read_bytes(self, path: str) -> bytes:
-        """
-        The content of a file.
-        """
+        """The content of a file."""
         with _available():
             return await (await self._open()).files.read(path)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """
-        Write a file, with the folders that lead to it. A link is followed.
-        """
+        """Write a file, with the folders that lead to it. A link is followed."""
         with _available():
             await (await self._open()).files.write(path, data)
 
     async def stat(self, path: str) -> FileEntry:
-        """
-        The entry at *path*. For a link, the file or folder that the link leads to.
-        """
+        """The entry at *path*. For a link, the file or folder that the link leads to."""
         with _available():
             found = await (await self._open()).files.stat(path)
-        return FileEntry(name=posixpath.basename(path), path=path, is_dir="folder" == found.kind,
+        return FileEntry(name=posixpath.basename(path), path=path, is_dir=found.kind == "folder",
                          size=found.size if found.is_file else None)
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
-        """
-        The entries of a folder.
-        """
+        """The entries of a folder."""
         with _available():
             files = (await self._open()).files
             found = await files.list(path)
             rows = []
             for entry in found:
                 inside = posixpath.join(path, entry.name)
-                folder = "folder" == entry.kind
-                if "link" == entry.kind:
+                folder = entry.kind == "folder"
+                if entry.kind == "link":
                     try:
-                        folder = "folder" == (await files.stat(inside)).kind
+                        folder = (await files.stat(inside)).kind == "folder"
                     except OSError:
                         folder = False  # the link is broken
                 rows.append(FileEntry(name=entry.name, path=inside, is_dir=folder,
@@ -165,9 +153,7 @@ class LeewardWorkspace:
         return rows
 
     async def make_dir(self, path: str) -> None:
-        """
-        Make a folder, with the folders that lead to it, if it doesn't exist.
-        """
+        """Make a folder, with the folders that lead to it, if it doesn't exist."""
         with _available():
             await (await self._open()).files.mkdir(path, exist_ok=True)
 
@@ -185,9 +171,7 @@ class LeewardWorkspace:
             await (await self._open()).files.remove(path, recursive=True)
 
     async def exists(self, path: str) -> bool:
-        """
-        Whether *path* exists.
-        """
+        """Whether *path* exists."""
         with _available():
             return await (await self._open()).files.exists(path)
 

@@ -90,23 +90,19 @@ def decide(uid: int, gid: int, capable: bool, maps: tuple[str, str]) -> Backstag
     if capable:
         return Backstage(Clone.NEWNS | Clone.NEWNET, setgroups=True)
     namespaces = Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET
-    if 0 == uid:
+    if uid == 0:
         return Backstage(namespaces, True, *map(_as_outside, maps))
     return Backstage(namespaces, False, f"{uid} {uid} 1", f"{gid} {gid} 1")
 
 
 def _as_outside(text: str) -> str:
-    """
-    A map in which every id of this user namespace stands for itself.
-    """
+    """A map in which every id of this user namespace stands for itself."""
     spans = [line.split() for line in text.splitlines()]
     return "\n".join(f"{first} {first} {count}" for first, _, count in spans)
 
 
 def here() -> Backstage:
-    """
-    The `Backstage` that this process needs.
-    """
+    """The `Backstage` that this process needs."""
     with open("/proc/self/status") as status:
         effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
     maps = []
@@ -171,9 +167,7 @@ def behind() -> None:
 
 
 def host_steps() -> tuple[list[Step], list[Step]]:
-    """
-    Steps by which a keeper makes the host's tree, its current folder, the root; and steps that undo this.
-    """
+    """Steps by which a keeper makes the host's tree, its current folder, the root; and steps that undo this."""
     root = Cell("zygote's root")
     return ([gives(root, Call.OPENAT, native.AT_FDCWD, "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0),
              returns(Call.CHROOT, ".")],
@@ -181,9 +175,7 @@ def host_steps() -> tuple[list[Step], list[Step]]:
 
 
 def shown(view: View, modules: Iterable[Bind]) -> View:
-    """
-    *view* with *modules*, outermost folders first, and without links at paths where a folder will be.
-    """
+    """*view* with *modules*, outermost folders first, and without links at paths where a folder will be."""
     # A file in a folder that is shown already exists there, and a mount point for it couldn't be made.
     there = [bind.target for bind in view.binds if bind.source == bind.target and not (bind.file or bind.device)]
     modules = [module for module in modules
@@ -206,9 +198,7 @@ def _own_folder_steps() -> Iterator[Step]:
 
 
 def _cover(path: str) -> Iterator[Step]:
-    """
-    Mount an empty folder on *path*, which only a process with a capability can look into.
-    """
+    """Mount an empty folder on *path*, which only a process with a capability can look into."""
     cover = Cell("cover")
     yield from native.filesystem_steps(cover, "tmpfs", {"size": "4k", "mode": "0"}, _OWN_ATTRIBUTES)
     yield native.move_step(cover, path)
@@ -216,7 +206,5 @@ def _cover(path: str) -> Iterator[Step]:
 
 
 def _attributes(source: Source) -> int:
-    """
-    The mount attributes of the source on the host, which a user namespace can't remove.
-    """
+    """The mount attributes of the source on the host, which a user namespace can't remove."""
     return os.statvfs(source.bind.source).f_flag & _LOCKED

@@ -35,9 +35,7 @@ _ROOM = 64 << 10
 
 
 class Channel:
-    """
-    One end of a control channel. It owns its socket.
-    """
+    """One end of a control channel. It owns its socket."""
 
     __slots__ = ("socket",)
 
@@ -55,9 +53,7 @@ class Channel:
 
     @staticmethod
     def adopt(fd: int) -> Channel:
-        """
-        A channel on *fd*, a connected SOCK_SEQPACKET socket, which the channel owns from now on.
-        """
+        """A channel on *fd*, a connected SOCK_SEQPACKET socket, which the channel owns from now on."""
         return Channel(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fd))
 
     def fileno(self) -> int:
@@ -75,9 +71,7 @@ class Channel:
         self.socket.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
 
     def send_raw(self, data: bytes) -> None:
-        """
-        Send the plan: one datagram that isn't a control message.
-        """
+        """Send the plan: one datagram that isn't a control message."""
         self.socket.sendall(data)
 
     def receive(self) -> tuple[control.Message, list[int]] | None:

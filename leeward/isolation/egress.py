@@ -76,16 +76,12 @@ class EgressPlan:
 
     @property
     def families(self) -> int:
-        """
-        The number of address families: 1 for IPv4 alone, 2 with IPv6.
-        """
+        """The number of address families: 1 for IPv4 alone, 2 with IPv6."""
         return max(1, len(self.routes))
 
     @property
     def listeners(self) -> int:
-        """
-        The number of listeners.
-        """
+        """The number of listeners."""
         return self.families * (len(self.ports) + 1)
 
 
@@ -112,9 +108,7 @@ def plan(ports: Iterable[int], *, routed: bool = True) -> EgressPlan:
 
 
 def ports_beside(ports: Iterable[int]) -> set[int]:
-    """
-    *ports* without those that every sandbox with egress has.
-    """
+    """*ports* without those that every sandbox with egress has."""
     return {port for port in ports if port not in (DNS, PROXY)}
 
 
@@ -141,7 +135,7 @@ def route(family: int) -> bytes:
         raise Unsupported("egress", have="no pyroute2", need="it, for the route of sandboxes with egress",
                           cure="pip install 'leeward[egress]'") from None
     message = rtmsg()
-    scope = rt_scope["host" if socket.AF_INET == family else "universe"]
+    scope = rt_scope["host" if family == socket.AF_INET else "universe"]
     for name, value in (("family", family), ("table", _TABLE_LOCAL), ("proto", rt_proto["boot"]), ("scope", scope),
                         ("type", rt_type["local"])):
         message[name] = value
@@ -167,7 +161,7 @@ def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
     made: list[Step] = []
     cells: list[Cell] = []
     for family, request in zip((socket.AF_INET, socket.AF_INET6), plan.routes or (b"",), strict=False):
-        made += _route_steps(request, optional=socket.AF_INET6 == family) if request else []
+        made += _route_steps(request, optional=family == socket.AF_INET6) if request else []
         for kind, port in ((socket.SOCK_DGRAM, DNS), *((socket.SOCK_STREAM, port) for port in plan.ports)):
             cell = Cell(f"listener {port}")
             made += _listen_steps(cell, family, kind, port)
@@ -207,7 +201,7 @@ def _route_steps(request: bytes, *, optional: bool) -> list[Step]:
 
 def _listen_steps(cell: Cell, family: int, kind: int, port: int) -> list[Step]:
     flags = kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-    if socket.AF_INET == family:  # struct sockaddr_in, of any address
+    if family == socket.AF_INET:  # struct sockaddr_in, of any address
         address, only = struct.pack("=H", family) + struct.pack("!H", port) + bytes(12), []
     else:
         address = struct.pack("=H", family) + struct.pack("!H", port) + bytes(24)
@@ -216,5 +210,5 @@ def _listen_steps(cell: Cell, family: int, kind: int, port: int) -> list[Step]:
         gives(cell, Call.SOCKET, family, flags, 0),
         *only,
         returns(Call.BIND, cell, Block(address), len(address)),
-        *([returns(Call.LISTEN, cell, BACKLOG)] if socket.SOCK_STREAM == kind else []),
+        *([returns(Call.LISTEN, cell, BACKLOG)] if kind == socket.SOCK_STREAM else []),
     ]

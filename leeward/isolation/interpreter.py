@@ -84,7 +84,7 @@ def find(python_env: str = "") -> HostPython:
     version = (int(major), int(minor))
     if version == own.version:
         backing = ()
-    elif version < _OLDEST or "cpython" != kind or not backing:
+    elif version < _OLDEST or kind != "cpython" or not backing:
         raise Unsupported("python_env", have=f"{kind} {major}.{minor} in {env}"
                           + ("" if backing else ", without msgpack and cffi"),
                           need=f"Python {own.version[0]}.{own.version[1]}, the daemon's, or CPython"
@@ -123,9 +123,7 @@ def other(executable: str, env: str, version: tuple[int, int], prefix: str) -> H
 
 @functools.cache
 def base_executable() -> str:
-    """
-    The interpreter that this process runs on, without links.
-    """
+    """The interpreter that this process runs on, without links."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -154,16 +152,14 @@ def _hidden_by(path: str) -> list[str]:
 
 def check_place(folder: str) -> None:
     hiding = _hidden_by(folder)
-    if "/" == folder or hiding:
+    if folder == "/" or hiding:
         raise BadRequest(f"a sandbox can't show {folder!r}: "
                          + (f"{hiding[0]} is the sandbox's own; install Python or the environment elsewhere" if hiding
                             else "that would show all of the host"))
 
 
 def root_links() -> dict[str, str]:
-    """
-    The folders of the host's root, such as /bin and /lib, that are links, with their targets.
-    """
+    """The folders of the host's root, such as /bin and /lib, that are links, with their targets."""
     names = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
     return {name: os.readlink(name) for name in names if os.path.islink(name)}
 
@@ -212,10 +208,8 @@ def _add_roots(entries: Iterable[os.DirEntry[str]], kernels: list[str], binds: l
 
 
 def _may_enter(entry: os.DirEntry[str]) -> bool:
-    """
-    Whether a sandbox's processes may enter the folder. Under root's daemon their user owns nothing on the host.
-    """
-    if 0 == os.geteuid():
+    """Whether a sandbox's processes may enter the folder. Under root's daemon their user owns nothing on the host."""
+    if os.geteuid() == 0:
         return bool(entry.stat(follow_symlinks=False).st_mode & 0o001)
     return os.access(entry.path, os.X_OK | os.R_OK)
 
@@ -245,25 +239,19 @@ def configured() -> tuple[str, ...]:
 
 
 def machine() -> Machine:
-    """
-    The processors and the boot time of this host.
-    """
+    """The processors and the boot time of this host."""
     with open("/proc/cpuinfo") as cpuinfo, open("/proc/stat") as stat:
         booted = next((int(line.split()[1]) for line in stat if line.startswith("btime ")), 0)
         return Machine(len(os.sched_getaffinity(0)), cpuinfo.read(), booted)
 
 
 def term() -> str:
-    """
-    The daemon's TERM; "" if it doesn't have the form of a terminal's name.
-    """
+    """The daemon's TERM; "" if it doesn't have the form of a terminal's name."""
     term = os.environ.get("TERM", "")
     return term if _TERM.fullmatch(term) else ""
 
 
 def localtime() -> str:
-    """
-    The target of /etc/localtime, if it is below /usr; else "".
-    """
+    """The target of /etc/localtime, if it is below /usr; else ""."""
     target = os.path.realpath("/etc/localtime")
     return target if target.startswith("/usr/") and os.path.exists(target) else ""

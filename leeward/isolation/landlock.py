@@ -95,9 +95,7 @@ class PathRule:
 
 @dataclass(frozen=True, slots=True)
 class PortRule:
-    """
-    The rights on a port.
-    """
+    """The rights on a port."""
 
     port: int
     access: int
@@ -126,9 +124,7 @@ class LandlockPlan:
 
 
 def probe() -> int:
-    """
-    The kernel's Landlock ABI; 0 where Landlock is absent or not enabled.
-    """
+    """The kernel's Landlock ABI; 0 where Landlock is absent or not enabled."""
     return native.abi()
 
 
@@ -250,9 +246,7 @@ def hold_steps(plan: LandlockPlan, held: Mapping[str, int]) -> list[Step]:
 
 
 def let_go_steps(held: Mapping[str, int]) -> list[Step]:
-    """
-    Close the descriptors of *held*, in the runner.
-    """
+    """Close the descriptors of *held*, in the runner."""
     return [returns(Call.CLOSE_RANGE, min(held.values()), max(held.values()), 0)] if held else []
 
 
@@ -304,9 +298,7 @@ def again_steps(plan: LandlockPlan, ruleset: int) -> list[Step]:
 
 
 def proof() -> list[Step]:
-    """
-    Try a call that is refused only if the thread is restricted.
-    """
+    """Try a call that is refused only if the thread is restricted."""
     return [fails(Call.OPENAT, native.AT_FDCWD, SEALED, os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.EACCES,))]
 
 

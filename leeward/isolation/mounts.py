@@ -41,16 +41,12 @@ def steps(view: View, scratch_bytes: int) -> list[Step]:
 
 
 def own(view: View) -> tuple[str, ...]:
-    """
-    The paths on which each runner mounts something of its own.
-    """
+    """The paths on which each runner mounts something of its own."""
     return ("/proc", *(("/dev/pts",) if view.terminals else ()), *view.scratch.targets)
 
 
 def proof(view: View) -> list[Step]:
-    """
-    Check that /proc lacks a file that isn't about a process, and that every whole /proc has.
-    """
+    """Check that /proc lacks a file that isn't about a process, and that every whole /proc has."""
     return [fails(Call.OPENAT, native.AT_FDCWD, "/proc/version", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.ENOENT,))]
 
 
@@ -95,7 +91,7 @@ def is_whole_proc_refused() -> bool:
     ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if ended not in (0, 2):
         raise OSError("no private /proc can be mounted")
-    return 2 == ended
+    return ended == 2
 
 
 def _stays_whole() -> bool:
@@ -131,7 +127,7 @@ def _scratch(scratch: Scratch, scratch_bytes: int) -> list[Step]:
         made += [
             returns(Call.MKDIRAT, native.AT_FDCWD, str(number), 0o700),
             # Programs expect /tmp and /dev/shm to be world-writable and sticky; the sandbox has one user anyway.
-            returns(Call.FCHMODAT, native.AT_FDCWD, str(number), 0o755 if 0 == number else 0o1777),
+            returns(Call.FCHMODAT, native.AT_FDCWD, str(number), 0o755 if number == 0 else 0o1777),
         ]
     return [*made, *(native.bind_step(str(number), target) for number, target in enumerate(scratch.targets)),
             returns(Call.CHDIR, first)]

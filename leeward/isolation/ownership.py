@@ -42,7 +42,7 @@ def check(path: str, what: str) -> None:
         if not ahead:
             return
         part = ahead.pop()
-        name = os.path.dirname(at) if ".." == part else os.path.join(at, part)
+        name = os.path.dirname(at) if part == ".." else os.path.join(at, part)
         try:
             target = os.readlink(name) if os.path.islink(name) else None
             about = os.lstat(name)
@@ -60,9 +60,7 @@ def check(path: str, what: str) -> None:
 
 
 def _parts(path: str) -> list[str]:
-    """
-    The components of *path* in reverse order, so that `pop` returns the next one.
-    """
+    """The components of *path* in reverse order, so that `pop` returns the next one."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 

@@ -53,16 +53,12 @@ def powerless_steps(*, groups: bool) -> list[Step]:
 
 
 def no_huge_pages_steps() -> list[Step]:
-    """
-    Switch off transparent huge pages, also for children: each page fault maps 4 KiB, not 2 MiB.
-    """
+    """Switch off transparent huge pages, also for children: each page fault maps 4 KiB, not 2 MiB."""
     return [_prctl(Prctl.SET_THP_DISABLE, 1)]
 
 
 def steps() -> list[Step]:
-    """
-    Empty all capability sets but the bounding set, which the keeper emptied; set no_new_privs; become not dumpable.
-    """
+    """Empty all capability sets but the bounding set, which the keeper emptied; set no_new_privs; become not dumpable."""
     return [
         _prctl(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL),
         returns(Call.CAPSET, _HEADER, _NONE),
@@ -83,9 +79,7 @@ def powerless_proof() -> list[Step]:
 
 
 def proof() -> list[Step]:
-    """
-    Ask the kernel whether these locks and the filter, which is set after them, are in force.
-    """
+    """Ask the kernel whether these locks and the filter, which is set after them, are in force."""
     return [
         _prctl(Prctl.GET_NO_NEW_PRIVS, value=1),
         _prctl(Prctl.GET_DUMPABLE, value=0),

@@ -26,9 +26,7 @@ _SIGNALS = 1024
 
 
 def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
-    """
-    Rows of resource, soft limit and hard limit, in the order in which they are set.
-    """
+    """Rows of resource, soft limit and hard limit, in the order in which they are set."""
     return (
         # 1, not 0: if core_pattern is a pipe, the kernel starts the host's handler and gives it the job's memory at
         # every limit except 1; core(5). No core file fits into one byte. The filter prevents a job from lowering the

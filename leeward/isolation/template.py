@@ -103,7 +103,7 @@ def sources(view: View) -> Iterator[Source]:
             have = f"lstat: {errno.errorcode.get(error.errno or 0, error.errno)}"
             raise Unsupported(f"bind {bind.source}", have=have, need="a readable file or folder") from error
         wanted = "file" if bind.file or bind.device else "folder"
-        if (link and bind.optional) or (stat.S_ISDIR(mode) is ("folder" == wanted) and not link):
+        if (link and bind.optional) or (stat.S_ISDIR(mode) is (wanted == "folder") and not link):
             yield Source(bind, Cell(bind.source), link)
         elif not bind.optional:
             have = f"a link to {link}" if link else "a folder" if stat.S_ISDIR(mode) else "a file"
@@ -170,9 +170,7 @@ class Template:
 
 
 def open_steps(source: Source, *, recursively: bool) -> list[Step]:
-    """
-    Open a detached copy of *source*. If *recursively*, its attributes are set as well, which needs Linux 5.12.
-    """
+    """Open a detached copy of *source*. If *recursively*, its attributes are set as well, which needs Linux 5.12."""
     if source.link:
         return []
     optional = source.bind.optional
@@ -189,9 +187,7 @@ def open_steps(source: Source, *, recursively: bool) -> list[Step]:
 
 
 def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
-    """
-    Build the root below a new current folder, except for /proc.
-    """
+    """Build the root below a new current folder, except for /proc."""
     yield from stage_steps(_SIZE + MOST_BUNDLE if has_trust(view) else _SIZE)
     for source in here:
         yield from put_steps(source)
@@ -202,9 +198,7 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
 
 
 def has_sizes(view: View) -> bool:
-    """
-    Whether *view* has all files of `machine.SIZED`.
-    """
+    """Whether *view* has all files of `machine.SIZED`."""
     return set(SIZED) <= {text.target for text in (*view.texts, *view.proc)}
 
 
@@ -233,9 +227,7 @@ def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterat
 
 
 def stage_steps(size: int = _SIZE) -> Iterator[Step]:
-    """
-    Mount a new root with room for *size* bytes, and make it the current folder.
-    """
+    """Mount a new root with room for *size* bytes, and make it the current folder."""
     root = Cell("root")
     yield native.private_step()
     yield from native.filesystem_steps(root, "tmpfs", {"size": str(size), "nr_inodes": "512", "mode": "0755"}, _ROOT)
@@ -245,9 +237,7 @@ def stage_steps(size: int = _SIZE) -> Iterator[Step]:
 
 
 def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
-    """
-    Write files below the current folder.
-    """
+    """Write files below the current folder."""
     for text in texts:
         fd = Cell(text.target)
         way, folder, name = _way(text.target)
@@ -260,26 +250,20 @@ def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
 
 
 def link_steps(view: View) -> Iterator[Step]:
-    """
-    Make the links of *view* below the current folder.
-    """
+    """Make the links of *view* below the current folder."""
     for link in view.links:
         yield from _link(link.target, link.to)
 
 
 def folder_steps(targets: Iterable[str]) -> Iterator[Step]:
-    """
-    Make folders below the current one.
-    """
+    """Make folders below the current one."""
     for target in targets:
         way, folder = _walk(target, target.lstrip("/").split("/"))
         yield from [*way, *_close(folder)]
 
 
 def put_steps(source: Source) -> Iterator[Step]:
-    """
-    Attach *source* at its target below the current folder.
-    """
+    """Attach *source* at its target below the current folder."""
     target, optional = source.bind.target, source.bind.optional
     if source.link:
         yield from _link(target, source.link)
@@ -299,9 +283,7 @@ def put_steps(source: Source) -> Iterator[Step]:
 
 
 def _proc_of_nobody() -> Iterator[Step]:
-    """
-    Mount the /proc of a pid namespace whose only process, the caller, exits afterwards.
-    """
+    """Mount the /proc of a pid namespace whose only process, the caller, exits afterwards."""
     proc, hints = Cell("proc"), {errno.EPERM: "no new /proc here: parts of the host's /proc are masked"}
     for step in native.filesystem_steps(proc, "proc", {}, _PROC):
         yield replace(step, hints=hints) if step.call is Call.FSMOUNT else step
@@ -314,18 +296,14 @@ def _finish(here: Sequence[Source]) -> Iterator[Step]:
 
 
 def close_steps(here: Sequence[Source]) -> Iterator[Step]:
-    """
-    Close the descriptors that `open_steps` has opened.
-    """
+    """Close the descriptors that `open_steps` has opened."""
     for source in here:
         if not source.link:
             yield returns(Call.CLOSE, source.fd, unless=(errno.EBADF,) if source.bind.optional else ())
 
 
 def enter_steps() -> Iterator[Step]:
-    """
-    Make the current folder, which is a mount, the root; detach the old root; and make the new one read-only.
-    """
+    """Make the current folder, which is a mount, the root; detach the old root; and make the new one read-only."""
     yield returns(Call.PIVOT_ROOT, ".", ".")
     yield native.unmount_step(".")
     # The binds were copied in the host's namespace. If mounts are shared there, as under systemd, later mounts of the
@@ -336,9 +314,7 @@ def enter_steps() -> Iterator[Step]:
 
 
 def _way(target: str) -> tuple[list[Step], Cell | int, str]:
-    """
-    The steps that open the folder of *target*, the descriptor that they leave open, and the name of *target* in it.
-    """
+    """The steps that open the folder of *target*, the descriptor that they leave open, and the name of *target* in it."""
     *folders, name = target.lstrip("/").split("/")
     if name in ("", ".", ".."):
         raise Bug(f"a mount on {target!r}")

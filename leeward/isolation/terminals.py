@@ -72,7 +72,5 @@ def pseudo_terminal(devpts: int, rows: int, columns: int) -> tuple[int, int]:
 
 
 def resize(master: int, rows: int, columns: int) -> None:
-    """
-    Set the size of a terminal, in characters. If it changes, the foreground process group gets SIGWINCH.
-    """
+    """Set the size of a terminal, in characters. If it changes, the foreground process group gets SIGWINCH."""
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

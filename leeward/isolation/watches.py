@@ -27,7 +27,5 @@ def granted() -> int:
 
 
 def half(text: str) -> int:
-    """
-    Half of the number in *text*; at least 1.
-    """
+    """Half of the number in *text*; at least 1."""
     return max(1, int(text) // 2)

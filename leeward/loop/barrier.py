@@ -58,9 +58,7 @@ class Barrier:
         self._logged: dict[str, tuple[float, int]] = {}  # by callback's name: time of the last log, number since
 
     def caught(self, callback: Callable[..., object], error: Exception) -> None:
-        """
-        Handle *error*, which *callback* has raised: note it, and call `broken` of the callback's owner.
-        """
+        """Handle *error*, which *callback* has raised: note it, and call `broken` of the callback's owner."""
         self.note(callback, error)
         broken = getattr(owner_of(callback), "broken", None)
         if broken is not None:
@@ -71,9 +69,7 @@ class Barrier:
 
     @point("barrier.note")
     def note(self, callback: Callable[..., object], error: Exception) -> None:
-        """
-        Count and report *error*, and end nothing.
-        """
+        """Count and report *error*, and end nothing."""
         self.faults += 1
         try:
             cost = getattr(owner_of(callback), "costs", "nothing")
@@ -94,9 +90,7 @@ class Barrier:
             pass
 
     def steps(self, *steps: Callable[[], object]) -> None:
-        """
-        Call every step, even if an earlier one raises. Exceptions go through the barrier.
-        """
+        """Call every step, even if an earlier one raises. Exceptions go through the barrier."""
         for step in steps:
             try:
                 step()
@@ -124,18 +118,14 @@ def in_any_case(*steps: Callable[[], object]) -> None:
 
 
 def owner_of(callback: object) -> Any:
-    """
-    The object whose bound method *callback* is; None for a plain function.
-    """
+    """The object whose bound method *callback* is; None for a plain function."""
     while isinstance(callback, partial):
         callback = callback.func
     return getattr(callback, "__self__", None)
 
 
 def name_of(callback: object) -> str:
-    """
-    The name of *callback* for people, such as "Worker._on_message".
-    """
+    """The name of *callback* for people, such as "Worker._on_message"."""
     while isinstance(callback, partial):
         callback = callback.func
     owner = getattr(callback, "__self__", None)
@@ -144,9 +134,7 @@ def name_of(callback: object) -> str:
 
 
 def trace_of(error: BaseException) -> list[str]:
-    """
-    The places of *error*'s traceback: file, line and function of each frame, the innermost last.
-    """
+    """The places of *error*'s traceback: file, line and function of each frame, the innermost last."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     found: list[str] = []
@@ -158,9 +146,7 @@ def trace_of(error: BaseException) -> list[str]:
 
 
 def trace_of_frame(frame: FrameType | None) -> list[str]:
-    """
-    As `trace_of`, for a running thread whose innermost frame is *frame*.
-    """
+    """As `trace_of`, for a running thread whose innermost frame is *frame*."""
     found: list[str] = []
     while frame is not None and len(found) < _MOST_FRAMES:
         found.append(_place(frame.f_code, frame.f_lineno))

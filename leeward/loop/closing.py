@@ -54,9 +54,7 @@ os._exit(0)
 
 
 class DescriptorsPassed(OSError):
-    """
-    Descriptors come with the next bytes.
-    """
+    """Descriptors come with the next bytes."""
 
 
 def may_pass(sock: object) -> bool:
@@ -64,7 +62,7 @@ def may_pass(sock: object) -> bool:
     Whether the queue of the connection *sock* can hold descriptors. Asked once, when the connection is new: it inherits
     the option from its listener at connect(2).
     """
-    if not isinstance(sock, socket.socket) or socket.AF_UNIX != sock.family:
+    if not isinstance(sock, socket.socket) or sock.family != socket.AF_UNIX:
         return False
     try:
         return bool(sock.getsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS))
@@ -100,9 +98,7 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 
 def _is_clean(sock: socket.socket) -> bool:
-    """
-    Shut the socket down, and empty its queue. Returns whether no descriptor is in the queue; none can come later.
-    """
+    """Shut the socket down, and empty its queue. Returns whether no descriptor is in the queue; none can come later."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -114,9 +110,7 @@ def _is_clean(sock: socket.socket) -> bool:
 
 
 class Closer:
-    """
-    Closes clients' sockets. Its thread runs only while there is a suspect socket.
-    """
+    """Closes clients' sockets. Its thread runs only while there is a suspect socket."""
 
     def __init__(self) -> None:
         self._suspects: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
@@ -130,9 +124,7 @@ class Closer:
         return self._suspects.qsize() >= MOST
 
     def close(self, sock: socket.socket) -> None:
-        """
-        Close *sock*, which must not be used any more, without waiting for the descriptors in its queue.
-        """
+        """Close *sock*, which must not be used any more, without waiting for the descriptors in its queue."""
         if sock.fileno() < 0:
             return
         if not guarded(sock) or _is_clean(sock):

@@ -51,9 +51,7 @@ class FastPathJob(Protocol):
     answered: bool
 
     def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
-        """
-        Called when the client has the answer.
-        """
+        """Called when the client has the answer."""
 
     def handed_over(self, reply: bytes) -> None:
         """
@@ -63,21 +61,15 @@ class FastPathJob(Protocol):
 
 
 class Giver(Protocol):
-    """
-    A worker or lease that has put a runner on offer.
-    """
+    """A worker or lease that has put a runner on offer."""
 
     def broken(self, error: Exception) -> None:
-        """
-        Called if the runner has a job whose start couldn't be reported. The runner must not get another job.
-        """
+        """Called if the runner has a job whose start couldn't be reported. The runner must not get another job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyAddress:
-    """
-    The address of an answer: the descriptor of the connection, and the number of the request.
-    """
+    """The address of an answer: the descriptor of the connection, and the number of the request."""
 
     fd: int
     request: int
@@ -105,9 +97,7 @@ class FastPath:
         self.offered = 0
 
     def enable(self, degraded: tuple[str, ...]) -> None:
-        """
-        Set the bytes of the messages; until then there is no fast path.
-        """
+        """Set the bytes of the messages; until then there is no fast path."""
         if not self._enabled:
             self._loop.set_templates(message_templates(degraded))
             self._enabled = True
@@ -127,9 +117,7 @@ class FastPath:
         return False
 
     def adopt(self, offer: native.Offer, client: ReplyAddress, started: float) -> bool:
-        """
-        Let the fast path answer for this runner, which has a job already. The caller then calls `expect`.
-        """
+        """Let the fast path answer for this runner, which has a job already. The caller then calls `expect`."""
         if not self._enabled:
             return False
         with contextlib.suppress(OSError):
@@ -138,23 +126,17 @@ class FastPath:
         return False
 
     def expect(self, runner: int, job: FastPathJob) -> None:
-        """
-        Report the end of this runner's job to *job*.
-        """
+        """Report the end of this runner's job to *job*."""
         self._jobs[runner] = job
 
     def withdraw(self, runner: int) -> None:
-        """
-        Take the runner, and the job that it runs, off the fast path.
-        """
+        """Take the runner, and the job that it runs, off the fast path."""
         self._jobs.pop(runner, None)
         self._givers.pop(runner, None)
         self._loop.withdraw(runner)
 
     def refuse_with(self, why: Refused) -> None:
-        """
-        Set the refusal of the connections that are shed.
-        """
+        """Set the refusal of the connections that are shed."""
         self._loop.refusal(*_split(encode_refused(_MARK_ID, why)[4:], _packed(_MARK_ID)))
 
     def shed(self, fd: int, on: bool) -> None:
@@ -207,9 +189,7 @@ class FastPath:
 
     @property
     def due(self) -> float | None:
-        """
-        The time at which the next delayed start has to be reported, CLOCK_MONOTONIC seconds; None if there is none.
-        """
+        """The time at which the next delayed start has to be reported, CLOCK_MONOTONIC seconds; None if there is none."""
         return self._due() if self.held else None
 
     def _due(self) -> float:
@@ -226,9 +206,7 @@ class FastPath:
 
 
 def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:
-    """
-    The constant bytes of the messages, taken from encoded messages with values that can be found in them.
-    """
+    """The constant bytes of the messages, taken from encoded messages with values that can be found in them."""
     request = encode_request(Execute(_MARK_ID, code=_MARK))[4:]
     turn = encode_request(Execute(_MARK_ID, session=_MARK_SESSION, code=_MARK))[4:]
     job, job_turn, shown = (frame[4:].removesuffix(_MARK) for frame in (

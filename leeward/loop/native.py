@@ -127,7 +127,7 @@ class NativeReactor(Reactor):
         events = self._loop.events
         for number in range(count):
             event = events[number]
-            if _STARTED == event.kind or event.session:
+            if event.kind == _STARTED or event.session:
                 first.append((self._streams[event.fd].receiver, event))
             else:
                 rest.append(event)
@@ -146,7 +146,7 @@ class NativeReactor(Reactor):
 
     def _went(self, receiver: Receiver, event: Any) -> None:
         assert self.fast_path is not None
-        if _STARTED == event.kind:
+        if event.kind == _STARTED:
             self.fast_path.job_started(receiver, JobStart(event.id, native.data_of(event, event.size), event.number,
                                                           event.session, event.at, event.value))
         else:
@@ -154,30 +154,28 @@ class NativeReactor(Reactor):
 
     def _other(self, event: Any) -> None:
         kind = event.kind
-        if _READY == kind:
+        if kind == _READY:
             self._call(event.fd, event.value)
-        elif _DATA == kind:
+        elif kind == _DATA:
             self._received(event.fd, event.value, event)
-        elif _DONE == kind and self.fast_path is not None:
+        elif kind == _DONE and self.fast_path is not None:
             self.fast_path.done(event.number, event.at, event.cpu, event.peak)
-        elif native.HANDED == kind and self.fast_path is not None:
+        elif kind == native.HANDED and self.fast_path is not None:
             self.fast_path.handed(event.number, native.data_of(event, event.value))
-        elif native.ACCEPTED == kind:
+        elif kind == native.ACCEPTED:
             self._accepted(event.fd, event.value)
-        elif native.ROOM == kind:
+        elif kind == native.ROOM:
             self._room(event.fd)
-        elif native.REFUSED == kind:
+        elif kind == native.REFUSED:
             self._refused(event.fd, event.value)
-        elif native.SENT == kind:
+        elif kind == native.SENT:
             self._sent(event.number, event.value)
-        elif native.TRANSPORT == kind:
+        elif kind == native.TRANSPORT:
             self._uring, self.refused = False, str(KernelRefusal("io_uring_enter", "the loop", -event.value))
             self.left_ring(self.refused)
 
     def _stream_before(self, fd: int) -> NativeStream | None:
-        """
-        The stream of *fd*, if it existed when the turn began; otherwise None.
-        """
+        """The stream of *fd*, if it existed when the turn began; otherwise None."""
         stream = self._streams.get(fd)
         return stream if stream is not None and stream.since < self._turns else None
 

@@ -49,9 +49,7 @@ _CANCELLED = 64
 
 
 class _Cancelled:
-    """
-    The number of cancelled timers that are still in a reactor's heap.
-    """
+    """The number of cancelled timers that are still in a reactor's heap."""
 
     __slots__ = ("count",)
 
@@ -82,9 +80,7 @@ class Timer:
 
 
 class _Failing:
-    """
-    A descriptor's callback that has failed: the number of failures, since when they count, and the next pause.
-    """
+    """A descriptor's callback that has failed: the number of failures, since when they count, and the next pause."""
 
     __slots__ = ("callback", "count", "pause", "paused", "since")
 
@@ -94,9 +90,7 @@ class _Failing:
 
 
 class _Door:
-    """
-    A listening socket, and the callback for its connections.
-    """
+    """A listening socket, and the callback for its connections."""
 
     def __init__(self, reactor: Reactor, listener: socket.socket, met: Callable[[socket.socket], None],
                  failed: Callable[[OSError], None]) -> None:
@@ -126,9 +120,7 @@ class _Door:
 
 
 def _nobody(_: str) -> None:
-    """
-    The default of `left_ring`.
-    """
+    """The default of `left_ring`."""
 
 
 class Reactor:
@@ -172,52 +164,38 @@ class Reactor:
 
     @property
     def transport(self) -> str:
-        """
-        The transport of clients' bytes: "socket" or "uring".
-        """
+        """The transport of clients' bytes: "socket" or "uring"."""
         return "socket"
 
     @property
     def turns(self) -> int:
-        """
-        The number of turns so far, which distinguishes one turn from the next.
-        """
+        """The number of turns so far, which distinguishes one turn from the next."""
         return self._turns
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
-        """
-        Call *callback(events)* whenever *fd* is ready; level-triggered.
-        """
+        """Call *callback(events)* whenever *fd* is ready; level-triggered."""
         self._register(fd, events)
         self._callbacks[fd] = callback, self._turns, events
 
     def change(self, fd: int, events: int) -> None:
-        """
-        Wait for other *events* on a watched *fd*; 0 leaves only hang-up and error.
-        """
+        """Wait for other *events* on a watched *fd*; 0 leaves only hang-up and error."""
         callback, since, _ = self._callbacks[fd]
         self._callbacks[fd] = callback, since, events
         if not (self._failing and self._is_paused(fd)):
             self._modify(fd, events)
 
     def forget(self, fd: int) -> None:
-        """
-        Stop watching *fd*; harmless if it isn't watched.
-        """
+        """Stop watching *fd*; harmless if it isn't watched."""
         if self._callbacks.pop(fd, None) is not None and not (self._failing and self._was_paused(fd)):
             self._unregister(fd)
 
     def watches(self, fd: int) -> bool:
-        """
-        Whether *fd* is watched, a listener, or a stream.
-        """
+        """Whether *fd* is watched, a listener, or a stream."""
         return fd in self._callbacks
 
     def accept(self, listener: socket.socket, met: Callable[[socket.socket], None],
                failed: Callable[[OSError], None]) -> None:
-        """
-        Call *met* with each new connection, until *failed* is called or the listener is forgotten.
-        """
+        """Call *met* with each new connection, until *failed* is called or the listener is forgotten."""
         self.watch(listener.fileno(), READ, _Door(self, listener, met, failed).ready)
 
     def _meet(self, met: Callable[[socket.socket], None], sock: socket.socket) -> None:
@@ -238,23 +216,17 @@ class Reactor:
         return ReferenceStream(self, sock, receiver, reading)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
-        """
-        Call *call* at *when*, by the clock of `now`.
-        """
+        """Call *call* at *when*, by the clock of `now`."""
         timer = Timer(when, call, self._cancelled)
         heapq.heappush(self._timers, (when, next(self._count), timer))
         return timer
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """
-        Call *call* in *seconds*.
-        """
+        """Call *call* in *seconds*."""
         return self.at(self.now() + seconds, call)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """
-        Call *call* when all descriptors that are ready now have been served.
-        """
+        """Call *call* when all descriptors that are ready now have been served."""
         self._soon.append(call)
 
     def pulse(self) -> tuple[int, float]:
@@ -265,23 +237,17 @@ class Reactor:
         return self._turns, self._waits_until
 
     def stop(self) -> None:
-        """
-        Make `run` return after the current turn.
-        """
+        """Make `run` return after the current turn."""
         self.stopped = True
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """
-        Serve until `stop` is called, or until *until* returns True after a turn.
-        """
+        """Serve until `stop` is called, or until *until* returns True after a turn."""
         self.stopped = False
         while not self.stopped and not (until is not None and until()):
             self.turn()
 
     def turn(self, limit: float | None = None) -> None:
-        """
-        Wait once, at most *limit* seconds, and serve the ready descriptors.
-        """
+        """Wait once, at most *limit* seconds, and serve the ready descriptors."""
         self._serve(self._patience(limit))
         now = self.now()
         if self.fast_path is not None and self.fast_path.held:
@@ -342,9 +308,7 @@ class Reactor:
             failing.paused = False
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: the end of a pause has raised an exception.
-        """
+        """For the barrier: the end of a pause has raised an exception."""
         for fd, failing in self._failing.items():
             if failing.paused:
                 self.after(failing.pause, partial(self._resume, fd, failing))
@@ -354,9 +318,7 @@ class Reactor:
         return failing is not None and failing.paused
 
     def _was_paused(self, fd: int) -> bool:
-        """
-        As `_is_paused`, and forget the pause, because the descriptor is forgotten.
-        """
+        """As `_is_paused`, and forget the pause, because the descriptor is forgotten."""
         failing = self._failing.pop(fd, None)
         return failing is not None and failing.paused
 
@@ -387,9 +349,7 @@ class Reactor:
             cancelled.count -= 1
 
     def close(self) -> None:
-        """
-        Close the reactor's own descriptors; watched descriptors stay open.
-        """
+        """Close the reactor's own descriptors; watched descriptors stay open."""
         self._epoll.close()
 
     # --- system calls, which native.py replaces ---------------------------------
@@ -407,9 +367,7 @@ class Reactor:
         self._epoll.unregister(fd)
 
     def _serve(self, patience: float) -> None:
-        """
-        Wait, at most *patience* seconds or without end if negative, and serve the ready descriptors.
-        """
+        """Wait, at most *patience* seconds or without end if negative, and serve the ready descriptors."""
         self._waits_until = math.inf if patience < 0 else self.now() + patience
         ready = self._epoll.poll(patience)
         self._turns += 1

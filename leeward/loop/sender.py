@@ -40,9 +40,7 @@ class MessageSender:
 
     @property
     def waits(self) -> bool:
-        """
-        Whether messages wait for the peer.
-        """
+        """Whether messages wait for the peer."""
         return bool(self._waiting)
 
     def send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
@@ -60,9 +58,7 @@ class MessageSender:
         return self._queued(data, fds)
 
     def flush(self) -> None:
-        """
-        Send what waits: the socket is ready for WRITE.
-        """
+        """Send what waits: the socket is ready for WRITE."""
         while self._waiting:
             data, fds = self._waiting[0]
             if not self._sent(data, fds):

@@ -70,24 +70,16 @@ class Ran:
 
 
 class Receiver(Protocol):
-    """
-    The owner of a connection.
-    """
+    """The owner of a connection."""
 
     def received(self, data: bytes) -> None:
-        """
-        Take the next bytes; none at the end of the stream.
-        """
+        """Take the next bytes; none at the end of the stream."""
 
     def failed(self, error: int) -> None:
-        """
-        Called if the stream is broken; *error* is the errno.
-        """
+        """Called if the stream is broken; *error* is the errno."""
 
     def room(self) -> None:
-        """
-        Called when a `send` that raised BlockingIOError may be tried again.
-        """
+        """Called when a `send` that raised BlockingIOError may be tried again."""
 
     def sent(self, count: int) -> None:
         """
@@ -96,43 +88,29 @@ class Receiver(Protocol):
         """
 
     def job_started(self, start: JobStart) -> None:
-        """
-        Called when a request of code alone has taken the fast path, before the job's report.
-        """
+        """Called when a request of code alone has taken the fast path, before the job's report."""
 
     def ran(self, ran: Ran) -> None:
-        """
-        Called when a session's request of code alone and its answer have taken the fast path.
-        """
+        """Called when a session's request of code alone and its answer have taken the fast path."""
 
     def refused(self, count: int) -> None:
-        """
-        Called when the fast path has refused *count* requests of code alone.
-        """
+        """Called when the fast path has refused *count* requests of code alone."""
 
     def broken(self, error: Exception) -> None:
-        """
-        Called by the barrier when one of these methods has raised *error*.
-        """
+        """Called by the barrier when one of these methods has raised *error*."""
 
 
 class Stream(Protocol):
-    """
-    One connection.
-    """
+    """One connection."""
 
     @property
     def fd(self) -> int: ...
 
     def read(self, on: bool) -> None:
-        """
-        Read input, or stop reading. Bytes that are being received may still arrive.
-        """
+        """Read input, or stop reading. Bytes that are being received may still arrive."""
 
     def allow_fast_path(self, on: bool) -> None:
-        """
-        Set whether nothing of this connection waits, so that a whole request may take the fast path.
-        """
+        """Set whether nothing of this connection waits, so that a whole request may take the fast path."""
 
     def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
         """
@@ -146,20 +124,14 @@ class Stream(Protocol):
 
     @property
     def backlog(self) -> int:
-        """
-        The number of bytes of the fast path's answers that the kernel hasn't taken yet.
-        """
+        """The number of bytes of the fast path's answers that the kernel hasn't taken yet."""
 
     def close(self) -> None:
-        """
-        End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket.
-        """
+        """End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket."""
 
 
 class Waiter(Protocol):
-    """
-    The reactor, as far as a stream uses it.
-    """
+    """The reactor, as far as a stream uses it."""
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None: ...
     def change(self, fd: int, events: int) -> None: ...
@@ -167,9 +139,7 @@ class Waiter(Protocol):
 
 
 class ReferenceStream:
-    """
-    A stream that waits until its socket is ready, and then makes a system call.
-    """
+    """A stream that waits until its socket is ready, and then makes a system call."""
 
     costs = "connection"
 
@@ -242,9 +212,7 @@ class ReferenceStream:
 
 
 def reason(error: int) -> str:
-    """
-    The text for an errno that `failed` was called with.
-    """
-    if errno.EPERM == error:
+    """The text for an errno that `failed` was called with."""
+    if error == errno.EPERM:
         return "it passed descriptors"
-    return "hung up" if errno.EPIPE == error else os.strerror(error)
+    return "hung up" if error == errno.EPIPE else os.strerror(error)

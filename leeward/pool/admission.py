@@ -26,9 +26,7 @@ from leeward.worker.worker import Worker
 
 
 class Starter(Protocol):
-    """
-    The pool.
-    """
+    """The pool."""
 
     def start(self, ticket: Ticket, worker: Worker) -> None: ...
     def check_drained(self) -> None: ...
@@ -127,43 +125,33 @@ class Admission:
         return why
 
     def shed(self, connection: int, count: int, now: float) -> None:
-        """
-        The fast path has refused *count* requests of this connection.
-        """
+        """The fast path has refused *count* requests of this connection."""
         self.refused += count
         self.backlog.refused(count, now)
         self.shedding.count(connection, count)
 
     def may_start(self, ticket: Ticket) -> bool:
-        """
-        Whether its user's quota, and the share of other users, have room for it.
-        """
+        """Whether its user's quota, and the share of other users, have room for it."""
         return self.ledger.may_start(ticket.user, ticket.job.limits.memory, ticket.take is not None)
 
     # --- waiting --------------------------------------------------------------
 
     def wait_again(self, ticket: Ticket, seconds: float) -> None:
-        """
-        The runner of *ticket* was lost, and no worker is free: put it at the head of the queue, for at least *seconds*.
-        """
+        """The runner of *ticket* was lost, and no worker is free: put it at the head of the queue, for at least *seconds*."""
         waited = self._reactor.now() - ticket.waited_from
         left = max(ticket.patience - waited, seconds)
         ticket.deadline = self._reactor.after(left, partial(self._expire, ticket, waited + left))
         self.queue.put_back(ticket)
 
     def forget(self, ticket: Ticket) -> None:
-        """
-        Take a ticket out of the queue, if it is there.
-        """
+        """Take a ticket out of the queue, if it is there."""
         if self.queue.remove(ticket):
             if ticket.deadline is not None:
                 ticket.deadline.cancel()
             self._pool.check_drained()
 
     def refuse(self, ticket: Ticket, why: Refused) -> None:
-        """
-        Refuse a ticket that was removed from the queue.
-        """
+        """Refuse a ticket that was removed from the queue."""
         if ticket.deadline is not None:
             ticket.deadline.cancel()
         self.refused += 1
@@ -180,18 +168,14 @@ class Admission:
             self._pool.check_drained()
 
     def expire_overdue(self, now: float) -> None:
-        """
-        After a callback has failed: refuse the tickets whose deadline has passed.
-        """
+        """After a callback has failed: refuse the tickets whose deadline has passed."""
         in_any_case(*(partial(self._expire, ticket, now - ticket.waited_from) for ticket in list(self.queue)
                       if ticket.deadline is not None and ticket.deadline.when <= now))
 
     # --- whose turn it is -----------------------------------------------------
 
     def serve(self) -> None:
-        """
-        Start waiting jobs that may start, as long as there are free workers.
-        """
+        """Start waiting jobs that may start, as long as there are free workers."""
         worker = None
         while self.queue and (worker := self._workforce.free()) is not None:
             ticket = self.queue.take(self.may_start)
@@ -202,9 +186,7 @@ class Admission:
             self.backlog.idle()
 
     def serve_with(self, worker: Worker) -> None:
-        """
-        *worker* can take a job: give it a waiting one, if there is one.
-        """
+        """*worker* can take a job: give it a waiting one, if there is one."""
         self.backlog.free(worker.slot, self._reactor.now())
         while self.queue and worker.free:
             ticket = self.queue.take(self.may_start)
@@ -215,7 +197,5 @@ class Admission:
             self.backlog.idle()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: the pool hears of it.
-        """
+        """For the barrier: the pool hears of it."""
         self._pool.broken(error)

@@ -75,9 +75,7 @@ class AskBook:
 
     @property
     def listening(self) -> Listening:
-        """
-        Return the message that tells a new broker whether a client listens.
-        """
+        """Return the message that tells a new broker whether a client listens."""
         return Listening(int(self._listeners > 0 or self._grace is not None))
 
     def hear(self, message: Ask | Unask) -> None:
@@ -110,31 +108,23 @@ class AskBook:
         in_any_case(*waiting.values())
 
     def over(self, lease: int) -> None:
-        """
-        Forget the asks of a sandbox whose lease has ended.
-        """
+        """Forget the asks of a sandbox whose lease has ended."""
         if self._asks:
             self._asks = {at: each for at, each in self._asks.items() if each.lease != lease}
 
     def lost(self) -> None:
-        """
-        Forget all asks: the broker has ended, and every connection with it.
-        """
+        """Forget all asks: the broker has ended, and every connection with it."""
         self._asks = {}
 
     # --- for listeners --------------------------------------------------------
 
     def after(self, _user: int, number: int) -> dict[str, Any]:
-        """
-        Return a page of the waiting asks, from the one after *number* on.
-        """
+        """Return a page of the waiting asks, from the one after *number* on."""
         found = list(itertools.islice((each.row for at, each in self._asks.items() if at > number), PAGE))
         return {"events": found}
 
     def wait(self, _user: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """
-        Call *wake* once, at the next ask. Returns a function that cancels that.
-        """
+        """Call *wake* once, at the next ask. Returns a function that cancels that."""
         ticket = next(self._tickets)
         self._waiting[ticket] = wake
         return partial(self._take_back, ticket)
@@ -143,20 +133,16 @@ class AskBook:
         self._waiting.pop(ticket, None)
 
     def listen(self) -> None:
-        """
-        Count one more connection that listens, until `unlisten`.
-        """
+        """Count one more connection that listens, until `unlisten`."""
         self._listeners += 1
         grace, self._grace = self._grace, None
         if grace is not None:
             grace.cancel()
-        elif 1 == self._listeners:
+        elif self._listeners == 1:
             self.tell(Listening(1))
 
     def unlisten(self) -> None:
-        """
-        Count one connection less: one that listened was closed.
-        """
+        """Count one connection less: one that listened was closed."""
         self._listeners -= 1
         if not self._listeners:
             self._grace = self._reactor.after(_grace_s(), self._unheard)
@@ -167,9 +153,7 @@ class AskBook:
         self.tell(Listening(0))  # the broker then refuses the waiting asks
 
     def answer(self, number: int, allow: bool, message: str) -> bool:
-        """
-        Answer an ask. Returns whether it still waited.
-        """
+        """Answer an ask. Returns whether it still waited."""
         found = self._asks.pop(number, None)
         if found is None:
             return False
@@ -185,6 +169,4 @@ def _grace_s() -> float:
 
 
 def _nobody(_message: Listening | AskAnswer) -> None:
-    """
-    There is no broker, and so no ask.
-    """
+    """There is no broker, and so no ask."""

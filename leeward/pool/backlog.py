@@ -65,47 +65,35 @@ class Backlog:
     # --- what happens ---------------------------------------------------------
 
     def started(self, slot: int, now: float) -> None:
-        """
-        The worker *slot* has a job from now on.
-        """
+        """The worker *slot* has a job from now on."""
         self._forget(slot)
         self._since[slot] = now
         self._starts += now
         self._count(1, 0, now)
 
     def free(self, slot: int, now: float) -> None:
-        """
-        The worker *slot* can take a job. May be called repeatedly.
-        """
+        """The worker *slot* can take a job. May be called repeatedly."""
         since = self._forget(slot)
         if since is not None:
             average = self._average
             self._average = now - since if average is None else average + (now - since - average) * _WEIGHT
 
     def waits(self, now: float) -> None:
-        """
-        A job that may start has to wait for a worker.
-        """
+        """A job that may start has to wait for a worker."""
         if self._standing_since is None:
             self._standing_since = now
 
     def idle(self) -> None:
-        """
-        No job that may start waits any more.
-        """
+        """No job that may start waits any more."""
         self._standing_since = None
 
     def full(self, now: float) -> None:
-        """
-        A job was refused because the queue is full.
-        """
+        """A job was refused because the queue is full."""
         if self.delay and self._average is not None and self._stands(now):
             self._refused = now
 
     def refused(self, count: int, now: float) -> None:
-        """
-        *count* jobs were refused because no worker was free, or would have been free in time.
-        """
+        """*count* jobs were refused because no worker was free, or would have been free in time."""
         self._refused = now
         self._count(0, count, now)
 
@@ -119,9 +107,7 @@ class Backlog:
     # --- what follows ---------------------------------------------------------
 
     def job_time(self, now: float) -> float:
-        """
-        Seconds that a job occupies a worker; 0 as long as none has ended.
-        """
+        """Seconds that a job occupies a worker; 0 as long as none has ended."""
         if self._average is None:
             return 0.0
         count = len(self._since)
@@ -148,9 +134,7 @@ class Backlog:
         return wait
 
     def refuses(self, now: float) -> bool:
-        """
-        Whether `refusal` may return anything but None for the next job, whoever sends it.
-        """
+        """Whether `refusal` may return anything but None for the next job, whoever sends it."""
         return (self._standing_since is not None and bool(self.delay) and self._average is not None
                 and self.workers > 0 and (self._overloaded(now) or self._stands(now)))
 
@@ -158,9 +142,7 @@ class Backlog:
         return self._refused is not None and now - self._refused < REMEMBERED * self.delay
 
     def dense(self, now: float) -> bool:
-        """
-        Whether more jobs were refused than started recently.
-        """
+        """Whether more jobs were refused than started recently."""
         self._count(0, 0, now)
         started, refused = self._counts_before
         return bool(self.delay) and refused >= max(_LEAST, started)

@@ -88,9 +88,7 @@ class Settings:
 
 
 class Bootstrap:
-    """
-    A driver, what jobs see, and a zygote that warms up for it.
-    """
+    """A driver, what jobs see, and a zygote that warms up for it."""
 
     __slots__ = ("_hatched", "driver", "spec", "zygote_plan")
 
@@ -99,17 +97,13 @@ class Bootstrap:
         self._hatched: Hatched | None = Hatched(plan)
 
     def take(self) -> Hatched:
-        """
-        Return the zygote. The caller owns it and the driver from now on.
-        """
+        """Return the zygote. The caller owns it and the driver from now on."""
         assert self._hatched is not None
         hatched, self._hatched = self._hatched, None
         return hatched
 
     def close(self) -> None:
-        """
-        End the zygote and close the driver, unless they were taken.
-        """
+        """End the zygote and close the driver, unless they were taken."""
         if self._hatched is not None:
             try:
                 self.take().end()
@@ -219,9 +213,7 @@ def _binds(paths: Iterable[str], view: View) -> list[Bind]:
 
 
 def _ways_out(settings: Settings) -> dict[str, Any]:
-    """
-    The egress settings of a profile. Imported only here: most daemons have none.
-    """
+    """The egress settings of a profile. Imported only here: most daemons have none."""
     if settings.egress is None:
         return {}
     from leeward.isolation.egress import RESOLV_CONF
@@ -232,9 +224,7 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
 
 
 def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
-    """
-    *spec* with the proxy variables, if the policy asks for them or there is no route.
-    """
+    """*spec* with the proxy variables, if the policy asks for them or there is no route."""
     from leeward.isolation.egress import PROXY_VARIABLES
     from leeward.pool.routed import is_routed
 
@@ -245,9 +235,7 @@ def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
 
 
 def _limits_to_inherit() -> None:
-    """
-    Set the limits that zygote, keepers and jobs inherit; a job can only lower them.
-    """
+    """Set the limits that zygote, keepers and jobs inherit; a job can only lower them."""
     # As many descriptors as possible. The limit also bounds descriptors in flight: if all processes of one user
     # together have more in flight than this limit, none of them can send any. Jobs of an ordinary user's daemon have
     # the daemon's user id, and each may have as many in flight as it has descriptors.

@@ -40,9 +40,7 @@ _MEND_S = 0.5
 
 
 class Ground(Protocol):
-    """
-    The engine, as far as its branches need it.
-    """
+    """The engine, as far as its branches need it."""
 
     log: EventLog
     patience: Patience
@@ -87,9 +85,7 @@ class Branch:
         self._awake = Awake(bounds.awake)
 
     def begin(self, plan: ZygotePlan, hatched: Hatched) -> None:
-        """
-        Let the zygote *hatched* make the workers. The branch owns it from now on.
-        """
+        """Let the zygote *hatched* make the workers. The branch owns it from now on."""
         settings = self.settings
         workers, workforce = self.confinement.plan, self.pool.workforce
         self.zygotes = (
@@ -102,11 +98,9 @@ class Branch:
     # --- for the workforce ----------------------------------------------------
 
     def make_worker(self, slot: int, workforce: Workforce) -> Worker:
-        """
-        Make a worker, and order its keeper.
-        """
+        """Make a worker, and order its keeper."""
         settings, driver = self.settings, self._ground.driver
-        root = 0 == os.geteuid()
+        root = os.geteuid() == 0
         uid = self.confinement.first_id + slot if root else os.geteuid()
         gid = self.confinement.first_id + slot if root else os.getegid()
         group = driver.worker(slot, uid, settings.limits)
@@ -124,36 +118,26 @@ class Branch:
 
     @property
     def stands(self) -> bool:
-        """
-        Whether workers can be made.
-        """
+        """Whether workers can be made."""
         return self.zygotes.stands
 
     def overrun(self) -> None:
-        """
-        Log that workers go on past their number of jobs.
-        """
+        """Log that workers go on past their number of jobs."""
         self.log.warning("no zygote: workers go on past their number of jobs",
                          recycle_after=self.settings.recycle_after)
 
     def making_failed(self, slot: int, message: str) -> None:
-        """
-        Record that a worker's keeper couldn't be ordered.
-        """
+        """Record that a worker's keeper couldn't be ordered."""
         self.blame("", message)
         self.log.warning("no worker can be made", worker=slot, error=message)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
-        """
-        Record that a worker has failed, and why.
-        """
+        """Record that a worker has failed, and why."""
         self.blame(layer, message)
         self._ground.worker_failed(worker, layer, message)
 
     def runner_made(self) -> None:
-        """
-        Record that a runner is armed.
-        """
+        """Record that a runner is armed."""
         self.problem, self.stood = None, True
         self.zygotes.runner_made()
 
@@ -167,40 +151,30 @@ class Branch:
             self._reactor.soon(self._troubled)
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:
-        """
-        For the pool: a job was reported.
-        """
+        """For the pool: a job was reported."""
         self.zygotes.job_ended()
         self._ground.job_ended(ticket, report)
 
     @property
     def limits(self) -> Limits:
-        """
-        The limits of a job that sets none.
-        """
+        """The limits of a job that sets none."""
         return self.settings.limits
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """
-        Layers that are missing, as the settings allow.
-        """
+        """Layers that are missing, as the settings allow."""
         return self.confinement.degraded
 
     @property
     def busy(self) -> bool:
-        """
-        Whether jobs, sessions or sandboxes use this branch.
-        """
+        """Whether jobs, sessions or sandboxes use this branch."""
         pool = self.pool
         return bool(pool.tickets or len(pool.queue) or pool.sessions or pool.seats or pool.workforce.held)
 
     # --- when a callback has failed -------------------------------------------
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended.
-        """
+        """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
         if self._mending is None and not self._closing:
             self._mending = self._reactor.after(_MEND_S, self._mend)
 
@@ -211,8 +185,6 @@ class Branch:
     # --- the end --------------------------------------------------------------
 
     def stop(self) -> None:
-        """
-        Make no other zygote when this one ends.
-        """
+        """Make no other zygote when this one ends."""
         self._closing = True
         self.zygotes.stop()

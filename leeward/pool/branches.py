@@ -40,15 +40,11 @@ _LEAVE_S = 0.5
 
 
 class BranchGround(Ground, Protocol):
-    """
-    The engine.
-    """
+    """The engine."""
 
 
 class _PlacedBranch:
-    """
-    A branch in the table, and when it was last used.
-    """
+    """A branch in the table, and when it was last used."""
 
     __slots__ = ("began", "branch", "first", "key", "left", "slots", "used")
 
@@ -81,9 +77,7 @@ class Branches:
 
     @property
     def all(self) -> list[Branch]:
-        """
-        All branches, including those that end.
-        """
+        """All branches, including those that end."""
         return [place.branch for place in (*self._places.values(), *self._ending)]
 
     # --- beginning ------------------------------------------------------------
@@ -178,9 +172,7 @@ class Branches:
         return failure
 
     def _troubled(self, key: PoolKey) -> None:
-        """
-        Refuse the jobs of a branch that has a problem and made no runner yet.
-        """
+        """Refuse the jobs of a branch that has a problem and made no runner yet."""
         place = self._places.get(key)
         if place is None or place.branch.stood or place.branch.problem is None:
             return
@@ -190,9 +182,7 @@ class Branches:
     # --- what users may have --------------------------------------------------
 
     def _freed(self) -> None:
-        """
-        For the book: a user may start one more job, which may wait in another pool's queue.
-        """
+        """For the book: a user may start one more job, which may wait in another pool's queue."""
         if not self._serving and not self._stopped:
             self._serving = True
             self._reactor.soon(self._serve)
@@ -240,26 +230,20 @@ class Branches:
         place.left = True
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier, when a callback has failed: do what may be due.
-        """
+        """For the barrier, when a callback has failed: do what may be due."""
         self._serving = False
         if self._timer is None and not self._stopped:
             self._timer = self._reactor.after(_LOOK_S, self._look)
 
     def stop(self) -> None:
-        """
-        Begin no more branches.
-        """
+        """Begin no more branches."""
         self._stopped = True
         in_any_case(*(place.branch.stop for place in self._places.values()))
 
     # --- for the status -------------------------------------------------------
 
     def status(self) -> list[Mapping[str, Any]]:
-        """
-        Return one row for each branch, with the memory of its workers in bytes.
-        """
+        """Return one row for each branch, with the memory of its workers in bytes."""
         now = self._reactor.now()
         return [{"profile": place.key.profile, "environment": place.key.environment, **place.branch.pool.counts(),
                  "memory": sum(map(memory_of, place.branch.pool.workers)), "snapshot": place.branch.zygotes.snapshot,

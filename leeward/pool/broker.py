@@ -120,24 +120,18 @@ class BrokerLink:
 
     @property
     def pid(self) -> int:
-        """
-        The broker's pid; -1 if there is no broker.
-        """
+        """The broker's pid; -1 if there is no broker."""
         return -1 if self._process is None else self._process.pid
 
     @property
     def stands(self) -> bool:
-        """
-        Whether there is a broker.
-        """
+        """Whether there is a broker."""
         return self._channel is not None
 
     # --- for the workers ------------------------------------------------------
 
     def stand(self, worker: object, plan: EgressPlan, listeners: Sequence[int], seal: OpenSeal | None = None) -> None:
-        """
-        Register a worker's listeners, until `gone`.
-        """
+        """Register a worker's listeners, until `gone`."""
         if seal is not None and seal.number not in self._sealed():
             seal.number = next(self._numbers)
         place = self._places[worker] = Standing(next(self._numbers), plan, listeners, seal=seal)
@@ -162,9 +156,7 @@ class BrokerLink:
         self._send(lease)
 
     def narrow(self, lease: int, policy: dict[str, object], fetch: dict[str, object]) -> None:
-        """
-        Put *lease*, of which nothing has run yet, under *policy*, and its fetches under *fetch*.
-        """
+        """Put *lease*, of which nothing has run yet, under *policy*, and its fetches under *fetch*."""
         for place in self._places.values():
             if place.lease is not None and place.lease.lease == lease:
                 place.lease = replace(place.lease, policy=policy, fetch=fetch)
@@ -214,9 +206,7 @@ class BrokerLink:
         self._reactor.after(seconds, partial(self._check_cleared, place, place.ends, self.starts))
 
     def _check_cleared(self, place: Standing, end: int, start: int) -> None:
-        """
-        Check whether the broker of that *start* has cleared the lease of that *end*.
-        """
+        """Check whether the broker of that *start* has cleared the lease of that *end*."""
         if (place.clearing is not None and (end, start) == (place.ends, self.starts) and self._channel is not None
                 and place in self._places.values()):
             self._end("it cleared no listeners in time")
@@ -229,9 +219,7 @@ class BrokerLink:
                 return
 
     def gone(self, worker: object) -> None:
-        """
-        Forget the worker's listeners: it has ended.
-        """
+        """Forget the worker's listeners: it has ended."""
         place = self._places.pop(worker, None)
         if place is not None:
             self._send(Gone(place.number))
@@ -284,9 +272,7 @@ class BrokerLink:
             self._again = self._reactor.after(self._pause, self._start)
 
     def _end(self, why: str) -> None:
-        """
-        End the broker; another one is started if it is needed.
-        """
+        """End the broker; another one is started if it is needed."""
         channel, self._channel = self._channel, None
         process, self._process = self._process, None
         sender, self._sender = self._sender, None
@@ -339,17 +325,13 @@ class BrokerLink:
                 return
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback has failed. Start another broker, which gets all of the state.
-        """
+        """For the barrier: a callback has failed. Start another broker, which gets all of the state."""
         self._end("a bug of the daemon's")
         if self._places:
             self._start_again()
 
     def close(self) -> None:
-        """
-        End the broker, because the daemon ends.
-        """
+        """End the broker, because the daemon ends."""
         self._closed = True
         again, self._again = self._again, None
         in_any_case(*([again.cancel] if again is not None else []), partial(self._end, "the daemon ends"))
@@ -369,9 +351,7 @@ def check() -> None:
 
 @point("broker.entry")
 def _entry(control: int) -> str:
-    """
-    Return the program that the broker's process runs, with its end of the channel.
-    """
+    """Return the program that the broker's process runs, with its end of the channel."""
     return f"from leeward.egress.main import main\nmain({control})\n"
 
 

@@ -62,7 +62,7 @@ def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0,
         Unsupported: a layer can't be set, with the feature that is missing and its cure.
     """
     first_id = -1
-    if 0 == os.geteuid():
+    if os.geteuid() == 0:
         with open("/proc/self/uid_map") as users, open("/proc/self/gid_map") as groups:
             maps = [users.read(), groups.read()]
         least = first + settings.pool_size + SURPLUS
@@ -120,7 +120,5 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
 
 
 def of_one_user() -> bool:
-    """
-    Whether all workers of a pool have one user id, so that the kernel counts their resources together.
-    """
+    """Whether all workers of a pool have one user id, so that the kernel counts their resources together."""
     return os.geteuid() != 0

@@ -22,9 +22,7 @@ _KNOWN = (6, 18)
 
 
 def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
-    """
-    *spec* without its files of /proc, if the kernel refuses them; `free` and `uptime` then find none.
-    """
+    """*spec* without its files of /proc, if the kernel refuses them; `free` and `uptime` then find none."""
     if is_coverable():
         return spec
     return replace(spec, view=replace(spec.view, proc=(), proc_live=()))
@@ -38,8 +36,6 @@ def is_coverable() -> bool:
 
 
 def _version(release: str) -> tuple[int, int]:
-    """
-    The first two numbers of a kernel's *release*; those of a kernel that nobody knows if it has none.
-    """
+    """The first two numbers of a kernel's *release*; those of a kernel that nobody knows if it has none."""
     found = re.match(r"(\d+)\.(\d+)", release)
     return (int(found[1]), int(found[2])) if found else (1 << 16, 0)

@@ -26,9 +26,7 @@ _CUT_S = 1.0
 
 
 class Drained(Protocol):
-    """
-    The pool.
-    """
+    """The pool."""
 
     @property
     def admission(self) -> Admission: ...
@@ -36,14 +34,10 @@ class Drained(Protocol):
     def workforce(self) -> Workforce: ...
     @property
     def tickets(self) -> list[Ticket]:
-        """
-        The tickets of the jobs that run.
-        """
+        """The tickets of the jobs that run."""
 
     def drain_sessions(self) -> None:
-        """
-        Take the workers of sessions that have no job.
-        """
+        """Take the workers of sessions that have no job."""
 
     def broken(self, error: Exception) -> None: ...
 
@@ -63,9 +57,7 @@ class Drain:
         self._cut_at = 0.0
 
     def start(self, seconds: float, done: Callable[[], None], why: Refused | None = None) -> None:
-        """
-        See Pool.drain.
-        """
+        """See Pool.drain."""
         self._why = why or self._why
         self._pool.admission.shedding.stop()
         self._pool.workforce.stop_offering()
@@ -81,9 +73,7 @@ class Drain:
         return [partial(admission.refuse, ticket, self._why) for ticket in admission.queue.clear()]
 
     def cut(self) -> None:
-        """
-        End the jobs that still run. May be called repeatedly.
-        """
+        """End the jobs that still run. May be called repeatedly."""
         if self.cutting or not self.started:
             return
         self.cutting = True
@@ -95,24 +85,18 @@ class Drain:
               if ticket.execution is not None), self.check)
 
     def _answer_cut(self) -> None:
-        """
-        Answer the jobs whose processes take too long to end; what they wrote is lost.
-        """
+        """Answer the jobs whose processes take too long to end; what they wrote is lost."""
         report = internal("Ended", why_ended(Stop.SHUTDOWN))
         self._reactor.barrier.steps(*(partial(ticket.answer, report) for ticket in self._pool.tickets), self._report)
 
     def check(self) -> None:
-        """
-        Report that the drain is over, if it is.
-        """
+        """Report that the drain is over, if it is."""
         if self.started and self.over:
             self._report()
 
     @property
     def over(self) -> bool:
-        """
-        Whether no job runs or waits.
-        """
+        """Whether no job runs or waits."""
         return not (self._pool.tickets or self._pool.admission.queue)
 
     def _report(self) -> None:
@@ -121,16 +105,12 @@ class Drain:
             done()
 
     def look(self, now: float) -> None:
-        """
-        Do what is due, because a callback has failed.
-        """
+        """Do what is due, because a callback has failed."""
         if self.started and now >= self._cut_at:
             self.cut()
         if self.cutting and now >= self._cut_at + _CUT_S:
             self._answer_cut()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass the error on to the pool.
-        """
+        """For the barrier: pass the error on to the pool."""
         self._pool.broken(error)

@@ -60,9 +60,7 @@ class RecordedDecision:
     decided: Decided
 
     def row(self, number: int) -> dict[str, Any]:
-        """
-        Return the row as the wire has it.
-        """
+        """Return the row as the wire has it."""
         row = self.decided
         return {"number": number, "user": self.lessee.user, **self.lessee.about, "policy": self.lessee.policy,
                 "lease": row.lease, "try": row.number, "time": row.time, "name": row.name, "address": row.address,
@@ -93,33 +91,25 @@ class EgressRecord:
     # --- the holders of leases ------------------------------------------------
 
     def leased(self, lease: int, policy: str) -> None:
-        """
-        Record that a lease with this number exists. `owned` adds its user.
-        """
+        """Record that a lease with this number exists. `owned` adds its user."""
         self._held[lease] = Lessee(policy=policy)
 
     def owned(self, lease: int, user: int, about: Mapping[str, Any]) -> None:
-        """
-        Record that *user* has the lease; *about* describes its use.
-        """
+        """Record that *user* has the lease; *about* describes its use."""
         lessee = self._held.get(lease)
         if lessee is not None:
             lessee.user = user
-            if "unknown" == lessee.about["kind"]:  # a sandbox may be seated before its worker is lent
+            if lessee.about["kind"] == "unknown":  # a sandbox may be seated before its worker is lent
                 lessee.about = about
 
     def seated(self, lease: int, sandbox: str) -> None:
-        """
-        Record that the lease belongs to this sandbox.
-        """
+        """Record that the lease belongs to this sandbox."""
         lessee = self._held.get(lease)
         if lessee is not None:
             lessee.about = {"kind": "sandbox", "sandbox": sandbox}
 
     def over(self, lease: int) -> None:
-        """
-        Record that the lease is over; its last rows may still arrive.
-        """
+        """Record that the lease is over; its last rows may still arrive."""
         lessee = self._held.pop(lease, None)
         if lessee is not None:
             self._past[lease] = lessee
@@ -127,17 +117,13 @@ class EgressRecord:
                 self._past.popitem(last=False)
 
     def lessee(self, lease: int) -> Lessee | None:
-        """
-        Return the holder of a lease; None if the lease is over.
-        """
+        """Return the holder of a lease; None if the lease is over."""
         return self._held.get(lease)
 
     # --- recording ------------------------------------------------------------
 
     def add(self, decided: Decided) -> None:
-        """
-        Add a decision of the broker.
-        """
+        """Add a decision of the broker."""
         lessee = self._held.get(decided.lease) or self._past.get(decided.lease) or Lessee()
         self.verdicts[decided.verdict] += 1
         self.sent += decided.sent
@@ -160,15 +146,11 @@ class EgressRecord:
     # --- reading --------------------------------------------------------------
 
     def rows(self) -> Iterator[RecordedDecision]:
-        """
-        The rows of all users, the oldest first.
-        """
+        """The rows of all users, the oldest first."""
         return merge(*self._rows.values(), key=lambda row: row.serial)
 
     def after(self, user: int, number: int) -> dict[str, Any]:
-        """
-        A page of the rows of *user*, or EVERYBODY, after *number*, as an answer.
-        """
+        """A page of the rows of *user*, or EVERYBODY, after *number*, as an answer."""
         if user == EVERYBODY:
             rows: Iterator[tuple[int, RecordedDecision]] = ((row.serial, row) for row in self.rows())
             last, kept = self._serial, self._kept
@@ -180,9 +162,7 @@ class EgressRecord:
         return {"events": found, "last": found[-1]["number"] if found else last, "forgotten": last - kept}
 
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """
-        Call *tell* once, at the next row of *user*, or EVERYBODY. Returns a function that cancels that.
-        """
+        """Call *tell* once, at the next row of *user*, or EVERYBODY. Returns a function that cancels that."""
         self._tickets += 1
         self._waiting[self._tickets] = (user, wake)
         return partial(self._take_back, self._tickets)

@@ -40,9 +40,7 @@ _ORDINARY = frozenset({Outcome.FINISHED, Outcome.RAISED})
 
 
 class JobObserver(Protocol):
-    """
-    Counts and records the ends of jobs.
-    """
+    """Counts and records the ends of jobs."""
 
     def job_ended(self, ticket: Ticket, report: Report) -> None: ...
     def denied(self, denied: Denied, worker: int | None, ticket: Ticket | None) -> None: ...
@@ -161,9 +159,7 @@ class Engine:
     # --- what happens ---------------------------------------------------------
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:
-        """
-        For a branch: a job was reported.
-        """
+        """For a branch: a job was reported."""
         result = report.result
         if result is not None:
             silent = result.outcome in _ORDINARY and result.limit is None and not self.logs_jobs
@@ -179,33 +175,25 @@ class Engine:
             self._watcher.job_ended(ticket, report)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
-        """
-        For a branch: a worker has failed.
-        """
+        """For a branch: a worker has failed."""
         self.log.warning("worker failed", worker=worker.slot, layer=layer, error=message)
         if self._watcher is not None:
             self._watcher.worker_failed(worker.slot)
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float, max_sessions: int) -> None:
-        """
-        Apply *quotas* from now on, in all pools; see Pool.govern.
-        """
+        """Apply *quotas* from now on, in all pools; see Pool.govern."""
         self.pool.govern(quotas, queue_size, queue_delay, max_sessions)
         for branch in self.branches.all:
             branch.pool.govern(quotas, queue_size, queue_delay, branch.settings.max_sessions)
 
     @property
     def pools(self) -> list[Pool]:
-        """
-        The pools of all branches, including those that end; that of `main` is the first.
-        """
+        """The pools of all branches, including those that end; that of `main` is the first."""
         return [self.pool, *(branch.pool for branch in self.branches.all)]
 
     @property
     def workers(self) -> list[Worker]:
-        """
-        The workers of all pools.
-        """
+        """The workers of all pools."""
         return [worker for pool in self.pools for worker in pool.workers]
 
     def _on_denials(self, _events: int, ended: Ticket | None = None) -> None:
@@ -229,9 +217,7 @@ class Engine:
                                   worker=worker, count=denied.count)
 
     def status(self) -> Mapping[str, object]:
-        """
-        Return the map of `leeward status`, without transport and uptime.
-        """
+        """Return the map of `leeward status`, without transport and uptime."""
         return {**self.pool.counts(), "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
                 "degraded": list(self.confinement.degraded), "pools": self.branches.status(),
                 "fresh_layout": self._settings.fresh_layout, "snapshot": self.main.zygotes.snapshot}
@@ -243,17 +229,13 @@ class Engine:
                          times=times, error=f"{type(error).__name__}: {error}", trace=trace)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended.
-        """
+        """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
         self.main.broken(error)
 
     # --- the end --------------------------------------------------------------
 
     def drain(self, seconds: float, done: Callable[[], None]) -> None:
-        """
-        Take no more jobs; call *done* when none runs, at the latest after *seconds*.
-        """
+        """Take no more jobs; call *done* when none runs, at the latest after *seconds*."""
         self.main.stop()
         self.branches.stop()
         waiting = set(pools := self.pools)
@@ -266,9 +248,7 @@ class Engine:
         self._reactor.barrier.steps(*(partial(pool.drain, seconds, partial(drained, pool)) for pool in pools))
 
     def cut(self) -> None:
-        """
-        End the jobs that a drain still waits for, before its time is over.
-        """
+        """End the jobs that a drain still waits for, before its time is over."""
         self._reactor.barrier.steps(*(pool.cut for pool in self.pools))
 
     def close(self) -> None:

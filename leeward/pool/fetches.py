@@ -24,16 +24,12 @@ Answered = Callable[[Mapping[str, Any]], None]
 
 
 def failed(message: str, cause: str = "http") -> dict[str, Any]:
-    """
-    Return the answer to a fetch that wasn't tried, or whose end isn't known.
-    """
+    """Return the answer to a fetch that wasn't tried, or whose end isn't known."""
     return {"failed": cause, "message": message, "url": ""}
 
 
 class Fetches:
-    """
-    The fetches of one broker.
-    """
+    """The fetches of one broker."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -53,9 +49,7 @@ class Fetches:
         return number
 
     def end(self, number: int) -> bool:
-        """
-        Forget a fetch. Returns whether it was still waited for.
-        """
+        """Forget a fetch. Returns whether it was still waited for."""
         return self._waiting.pop(number, None) is not None
 
     def answered(self, message: FetchAnswer) -> None:
@@ -71,9 +65,7 @@ class Fetches:
             found[1](answer)
 
     def lost(self) -> None:
-        """
-        The broker has ended: answer all its fetches as failed.
-        """
+        """The broker has ended: answer all its fetches as failed."""
         waiting, self._waiting = self._waiting, {}
         answer = failed("HTTP error: the broker has ended, and the request with it; it may have been sent")
         in_any_case(*(_answering(answered, answer) for _, answered in waiting.values()))

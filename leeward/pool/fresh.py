@@ -51,15 +51,11 @@ class _Single:
 
     @property
     def over(self) -> bool:
-        """
-        Whether its worker doesn't need it any more.
-        """
+        """Whether its worker doesn't need it any more."""
         return self.worker is not None and self.worker.state is not WorkerState.MAKING
 
     def quiet(self) -> None:
-        """
-        Stop waiting for a message.
-        """
+        """Stop waiting for a message."""
         if self.due is not None:
             self.due.cancel()
             self.due = None
@@ -91,27 +87,19 @@ class FreshZygotes:
         self.snapshot = PENDING
 
     def order(self, worker: Worker) -> None:
-        """
-        Order the keeper of *worker*, from a zygote of its own.
-        """
+        """Order the keeper of *worker*, from a zygote of its own."""
         self._waiting.append(worker)
         self._reactor.soon(self._go_on)
 
     def runner_made(self) -> None:
-        """
-        Note that a runner is armed: its zygote may end, and further ones may start.
-        """
+        """Note that a runner is armed: its zygote may end, and further ones may start."""
         self._go_on()
 
     def job_ended(self) -> None:
-        """
-        Do nothing, because the worker ends.
-        """
+        """Do nothing, because the worker ends."""
 
     def _go_on(self) -> None:
-        """
-        End the zygotes that are done, give orders to those that are ready, and start the missing ones.
-        """
+        """End the zygotes that are done, give orders to those that are ready, and start the missing ones."""
         if self._stopped:
             return
         for single in [each for each in self._there if each.over]:
@@ -134,9 +122,7 @@ class FreshZygotes:
             self._fail(f"zygote: {error}")
 
     def adopt(self, hatched: Hatched) -> None:
-        """
-        Use this zygote for the next keeper.
-        """
+        """Use this zygote for the next keeper."""
         single = _Single()
         self._there.add(single)
         single.zygote = Zygote(
@@ -201,9 +187,7 @@ class FreshZygotes:
         self._reactor.soon(self._go_on)
 
     def _on_words(self, single: _Single, text: str) -> None:
-        """
-        Error output during the warm-up is that of imported modules, and an error only if the zygote ends.
-        """
+        """Error output during the warm-up is that of imported modules, and an error only if the zygote ends."""
         if single.ready:
             self._engine.blame("", text)
         else:
@@ -211,9 +195,7 @@ class FreshZygotes:
         self._log.warning("zygote says", text=text)
 
     def _on_gone(self, single: _Single) -> None:
-        """
-        Handle a zygote's end. A keeper that it has made lives on; an ordered one isn't made.
-        """
+        """Handle a zygote's end. A keeper that it has made lives on; an ordered one isn't made."""
         single.quiet()
         self._there.discard(single)
         single.zygote.process.wait()
@@ -228,9 +210,7 @@ class FreshZygotes:
         self._fail("the zygote ends as soon as it starts")
 
     def _fail(self, why: str) -> None:
-        """
-        Start another zygote in place of one that has failed, at once or after a pause.
-        """
+        """Start another zygote in place of one that has failed, at once or after a pause."""
         self._lost += 1
         if self._lost > 1:
             self._engine.blame("", why)
@@ -253,28 +233,20 @@ class FreshZygotes:
         zygote.retire(self._engine.patience.start, partial(self._leaving.discard, zygote))
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass the error on to the engine.
-        """
+        """For the barrier: pass the error on to the engine."""
         self._engine.broken(error)
 
     def mend(self) -> None:
-        """
-        Do what a callback that has failed may have left undone.
-        """
+        """Do what a callback that has failed may have left undone."""
         self._rests = False
         self._go_on()
 
     def stop(self) -> None:
-        """
-        Start no more zygotes.
-        """
+        """Start no more zygotes."""
         self._stopped = True
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
-        """
-        End the zygotes without waiting; *left* is called when all were reaped. Call `stop` before.
-        """
+        """End the zygotes without waiting; *left* is called when all were reaped. Call `stop` before."""
         there, self._there = self._there, set()
         for single in there:
             single.quiet()
@@ -289,9 +261,7 @@ class FreshZygotes:
                                          for zygote in list(missing)), *([] if missing else [left]))
 
     def end(self) -> None:
-        """
-        End the zygotes and reap them; see Zygote.end.
-        """
+        """End the zygotes and reap them; see Zygote.end."""
         there, self._there = self._there, set()
         for single in there:
             single.quiet()

@@ -20,17 +20,13 @@ from leeward.protocols import Protocol
 
 
 class Queued(Protocol):
-    """
-    An entry of the queue. Equal entries are the same one.
-    """
+    """An entry of the queue. Equal entries are the same one."""
 
     @property
     def user(self) -> int: ...
     @property
     def connection(self) -> int:
-        """
-        A number that no other connection of this user has while entries of this one wait.
-        """
+        """A number that no other connection of this user has while entries of this one wait."""
 
 
 W = TypeVar("W", bound=Queued)
@@ -111,16 +107,12 @@ class FairQueue(Generic[W]):
                 yield from lane
 
     def of(self, user: int) -> int:
-        """
-        The number of waiting entries of *user*.
-        """
+        """The number of waiting entries of *user*."""
         lanes = self._users.get(user)
         return 0 if lanes is None else lanes.count
 
     def before(self, user: int, connection: int, may: Callable[[W], bool]) -> int:
-        """
-        How many of the entries that *may* start come before a new one.
-        """
+        """How many of the entries that *may* start come before a new one."""
         lanes = self._users.get(user)
         mine = 0
         if lanes is not None:
@@ -168,9 +160,7 @@ class FairQueue(Generic[W]):
         return lanes.by_connection[lanes.longest()][-1]
 
     def put_back(self, one: W) -> None:
-        """
-        Put *one*, which was taken, at the head of its user's entries.
-        """
+        """Put *one*, which was taken, at the head of its user's entries."""
         lanes = self._users.pop(one.user, None) or _Lanes()
         lane = lanes.by_connection.pop(one.connection, deque())
         lane.appendleft(one)
@@ -200,9 +190,7 @@ class FairQueue(Generic[W]):
         return one
 
     def remove(self, one: W) -> bool:
-        """
-        Remove *one*, if it is there. Returns whether it was.
-        """
+        """Remove *one*, if it is there. Returns whether it was."""
         lanes = self._users.get(one.user)
         if lanes is None or not lanes.remove(one):
             return False
@@ -212,9 +200,7 @@ class FairQueue(Generic[W]):
         return True
 
     def clear(self) -> list[W]:
-        """
-        Remove and return all entries, in any order.
-        """
+        """Remove and return all entries, in any order."""
         all_of_them = list(self)
         self._users.clear()
         self._count = 0

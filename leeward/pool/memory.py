@@ -24,9 +24,7 @@ _MOST = 4096
 
 
 def memory_of(worker: Worker) -> int:
-    """
-    Return the worker's memory in bytes; 0 for a worker that is ending.
-    """
+    """Return the worker's memory in bytes; 0 for a worker that is ending."""
     group = worker.group
     try:
         if isinstance(group, V2Worker):

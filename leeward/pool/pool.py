@@ -46,17 +46,13 @@ _MEND_S = 0.5
 
 
 class Maker(WorkerMaker, Protocol):
-    """
-    The engine.
-    """
+    """The engine."""
 
     def job_ended(self, ticket: Ticket, report: Report) -> None: ...
 
 
 class Pool:
-    """
-    *size* workers and a queue in front of them.
-    """
+    """*size* workers and a queue in front of them."""
 
     def __init__(self, reactor: Reactor, maker: Maker, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
@@ -83,15 +79,11 @@ class Pool:
         self.done = self.failed = 0
 
     def open(self) -> None:
-        """
-        Make all workers.
-        """
+        """Make all workers."""
         self.workforce.make_missing()
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float = 0.0, max_sessions: int = -1) -> None:
-        """
-        Apply *quotas* from now on; running and waiting jobs aren't affected.
-        """
+        """Apply *quotas* from now on; running and waiting jobs aren't affected."""
         self._tenants.allow(max_sessions)
         self._ledger.quotas = quotas
         self.queue.size = queue_size
@@ -121,9 +113,7 @@ class Pool:
         return ticket
 
     def job_started(self, job: Job, done: Done, user: int, start: JobStart) -> Ticket:
-        """
-        Record a job that the fast path has started for *user*, who has no quota.
-        """
+        """Record a job that the fast path has started for *user*, who has no quota."""
         ticket = Ticket(job, done, self, self.now(), user=user, runner=start.runner)
         self._running.add(ticket)
         self._ledger.start(user, job.limits.memory)
@@ -140,9 +130,7 @@ class Pool:
         return ticket
 
     def _forget(self, ticket: Ticket) -> bool:
-        """
-        Remove a job that has its own worker from the records. Returns whether it was there.
-        """
+        """Remove a job that has its own worker from the records. Returns whether it was there."""
         if ticket not in self._running:
             return False
         self._running.discard(ticket)
@@ -151,15 +139,11 @@ class Pool:
 
     @property
     def fast_path(self) -> FastPath | None:
-        """
-        The fast path, where this reactor has one and new jobs are taken.
-        """
+        """The fast path, where this reactor has one and new jobs are taken."""
         return self.workforce.fast_path
 
     def start(self, ticket: Ticket, worker: Worker) -> None:
-        """
-        For the admission: give *worker*, which is free, to *ticket*.
-        """
+        """For the admission: give *worker*, which is free, to *ticket*."""
         self._ledger.start(ticket.user, ticket.job.limits.memory)
         if ticket.deadline is not None:
             ticket.deadline.cancel()
@@ -183,9 +167,7 @@ class Pool:
             worker.lent(ticket)
 
     def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
-        """
-        Give *worker* to a session.
-        """
+        """Give *worker* to a session."""
         try:
             taken = take(worker)
         except Exception as error:
@@ -202,9 +184,7 @@ class Pool:
             self.lost(ticket)
 
     def finished(self, ticket: Ticket, report: Report) -> None:
-        """
-        For a ticket: its job is over.
-        """
+        """For a ticket: its job is over."""
         if ticket.session is not None:
             self._running.discard(ticket)  # the session's worker counts for its user until the lease is over
         elif not self._forget(ticket):
@@ -221,9 +201,7 @@ class Pool:
         self.check_drained()
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
-        """
-        Answer a job that a bug of leeward has ended.
-        """
+        """Answer a job that a bug of leeward has ended."""
         self.failed += 1
         self._answer(ticket, internal("Bug", bug(error)))
 
@@ -240,9 +218,7 @@ class Pool:
         ticket.execution = None  # it refers to the ticket: the job's contents would stay until the collector comes
 
     def lost(self, ticket: Ticket) -> None:
-        """
-        For a ticket: its runner died before it had the code. Put it back at the head of the queue.
-        """
+        """For a ticket: its runner died before it had the code. Put it back at the head of the queue."""
         self._forget(ticket)
         ticket.execution = None
         ticket.losses += 1
@@ -303,9 +279,7 @@ class Pool:
         return ticket
 
     def ran_in(self, lease: Lease, ran: Ran, user: int) -> None:
-        """
-        For a session whose user has no quota: the fast path has run a job that the pool didn't know of.
-        """
+        """For a session whose user has no quota: the fast path has run a job that the pool didn't know of."""
         lease.ran(ran)
         self.done += 1
         result = Result(b"", b"", 0, Outcome.FINISHED, duration=ran.ended - ran.started, cpu_time=ran.cpu_time,
@@ -314,9 +288,7 @@ class Pool:
         self._maker.job_ended(ticket, Report(result, answered=True))
 
     def lease_over(self, user: int, limits: Limits) -> None:
-        """
-        For a session: its worker is given back.
-        """
+        """For a session: its worker is given back."""
         self._ledger.end(user, limits.memory)
         self._hold(-1)
         if self.queue:
@@ -329,9 +301,7 @@ class Pool:
 
     @property
     def most_sessions(self) -> int:
-        """
-        The most sessions and live sandboxes that there may be.
-        """
+        """The most sessions and live sandboxes that there may be."""
         return self._tenants.most
 
     @property
@@ -340,32 +310,24 @@ class Pool:
 
     @property
     def seats(self) -> int:
-        """
-        The number of live sandboxes.
-        """
+        """The number of live sandboxes."""
         return self._tenants.seats
 
     # --- workers --------------------------------------------------------------
 
     def worker_free(self, worker: Worker) -> None:
-        """
-        For the workforce: *worker* can take a job.
-        """
+        """For the workforce: *worker* can take a job."""
         self.admission.serve_with(worker)
 
     @property
     def crowded(self) -> bool:
-        """
-        Whether jobs wait for a worker, or are likely to wait.
-        """
+        """Whether jobs wait for a worker, or are likely to wait."""
         return bool(self.queue) or self.admission.shedding.on
 
     # --- when a callback has failed -------------------------------------------
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended.
-        """
+        """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
         if self._mending is None and not self.workforce.closed:
             self._mending = self._reactor.after(_MEND_S, self._mend)
 
@@ -388,28 +350,20 @@ class Pool:
         self._drain.start(seconds, done, why)
 
     def close(self) -> None:
-        """
-        Remove this pool, which was drained, from the accounts of the others.
-        """
+        """Remove this pool, which was drained, from the accounts of the others."""
         self._ledger.close()
 
     def cut(self) -> None:
-        """
-        End the jobs that a drain still waits for. May be called repeatedly.
-        """
+        """End the jobs that a drain still waits for. May be called repeatedly."""
         self._drain.cut()
 
     def check_drained(self) -> None:
-        """
-        A job has ended or left the queue: tell a drain that waits for that.
-        """
+        """A job has ended or left the queue: tell a drain that waits for that."""
         self._drain.check()
 
     @property
     def over(self) -> bool:
-        """
-        Whether the pool is draining and has no jobs left.
-        """
+        """Whether the pool is draining and has no jobs left."""
         return self._drain.started and self._drain.over
 
     # --- for the status -------------------------------------------------------
@@ -420,16 +374,12 @@ class Pool:
 
     @property
     def tickets(self) -> list[Ticket]:
-        """
-        The tickets of the jobs that run.
-        """
+        """The tickets of the jobs that run."""
         return list(self._running)
 
     @property
     def running(self) -> dict[int, Ticket]:
-        """
-        The running tickets, by the number of their runner.
-        """
+        """The running tickets, by the number of their runner."""
         return {ticket.runner: ticket for ticket in self._running}
 
     @property
@@ -437,9 +387,7 @@ class Pool:
         return self.workforce.free() is not None
 
     def counts(self) -> dict[str, dict[str, int] | int]:
-        """
-        The pool's part of `leeward status`.
-        """
+        """The pool's part of `leeward status`."""
         return {
             **self.workforce.counts(),
             "jobs": {"done": self.done, "failed": self.failed, "refused": self.admission.refused},

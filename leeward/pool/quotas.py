@@ -67,9 +67,7 @@ class Quotas:
         return NONE if user in self.exempt else self.others
 
     def guest(self, user: int) -> bool:
-        """
-        Whether *user* has to leave workers to others.
-        """
+        """Whether *user* has to leave workers to others."""
         return self.reserve > 0 and user not in self.exempt
 
     def most(self, user: int, workers: int) -> int:
@@ -80,17 +78,13 @@ class Quotas:
         return self.of(user).jobs or max(1, workers - self.reserve - 1)
 
     def all_guests(self, workers: int) -> int:
-        """
-        Return the number of jobs that all guests together may run at once on *workers* workers.
-        """
+        """Return the number of jobs that all guests together may run at once on *workers* workers."""
         return max(1, workers - self.reserve)
 
 
 @dataclass(slots=True)
 class _Account:
-    """
-    What a user uses now. *tokens* are jobs that the user may still send, as of *counted*.
-    """
+    """What a user uses now. *tokens* are jobs that the user may still send, as of *counted*."""
 
     jobs: int = 0
     memory: int = 0
@@ -149,16 +143,12 @@ class Ledger:
         self._book.ledgers.append(self)
 
     def connection_closed(self, connection: int) -> None:
-        """
-        Have all pools forget a connection that was closed, because the next connection may have its number.
-        """
+        """Have all pools forget a connection that was closed, because the next connection may have its number."""
         for ledger in self._book.ledgers:
             ledger.forget_connection(connection)
 
     def close(self) -> None:
-        """
-        Remove this ledger from the book: its pool has ended.
-        """
+        """Remove this ledger from the book: its pool has ended."""
         self._book.ledgers.remove(self)
 
     def admit(self, user: int, memory: int, now: float) -> None:
@@ -216,9 +206,7 @@ class Ledger:
             not quota.memory or sum(account.memory for account in found) + memory <= quota.memory)
 
     def account_of(self, user: int) -> _Account | None:
-        """
-        Return the account of *user*, for the ledgers of other pools.
-        """
+        """Return the account of *user*, for the ledgers of other pools."""
         return self._accounts.get(user)
 
     def _of_guests(self) -> int:
@@ -239,16 +227,12 @@ class Ledger:
             self._book.freed()
 
     def running(self, user: int) -> int:
-        """
-        Return the number of *user*'s jobs that run in this pool.
-        """
+        """Return the number of *user*'s jobs that run in this pool."""
         account = self._accounts.get(user)
         return 0 if account is None else account.jobs
 
     def running_anywhere(self, user: int) -> int:
-        """
-        Return the number of *user*'s jobs that run in all pools together.
-        """
+        """Return the number of *user*'s jobs that run in all pools together."""
         return sum(ledger.running(user) for ledger in self._book.ledgers)
 
     def _account(self, user: int) -> _Account:

@@ -40,16 +40,12 @@ class Refill:
         self._arming: dict[int, Timer] = {}  # by the runner's number: when others don't wait for it any more
 
     def want(self, worker: Worker) -> None:
-        """
-        *worker* needs a runner; its `arm` is called when its turn has come.
-        """
+        """*worker* needs a runner; its `arm` is called when its turn has come."""
         self._waiting.append(worker)
         self._go_on()
 
     def over(self, runner: int) -> None:
-        """
-        This runner is armed, or has failed. May be called repeatedly.
-        """
+        """This runner is armed, or has failed. May be called repeatedly."""
         timer = self._arming.pop(runner, None)
         if timer is not None:
             timer.cancel()

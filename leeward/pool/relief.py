@@ -47,9 +47,7 @@ NO_BOUNDS = SeatBounds()
 
 
 class RenewableWorker(Protocol):
-    """
-    The properties of a worker that decide.
-    """
+    """The properties of a worker that decide."""
 
     outdated: bool
     slot: int
@@ -93,9 +91,7 @@ def may_go(worker: RenewableWorker, workers: Mapping[int, RenewableWorker], size
 
 
 def superfluous(workers: Mapping[int, RenewableWorker], size: int) -> list[RenewableWorker]:
-    """
-    Return the idle workers beyond *size*, outdated ones first.
-    """
+    """Return the idle workers beyond *size*, outdated ones first."""
     ready = [worker for worker in workers.values() if _ready(worker)]
     idle = sorted((worker for worker in ready if worker.free), key=lambda worker: not worker.outdated)
     return idle[:max(0, len(ready) - size)]

@@ -68,9 +68,7 @@ def make(policy: Policy) -> Seal | None:
 
 
 def make_for_lease(secret_count: int) -> LeaseSeal:
-    """
-    Return a new authority, and new placeholders.
-    """
+    """Return a new authority, and new placeholders."""
     x509, hashes, ec = cryptography()
     from cryptography.hazmat.primitives import serialization as forms
 
@@ -92,9 +90,7 @@ def make_for_lease(secret_count: int) -> LeaseSeal:
 
 
 def trusting(spec: SandboxSpec, seal: Seal) -> SandboxSpec:
-    """
-    *spec* with a file of certificates for each sandbox, which is empty until the daemon writes it.
-    """
+    """*spec* with a file of certificates for each sandbox, which is empty until the daemon writes it."""
     folders = {os.path.dirname(path) for path in (TRUST, *LINKS)} - {"/etc/ssl"}
     view = replace(spec.view,
                    binds=tuple(bind for bind in spec.view.binds if bind.target not in folders),
@@ -105,13 +101,11 @@ def trusting(spec: SandboxSpec, seal: Seal) -> SandboxSpec:
 
 
 def backstage(view: View, seal: Seal) -> View:
-    """
-    The zygote's version of *view* from `trusting`, because modules that it imports may read the file.
-    """
+    """The zygote's version of *view* from `trusting`, because modules that it imports may read the file."""
     if not seal.bundle:
         return view
     return replace(view, binds=(*view.binds, Bind(os.path.realpath(seal.bundle), TRUST, file=True)),
-                   texts=tuple(text for text in view.texts if TRUST != text.target))
+                   texts=tuple(text for text in view.texts if text.target != TRUST))
 
 
 def check_source(secret: Secret) -> None:

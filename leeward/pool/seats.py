@@ -23,9 +23,7 @@ from leeward.spec.limits import Limits
 
 
 class SeatRunner(Protocol):
-    """
-    The part of `leeward.run.live.LiveRunner` that a seat needs.
-    """
+    """The part of `leeward.run.live.LiveRunner` that a seat needs."""
 
     def end(self, why: str) -> None: ...
 
@@ -35,9 +33,7 @@ class Taken(Protocol):
 
 
 class Home(Protocol):
-    """
-    The pool, as far as a seat needs it.
-    """
+    """The pool, as far as a seat needs it."""
 
     def await_worker(self, limits: Limits, user: int, take: Callable[[Any], bool], refused: Callable[[Report], None],
                      seconds: float) -> Taken | None: ...
@@ -102,15 +98,11 @@ class Seat:
             opened(what)
 
     def drain(self) -> None:
-        """
-        Tell the owner that the daemon ends.
-        """
+        """Tell the owner that the daemon ends."""
         self._drained()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*.
-        """
+        """For the barrier: a callback of ours has raised *error*."""
         lost = self._lost
         in_any_case(self.close, *([partial(lost, f"a bug of the daemon's: {error}")] if lost else []))
 

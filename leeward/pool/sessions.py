@@ -34,34 +34,24 @@ Opened = Callable[[Refused | None], None]
 
 
 class Cancellable(Protocol):
-    """
-    A job, or a wait for a worker, that its client may give up.
-    """
+    """A job, or a wait for a worker, that its client may give up."""
 
     def cancel(self) -> None: ...
 
 
 @runtime_checkable
 class Endable(Cancellable, Protocol):
-    """
-    A job that its client may end, and have the result of.
-    """
+    """A job that its client may end, and have the result of."""
 
     def interrupt(self) -> bool:
-        """
-        Raise KeyboardInterrupt in the job. Returns whether the job runs.
-        """
+        """Raise KeyboardInterrupt in the job. Returns whether the job runs."""
 
     def kill(self) -> bool:
-        """
-        End the job. Returns whether the job runs.
-        """
+        """End the job. Returns whether the job runs."""
 
 
 class SessionPool(Protocol):
-    """
-    The pool, as far as a session needs it.
-    """
+    """The pool, as far as a session needs it."""
 
     def now(self) -> float: ...
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
@@ -119,9 +109,7 @@ def sessions_of(asked: int, workers: int, room: int = 0) -> int:
 
 
 def no_room(count: int, most: int, workers: int) -> Busy | BadRequest:
-    """
-    The refusal of a session beyond *count* others: `Busy`, or `BadRequest` if there are never any.
-    """
+    """The refusal of a session beyond *count* others: `Busy`, or `BadRequest` if there are never any."""
     if not most:
         return BadRequest(f"this daemon has no sessions: of {workers} workers it keeps none for them (max_sessions)")
     return Busy(f"{count} sessions are open already, all that this daemon has (max_sessions)")
@@ -243,41 +231,31 @@ class PoolSession:
             raise
 
     def job_started(self, job: Job, done: Done, start: JobStart) -> Cancellable:
-        """
-        Record that the fast path has sent *job*.
-        """
+        """Record that the fast path has sent *job*."""
         if self._lease is None:
             raise Bug("a job was sent to a session that has no process")
         self._happen(SessionEvent.STARTED)
         return self._pool.run_in(self, self._lease, job, done, start)
 
     def ran(self, ran: Ran) -> None:
-        """
-        Record that the fast path has sent a job, and answered it.
-        """
+        """Record that the fast path has sent a job, and answered it."""
         if self._lease is None or SessionState.IDLE is not self.state:
             raise Bug(f"a job was run by a session that is {self.state.value}")
         self.since = ran.ended
         self._pool.ran_in(self._lease, ran, self.user)
 
     def offer(self, client: ReplyAddress) -> None:
-        """
-        Let the fast path have the next jobs; see Lease.offer.
-        """
+        """Let the fast path have the next jobs; see Lease.offer."""
         if SessionState.IDLE is self.state and self._lease is not None and self._pool.fast_path is not None:
             self._lease.offer(self.limits, client)
 
     def job_over(self) -> None:
-        """
-        For the ticket of the session's job: the job is over.
-        """
+        """For the ticket of the session's job: the job is over."""
         if SessionState.RUNNING is self.state:
             self._happen(SessionEvent.ENDED)
 
     def interrupt(self) -> bool:
-        """
-        Raise KeyboardInterrupt in the running job. Returns whether there is one.
-        """
+        """Raise KeyboardInterrupt in the running job. Returns whether there is one."""
         return SessionState.RUNNING is self.state and self._lease is not None and self._lease.interrupt()
 
     # --- the end --------------------------------------------------------------
@@ -298,9 +276,7 @@ class PoolSession:
         self.acquire(opened, seconds)
 
     def give_up(self) -> None:
-        """
-        Give up the opening, which the client has cancelled.
-        """
+        """Give up the opening, which the client has cancelled."""
         if SessionState.WAITING is self.state:
             self._on_opened = None
             wait, self._wait = self._wait, None
@@ -310,31 +286,23 @@ class PoolSession:
                 wait.cancel()
 
     def lose(self, why: str) -> None:
-        """
-        Give back the worker of a session that has no job.
-        """
+        """Give back the worker of a session that has no job."""
         self._lose(why)
         self._give_back(why)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised *error*, so the state of the process isn't known any more.
-        """
+        """For the barrier: a callback has raised *error*, so the state of the process isn't known any more."""
         self.lose(bug(error))
 
     def drain(self) -> None:
-        """
-        Give back the worker if no job runs, because the daemon ends; otherwise accept no further job.
-        """
+        """Give back the worker if no job runs, because the daemon ends; otherwise accept no further job."""
         if SessionState.IDLE is self.state:
             self.lose("the daemon is shutting down")
         elif self._lease is not None:
             self._lease.keep()
 
     def close(self) -> None:
-        """
-        End the session. A running job must have been cancelled before.
-        """
+        """End the session. A running job must have been cancelled before."""
         if SessionState.CLOSED is self.state:
             return
         self._on_opened = None

@@ -45,21 +45,15 @@ class Shedding:
 
     @property
     def on(self) -> bool:
-        """
-        Whether any connection is shed.
-        """
+        """Whether any connection is shed."""
         return bool(self._connections)
 
     def quiet(self, connection: int) -> bool:
-        """
-        Whether no job of this connection was refused recently.
-        """
+        """Whether no job of this connection was refused recently."""
         return connection not in self._refusals
 
     def refused(self, user: int, connection: int, why: Busy, now: float) -> None:
-        """
-        Record that the backlog has refused a job that *user* has sent by *connection*.
-        """
+        """Record that the backlog has refused a job that *user* has sent by *connection*."""
         self.count(connection, 1)
         if self._timer is None:
             self._timer = self._reactor.after(LAPSE_S, self._look)
@@ -79,9 +73,7 @@ class Shedding:
         fast_path.shed(connection, True)
 
     def count(self, connection: int, more: int) -> None:
-        """
-        Record that *more* further jobs of this connection were refused.
-        """
+        """Record that *more* further jobs of this connection were refused."""
         self._refusals[connection] = self._refusals.get(connection, 0) + more
 
     def forget(self, connection: int) -> None:
@@ -106,9 +98,7 @@ class Shedding:
             self._timer = self._reactor.after(LAPSE_S, self._look)
 
     def stop(self) -> None:
-        """
-        Shed no connection any more. May be called repeatedly.
-        """
+        """Shed no connection any more. May be called repeatedly."""
         self._refusals.clear()
         timer, self._timer = self._timer, None
         if timer is not None:
@@ -122,7 +112,5 @@ class Shedding:
             in_any_case(*(partial(loop.shed, fd, False) for fd in connections))
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: shed no connection any more.
-        """
+        """For the barrier: shed no connection any more."""
         self.stop()

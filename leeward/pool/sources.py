@@ -52,16 +52,12 @@ class OpenSeal:
         self.number = 0
 
     def message(self) -> Sealed:
-        """
-        Return the message for the broker, without the descriptors.
-        """
+        """Return the message for the broker, without the descriptors."""
         return Sealed(self.number, self._seal.bundle, self._seal.trusted, [each.name for each in self._secrets])
 
     @contextmanager
     def opened(self) -> Iterator[list[int]]:
-        """
-        Open a descriptor for each secret, until the context ends. If a source fails, its descriptor is at end of file.
-        """
+        """Open a descriptor for each secret, until the context ends. If a source fails, its descriptor is at end of file."""
         fds: list[int] = []
         try:
             for secret in self._secrets:
@@ -90,9 +86,7 @@ class OpenSeal:
 
     @staticmethod
     def _copy(path: str, into: int) -> None:
-        """
-        Copy by splice(2), so that the bytes don't come into this process.
-        """
+        """Copy by splice(2), so that the bytes don't come into this process."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -117,9 +111,7 @@ class OpenSeal:
 
 
 class _Command:
-    """
-    A command that runs, until it has ended and was collected.
-    """
+    """A command that runs, until it has ended and was collected."""
 
     def __init__(self, reactor: Reactor, log: EventLog, name: str, process: subprocess.Popen[bytes]) -> None:
         self._reactor, self._log, self._name, self._process = reactor, log, name, process

@@ -20,9 +20,7 @@ from leeward.spec.limits import Limits
 
 
 class Landlord(SessionPool, Home, Protocol):
-    """
-    The pool, as far as its tenants need it.
-    """
+    """The pool, as far as its tenants need it."""
 
 
 class Tenants:
@@ -41,9 +39,7 @@ class Tenants:
         self.allow(asked)
 
     def allow(self, asked: int) -> None:
-        """
-        Change the bound. Sessions and sandboxes that are open stay open.
-        """
+        """Change the bound. Sessions and sandboxes that are open stay open."""
         self.most = sessions_of(asked, self._workforce.size, self._workforce.room)
 
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
@@ -112,21 +108,15 @@ class Tenants:
         self._seats.discard(seat)
 
     def drain(self) -> None:
-        """
-        Take the workers of sandboxes, and of sessions that have no job.
-        """
+        """Take the workers of sandboxes, and of sessions that have no job."""
         in_any_case(*(session.drain for session in list(self._sessions)), *(seat.drain for seat in list(self._seats)))
 
     @property
     def sessions(self) -> int:
-        """
-        The number of sessions.
-        """
+        """The number of sessions."""
         return len(self._sessions)
 
     @property
     def seats(self) -> int:
-        """
-        The number of live sandboxes.
-        """
+        """The number of live sandboxes."""
         return len(self._seats)

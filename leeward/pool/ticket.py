@@ -50,9 +50,7 @@ def _next_number() -> int:
 
 
 class TicketPool(Protocol):
-    """
-    The pool.
-    """
+    """The pool."""
 
     def forget(self, ticket: Ticket) -> None: ...
     def finished(self, ticket: Ticket, report: Report) -> None: ...
@@ -61,14 +59,10 @@ class TicketPool(Protocol):
 
 
 class JobSession(Protocol):
-    """
-    The session to which a ticket's job belongs.
-    """
+    """The session to which a ticket's job belongs."""
 
     def job_over(self) -> None:
-        """
-        Note that the session's job is over; the client is answered next.
-        """
+        """Note that the session's job is over; the client is answered next."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,15 +100,11 @@ class Ticket:
 
     @property
     def connection(self) -> int:
-        """
-        The number of the connection that sent the job; 0 for the opening of a session, and in `leeward run`.
-        """
+        """The number of the connection that sent the job; 0 for the opening of a session, and in `leeward run`."""
         return 0 if self.client is None else self.client.fd
 
     def cancel(self) -> None:
-        """
-        End the job, or remove it from the queue; `done` is not called any more.
-        """
+        """End the job, or remove it from the queue; `done` is not called any more."""
         self.done, self.cancelled = None, True
         if self.execution is not None:
             self.execution.stop(Stop.CANCELLED)
@@ -122,45 +112,33 @@ class Ticket:
             self.pool.forget(self)
 
     def interrupt(self) -> bool:
-        """
-        Raise KeyboardInterrupt in the job. Returns whether the job runs.
-        """
+        """Raise KeyboardInterrupt in the job. Returns whether the job runs."""
         if self.execution is None:
             return False
         self.execution.interrupt()
         return True
 
     def kill(self) -> bool:
-        """
-        End the job, and report it with its output. Returns whether the job runs.
-        """
+        """End the job, and report it with its output. Returns whether the job runs."""
         if self.execution is None:
             return False
         self.execution.stop(Stop.KILLED)
         return True
 
     def finished(self, report: Report) -> None:
-        """
-        For its execution: the job is over.
-        """
+        """For its execution: the job is over."""
         self.pool.finished(self, report)
 
     def lost(self) -> None:
-        """
-        For its execution: nothing of the job has run.
-        """
+        """For its execution: nothing of the job has run."""
         self.pool.lost(self)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass the error on to the pool.
-        """
+        """For the barrier: pass the error on to the pool."""
         self.pool.broken(error)
 
     def answer(self, report: Report) -> None:
-        """
-        Call `done`, once. If there is none, close the report.
-        """
+        """Call `done`, once. If there is none, close the report."""
         done, self.done = self.done, None
         if self.job.label and report.result is not None:
             report.result = replace(report.result, label=self.job.label, job=self.number)

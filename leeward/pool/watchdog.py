@@ -72,9 +72,7 @@ TELL_S = 0.5
 
 
 class WatchedWorker(Protocol):
-    """
-    `leeward.worker.worker.Worker`.
-    """
+    """`leeward.worker.worker.Worker`."""
 
     @property
     def tenant(self) -> Execution | Lease | LiveRunner | None: ...
@@ -103,18 +101,14 @@ class Standstill:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """
-    An object that may have a deadline: a runner, or a process of a live sandbox.
-    """
+    """An object that may have a deadline: a runner, or a process of a live sandbox."""
 
     target: Runner | LiveProcess
     ends: float
 
 
 def deadline(job: Execution) -> float:
-    """
-    Return the time, by the reactor's clock, at which the watchdog ends *job*.
-    """
+    """Return the time, by the reactor's clock, at which the watchdog ends *job*."""
     if job.over or not job.started:
         return math.inf
     extra = job.grace if isinstance(job, Turn) else COLLECT_S if job.caller.job.collect else 0.0
@@ -123,9 +117,7 @@ def deadline(job: Execution) -> float:
 
 
 def deadlines(tenant: object) -> Iterator[Overdue]:
-    """
-    Return all runners and processes of *tenant* that run, with their deadlines.
-    """
+    """Return all runners and processes of *tenant* that run, with their deadlines."""
     if isinstance(tenant, Execution):
         yield Overdue(tenant.runner, deadline(tenant))
     elif isinstance(tenant, Lease):
@@ -144,18 +136,14 @@ def runner_of(tenant: Execution | Lease | LiveRunner) -> Runner:
 
 
 class _Bell:
-    """
-    Wakes one thread. A bare lock: threading.Event makes a new one for each wait.
-    """
+    """Wakes one thread. A bare lock: threading.Event makes a new one for each wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def ring(self) -> None:
-        """
-        End the present wait, or else the next one, at once.
-        """
+        """End the present wait, or else the next one, at once."""
         with contextlib.suppress(RuntimeError):  # it rings already
             self._lock.release()
 
@@ -206,9 +194,7 @@ class Watchdog:
             raise
 
     def stop(self) -> None:
-        """
-        Wait for the thread to end, before the reactor is closed. Harmless twice.
-        """
+        """Wait for the thread to end, before the reactor is closed. Harmless twice."""
         self._over = True
         self._bell.ring()
         if self._thread.is_alive():
@@ -236,9 +222,7 @@ class Watchdog:
                 self._bell.wait(min(pause, self._period / 4) if self._period else pause)
 
     def _fail(self, error: Exception) -> None:
-        """
-        Let the loop log *error*, unless another one waits to be logged.
-        """
+        """Let the loop log *error*, unless another one waits to be logged."""
         if not self._failed:
             self._failed = True
             self._reactor.soon(partial(self._log_failure, error))  # of a deque, which takes it from any thread
@@ -248,9 +232,7 @@ class Watchdog:
         self._reactor.barrier.note(self.look, error)
 
     def _sleep(self) -> None:
-        """
-        Sleep until a job begins, or the service manager expects a message.
-        """
+        """Sleep until a job begins, or the service manager expects a message."""
         self._reactor.rouse = self._bell.ring
         try:
             # A job that begins after this calls `rouse`; one that began before is seen here.
@@ -263,9 +245,7 @@ class Watchdog:
         return any(worker.tenant is not None for worker in list(self._workers()))
 
     def look(self) -> float:
-        """
-        Take one look, and act where that is needed; returns the seconds until the next one.
-        """
+        """Take one look, and act where that is needed; returns the seconds until the next one."""
         now = self._reactor.now()
         self._watching = watching = self._watching or any(self._ticks())
         since = self._still_since(now, WATCH_S if watching else LATE_S)
@@ -285,9 +265,7 @@ class Watchdog:
         return STALLED_S
 
     def _still_since(self, now: float, grain: float) -> float | None:
-        """
-        Since when the loop has stood still, or None if it hasn't for *grain* seconds.
-        """
+        """Since when the loop has stood still, or None if it hasn't for *grain* seconds."""
         turns, until = self._reactor.pulse()
         if turns != self._turns:
             self._turns, self._seen = turns, now
@@ -331,9 +309,7 @@ class Watchdog:
             return runner.tick_beside(scratch)
 
     def _end(self, target: Runner | LiveProcess, why: Stop) -> bool:
-        """
-        End a runner or process, unless it has ended already. Returns whether this call has ended it.
-        """
+        """End a runner or process, unless it has ended already. Returns whether this call has ended it."""
         if target.ended_by_watchdog is not None:
             return False
         if isinstance(target, Beside):
@@ -352,9 +328,7 @@ class Watchdog:
         return True
 
     def _end_process(self, process: LiveProcess, why: Stop) -> bool:
-        """
-        End a process of a live sandbox and all its descendants.
-        """
+        """End a process of a live sandbox and all its descendants."""
         if process.state is not ProcessState.RUNNING or process.host_pid < 0:
             return False
         nest = process.group

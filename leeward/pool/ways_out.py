@@ -125,22 +125,16 @@ class LeaseSeals:
         self._stock: deque[LeaseSeal] = deque()
 
     def fill(self, workers: int) -> None:
-        """
-        Make one for each of *workers* workers without a lease.
-        """
+        """Make one for each of *workers* workers without a lease."""
         if len(self._stock) < workers:
             self._stock += [self._make() for _ in range(_BATCH)]
 
     def take(self) -> LeaseSeal:
-        """
-        Remove and return one, for a new lease. It is never used for another lease.
-        """
+        """Remove and return one, for a new lease. It is never used for another lease."""
         return self._stock.popleft() if self._stock else self._make()
 
     def lent(self, own: LeaseSeal) -> Lent:
-        """
-        Return the part of the seal that the sandbox gets.
-        """
+        """Return the part of the seal that the sandbox gets."""
         return Lent(dict(zip(self._secrets, own.placeholders, strict=True)), own.certificate)
 
     def _make(self) -> LeaseSeal:
@@ -204,25 +198,19 @@ class Exits:
 
     def fetch(self, lease: int, about: dict[str, object], fds: Sequence[int], user: int,
               answered: Answered) -> Callable[[], None]:
-        """
-        As `BrokerLink.fetch`.
-        """
+        """As `BrokerLink.fetch`."""
         if self.broker is None:
             raise Busy("there is no broker")
         return self.broker.fetch(lease, about, fds, user, answered)
 
     def close(self) -> None:
-        """
-        End the broker, because the daemon ends.
-        """
+        """End the broker, because the daemon ends."""
         if self.broker is not None:
             self.broker.close()
 
 
 def unsourced(policy: Policy) -> Policy:
-    """
-    Return *policy* as the broker gets it, without the sources of values and certificates.
-    """
+    """Return *policy* as the broker gets it, without the sources of values and certificates."""
     from dataclasses import replace
 
     return replace(policy, secrets=tuple(replace(each, source="") for each in policy.secrets), authorities="",

@@ -33,9 +33,7 @@ _LINGER_S = 10.0
 
 
 class WorkerMaker(Protocol):
-    """
-    The branch, which makes workers by its zygote.
-    """
+    """The branch, which makes workers by its zygote."""
 
     def make_worker(self, slot: int, workforce: Workforce) -> Worker: ...
     def making_failed(self, slot: int, message: str) -> None: ...
@@ -47,28 +45,20 @@ class WorkerMaker(Protocol):
 
 
 class Work(Protocol):
-    """
-    The pool, as far as the workforce needs it.
-    """
+    """The pool, as far as the workforce needs it."""
 
     @property
     def queue(self) -> Sized:
-        """
-        The jobs that wait for a worker.
-        """
+        """The jobs that wait for a worker."""
     @property
     def crowded(self) -> bool: ...
     @property
     def over(self) -> bool:
-        """
-        Whether the pool is draining and has no jobs left.
-        """
+        """Whether the pool is draining and has no jobs left."""
 
     def check_drained(self) -> None: ...
     def worker_free(self, worker: Worker) -> None:
-        """
-        Note that *worker* can take a job.
-        """
+        """Note that *worker* can take a job."""
 
     def broken(self, error: Exception) -> None: ...
 
@@ -115,9 +105,7 @@ class Workforce:
     # --- making ---------------------------------------------------------------
 
     def make_missing(self) -> None:
-        """
-        Make the missing workers, and one that is to replace an outdated one.
-        """
+        """Make the missing workers, and one that is to replace an outdated one."""
         in_any_case(*[self._make_next] * self.wanted)
 
     def _make_next(self) -> None:
@@ -157,9 +145,7 @@ class Workforce:
         self._maker.worker_failed(worker, layer, message)
 
     def worker_gone(self, worker: Worker) -> None:
-        """
-        For a worker that has ended: make another one.
-        """
+        """For a worker that has ended: make another one."""
         if self.by_slot.get(worker.slot) is worker:
             del self.by_slot[worker.slot]
         self.recycled += 1
@@ -180,18 +166,14 @@ class Workforce:
     # --- jobs -----------------------------------------------------------------
 
     def free(self) -> Worker | None:
-        """
-        A worker that can take a job, or None.
-        """
+        """A worker that can take a job, or None."""
         for worker in self.by_slot.values():
             if worker.free:
                 return worker
         return None
 
     def worker_free(self, worker: Worker) -> None:
-        """
-        For a worker: it can take a job.
-        """
+        """For a worker: it can take a job."""
         self._failures.pop(worker.slot, None)
         if self._outdated:
             self._relieve()
@@ -202,61 +184,45 @@ class Workforce:
 
     @property
     def crowded(self) -> bool:
-        """
-        For a worker: whether jobs wait for a worker.
-        """
+        """For a worker: whether jobs wait for a worker."""
         return self._work.crowded
 
     @property
     def crammed(self) -> bool:
-        """
-        For a worker whose session has ended: whether there are enough workers without it.
-        """
+        """For a worker whose session has ended: whether there are enough workers without it."""
         left = len(self.by_slot) - self.held - self.size - self.surplus
         return 0 < self.bounds.awake < left
 
     @property
     def fast_path(self) -> FastPath | None:
-        """
-        The fast path, where this reactor has one and new jobs are taken.
-        """
+        """The fast path, where this reactor has one and new jobs are taken."""
         return self._reactor.fast_path if self._offering else None
 
     def offered(self, runner: int, worker: Worker | None) -> None:
-        """
-        For a worker: its *runner* is on offer to the fast path, or with None no longer.
-        """
+        """For a worker: its *runner* is on offer to the fast path, or with None no longer."""
         if worker is None:
             self.offers.pop(runner, None)
         else:
             self.offers[runner] = worker
 
     def stop_offering(self) -> None:
-        """
-        Withdraw the runners on offer to the fast path, and offer no more.
-        """
+        """Withdraw the runners on offer to the fast path, and offer no more."""
         self._reactor.barrier.steps(*(worker.withdraw for worker in list(self.offers.values())))
         self._offering = False
 
     # --- arming ---------------------------------------------------------------
 
     def runner_made(self) -> None:
-        """
-        For a worker: another runner is armed.
-        """
+        """For a worker: another runner is armed."""
         self.runners_made += 1
         self._maker.runner_made()
 
     def runner_wanted(self, worker: Worker) -> None:
-        """
-        For a worker: it has a runner to arm, when its turn has come.
-        """
+        """For a worker: it has a runner to arm, when its turn has come."""
         self._refill.want(worker)
 
     def arming_over(self, runner: int) -> None:
-        """
-        For a worker: see Refill.over.
-        """
+        """For a worker: see Refill.over."""
         self._refill.over(runner)
 
     def _stocked(self) -> bool:
@@ -279,27 +245,21 @@ class Workforce:
             and all(worker.state is WorkerState.SERVING for worker in self.by_slot.values()))
 
     def renew(self) -> None:
-        """
-        Workers can be made again, or one was made: retire the next overdue worker.
-        """
+        """Workers can be made again, or one was made: retire the next overdue worker."""
         overdue = [worker for worker in self.by_slot.values() if worker.overdue]
         self._overrun = bool(overdue)
         for worker in overdue:
             worker.reconsider()
 
     def outdate(self) -> None:
-        """
-        Another zygote has taken over: replace the workers of the old one.
-        """
+        """Another zygote has taken over: replace the workers of the old one."""
         for worker in self.by_slot.values():
             worker.outdated = worker.pid >= 0  # otherwise the new zygote makes it
         self._outdated = True
         self._relieve()
 
     def _relieve(self) -> None:
-        """
-        Retire outdated workers that are idle and have been replaced, and replace the next one.
-        """
+        """Retire outdated workers that are idle and have been replaced, and replace the next one."""
         for worker in self.workers:
             if may_go(worker, self.by_slot, self.wanted, self.surplus):
                 worker.retire("")
@@ -310,21 +270,15 @@ class Workforce:
 
     @property
     def wanted(self) -> int:
-        """
-        The number of workers that there should be.
-        """
+        """The number of workers that there should be."""
         return self.with_held(0)
 
     def with_held(self, more: int) -> int:
-        """
-        The same if sessions held *more* more workers.
-        """
+        """The same if sessions held *more* more workers."""
         return self.size + min(self.room, max(0, self._extra, self.held + more - self.size // 2))
 
     def await_jobs(self, waiting: int) -> None:
-        """
-        *count* jobs wait: make workers for them, if the pool grows.
-        """
+        """*count* jobs wait: make workers for them, if the pool grows."""
         if self._grows and self.room:
             self._extra = max(self._extra, min(self.room, self._needed(waiting)))
             self._reactor.soon(self.make_missing)
@@ -334,9 +288,7 @@ class Workforce:
         return max(0, sum(worker.busy for worker in self.by_slot.values()) + waiting - self.size)
 
     def hold(self, more: int) -> None:
-        """
-        Note that a session has got a worker, or given it back.
-        """
+        """Note that a session has got a worker, or given it back."""
         self.held += more
         if self.wanted > len(self.by_slot):
             self._reactor.soon(self.make_missing)
@@ -349,9 +301,7 @@ class Workforce:
             self._reactor.after(_LINGER_S, self._shrink)
 
     def _shrink(self) -> None:
-        """
-        Retire idle workers that were made for sessions or for waiting jobs.
-        """
+        """Retire idle workers that were made for sessions or for waiting jobs."""
         self._shrinking = False
         if self.closed:
             return
@@ -362,9 +312,7 @@ class Workforce:
             self._shrink_later()
 
     def retire_all(self) -> None:
-        """
-        Retire all workers, even those with jobs, and make no more.
-        """
+        """Retire all workers, even those with jobs, and make no more."""
         self.closed = True
         self._reactor.barrier.steps(*(partial(worker.retire, "the daemon is shutting down")
                                       for worker in list(self.by_slot.values())))
@@ -380,18 +328,14 @@ class Workforce:
     # --- for the status -------------------------------------------------------
 
     def states(self) -> dict[str, int]:
-        """
-        The number of workers in each state.
-        """
+        """The number of workers in each state."""
         workers = self.by_slot.values()
         busy = sum(worker.busy for worker in workers)
         idle = sum(worker.free for worker in workers)
         return {"idle": idle, "busy": busy, "arming": max(0, max(self.size, len(workers)) - idle - busy)}
 
     def counts(self) -> dict[str, dict[str, int] | int]:
-        """
-        The part of `leeward status` that is about workers and their runners.
-        """
+        """The part of `leeward status` that is about workers and their runners."""
         workers = self.by_slot.values()
         return {
             "workers": {"total": max(self.size, len(workers)), **self.states()},

@@ -36,9 +36,7 @@ _MOST_WORDS = 4096
 
 
 def pause_after(lost: int) -> float:
-    """
-    Seconds until another zygote is started, after so many have ended one after the other.
-    """
+    """Seconds until another zygote is started, after so many have ended one after the other."""
     return min(5.0, _BACKOFF_S * 2.0 ** min(lost, 8))
 
 
@@ -58,9 +56,7 @@ class EventLog(Protocol):
 
 
 class ZygoteOwner(Protocol):
-    """
-    The engine.
-    """
+    """The engine."""
 
     @property
     def log(self) -> EventLog: ...
@@ -98,9 +94,7 @@ class Zygotes:
         self.succession.begin()
 
     def adopt(self, hatched: Hatched) -> None:
-        """
-        Use this zygote for the keepers.
-        """
+        """Use this zygote for the keepers."""
         self._ready, self._words = False, ""
         self.current = Zygote(self._reactor, hatched, ready=self._on_ready, made=self._on_made,
                               failed=self._on_failed, said=self._on_words, gone=self._on_gone)
@@ -110,32 +104,24 @@ class Zygotes:
 
     @property
     def stands(self) -> bool:
-        """
-        Whether a zygote serves.
-        """
+        """Whether a zygote serves."""
         return self.current is not None and self._ready
 
     @property
     def snapshot(self) -> str:
-        """
-        The snapshot of the zygote that serves.
-        """
+        """The snapshot of the zygote that serves."""
         return PENDING if self.current is None else self.current.snapshot
 
     # --- orders ---------------------------------------------------------------
 
     def order(self, worker: Worker) -> None:
-        """
-        Order the keeper of *worker*.
-        """
+        """Order the keeper of *worker*."""
         self._waiting.append(worker)
         if self._ready:
             self._reactor.soon(self._place_orders)
 
     def runner_made(self) -> None:
-        """
-        A runner is armed: the first worker can take a job, so the others may be made.
-        """
+        """A runner is armed: the first worker can take a job, so the others may be made."""
         if self._waiting:
             self._place_orders()
 
@@ -160,9 +146,7 @@ class Zygotes:
             worker.ordered()
 
     def _on_order(self) -> list[Worker]:
-        """
-        The workers whose keepers were ordered and aren't made yet.
-        """
+        """The workers whose keepers were ordered and aren't made yet."""
         return [worker for worker in self._workforce.workers
                 if worker.state is WorkerState.MAKING and worker.pid < 0 and worker not in self._waiting]
 
@@ -178,9 +162,7 @@ class Zygotes:
             self._due = None
 
     def _heard(self) -> None:
-        """
-        Begin the time for the remaining orders again: the zygote has sent a message.
-        """
+        """Begin the time for the remaining orders again: the zygote has sent a message."""
         self._expect_nothing()
         if self._on_order():
             self._expect_word(self._engine.patience.zygote)
@@ -188,9 +170,7 @@ class Zygotes:
             self.succession.go_on()
 
     def _on_silence(self, seconds: float) -> None:
-        """
-        Kill a zygote that is stopped or stuck, because its workers would never be made.
-        """
+        """Kill a zygote that is stopped or stuck, because its workers would never be made."""
         self._expect_nothing()
         if self.current is not None and (self._on_order() or self._waiting or not self._ready):
             self._log.warning("zygote doesn't answer", pid=self.current.pid, seconds=seconds)
@@ -224,9 +204,7 @@ class Zygotes:
         self._heard()
 
     def _on_words(self, text: str) -> None:
-        """
-        Error output during the warm-up is that of imported modules, and an error only if the zygote ends.
-        """
+        """Error output during the warm-up is that of imported modules, and an error only if the zygote ends."""
         if self._ready:
             self._engine.blame("", text)
         else:
@@ -234,15 +212,11 @@ class Zygotes:
         self._log.warning("zygote says", text=text)
 
     def job_ended(self) -> None:
-        """
-        Count a job that one of the zygote's workers has run.
-        """
+        """Count a job that one of the zygote's workers has run."""
         self.succession.job_ended()
 
     def _crown(self, heir: Zygote) -> Zygote | None:
-        """
-        Replace the zygote that serves by *heir*, which is ready. The old zygote's workers are replaced one by one.
-        """
+        """Replace the zygote that serves by *heir*, which is ready. The old zygote's workers are replaced one by one."""
         old, self.current, self._ready = self.current, heir, True
         self._log.debug("zygote takes over", pid=heir.pid, old=old and old.pid)
         self._expect_nothing()
@@ -253,9 +227,7 @@ class Zygotes:
     # --- another one ----------------------------------------------------------
 
     def _on_gone(self) -> None:
-        """
-        Handle the zygote's end. Its keepers live on; ordered ones aren't made.
-        """
+        """Handle the zygote's end. Its keepers live on; ordered ones aren't made."""
         on_order = self._on_order()
         zygote, self.current, self._ready = self.current, None, False
         self._expect_nothing()
@@ -292,15 +264,11 @@ class Zygotes:
     # --- the end --------------------------------------------------------------
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass the error on to the engine.
-        """
+        """For the barrier: pass the error on to the engine."""
         self._engine.broken(error)
 
     def mend(self) -> None:
-        """
-        Do what a callback that has failed may have left undone.
-        """
+        """Do what a callback that has failed may have left undone."""
         in_any_case(self._restart, self._place_orders, self._expect_again)
 
     def _expect_again(self) -> None:
@@ -310,22 +278,16 @@ class Zygotes:
             self._expect_word(self._engine.patience.start)
 
     def stop(self) -> None:
-        """
-        Start no other zygote when this one ends.
-        """
+        """Start no other zygote when this one ends."""
         self._stopped = True
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
-        """
-        End the zygote without waiting; *left* is called when it was reaped. Call `stop` before.
-        """
+        """End the zygote without waiting; *left* is called when it was reaped. Call `stop` before."""
         zygote, self.current, self._ready = self.current, None, False
         self._expect_nothing()
         in_any_case(self.succession.close, left if zygote is None else partial(zygote.retire, seconds, left))
 
     def end(self) -> None:
-        """
-        End the zygote and reap it; see Zygote.end.
-        """
+        """End the zygote and reap it; see Zygote.end."""
         zygote, self.current = self.current, None
         in_any_case(*([zygote.end] if zygote is not None else []), self.succession.close)

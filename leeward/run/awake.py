@@ -35,9 +35,7 @@ class Awake:
         self._timer: Timer | None = None
 
     def stir(self, reactor: Reactor, sandbox: Sleeper) -> None:
-        """
-        Note that *sandbox* has got a request. While more than `most` are awake, the one used longest ago has to rest.
-        """
+        """Note that *sandbox* has got a request. While more than `most` are awake, the one used longest ago has to rest."""
         self._until.pop(sandbox, None)
         self._until[sandbox] = reactor.now() + QUIET_S
         while 0 < self._most < len(self._until):
@@ -58,9 +56,7 @@ class Awake:
         self._timer = reactor.after(max(0.0, due - reactor.now()), partial(self._look, reactor))
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a check has failed. The next request to a sandbox schedules another one.
-        """
+        """For the barrier: a check has failed. The next request to a sandbox schedules another one."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

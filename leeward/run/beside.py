@@ -44,17 +44,13 @@ _CPUCLOCK_SCHED = 2
 
 
 class Tenant(Protocol):
-    """
-    The object that has the runner: an Execution or a Lease.
-    """
+    """The object that has the runner: an Execution or a Lease."""
 
     def emptied(self, status: int | None, reason: str) -> None: ...
 
 
 class SharedLeaf:
-    """
-    A leaf that also has other processes: its limits are set already, and don't change.
-    """
+    """A leaf that also has other processes: its limits are set already, and don't change."""
 
     needs_ticks = False
     tick_interval = 1.0
@@ -100,9 +96,7 @@ class SharedLeaf:
         return ~self.pid << 3 | _CPUCLOCK_SCHED
 
     def leave_group(self) -> None:
-        """
-        Count only the process itself from now on, because other processes join its group.
-        """
+        """Count only the process itself from now on, because other processes join its group."""
         spent = self._spent()
         self._nest, self._alone = None, False
         try:
@@ -111,9 +105,7 @@ class SharedLeaf:
             pass  # the process is gone
 
     def count_end(self, spent: float) -> None:
-        """
-        Note that the direct child has ended after *spent* seconds of processor time. The time can't be read later.
-        """
+        """Note that the direct child has ended after *spent* seconds of processor time. The time can't be read later."""
         self._time = max(self._spent(), self._base + spent)
         self.pid = -1
 
@@ -127,9 +119,7 @@ class SharedLeaf:
         return None
 
     def gauges(self) -> Gauges | None:
-        """
-        The files for the fast path; None if other processes are in the group, or the process has ended.
-        """
+        """The files for the fast path; None if other processes are in the group, or the process has ended."""
         gauges = self._leaf.gauges()
         if gauges is None or not self._alone:
             return None
@@ -215,16 +205,12 @@ class Beside(Runner):
         return self._denials
 
     def share(self, denials: Denials) -> None:
-        """
-        Use *denials* from now on, because other processes use the listener, too.
-        """
+        """Use *denials* from now on, because other processes use the listener, too."""
         self._denials = denials
         self.listening = self.locked = self.checked = True
 
     def close_birth(self) -> None:
-        """
-        Close the birth channel, unless it is kept as the door: then the daemon only sends on it.
-        """
+        """Close the birth channel, unless it is kept as the door: then the daemon only sends on it."""
         birth = self.birth
         if birth is None or not self._keeps_door or not self.locked:
             super().close_birth()
@@ -238,9 +224,7 @@ class Beside(Runner):
         in_any_case(*([door.close] if door is not None else []), super().dispose)
 
     def kill(self) -> None:
-        """
-        End the process and all its descendants; the sandbox lives on.
-        """
+        """End the process and all its descendants; the sandbox lives on."""
         if self.process is not None:
             self.process.kill()
 
@@ -286,22 +270,16 @@ class Interpreter:
         return self.runner.number
 
     def is_process(self, process: LiveProcess) -> None:
-        """
-        For the live runner: set the LiveProcess of this interpreter to *process*.
-        """
+        """For the live runner: set the LiveProcess of this interpreter to *process*."""
         self.process = self.runner.process = process
 
     def kill(self) -> None:
-        """
-        End the process. The tenant's `emptied` is called then; `ready` and `failed` aren't called any more.
-        """
+        """End the process. The tenant's `emptied` is called then; `ready` and `failed` aren't called any more."""
         if self.process is not None:
             self.process.kill()
 
     def leave_group(self) -> Nest | None:
-        """
-        Give the process's group to the caller, because branches use the group, too, from now on.
-        """
+        """Give the process's group to the caller, because branches use the group, too, from now on."""
         self.take_back()  # the fast path reads the group's counters
         self._leaf.leave_group()
         return None if self.process is None else self.process.leave_group()
@@ -309,34 +287,24 @@ class Interpreter:
     # --- for its tenant -------------------------------------------------------
 
     def killed(self, runner: Runner) -> None:
-        """
-        Do nothing: the end of the process is reported by `exited`, and then by `emptied`.
-        """
+        """Do nothing: the end of the process is reported by `exited`, and then by `emptied`."""
 
     def conclude(self, execution: Execution, report: Report) -> None:
-        """
-        Give *report* to the caller, and end the interpreter, whose only job is over.
-        """
+        """Give *report* to the caller, and end the interpreter, whose only job is over."""
         in_any_case(partial(execution.caller.finished, report), self.kill)
 
     def gone(self, execution: Execution) -> None:
-        """
-        Tell the caller that the job was lost with the interpreter.
-        """
+        """Tell the caller that the job was lost with the interpreter."""
         in_any_case(self.kill, execution.caller.lost)
 
     def give_back(self, runner: Runner) -> None:
-        """
-        End the interpreter, because its lease is over.
-        """
+        """End the interpreter, because its lease is over."""
         self.kill()
 
     # --- for the live runner --------------------------------------------------
 
     def started(self, pid: int, pidfd: int) -> None:
-        """
-        For the live runner: the process exists; *pidfd* stays the caller's.
-        """
+        """For the live runner: the process exists; *pidfd* stays the caller's."""
         self._leaf.pid = pid
         if pidfd >= 0:
             job, reply, out, err = self.runner.job, self.runner.reply, self.runner.out, self.runner.err
@@ -375,25 +343,19 @@ class Interpreter:
         in_any_case(self.take_back, self.kill, *([self._tell_tenant] if end.stuck else []))
 
     def emptied(self) -> None:
-        """
-        For the live runner: neither the process nor a descendant is left.
-        """
+        """For the live runner: neither the process nor a descendant is left."""
         steps = [partial(self.kin.left, self.process)] if self.kin is not None and self.process is not None else []
         in_any_case(partial(stop_listening, self._reactor, self.runner), *steps, self._tell_tenant, self.runner.dispose)
 
     def _tell_tenant(self) -> None:
-        """
-        Tell whoever waits for the runner, or has it, that the process has ended. May be called repeatedly.
-        """
+        """Tell whoever waits for the runner, or has it, that the process has ended. May be called repeatedly."""
         end = self._end or Exit(None, reason="its process was lost")
         tenant, self.tenant = self.tenant, None
         in_any_case(partial(self._fail, end.layer, end.reason or "it ended before it was ready"),
                     *([partial(tenant.emptied, end.status, end.reason)] if tenant is not None else []))
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*.
-        """
+        """For the barrier: a callback of ours has raised *error*."""
         self.kill()
 
 

@@ -24,26 +24,20 @@ Failed = Callable[[int, str, str], None]
 
 
 def attend(reactor: Reactor, runner: Runner, born: Callable[[Runner], None], failed: Failed) -> None:
-    """
-    Listen to the birth channel of *runner* until the runner is ready or has failed, or until `stop_listening`.
-    """
+    """Listen to the birth channel of *runner* until the runner is ready or has failed, or until `stop_listening`."""
     assert runner.birth is not None
     reactor.watch(runner.birth.fileno(), READ, BirthListener(reactor, runner, born, failed).hear)
 
 
 def stop_listening(reactor: Reactor, runner: Runner) -> None:
-    """
-    Stop listening to the birth channel of *runner*. May be called repeatedly.
-    """
+    """Stop listening to the birth channel of *runner*. May be called repeatedly."""
     if runner.birth is not None:
         reactor.forget(runner.birth.fileno())
         runner.close_birth()
 
 
 class BirthListener:
-    """
-    Listens to the birth channel of one runner.
-    """
+    """Listens to the birth channel of one runner."""
 
     costs = "worker"
 
@@ -51,9 +45,7 @@ class BirthListener:
         self._reactor, self._runner, self._born, self._failed = reactor, runner, born, failed
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: the handler of a message has raised *error*.
-        """
+        """For the barrier: the handler of a message has raised *error*."""
         in_any_case(partial(stop_listening, self._reactor, self._runner),
                     partial(self._failed, self._runner.number, "", bug(error)))
 

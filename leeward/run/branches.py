@@ -74,11 +74,9 @@ class Kin:
         return frozenset(each.host_pid for each in self._members.values() if each is not process)
 
     def left(self, process: LiveProcess) -> None:
-        """
-        Remove *process*, of which nothing is left.
-        """
+        """Remove *process*, of which nothing is left."""
         self._members.pop(process.number, None)
-        if 1 == len(self._members):
+        if len(self._members) == 1:
             (last,) = self._members.values()
             last.have_group(self._nest)
             self._nest = None
@@ -115,9 +113,7 @@ class Kin:
 
 
 class ForkedProcess(LiveProcess):
-    """
-    The process of a branch. A walk over processes finds it below its sandbox's init, or below its kernel.
-    """
+    """The process of a branch. A walk over processes finds it below its sandbox's init, or below its kernel."""
 
     _joins = False
 
@@ -144,9 +140,7 @@ class KernelBranch(Interpreter):
         reactor.watch(door.fileno(), READ, self._hear)
 
     def forked(self, refused: str) -> None:
-        """
-        Take the kernel's answer: *refused* is the reason of a failure, or "".
-        """
+        """Take the kernel's answer: *refused* is the reason of a failure, or ""."""
         self._answered = True
         if refused or self._shut:
             self.refuse(refused or _NOBODY)
@@ -266,9 +260,7 @@ class KernelBranch(Interpreter):
 
 
 class Parent(Protocol):
-    """
-    The live runner in which a branch is made.
-    """
+    """The live runner in which a branch is made."""
 
     @property
     def owner(self) -> tuple[int, int]: ...
@@ -280,9 +272,7 @@ class Parent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BranchLayout:
-    """
-    A branch in the making, and the descriptors that have to be sent to its kernel; `given` closes them.
-    """
+    """A branch in the making, and the descriptors that have to be sent to its kernel; `given` closes them."""
 
     branch: KernelBranch
     process: LiveProcess
@@ -290,9 +280,7 @@ class BranchLayout:
     given: contextlib.ExitStack
 
     def go(self, of: Interpreter) -> None:
-        """
-        Send the descriptors. There is no branch if the kernel *of* has closed its door or is over.
-        """
+        """Send the descriptors. There is no branch if the kernel *of* has closed its door or is over."""
         runner = of.runner
         with self.given:
             try:
@@ -339,9 +327,7 @@ def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Inter
 
 
 def _sender(door: Socket) -> int | None:
-    """
-    The pid of the sender of a message; None if there is no message, -1 at the end or for an invalid one.
-    """
+    """The pid of the sender of a message; None if there is no message, -1 at the end or for an invalid one."""
     try:
         data, ancillary, _, _ = door.recvmsg(2, socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(64),
                                              socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
@@ -351,11 +337,11 @@ def _sender(door: Socket) -> int | None:
         return -1
     pid = -1
     for level, kind, content in ancillary:
-        if (socket.SOL_SOCKET, socket.SCM_RIGHTS) == (level, kind):
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds = array.array("i")
             fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
             for fd in fds:
                 os.close(fd)
-        elif (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) == (level, kind) and len(content) == _CREDENTIALS.size:
+        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(content) == _CREDENTIALS.size:
             pid = _CREDENTIALS.unpack(content)[0]
     return pid if data == BRANCH_WORD else -1

@@ -29,9 +29,7 @@ _HEAD = 4
 
 
 class CallOwner(Protocol):
-    """
-    The owner of the process: `leeward.run.beside.Interpreter`.
-    """
+    """The owner of the process: `leeward.run.beside.Interpreter`."""
 
     def kill(self) -> None: ...
 
@@ -130,9 +128,7 @@ class CallProcess:
         return False
 
     def end(self, why: str) -> None:
-        """
-        Give the process up: end it, and call `lost` with *why*.
-        """
+        """Give the process up: end it, and call `lost` with *why*."""
         lost, self._lost = self._lost, None
         if lost is None:
             return
@@ -140,23 +136,17 @@ class CallProcess:
         in_any_case(self._forget, self._owner.kill, lambda: lost(why))
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """
-        For the owner: neither the process nor a descendant is left.
-        """
+        """For the owner: neither the process nor a descendant is left."""
         if status is not None and os.WIFSIGNALED(status):
             reason = f"signal {os.WTERMSIG(status)} has ended it"
         self.end(reason or "it has ended")
 
     def _forget(self) -> None:
-        """
-        Stop watching the descriptors, before they are closed.
-        """
+        """Stop watching the descriptors, before they are closed."""
         for fd in (self._job, self._reply):
             self._reactor.forget(fd)
         self._job = self._reply = -1
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*.
-        """
+        """For the barrier: a callback of ours has raised *error*."""
         self.end(bug(error))

@@ -33,18 +33,14 @@ class Errand:
         self.unsent = 0
 
     def set_out(self, pieces: Sequence[bytes | memoryview], unsent: int | None = None) -> None:
-        """
-        Send the frame that consists of *pieces*, or only its last *unsent* bytes.
-        """
+        """Send the frame that consists of *pieces*, or only its last *unsent* bytes."""
         self._waiting = deque(memoryview(piece) for piece in pieces)
         self.unsent = sum(map(len, pieces))
         if unsent is not None:
             self._taken(self.unsent - unsent)
 
     def go_on(self) -> bool:
-        """
-        Write as much of the frame as the pipe takes, MOST bytes at most. Returns whether nothing is left to write.
-        """
+        """Write as much of the frame as the pipe takes, MOST bytes at most. Returns whether nothing is left to write."""
         until = max(0, self.unsent - MOST)
         try:
             while self.unsent > until:
@@ -74,7 +70,5 @@ class Errand:
 
     @property
     def left(self) -> int:
-        """
-        The number of bytes of the frame that the runner hasn't read, as far as the daemon can tell.
-        """
+        """The number of bytes of the frame that the runner hasn't read, as far as the daemon can tell."""
         return self.unsent or unread(self._runner.job)

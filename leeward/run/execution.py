@@ -124,9 +124,7 @@ class Execution:
     # --- starting -------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Send the code, and start the clock of the time limit.
-        """
+        """Send the code, and start the clock of the time limit."""
         try:
             self._prepare()
         except LeewardError:
@@ -141,9 +139,7 @@ class Execution:
         self._go_on()
 
     def begin(self, start: JobStart) -> None:
-        """
-        Watch a job that the fast path has started.
-        """
+        """Watch a job that the fast path has started."""
         self._started = start.started
         self._on_fast_path = not start.unsent
         if start.unsent and self._fast_path is not None:  # for instance, the pipe had no memory for all of it
@@ -153,9 +149,7 @@ class Execution:
         self._go_on()
 
     def _offer(self) -> Offer | None:
-        """
-        The description of the runner for the fast path, if the fast path may answer.
-        """
+        """The description of the runner for the fast path, if the fast path may answer."""
         job = self._job
         if self._client is None or job.collect or job.display or job.label or job.limits.output < SHORT_OUTPUT:
             return None
@@ -181,18 +175,14 @@ class Execution:
     # --- the fast path --------------------------------------------------------
 
     def take_back(self) -> None:
-        """
-        Withdraw the job from the fast path: from now on only Python reads the reply.
-        """
+        """Withdraw the job from the fast path: from now on only Python reads the reply."""
         if self._on_fast_path and self._fast_path is not None:
             self._on_fast_path = False
             self._fast_path.withdraw(self._runner.number)
             self._watch(self._runner.reply, READ, self._on_reply)
 
     def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
-        """
-        For the fast path: the job has finished without details, and the client has its answer.
-        """
+        """For the fast path: the job has finished without details, and the client has its answer."""
         self._on_fast_path = False
         before = self._before
         self._used = Usage(before.cpu_time + cpu_time, before.memory_peak, before.oom_kills, before.forks_refused)
@@ -207,9 +197,7 @@ class Execution:
             self._give_back()
 
     def handed_over(self, reply: bytes) -> None:
-        """
-        For the fast path: handle *reply* in Python, because it has details or is invalid.
-        """
+        """For the fast path: handle *reply* in Python, because it has details or is invalid."""
         self._on_fast_path = False
         if self.over:
             return
@@ -239,9 +227,7 @@ class Execution:
         return left > 0 and killed and not self._runner.leaf.usage().oom_kills
 
     def _give_up(self) -> None:
-        """
-        Tell the holder that nothing of the job has run, so that another runner gets it.
-        """
+        """Tell the holder that nothing of the job has run, so that another runner gets it."""
         self.over = True
         in_any_case(self._release, self._close_pipes, self.output.drop, partial(self._holder.gone, self))
 
@@ -260,9 +246,7 @@ class Execution:
             self._finish(None)
 
     def _read_reply(self, most: int) -> bool:
-        """
-        Read about *most* bytes, so that a large reply takes several turns. Returns whether the reply is complete.
-        """
+        """Read about *most* bytes, so that a large reply takes several turns. Returns whether the reply is complete."""
         complete = self._reply.read(self._runner.reply, most)
         if self._reply.closed:  # the job's exit status follows
             self._forget(self._runner.reply)
@@ -278,18 +262,14 @@ class Execution:
             self.stop(Stop.TIME)
 
     def stop(self, why: Stop) -> None:
-        """
-        End the job. The answer is made when no process of the job is left.
-        """
+        """End the job. The answer is made when no process of the job is left."""
         if self._stop is None and not self.over:
             self._stop = why
             last = [self._runner.tick] if self._runner.leaf.needs_ticks else ()  # usage can't be read afterwards
             in_any_case(*last, self._runner.kill, partial(self._holder.killed, self._runner), self.take_back)
 
     def interrupt(self) -> None:
-        """
-        Raise KeyboardInterrupt in the job.
-        """
+        """Raise KeyboardInterrupt in the job."""
         before = self._helpers.get("interrupt")
         if before is not None:
             before.close()
@@ -303,9 +283,7 @@ class Execution:
         self._runner.signal(number)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*. Ends the job, if it hasn't ended.
-        """
+        """For the barrier: a callback of ours has raised *error*. Ends the job, if it hasn't ended."""
         self._fault = self._fault or bug(error)
         if self.over:
             self._give_back()
@@ -348,9 +326,7 @@ class Execution:
             self._finish(None if complete else (status, reason))
 
     def _finish(self, end: tuple[int | None, str] | None) -> None:
-        """
-        Make the report; *end* is None if a complete reply says how the job ended.
-        """
+        """Make the report; *end* is None if a complete reply says how the job ended."""
         if self.over:
             return
         self.over = True
@@ -401,9 +377,7 @@ class Execution:
             raise
 
     def _take_output(self, *, faulted: bool) -> tuple[int, Fault | None]:
-        """
-        Read the rest of the pipes. Returns the sealed memfd of large output, or -1; and the text of a fault, or None.
-        """
+        """Read the rest of the pipes. Returns the sealed memfd of large output, or -1; and the text of a fault, or None."""
         try:
             self.output.take_rest()
             fault = self.output.take_fault() if faulted else None

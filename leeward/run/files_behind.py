@@ -81,18 +81,14 @@ class FilesBehind:
         return len(data)
 
     def contents(self) -> dict[str, bytes] | None:
-        """
-        The files by name, if the daemon holds them because no memory file could be made; else None.
-        """
+        """The files by name, if the daemon holds them because no memory file could be made; else None."""
         kept = self._kept
         if kept is None:
             return None
         return {name: bytes(kept[at:at + size]) for name, (at, size) in self._places().items()}
 
     def give(self) -> FileArena | None:
-        """
-        Seal the memory file, and give it to the caller; None if there is none.
-        """
+        """Seal the memory file, and give it to the caller; None if there is none."""
         if self._fd < 0:
             return None
         seal(self._fd, _SEALS_LAST)
@@ -107,9 +103,7 @@ class FilesBehind:
         return places
 
     def close(self) -> None:
-        """
-        Drop the files, unless `give` was called.
-        """
+        """Drop the files, unless `give` was called."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

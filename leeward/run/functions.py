@@ -56,9 +56,7 @@ class CallReader(ReplyReader):
         self._called = called
 
     def _read_frame(self, fd: int, most: int) -> bool:
-        """
-        As `ReplyReader._read_frame`. Also raises PeerError for an invalid call.
-        """
+        """As `ReplyReader._read_frame`. Also raises PeerError for an invalid call."""
         while super()._read_frame(fd, most):
             body = self.body
             if not wire.is_call(body):
@@ -69,9 +67,7 @@ class CallReader(ReplyReader):
 
 
 class Calling(Execution):
-    """
-    The run of a job that may call functions of its client.
-    """
+    """The run of a job that may call functions of its client."""
 
     def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
                  fast_path: FastPath | None = None) -> None:
@@ -91,9 +87,7 @@ class Calling(Execution):
 
     @property
     def taken(self) -> bool:
-        """
-        A job that has made a call has read its code; the bytes in the pipe may be answers.
-        """
+        """A job that has made a call has read its code; the bytes in the pipe may be answers."""
         return self._last > 0 or super().taken
 
     # --- calls ----------------------------------------------------------------
@@ -129,9 +123,7 @@ class Calling(Execution):
         self._functions.exchange.called(call.number, self._functions.names[call.place], call.body)
 
     def answer(self, number: int, raised: bool, body: bytes) -> bool:
-        """
-        For the exchange: send the answer to call *number*. Returns False if that call doesn't wait for an answer.
-        """
+        """For the exchange: send the answer to call *number*. Returns False if that call doesn't wait for an answer."""
         timer = self._waiting.pop(number, None)
         if timer is None:
             return False
@@ -144,16 +136,12 @@ class Calling(Execution):
         return True
 
     def _waited(self, number: int) -> None:
-        """
-        Answer call *number* by a TimeoutError, because the client didn't answer it in time.
-        """
+        """Answer call *number* by a TimeoutError, because the client didn't answer it in time."""
         self._functions.exchange.withdrawn(number)
         self.answer(number, True, wire.pack_error("TimeoutError", f"no answer within {self._functions.wait:g} s"))
 
     def _body_broken(self) -> None:
-        """
-        For the exchange: the client couldn't decode the body of a call.
-        """
+        """For the exchange: the client couldn't decode the body of a call."""
         self._wrong = "the arguments of a call are none"
         self.stop(Stop.REPLY)
 
@@ -203,9 +191,7 @@ class Calling(Execution):
                 self._set_clock()
 
     def _set_clock(self) -> None:
-        """
-        While the clock is stopped, set the deadline for the longest stop that is allowed.
-        """
+        """While the clock is stopped, set the deadline for the longest stop that is allowed."""
         timer = self._timers.get("time")
         if timer is not None:  # otherwise `_keep_time` sets it
             timer.cancel()
@@ -219,9 +205,7 @@ class Calling(Execution):
     # --- different from other jobs --------------------------------------------------
 
     def _offer(self) -> None:
-        """
-        None: the fast path reads only the reply of a job, and no calls.
-        """
+        """None: the fast path reads only the reply of a job, and no calls."""
         return
 
     def _judged(self, verdict: Verdict) -> Verdict:
@@ -235,9 +219,7 @@ class Calling(Execution):
         return not self._last and super()._not_started(status)
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """
-        As of any job. No answer to an open call is accepted any more.
-        """
+        """As of any job. No answer to an open call is accepted any more."""
         self._gone = True
         super().emptied(status, reason)
 
@@ -251,7 +233,5 @@ class Calling(Execution):
 
 
 def execution_of(job: Job) -> type[Execution]:
-    """
-    The class that runs *job*.
-    """
+    """The class that runs *job*."""
     return Execution if job.functions is None else Calling

@@ -42,9 +42,7 @@ class Caller(Protocol):
     def client(self) -> ReplyAddress | None: ...
 
     def finished(self, report: Report) -> None:
-        """
-        Answer the client with the report. Called once.
-        """
+        """Answer the client with the report. Called once."""
 
     def lost(self) -> None:
         """
@@ -54,9 +52,7 @@ class Caller(Protocol):
 
 
 class Helper(Protocol):
-    """
-    Does a part of an execution's work until the job is over.
-    """
+    """Does a part of an execution's work until the job is over."""
 
     def close(self) -> None: ...
 
@@ -81,48 +77,32 @@ class RunTerms(Protocol):
 
 
 class Holder(Protocol):
-    """
-    The object that has the runner on which a job runs.
-    """
+    """The object that has the runner on which a job runs."""
 
     @property
     def terms(self) -> RunTerms: ...
 
     def killed(self, runner: Runner) -> None:
-        """
-        *runner* was killed: `emptied` has to follow.
-        """
+        """*runner* was killed: `emptied` has to follow."""
 
     def conclude(self, execution: Execution, report: Report) -> None:
-        """
-        Call `finished` of the execution's caller; then end the runner, or prepare it for the next job.
-        """
+        """Call `finished` of the execution's caller; then end the runner, or prepare it for the next job."""
 
     def gone(self, execution: Execution) -> None:
-        """
-        Called if the runner has ended before any part of the job has run.
-        """
+        """Called if the runner has ended before any part of the job has run."""
 
 
 class RunnerOwner(Protocol):
-    """
-    The object that has lent a runner to a session.
-    """
+    """The object that has lent a runner to a session."""
 
     @property
     def terms(self) -> RunTerms: ...
     @property
     def crowded(self) -> bool:
-        """
-        Whether other jobs wait for the daemon.
-        """
+        """Whether other jobs wait for the daemon."""
 
     def killed(self, runner: Runner) -> None:
-        """
-        *runner* was killed: `emptied` has to follow.
-        """
+        """*runner* was killed: `emptied` has to follow."""
 
     def give_back(self, runner: Runner) -> None:
-        """
-        Take *runner* back from the session.
-        """
+        """Take *runner* back from the session."""

@@ -23,30 +23,22 @@ _NUDGE_S = 0.02
 
 
 class InterruptedJob(Protocol):
-    """
-    The execution of the job to interrupt.
-    """
+    """The execution of the job to interrupt."""
 
     @property
     def over(self) -> bool: ...
     @property
     def taken(self) -> bool:
-        """
-        Whether its process has read all of the job's frame.
-        """
+        """Whether its process has read all of the job's frame."""
 
     def signal(self, number: int) -> None:
-        """
-        Send a signal to the job's process, if there is one.
-        """
+        """Send a signal to the job's process, if there is one."""
 
     def broken(self, error: Exception) -> None: ...
 
 
 class Interruption:
-    """
-    One interrupt of one job.
-    """
+    """One interrupt of one job."""
 
     costs = "job"
 
@@ -69,14 +61,10 @@ class Interruption:
             self._job.signal(signal.SIGURG)
 
     def close(self) -> None:
-        """
-        Stop, because the job is over or is interrupted again.
-        """
+        """Stop, because the job is over or is interrupted again."""
         if self._next is not None:
             self._next.cancel()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass *error* to the execution.
-        """
+        """For the barrier: pass *error* to the execution."""
         self._job.broken(error)

@@ -82,7 +82,7 @@ def _without_ours(text: bytes, package: str) -> bytes:
             in_thread, below, left = re.match(_THREAD, line) is not None, False, False
         elif frame[1].startswith(crossing):
             below = left = True
-        elif frame[1].startswith(inside) or (below and _NO_FILE == frame[1]):
+        elif frame[1].startswith(inside) or (below and frame[1] == _NO_FILE):
             left = True
         else:
             kept.append(line)
@@ -90,7 +90,5 @@ def _without_ours(text: bytes, package: str) -> bytes:
 
 
 def _as_written(path: str) -> bytes:
-    """
-    *path* as faulthandler writes it: in ASCII.
-    """
+    """*path* as faulthandler writes it: in ASCII."""
     return path.encode("ascii", "backslashreplace")

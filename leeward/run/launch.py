@@ -30,9 +30,7 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR)
 
 
 class Stdio(enum.Enum):
-    """
-    A standard stream of a process for which the caller passes no descriptor.
-    """
+    """A standard stream of a process for which the caller passes no descriptor."""
 
     NULL = "null"  # /dev/null
     PIPE = "pipe"  # a new pipe. Its other end is the LiveProcess's
@@ -122,18 +120,14 @@ def block(command: Command) -> bytes:
 
 
 def candidates(program: bytes, env: Mapping[bytes, bytes]) -> Sequence[bytes]:
-    """
-    The paths to try for *program*, as execvp(3) does. An empty entry of PATH is the working directory.
-    """
+    """The paths to try for *program*, as execvp(3) does. An empty entry of PATH is the working directory."""
     if b"/" in program:
         return [program]
     return [(folder or b".") + b"/" + program for folder in env.get(b"PATH", _PATH).split(b":")]
 
 
 def unstarted(number: int, layer: str) -> Exit:
-    """
-    The `Exit` of a process that could not be started for errno *number*.
-    """
+    """The `Exit` of a process that could not be started for errno *number*."""
     return Exit(status=(MISSING if number in _MISSING and layer != "cwd" else CANNOT) << 8, refused=number, layer=layer)
 
 

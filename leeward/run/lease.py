@@ -89,22 +89,16 @@ class Turn(Execution):
             raise LeewardError("bytes on the reply pipe before there was a job")
 
     def counting_from(self, before: Usage) -> None:
-        """
-        Count usage from *before* on, the usage at the start of this job.
-        """
+        """Count usage from *before* on, the usage at the start of this job."""
         self._before = before
 
     def let_go(self) -> None:
-        """
-        Stop watching the pipes, because the job is over and the lease watches them.
-        """
+        """Stop watching the pipes, because the job is over and the lease watches them."""
         self._release()
 
     @property
     def used(self) -> Usage:
-        """
-        The usage of all jobs so far, this one included.
-        """
+        """The usage of all jobs so far, this one included."""
         return self._used
 
     def _frame(self) -> Sequence[bytes | memoryview]:
@@ -121,18 +115,14 @@ class Turn(Execution):
 
 
 class BranchTurn(Turn):
-    """
-    The request for a branch: run/branches.py.
-    """
+    """The request for a branch: run/branches.py."""
 
     def _frame(self) -> Sequence[bytes | memoryview]:
         return [wire.BRANCH_FRAME]
 
 
 class CallingTurn(Calling, Turn):
-    """
-    The run of a job that may call functions of its client.
-    """
+    """The run of a job that may call functions of its client."""
 
 
 class Lease:
@@ -172,16 +162,12 @@ class Lease:
 
     @property
     def turn(self) -> Turn | None:
-        """
-        The job that runs.
-        """
+        """The job that runs."""
         return self._turn
 
     @property
     def ending(self) -> bool:
-        """
-        Whether the lease is over, or about to be, so that it takes no job.
-        """
+        """Whether the lease is over, or about to be, so that it takes no job."""
         return bool(self._ending)
 
     def open(self, limits: Limits) -> None:
@@ -213,42 +199,32 @@ class Lease:
             raise LeewardError(f"init {self._runner.pid} has gone")
 
     def run(self, caller: Caller) -> Turn:
-        """
-        Send the job of *caller*; call only while no job runs.
-        """
+        """Send the job of *caller*; call only while no job runs."""
         self.withdraw()
         turn = self._next(caller)
         turn.start()
         return turn
 
     def branch(self, caller: Caller) -> Turn:
-        """
-        Let the process fork a branch with the descriptors that were sent to it; call only while no job runs.
-        """
+        """Let the process fork a branch with the descriptors that were sent to it; call only while no job runs."""
         self.withdraw()
         turn = self._next(caller, BranchTurn)
         turn.start()
         return turn
 
     def job_started(self, caller: Caller, start: JobStart) -> Turn:
-        """
-        For the fast path: it has sent the job of *caller*.
-        """
+        """For the fast path: it has sent the job of *caller*."""
         self._offered = False
         turn = self._next(caller)
         turn.begin(start)
         return turn
 
     def ran(self, ran: Ran) -> None:
-        """
-        For the fast path: it has sent a job, and answered its client. It may run the next job as well.
-        """
+        """For the fast path: it has sent a job, and answered its client. It may run the next job as well."""
         self._cpu_time += ran.cpu_time
 
     def keep(self) -> None:
-        """
-        Give the fast path no more jobs. A job that runs there is answered by Python.
-        """
+        """Give the fast path no more jobs. A job that runs there is answered by Python."""
         if self._turn is not None:
             self._turn.take_back()
 
@@ -268,15 +244,11 @@ class Lease:
         return self._used
 
     def killed(self, runner: Runner) -> None:
-        """
-        For an execution: it has killed *runner* to end its job.
-        """
+        """For an execution: it has killed *runner* to end its job."""
         self._owner.killed(runner)
 
     def conclude(self, execution: Execution, report: Report) -> None:
-        """
-        For an execution: its job is over.
-        """
+        """For an execution: its job is over."""
         turn, self._turn = self._turn, None
         try:
             if turn is not None:
@@ -292,15 +264,11 @@ class Lease:
                     self._release()
 
     def gone(self, execution: Execution) -> None:
-        """
-        For an execution: its job was not sent.
-        """
+        """For an execution: its job was not sent."""
         self.conclude(execution, _REFUSED)
 
     def _finish_turn(self, turn: Turn, report: Report) -> None:
-        """
-        Prepare the runner for the job after *turn*, or end the lease.
-        """
+        """Prepare the runner for the job after *turn*, or end the lease."""
         turn.let_go()
         self._used = turn.used
         if report.answered:
@@ -336,25 +304,19 @@ class Lease:
                                                       time_before=offer.time_before + since_armed), self)
 
     def withdraw(self) -> None:
-        """
-        Give the fast path no job before the next `offer`.
-        """
+        """Give the fast path no job before the next `offer`."""
         if self._offered and self._fast_path is not None:
             self._fast_path.withdraw(self._runner.number)
         self._offered = False
 
     def take_back(self) -> None:
-        """
-        Make the fast path stop reading the runner's pipes, for the next job and for a running one.
-        """
+        """Make the fast path stop reading the runner's pipes, for the next job and for a running one."""
         in_any_case(self.withdraw, self.keep)
 
     # --- while a job runs, and at the end -------------------------------------
 
     def interrupt(self) -> bool:
-        """
-        Send SIGINT to the job's process as soon as the process has read the job. Returns whether there is a job.
-        """
+        """Send SIGINT to the job's process as soon as the process has read the job. Returns whether there is a job."""
         if self._turn is None:
             return False
         self._turn.interrupt()
@@ -365,9 +327,7 @@ class Lease:
             signal.pidfd_send_signal(self._job_pidfd, number)
 
     def end(self, why: str) -> None:
-        """
-        Give the runner back. A job that runs is taken back first.
-        """
+        """Give the runner back. A job that runs is taken back first."""
         self._ending = self._ending or why
         if self._turn is None:
             self._release()
@@ -375,9 +335,7 @@ class Lease:
             self._turn.stop(Stop.CANCELLED)
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """
-        For the owner: no process of the runner is left.
-        """
+        """For the owner: no process of the runner is left."""
         self._empty = True
         if self._turn is not None:
             self._turn.emptied(status, reason)
@@ -392,9 +350,7 @@ class Lease:
         self._release()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*. Ends the session and its job.
-        """
+        """For the barrier: a callback of ours has raised *error*. Ends the session and its job."""
         self._ending = self._ending or bug(error)
         if self._turn is None:
             self._release()
@@ -402,9 +358,7 @@ class Lease:
             self._turn.broken(error)
 
     def abandon(self) -> None:
-        """
-        End the runner without telling a session, because the lease couldn't be opened.
-        """
+        """End the runner without telling a session, because the lease couldn't be opened."""
         self._lost = _nobody
         self._release()
 
@@ -428,10 +382,8 @@ class Lease:
         self._ticks = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
-        """
-        Enforce the limits on threads and children that jobs have left. While a job runs, its execution does that.
-        """
-        if self._turn is None and Limit.MEMORY == self._runner.tick():
+        """Enforce the limits on threads and children that jobs have left. While a job runs, its execution does that."""
+        if self._turn is None and self._runner.tick() == Limit.MEMORY:
             self.end(ENDS[Outcome.OUT_OF_MEMORY])
             return
         self._tick_later()

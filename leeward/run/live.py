@@ -100,9 +100,7 @@ class LiveRunner:
 
     @property
     def over(self) -> bool:
-        """
-        Whether the runner takes no more processes; *lost* was called, or will be.
-        """
+        """Whether the runner takes no more processes; *lost* was called, or will be."""
         return self._over is None or bool(self._ending)
 
     def open(self, limits: Limits) -> None:
@@ -155,7 +153,7 @@ class LiveRunner:
                 nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
                                    [far, *streams.theirs, memory])
             except OSError as error:
-                if what.size is not None and errno.ENOSPC == error.errno:
+                if what.size is not None and error.errno == errno.ENOSPC:
                     raise Full(f"{MOST_TERMINALS} terminals are open in this sandbox, or all that the host"
                                " has") from error
                 raise LeewardError(f"a process of runner {self.number}: {error}") from error
@@ -249,9 +247,7 @@ class LiveRunner:
 
     def branch(self, of: Interpreter, limits: Limits, opened: Callable[[Lease], None],
                lost: Callable[[str], None]) -> KernelBranch:
-        """
-        As `kernel`, for a branch of the kernel *of*, whose answer the caller has to give to `KernelBranch.forked`.
-        """
+        """As `kernel`, for a branch of the kernel *of*, whose answer the caller has to give to `KernelBranch.forked`."""
         def ready(runner: Runner) -> None:
             self._lease(made.branch, runner, limits, opened, lost)
 
@@ -320,9 +316,7 @@ class LiveRunner:
             in_any_case(*(made.take_back for made in self.interpreters), self._runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
-        """
-        For the worker: handle a message of the keeper.
-        """
+        """For the worker: handle a message of the keeper."""
         process = self._processes.get(message.process)
         pidfd = fds[0] if len(fds) == 1 else -1
         if process is None or pidfd < 0 or not isinstance(message, control.Started):
@@ -342,9 +336,7 @@ class LiveRunner:
                 process.exited(message)
 
     def process_gone(self, process: LiveProcess) -> None:
-        """
-        For *process*: neither it nor a descendant is left.
-        """
+        """For *process*: neither it nor a descendant is left."""
         self._processes.pop(process.number, None)
         made = self._interpreters.pop(process.number, None)
         if made is not None:
@@ -380,9 +372,7 @@ class LiveRunner:
     # --- the end --------------------------------------------------------------
 
     def end(self, why: str) -> None:
-        """
-        End every process. The processes' ends are reported, and then *lost* is called.
-        """
+        """End every process. The processes' ends are reported, and then *lost* is called."""
         if self._over is None or self._ending:
             return
         self._ending = why
@@ -396,17 +386,13 @@ class LiveRunner:
         in_any_case(*(process.orphaned for process in self._processes.values()), self._collect_strays)
 
     def _collect_strays(self) -> None:
-        """
-        Reap processes that the keeper had made but not reported.
-        """
+        """Reap processes that the keeper had made but not reported."""
         self._collect()
         if self._over is not None:
             self._reactor.after(_ORPHANS_S, self._collect_strays)
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """
-        For the worker: no process of the runner is left.
-        """
+        """For the worker: no process of the runner is left."""
         if not self._ending:
             oom = self._runner.leaf.usage().oom_kills > 0
             reason = reason if status is None else "its first process has ended"
@@ -414,15 +400,11 @@ class LiveRunner:
         self._release()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*. Ends the sandbox.
-        """
+        """For the barrier: a callback of ours has raised *error*. Ends the sandbox."""
         self.end(bug(error))
 
     def abandon(self) -> None:
-        """
-        End the runner without calling *lost*, because it couldn't be opened.
-        """
+        """End the runner without calling *lost*, because it couldn't be opened."""
         self._lost = lambda _why: None
         self._release()
 
@@ -444,7 +426,7 @@ class LiveRunner:
         self._ticks = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
-        if self._over is not None and Limit.MEMORY == self._runner.tick():
+        if self._over is not None and self._runner.tick() == Limit.MEMORY:
             self.end("it ran out of memory")
         elif self._over is not None:
             self._tick_later()

@@ -36,15 +36,11 @@ class LiveKeeper(Protocol):
     def devpts(self) -> int: ...
     def rest(self) -> None: ...
     def send(self, message: control.Start, fds: list[int]) -> None:
-        """
-        Send an order, with descriptors that stay the caller's.
-        """
+        """Send an order, with descriptors that stay the caller's."""
 
 
 class LiveTerms(RunTerms, Protocol):
-    """
-    What the workers of a pool have in common.
-    """
+    """What the workers of a pool have in common."""
 
     @property
     def denials(self) -> Denials: ...
@@ -53,9 +49,7 @@ class LiveTerms(RunTerms, Protocol):
 
 
 class LiveCaller:
-    """
-    The caller of a job that runs in an interpreter of its own.
-    """
+    """The caller of a job that runs in an interpreter of its own."""
 
     client = None
 
@@ -73,15 +67,11 @@ class LiveCaller:
 
 
 class Full(LeewardError):
-    """
-    There is no room for one more process.
-    """
+    """There is no room for one more process."""
 
 
 def begin(lease: Lease, limits: Limits, opened: Callable[[Lease], None]) -> None:
-    """
-    Open *lease* and give it to *opened*. If it can't be opened, end it: its process may have been killed at once.
-    """
+    """Open *lease* and give it to *opened*. If it can't be opened, end it: its process may have been killed at once."""
     try:
         lease.open(limits)
     except LeewardError as error:

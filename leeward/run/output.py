@@ -95,15 +95,13 @@ class Output:
                 count = self._step(stream)
             except BlockingIOError:
                 return True
-            if 0 == count:
+            if count == 0:
                 return False
             taken += count
         return True
 
     def take_rest(self) -> None:
-        """
-        Read the present content of both pipes, and nothing that is written later, because the job is over.
-        """
+        """Read the present content of both pipes, and nothing that is written later, because the job is over."""
         for stream in (self.out, self.err):
             if stream.fd < 0:
                 continue
@@ -139,9 +137,7 @@ class Output:
         stream.spilled = True
 
     def _made(self) -> int:
-        """
-        Make a memory file with room for both streams, and seal its size.
-        """
+        """Make a memory file with room for both streams, and seal its size."""
         memfd = memory_file("leeward_results")
         try:
             os.ftruncate(memfd, 2 * self._room)
@@ -152,9 +148,7 @@ class Output:
         return memfd
 
     def _widen(self, stream: OutputStream) -> None:
-        """
-        Enlarge the pipe for a flood. If the kernel refuses, the pipe keeps its size.
-        """
+        """Enlarge the pipe for a flood. If the kernel refuses, the pipe keeps its size."""
         stream.wide = True
         widen(stream.fd, self._pipe)
         if self._behind[0] < 0:
@@ -194,27 +188,21 @@ class Output:
         return data.partition(FAULT)[0] if stream is self.err else data
 
     def tail(self, stream: OutputStream) -> bytes:
-        """
-        The last 16 KiB of *stream* that were read. Call before `seal`.
-        """
+        """The last 16 KiB of *stream* that were read. Call before `seal`."""
         if not stream.spilled:
             return bytes(stream.head[-_TAIL:])
         size = min(_TAIL, stream.length)
         return os.pread(self.memfd, size, stream.offset + stream.length - size)
 
     def take_fault(self) -> Fault:
-        """
-        Remove leeward's frames from faulthandler's text at the end of stderr. Returns that text. Call before `seal`.
-        """
+        """Remove leeward's frames from faulthandler's text at the end of stderr. Returns that text. Call before `seal`."""
         words = self.tail(self.err)
         fault = read(words)
         self._replace_tail(self.err, len(words), fault.words)
         return fault
 
     def _replace_tail(self, stream: OutputStream, size: int, data: bytes) -> None:
-        """
-        Replace the last *size* bytes by *data*, which isn't longer.
-        """
+        """Replace the last *size* bytes by *data*, which isn't longer."""
         if len(data) == size:
             return
         if stream.spilled:  # the bytes behind the new end belong to neither stream
@@ -247,33 +235,25 @@ class Output:
         return memfd
 
     def arena(self, memfd: int) -> Arena:
-        """
-        The arena of *memfd*, which `seal` has returned, with the places of both streams.
-        """
+        """The arena of *memfd*, which `seal` has returned, with the places of both streams."""
         return Arena(memfd, 2 * self._room, _region(self.out), _region(self.err))
 
     def close_pipes(self) -> None:
-        """
-        Close the pipes. A process that still writes gets SIGPIPE from now on.
-        """
+        """Close the pipes. A process that still writes gets SIGPIPE from now on."""
         for stream in (self.out, self.err):
             if stream.fd >= 0:
                 os.close(stream.fd)
                 stream.fd = -1
 
     def drop(self) -> None:
-        """
-        Close the memfd.
-        """
+        """Close the memfd."""
         self._close_behind()
         if self.memfd >= 0:
             os.close(self.memfd)
             self.memfd = -1
 
     def close(self) -> None:
-        """
-        Close the pipes and the memfd.
-        """
+        """Close the pipes and the memfd."""
         self.close_pipes()
         self.drop()
 
@@ -285,17 +265,13 @@ class Output:
 
 
 def widen(pipe: int, room: int) -> None:
-    """
-    Give a pipe room for *room* bytes, unless its user's pipes have too many already: pipe(7).
-    """
+    """Give a pipe room for *room* bytes, unless its user's pipes have too many already: pipe(7)."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, room)
 
 
 def unread(pipe: int) -> int:
-    """
-    The number of bytes in a pipe, of which *pipe* is either end.
-    """
+    """The number of bytes in a pipe, of which *pipe* is either end."""
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]

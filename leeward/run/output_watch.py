@@ -26,9 +26,7 @@ _NEXT_LOOK_S = 0.002
 
 
 class OutputOwner(Protocol):
-    """
-    The execution whose output is watched.
-    """
+    """The execution whose output is watched."""
 
     @property
     def over(self) -> bool: ...
@@ -40,9 +38,7 @@ class OutputOwner(Protocol):
 
 
 class OutputWatch:
-    """
-    Watches the output of a job that began at *started*, by the reactor's clock.
-    """
+    """Watches the output of a job that began at *started*, by the reactor's clock."""
 
     costs = "job"
 
@@ -54,9 +50,7 @@ class OutputWatch:
         self._look_for_flood(started + _FLOOD_LOOK_S)
 
     def _look_for_flood(self, when: float) -> None:
-        """
-        Check for a flood every millisecond from *when* on, until there is one or the first look at any output is due.
-        """
+        """Check for a flood every millisecond from *when* on, until there is one or the first look at any output is due."""
         due = when >= self._started + _FIRST_LOOK_S
         self._first = self._reactor.at(when, self._begin if due else partial(self._look, when))
 
@@ -115,16 +109,12 @@ class OutputWatch:
             self._reactor.forget(fd)
 
     def close(self) -> None:
-        """
-        Stop watching. The content of the pipes stays there.
-        """
+        """Stop watching. The content of the pipes stays there."""
         for timer in (self._first, *self._looks.values()):
             timer.cancel()
         for fd in tuple(self._watched):
             self._forget(fd)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass *error* to the execution.
-        """
+        """For the barrier: pass *error* to the execution."""
         self._execution.broken(error)

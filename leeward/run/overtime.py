@@ -24,9 +24,7 @@ COLLECT_S, _AGAIN_S = 0.5, 0.02
 
 
 class LateJob(Protocol):
-    """
-    The execution of the late job.
-    """
+    """The execution of the late job."""
 
     @property
     def over(self) -> bool: ...
@@ -37,9 +35,7 @@ class LateJob(Protocol):
 
 
 class Overtime:
-    """
-    The additional time of one job.
-    """
+    """The additional time of one job."""
 
     costs = "job"
 
@@ -53,14 +49,10 @@ class Overtime:
             self._runner.signal(wire.LATE)
 
     def close(self) -> None:
-        """
-        Stop waiting for the files.
-        """
+        """Stop waiting for the files."""
         for timer in self._timers:
             timer.cancel()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass *error* to the execution.
-        """
+        """For the barrier: pass *error* to the execution."""
         self._execution.broken(error)

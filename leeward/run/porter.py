@@ -52,9 +52,7 @@ def ordered(order: Callable[[list[int]], Nest | None]) -> tuple[Channel, Nest | 
 
 
 class PorterRefusal(LeewardError):
-    """
-    The porter has failed, and has changed nothing.
-    """
+    """The porter has failed, and has changed nothing."""
 
 
 class PorterOrder:
@@ -118,9 +116,7 @@ class PorterOrder:
         in_any_case(self._kill, partial(self._finish, LeewardError(f"it took longer than {self._seconds:g} s"), []))
 
     def failed(self, why: str) -> None:
-        """
-        Called if the process doesn't exist, or has ended; *why* is the reason.
-        """
+        """Called if the process doesn't exist, or has ended; *why* is the reason."""
         if self._answered is not None:
             self._hear(0)  # the answer may have been sent before
         self._finish(LeewardError(why), [])
@@ -135,9 +131,7 @@ class PorterOrder:
             os.close(fd)
 
     def cancel(self) -> None:
-        """
-        End the porter without calling *answered*, because the answer isn't needed any more.
-        """
+        """End the porter without calling *answered*, because the answer isn't needed any more."""
         self._answered = None
         in_any_case(self._kill, self._release)
 
@@ -150,9 +144,7 @@ class PorterOrder:
         self._kill = _nothing
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*.
-        """
+        """For the barrier: a callback of ours has raised *error*."""
         self._finish(LeewardError(bug(error)), [])
 
 

@@ -55,9 +55,7 @@ STUCK_S = 10.0
 
 
 class House(Protocol):
-    """
-    The live runner, as far as a process uses it.
-    """
+    """The live runner, as far as a process uses it."""
 
     def process_gone(self, process: LiveProcess) -> None: ...
     def escaped(self, process: LiveProcess) -> None: ...
@@ -117,9 +115,7 @@ class LiveProcess:
     # --- messages of the keeper and of the process ----------------------------
 
     def started(self, message: control.Started, pidfd: int) -> None:
-        """
-        The process exists. This object owns *pidfd* from now on, which is -1 if the descriptor was lost.
-        """
+        """The process exists. This object owns *pidfd* from now on, which is -1 if the descriptor was lost."""
         late, self._unborn = self.state is not ProcessState.STARTING, False  # it was reported before, as stuck
         if not late:
             self._happen(ProcessEvent.STARTED)
@@ -139,9 +135,7 @@ class LiveProcess:
             self.kill()
 
     def unstarted(self, message: control.Unstarted) -> None:
-        """
-        The process could not be made.
-        """
+        """The process could not be made."""
         self._unborn = False
         stage, number = message.stage, -message.result
         if control.Stage.FOLDER is stage:
@@ -154,9 +148,7 @@ class LiveProcess:
         self._ended(end)
 
     def exited(self, message: control.Exited) -> None:
-        """
-        The direct child has ended.
-        """
+        """The direct child has ended."""
         self._unborn = False
         if self._nest is None and self._joins and self._host_pid >= 0:
             self._runner.leaf.parted(self._host_pid, message.spent)
@@ -193,9 +185,7 @@ class LiveProcess:
             spill.take()
 
     def _drained(self) -> None:
-        """
-        Whether all output was read. A paused stream waits for its reader.
-        """
+        """Whether all output was read. A paused stream waits for its reader."""
         if self.state is not ProcessState.DRAINING:
             return
         if self._late and not any(spill.paused for spill in self._spills.values()):
@@ -222,9 +212,7 @@ class LiveProcess:
             on_exit(end)
 
     def _look_for_rest(self) -> None:
-        """
-        Check whether a descendant lives on.
-        """
+        """Check whether a descendant lives on."""
         self._timer = None
         if self.state is not ProcessState.LEFT:
             return
@@ -243,9 +231,7 @@ class LiveProcess:
         return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid, self.spare())
 
     def lost(self, reason: str) -> None:
-        """
-        End the process for *reason*: its runner has ended, so the keeper will not report the process's end.
-        """
+        """End the process for *reason*: its runner has ended, so the keeper will not report the process's end."""
         if self.state is ProcessState.GONE:
             return
         end = self.exit or Exit(None, reason=reason, duration=self._reactor.now() - self._started)
@@ -258,9 +244,7 @@ class LiveProcess:
     # --- for the process's owner ----------------------------------------------
 
     def denied(self) -> Mapping[str, int]:
-        """
-        The number of refused calls of the process and its descendants so far, by name.
-        """
+        """The number of refused calls of the process and its descendants so far, by name."""
         return self._filter.denied()
 
     def close_stdin(self) -> None:
@@ -269,9 +253,7 @@ class LiveProcess:
             os.close(fd)
 
     def resize(self, rows: int, columns: int) -> bool:
-        """
-        Give the process's terminal another size; False if it has none, or the process has ended.
-        """
+        """Give the process's terminal another size; False if it has none, or the process has ended."""
         if not self.terminal or self.stdin < 0:
             return False
         resize(self.stdin, rows, columns)
@@ -313,9 +295,7 @@ class LiveProcess:
 
     @property
     def group(self) -> Nest | None:
-        """
-        The process's group; None if the driver has no groups.
-        """
+        """The process's group; None if the driver has no groups."""
         return self._nest
 
     def leave_group(self) -> Nest | None:
@@ -323,25 +303,19 @@ class LiveProcess:
         return nest
 
     def have_group(self, nest: Nest | None) -> None:
-        """
-        Use *nest* as the process's own group, because no other process is in it any more.
-        """
+        """Use *nest* as the process's own group, because no other process is in it any more."""
         self._nest = nest
         if nest is not None and self.exit is not None:
             self.kill()
 
     @property
     def runner_pid(self) -> int:
-        """
-        The pid of the runner's init in the daemon's pid namespace.
-        """
+        """The pid of the runner's init in the daemon's pid namespace."""
         return self._runner.pid
 
     @property
     def host_pid(self) -> int:
-        """
-        The pid in the daemon's pid namespace; -1 before the process runs.
-        """
+        """The pid in the daemon's pid namespace; -1 before the process runs."""
         return self._host_pid
 
     def spent(self) -> float:
@@ -355,9 +329,7 @@ class LiveProcess:
             self._runner.pid, self._host_pid, self.spare())
 
     def kill(self) -> None:
-        """
-        Kill the process and all its descendants. May be called repeatedly.
-        """
+        """Kill the process and all its descendants. May be called repeatedly."""
         if self.state is ProcessState.GONE or self._killed:
             return
         if self._patience is None and self.state in (ProcessState.STARTING, ProcessState.RUNNING):
@@ -391,9 +363,7 @@ class LiveProcess:
     # --- the keeper is dead ---------------------------------------------------
 
     def orphaned(self) -> None:
-        """
-        Reap the process when it ends, because its keeper is dead.
-        """
+        """Reap the process when it ends, because its keeper is dead."""
         if self._pidfd >= 0:
             self._reactor.watch(self._pidfd, READ, self._reap)
 
@@ -405,9 +375,7 @@ class LiveProcess:
             return
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*. Ends the process, and reports its end.
-        """
+        """For the barrier: a callback of ours has raised *error*. Ends the process, and reports its end."""
         if self.exit is None or self.exit.status is not None:
             self.exit = replace(self.exit or Exit(None), status=None, reason=bug(error))
         if self.state in (ProcessState.STARTING, ProcessState.RUNNING):

@@ -37,9 +37,7 @@ class ProgramFilter:
             reactor.watch(birth.fileno(), READ, self._born)
 
     def _born(self, _events: int) -> None:
-        """
-        The listener has arrived, or the program was executed, after which no listener can arrive.
-        """
+        """The listener has arrived, or the program was executed, after which no listener can arrive."""
         if self._birth is None:
             return
         try:
@@ -68,30 +66,22 @@ class ProgramFilter:
         self._failed()
 
     def denied(self) -> Mapping[str, int]:
-        """
-        The number of refused calls so far, by name.
-        """
+        """The number of refused calls so far, by name."""
         return self._denials.counts(self._number) if self._listening else {}
 
     def close_birth(self) -> None:
-        """
-        Wait for no listener any more. May be called repeatedly.
-        """
+        """Wait for no listener any more. May be called repeatedly."""
         birth, self._birth = self._birth, None
         if birth is not None:
             self._reactor.forget(birth.fileno())
             birth.close()
 
     def remove(self) -> None:
-        """
-        Count no more refused calls. May be called repeatedly.
-        """
+        """Count no more refused calls. May be called repeatedly."""
         listening, self._listening = self._listening, False
         if listening:
             self._denials.remove(self._number)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass *error* to the process.
-        """
+        """For the barrier: pass *error* to the process."""
         self._broken(error)

@@ -18,9 +18,7 @@ _ANY = Result(b"\n", b"", 0, Outcome.FINISHED, duration=0.001, cpu_time=0.001, m
 
 
 def rehearse(runner: Runner) -> None:
-    """
-    Take the steps of the answer to *runner*'s job, without any effect.
-    """
+    """Take the steps of the answer to *runner*'s job, without any effect."""
     runner.leaf.usage()
     runner.denied()
     wire.read_reply(wire.NOTHING_TO_TELL, 0)

@@ -51,9 +51,7 @@ class ReplyReader:
         self.closed = self.complete = False
 
     def feed(self, data: bytes) -> None:
-        """
-        Add bytes that other code has read from the pipe.
-        """
+        """Add bytes that other code has read from the pipe."""
         self._data += data
 
     def read(self, fd: int, most: int) -> bool:
@@ -96,9 +94,7 @@ class ReplyReader:
             data += got
 
     def _announced(self) -> dict[str, int]:
-        """
-        The sizes of the files that follow; none if the frame isn't a reply, which `parsed` reports.
-        """
+        """The sizes of the files that follow; none if the frame isn't a reply, which `parsed` reports."""
         if not self._job.collect:
             return {}
         try:
@@ -112,9 +108,7 @@ class ReplyReader:
 
     @property
     def body(self) -> bytes:
-        """
-        The content of a complete frame without its header; otherwise b"".
-        """
+        """The content of a complete frame without its header; otherwise b""."""
         complete = self._size and len(self._data) >= self._size
         return bytes(self._data[wire.HEADER.size:self._size]) if complete else b""
 
@@ -134,14 +128,10 @@ class ReplyReader:
         return self._parsed if contents is None else replace(self._parsed, files=contents)
 
     def give_files(self) -> FileArena | None:
-        """
-        Give the memory file with the files that followed to the caller; None if there is none.
-        """
+        """Give the memory file with the files that followed to the caller; None if there is none."""
         return None if self._behind is None else self._behind.give()
 
     def close(self) -> None:
-        """
-        Drop the files, unless `give_files` was called.
-        """
+        """Drop the files, unless `give_files` was called."""
         if self._behind is not None:
             self._behind.close()

@@ -36,9 +36,7 @@ class Arena:
     stderr: Region | None = None
 
     def close(self) -> None:
-        """
-        Close the descriptor. Mappings and descriptors that were sent stay valid.
-        """
+        """Close the descriptor. Mappings and descriptors that were sent stay valid."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -57,9 +55,7 @@ class FileArena:
     places: Mapping[str, Region]
 
     def contents(self) -> dict[str, bytes]:
-        """
-        Read all files. Returns their contents by name.
-        """
+        """Read all files. Returns their contents by name."""
         return {name: os.pread(self.arena.fd, size, at) for name, (at, size) in self.places.items()}
 
 
@@ -80,9 +76,7 @@ class Report:
     files: FileArena | None = None
 
     def close(self) -> None:
-        """
-        Close the descriptors of a report that isn't used.
-        """
+        """Close the descriptors of a report that isn't used."""
         if self.arena is not None:
             self.arena.close()
         if self.files is not None:

@@ -30,9 +30,7 @@ from leeward.spec.limits import Limits
 
 
 class Denials(Protocol):
-    """
-    The supervisor, as far as a runner uses it.
-    """
+    """The supervisor, as far as a runner uses it."""
 
     def add(self, listener: int, job: int, *, checking: bool = False) -> None: ...
     def end_check(self, job: int) -> None: ...
@@ -46,9 +44,7 @@ class Denials(Protocol):
 
 
 class LentToRunner(Protocol):
-    """
-    `leeward.worker.terms.Lent`.
-    """
+    """`leeward.worker.terms.Lent`."""
 
     @property
     def variables(self) -> Mapping[str, str]: ...
@@ -119,15 +115,11 @@ class Runner:
             self._trust = partial(trust, lent.certificate)
 
     def happen(self, event: RunnerEvent) -> None:
-        """
-        Move to the next state of the table.
-        """
+        """Move to the next state of the table."""
         self.state = after("runner", RUNNER, self.state, event)
 
     def take(self, pid: int, fds: list[int]) -> None:
-        """
-        Take over the keeper's descriptors: the init's pidfd, and the daemon's ends of the pipes, which don't block.
-        """
+        """Take over the keeper's descriptors: the init's pidfd, and the daemon's ends of the pipes, which don't block."""
         self.pid = pid
         self.pidfd, self.job, self.reply, self.out, self.err = fds
 
@@ -145,15 +137,11 @@ class Runner:
         self.locked = True
 
     def ready(self) -> bool:
-        """
-        Whether the runner is ready: both channels have reported.
-        """
+        """Whether the runner is ready: both channels have reported."""
         return self.checked and self.pidfd >= 0
 
     def record_baseline(self) -> None:
-        """
-        Record the usage of arming, so that a job isn't charged for it.
-        """
+        """Record the usage of arming, so that a job isn't charged for it."""
         self.leaf.armed()
         self._denials.end_check(self.number)
         if self.leaf.needs_ticks:
@@ -185,10 +173,8 @@ class Runner:
             raise LeewardError(f"limits of runner {self.number}: {error}") from error
 
     def held(self) -> Mapping[int, int]:
-        """
-        The rlimits that each process of the runner has where no controller limits the resource, by RLIMIT_*.
-        """
-        return {number: value + (self._more_tasks if resource.RLIMIT_NPROC == number else 0)
+        """The rlimits that each process of the runner has where no controller limits the resource, by RLIMIT_*."""
+        return {number: value + (self._more_tasks if number == resource.RLIMIT_NPROC else 0)
                 for number, value in self.leaf.rlimits().items()}
 
     def offer(self, out: int, err: int) -> Offer | None:
@@ -224,9 +210,7 @@ class Runner:
             raise LeewardError(f"init {self.pid} has gone")
 
     def denied(self) -> dict[str, int]:
-        """
-        The number of calls refused since the runner was armed, or since the last `mark`, by name.
-        """
+        """The number of calls refused since the runner was armed, or since the last `mark`, by name."""
         if self._denials.total(self.number) == self._denied_total:
             return {}
         counts = self._denials.counts(self.number)
@@ -234,27 +218,21 @@ class Runner:
                 if count > self.denied_before.get(name, 0)}
 
     def mark(self) -> None:
-        """
-        Start counting denied calls for the next job.
-        """
+        """Start counting denied calls for the next job."""
         total = self._denials.total(self.number)
         if total != self._denied_total:
             self._denied_total = total
             self.denied_before = self._denials.counts(self.number)
 
     def tick(self) -> Limit | None:
-        """
-        Check the limits that the kernel doesn't enforce. Returns the limit that the job has exceeded, or None.
-        """
+        """Check the limits that the kernel doesn't enforce. Returns the limit that the job has exceeded, or None."""
         with self._ticking:
             self._charged = self._denials.charged(self.number) if self._scratch >= 0 else 0
             return self.leaf.tick(self.pid, self._scratch, self._sockets, self._charged)
 
     @property
     def scratch(self) -> int:
-        """
-        The descriptor of the job's file system, or -1.
-        """
+        """The descriptor of the job's file system, or -1."""
         return self._scratch
 
     def tick_beside(self, scratch: int) -> Limit | None:
@@ -270,9 +248,7 @@ class Runner:
             self._ticking.release()
 
     def signal(self, number: int) -> bool:
-        """
-        Send a signal to the job's process. Returns False if it was gone.
-        """
+        """Send a signal to the job's process. Returns False if it was gone."""
         try:
             pidfd = os.pidfd_open(job_of(self.pid))
         except (OSError, LeewardError):
@@ -287,23 +263,17 @@ class Runner:
         return True
 
     def lower_priority(self) -> None:
-        """
-        Give the runner only idle processor time, because its end isn't urgent.
-        """
+        """Give the runner only idle processor time, because its end isn't urgent."""
         with contextlib.suppress(LeewardError):  # its priority is then as before
             self.leaf.lower_priority()
 
     def restore_priority(self) -> None:
-        """
-        Give the runner a full share of processor time again.
-        """
+        """Give the runner a full share of processor time again."""
         with contextlib.suppress(LeewardError):  # the runner is ending
             self.leaf.armed()
 
     def kill(self) -> None:
-        """
-        Kill every process of the runner: with its init the kernel kills the whole pid namespace.
-        """
+        """Kill every process of the runner: with its init the kernel kills the whole pid namespace."""
         self._close_entrances()
         if self.pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):  # gone already
@@ -334,17 +304,13 @@ class Runner:
             self.birth = None
 
     def give_output(self) -> tuple[int, int]:
-        """
-        Give the read ends of stdout and stderr to the caller.
-        """
+        """Give the read ends of stdout and stderr to the caller."""
         ends = self.out, self.err
         self.out = self.err = -1
         return ends
 
     def dispose(self) -> None:
-        """
-        Close every descriptor. The leaf's owner has to remove the leaf.
-        """
+        """Close every descriptor. The leaf's owner has to remove the leaf."""
         fds = self.pidfd, self.job, self.reply, self.out, self.err, self._scratch
         self.pidfd = self.job = self.reply = self.out = self.err = self._scratch = -1
         listening, self.listening = self.listening, False

@@ -67,14 +67,12 @@ class Spill:
         except BlockingIOError:
             return None
         except OSError as error:
-            if errno.EIO != error.errno:
+            if error.errno != errno.EIO:
                 raise
             return b""  # the last slave of a terminal was closed
 
     def take(self) -> None:
-        """
-        Read the whole present content, because the process has ended. `ended` isn't called.
-        """
+        """Read the whole present content, because the process has ended. `ended` isn't called."""
         for _ in range(_READS):
             data = None if self.over or self.paused or self._idly else self._read()
             if data and self._wrote is not None:
@@ -85,9 +83,7 @@ class Spill:
             self.close()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass *error* to the process.
-        """
+        """For the barrier: pass *error* to the process."""
         self._broken(error)
 
     def pause(self) -> None:
@@ -101,9 +97,7 @@ class Spill:
             self._reactor.watch(self._fd, READ, self._ready)
 
     def idle(self) -> None:
-        """
-        Read slowly from now on and discard the bytes, because the process's end was reported.
-        """
+        """Read slowly from now on and discard the bytes, because the process's end was reported."""
         if self.over or self._idly:
             return
         self._idly, self._wrote = True, None

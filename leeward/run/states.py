@@ -18,9 +18,7 @@ Event = TypeVar("Event", bound=enum.Enum)
 
 
 class RunnerState(enum.Enum):
-    """
-    The life of a runner.
-    """
+    """The life of a runner."""
 
     ARMING = "arming"    # ordered; not yet cloned, or on its way to the last lock
     ARMED = "armed"      # locked, checked, parked on its job pipe
@@ -55,9 +53,7 @@ RUNNER: Mapping[tuple[RunnerState, RunnerEvent], RunnerState] = {
 
 
 class ProcessState(enum.Enum):
-    """
-    The life of one process of a live runner.
-    """
+    """The life of one process of a live runner."""
 
     STARTING = "starting"  # the keeper has the order
     RUNNING = "running"    # the process runs its program

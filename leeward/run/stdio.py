@@ -73,9 +73,7 @@ class Streams:
         return self.pipe(write=write)
 
     def pipe(self, *, write: bool) -> int:
-        """
-        Open a pipe to which the process writes (*write*) or from which it reads. Returns the daemon's end.
-        """
+        """Open a pipe to which the process writes (*write*) or from which it reads. Returns the daemon's end."""
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         ours, theirs = (read_end, write_end) if write else (write_end, read_end)
         self._given.callback(os.close, theirs)
@@ -88,9 +86,7 @@ class Streams:
 
 
 def birth_channel(given: contextlib.ExitStack, kept: contextlib.ExitStack) -> tuple[Channel, int]:
-    """
-    Make a birth channel. Returns the daemon's end, and the descriptor of the process's end.
-    """
+    """Make a birth channel. Returns the daemon's end, and the descriptor of the process's end."""
     here, there = Channel.pair()
     given.callback(there.close)
     kept.callback(here.close)

@@ -14,9 +14,7 @@ from leeward.run.verdict import Stop
 
 
 class TickedJob(Protocol):
-    """
-    The execution of the checked job.
-    """
+    """The execution of the checked job."""
 
     @property
     def over(self) -> bool: ...
@@ -25,9 +23,7 @@ class TickedJob(Protocol):
 
 
 class JobTicks:
-    """
-    Checks a job on *runner* that began at *started*, by the reactor's clock.
-    """
+    """Checks a job on *runner* that began at *started*, by the reactor's clock."""
 
     costs = "job"
 
@@ -39,19 +35,15 @@ class JobTicks:
         execution = self._execution
         if execution.over:
             return
-        if Limit.MEMORY == self._runner.tick():
+        if self._runner.tick() == Limit.MEMORY:
             execution.stop(Stop.MEMORY)
         if not execution.over:
             self._next = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
 
     def close(self) -> None:
-        """
-        Stop the checks, because the job is over.
-        """
+        """Stop the checks, because the job is over."""
         self._next.cancel()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: pass *error* to the execution.
-        """
+        """For the barrier: pass *error* to the execution."""
         self._execution.broken(error)

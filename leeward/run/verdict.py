@@ -34,9 +34,7 @@ from leeward.wire.bundles import Bundle
 
 
 class Stop(enum.Enum):
-    """
-    Why the daemon has ended a job.
-    """
+    """Why the daemon has ended a job."""
 
     TIME = "time"
     CPU = "cpu"
@@ -52,9 +50,7 @@ class Stop(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """
-    The part of a result that says how it ended.
-    """
+    """The part of a result that says how it ended."""
 
     outcome: Outcome
     exit_code: int
@@ -66,9 +62,7 @@ class Verdict:
     value: str | None = None
 
     def limit_beside(self, before: Usage, after: Usage) -> Limit | None:
-        """
-        The limit that the job has reached, including those that only counters show.
-        """
+        """The limit that the job has reached, including those that only counters show."""
         if self.outcome is Outcome.OUT_OF_MEMORY:
             return Limit.MEMORY
         if self.limit is None and after.forks_refused > before.forks_refused:
@@ -95,16 +89,12 @@ _WHY: dict[Stop, str] = {
 
 
 def why_ended(stop: Stop) -> str:
-    """
-    The error text of a result whose only reason is *stop*.
-    """
+    """The error text of a result whose only reason is *stop*."""
     return _WHY[stop]
 
 
 def stopped(why: Stop, fault: str = "") -> Verdict:
-    """
-    The verdict on a job that the daemon has ended; *fault* describes a bug.
-    """
+    """The verdict on a job that the daemon has ended; *fault* describes a bug."""
     if why in _STOPPED:
         return Verdict(*_STOPPED[why])
     if Stop.KILLED is why:
@@ -130,9 +120,7 @@ def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
 
 
 def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
-    """
-    *verdict* on a job that the daemon has ended, with the files of the reply that the job had sent before, if any.
-    """
+    """*verdict* on a job that the daemon has ended, with the files of the reply that the job had sent before, if any."""
     reply = None if parsed is None else replied(parsed)
     if reply is None or Outcome.INTERNAL is reply.outcome:
         missed = tuple(LeftOut(wire.shown_name(pattern), LeftOutReason.ENDED) for pattern in job.collect)
@@ -177,7 +165,7 @@ def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = N
         oom: whether the OOM killer has ended a process of the job.
         fault: faulthandler's text, if `may_be_fault`.
     """
-    if oom and (status is None or (os.WIFSIGNALED(status) and signal.SIGKILL == os.WTERMSIG(status))):
+    if oom and (status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)):
         return Verdict(Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY)
     if status is None:
         return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("WorkerLost", reason, ""))
@@ -201,7 +189,5 @@ _FAULTS = frozenset((signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBU
 
 
 def bug(error: Exception) -> str:
-    """
-    The text about *error*, a bug, for the affected client.
-    """
+    """The text about *error*, a bug, for the affected client."""
     return f"a bug of the daemon's, please report it: {type(error).__name__}: {error!s:.200}"

@@ -54,16 +54,12 @@ class Chunks:
 
     @property
     def full(self) -> bool:
-        """
-        Whether the room is used up, so that the process has to wait before it writes more.
-        """
+        """Whether the room is used up, so that the process has to wait before it writes more."""
         return self.size >= self._room
 
     @property
     def last(self) -> int:
-        """
-        The number of the newest chunk, 0 before there is one.
-        """
+        """The number of the newest chunk, 0 before there is one."""
         return self._last
 
     def put(self, stream: int, time: float, data: bytes) -> None:
@@ -76,9 +72,7 @@ class Chunks:
         self.size += len(data) + _EACH
 
     def forget(self, upto: int) -> None:
-        """
-        Drop the chunks up to the number *upto*: the reader has them.
-        """
+        """Drop the chunks up to the number *upto*: the reader has them."""
         while self._waiting and self._waiting[0].number <= upto:
             self.size -= len(self._waiting.popleft().data) + _EACH
 
@@ -97,8 +91,6 @@ class Chunks:
         return found
 
     def drop(self) -> None:
-        """
-        Drop all chunks that wait for a reader.
-        """
+        """Drop all chunks that wait for a reader."""
         self._waiting.clear()
         self.size = 0

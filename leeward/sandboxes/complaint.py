@@ -13,11 +13,9 @@ from leeward.sandboxes.place import ProgramExit
 
 
 def complaint(program: str, folder: str, how: ProgramExit) -> bytes:
-    """
-    The message that a shell would write about *program*, which couldn't be started in *folder*: *how* has the errno.
-    """
+    """The message that a shell would write about *program*, which couldn't be started in *folder*: *how* has the errno."""
     said = os.strerror(how.refused)
-    if "cwd" == how.layer:
+    if how.layer == "cwd":
         return f"sh: cannot start in {folder}: {said}\n".encode()
     if how.refused in (errno.ENOENT, errno.ENOTDIR) and "/" not in program:
         said = "not found"

@@ -40,26 +40,20 @@ MOST_INPUT_OF_USER = 256 << 20
 
 
 class HeldSeat(Protocol):
-    """
-    The interface of `leeward.pool.seats.Seat`, as far as sandboxes use it.
-    """
+    """The interface of `leeward.pool.seats.Seat`, as far as sandboxes use it."""
 
     def close(self, gone: Callable[[], None] | None = None) -> None: ...
 
 
 class SeatPool(Protocol):
-    """
-    The pool, as far as sandboxes need it.
-    """
+    """The pool, as far as sandboxes need it."""
 
     def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
                   drained: Callable[[], None], seconds: float) -> HeldSeat: ...
 
 
 class EndBook(Protocol):
-    """
-    Records the ends of processes and sandboxes: the interface of `leeward.daemon.telling.events.EventBook`.
-    """
+    """Records the ends of processes and sandboxes: the interface of `leeward.daemon.telling.events.EventBook`."""
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None: ...
     def sandbox(self, user: int, name: str, reason: str, detail: str, used: Mapping[str, Any]) -> None: ...
@@ -67,9 +61,7 @@ class EndBook(Protocol):
 
 @dataclass(slots=True)
 class Held:
-    """
-    A sandbox, with the desk's data about it.
-    """
+    """A sandbox, with the desk's data about it."""
 
     sandbox: LiveSandbox
     seat: HeldSeat | None = None
@@ -109,9 +101,7 @@ class Desk:
 
     @property
     def view(self) -> View:
-        """
-        The view of files that every sandbox of the usual pool has.
-        """
+        """The view of files that every sandbox of the usual pool has."""
         return self._terms().view
 
     # --- opening --------------------------------------------------------------------
@@ -209,9 +199,7 @@ class Desk:
         return entry
 
     def of(self, user: int) -> list[RegistryEntry[Held]]:
-        """
-        The open sandboxes of *user*, the oldest first.
-        """
+        """The open sandboxes of *user*, the oldest first."""
         return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
 
     def admit_terminal(self, user: int) -> None:
@@ -247,15 +235,11 @@ class Desk:
         return over
 
     def busy(self, entry: RegistryEntry[Held]) -> None:
-        """
-        Count a request that waits for the sandbox, which isn't idle until `free` is called.
-        """
+        """Count a request that waits for the sandbox, which isn't idle until `free` is called."""
         entry.calls += 1
 
     def free(self, entry: RegistryEntry[Held]) -> None:
-        """
-        End the count of a request that was passed to `busy`: it was answered.
-        """
+        """End the count of a request that was passed to `busy`: it was answered."""
         entry.calls -= 1
         entry.used = self._reactor.now()
         if entry.calls < 0:
@@ -269,9 +253,7 @@ class Desk:
                                {"profile": sandbox.facts.key.profile, **_used(sandbox)})
 
     def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        """
-        What a client is told about the sandbox, as a map.
-        """
+        """What a client is told about the sandbox, as a map."""
         now, sandbox = self._reactor.now(), entry.sandbox.sandbox
         return {
             "sandbox": entry.name, "profile": sandbox.facts.key.profile,
@@ -286,9 +268,7 @@ class Desk:
     # --- its time -------------------------------------------------------------------
 
     def extend(self, entry: RegistryEntry[Held], idle: float, lifetime: float) -> None:
-        """
-        Set how many seconds the sandbox may be idle, and how many it may live from now on; 0 leaves a value as it is.
-        """
+        """Set how many seconds the sandbox may be idle, and how many it may live from now on; 0 leaves a value as it is."""
         if idle:
             entry.idle = idle
         if lifetime:
@@ -296,9 +276,7 @@ class Desk:
         self._look_at(entry)
 
     def _look_at(self, entry: RegistryEntry[Held]) -> None:
-        """
-        Set the timer so that it fires no later than *entry* may have to end.
-        """
+        """Set the timer so that it fires no later than *entry* may have to end."""
         when = entry.next_look()
         if self._timer is None or self._timer.call is None or when < self._timer.when:
             if self._timer is not None:
@@ -322,24 +300,18 @@ class Desk:
             self._timer = self._reactor.at(when, self._look)
 
     def broken(self, _error: Exception) -> None:
-        """
-        Called by the barrier: a callback has failed. Checks again, a second later, which sandboxes have to end.
-        """
+        """Called by the barrier: a callback has failed. Checks again, a second later, which sandboxes have to end."""
         if self._timer is None and len(self._registry):
             self._timer = self._reactor.after(1.0, self._look)
 
     # --- the end --------------------------------------------------------------------
 
     def kill(self, entry: RegistryEntry[Held], gone: Callable[[], None]) -> None:
-        """
-        End the sandbox. *gone* is called once when none of its processes is left, perhaps before this returns.
-        """
+        """End the sandbox. *gone* is called once when none of its processes is left, perhaps before this returns."""
         self._end(entry.name, Reason.KILLED, gone=gone)
 
     def give_up(self, name: str, user: int) -> None:
-        """
-        Cancel the opening of the sandbox *name*. Does nothing if *user* has no such sandbox any more.
-        """
+        """Cancel the opening of the sandbox *name*. Does nothing if *user* has no such sandbox any more."""
         try:
             entry = self._registry.get(name, user)
         except SandboxOver:
@@ -370,9 +342,7 @@ class Desk:
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
-        """
-        End all sandboxes: the daemon shuts down.
-        """
+        """End all sandboxes: the daemon shuts down."""
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
@@ -380,9 +350,7 @@ class Desk:
 
 
 def _used(sandbox: LiveSandbox) -> dict[str, Any]:
-    """
-    What a sandbox has used, the limits that it reached, and the calls that it was refused, so far or up to its end.
-    """
+    """What a sandbox has used, the limits that it reached, and the calls that it was refused, so far or up to its end."""
     usage = sandbox.usage()
     return {"memory_peak": usage.memory_peak, "cpu_time": usage.cpu_time, "oom_kills": usage.oom_kills,
             "forks_refused": usage.forks_refused, "denied": dict(sandbox.denied())}

@@ -27,9 +27,7 @@ Taken = Callable[[int], None]
 
 
 class Feed:
-    """
-    A queue of writes to one process's stdin, done one after the other. The last write may close the stdin.
-    """
+    """A queue of writes to one process's stdin, done one after the other. The last write may close the stdin."""
 
     def __init__(self, reactor: Reactor, child: Child) -> None:
         self._reactor, self._child = reactor, child
@@ -40,9 +38,7 @@ class Feed:
 
     @property
     def open(self) -> bool:
-        """
-        Whether more can be written.
-        """
+        """Whether more can be written."""
         return self._child.stdin >= 0 and not self._ends
 
     def write(self, data: bytes | memoryview, taken: Taken, *, end: bool = False) -> None:
@@ -100,9 +96,7 @@ class Feed:
             self._reactor.forget(fd)
 
     def close(self) -> None:
-        """
-        Close the process's stdin, and complete the waiting writes with the number of bytes that it has taken so far.
-        """
+        """Close the process's stdin, and complete the waiting writes with the number of bytes that it has taken so far."""
         self._forget()
         self._child.close_stdin()
         waiting, self._waiting, self._size = self._waiting, deque(), 0

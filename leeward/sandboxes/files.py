@@ -43,9 +43,7 @@ Answered = Callable[[Mapping[str, Any] | None], None]
 
 
 class FileProcess(Protocol):
-    """
-    The interface of `leeward.run.calls.CallProcess`.
-    """
+    """The interface of `leeward.run.calls.CallProcess`."""
 
     def call(self, body: bytes, heard: Callable[[bytes], None]) -> None: ...
     def end(self, why: str) -> None: ...
@@ -57,9 +55,7 @@ StartFiles = Callable[[bytes, int, Callable[[FileProcess], None], Callable[[str]
 
 
 class FilesStage(Enum):
-    """
-    The states of the process for file calls, together with the sandbox's end (CLOSED).
-    """
+    """The states of the process for file calls, together with the sandbox's end (CLOSED)."""
 
     NONE = "none"
     STARTING = "starting"
@@ -68,9 +64,7 @@ class FilesStage(Enum):
 
 
 class FilesEvent(Enum):
-    """
-    What changes the stage: the first call, the start or the loss of the process, and the end of the sandbox.
-    """
+    """What changes the stage: the first call, the start or the loss of the process, and the end of the sandbox."""
 
     ASKED = "asked"
     STARTED = "started"
@@ -88,9 +82,7 @@ FILES: Mapping[tuple[FilesStage, FilesEvent], FilesStage] = {
 
 
 class FileCall:
-    """
-    A file call that was queued. Whoever asked for it can withdraw it by `cancel`.
-    """
+    """A file call that was queued. Whoever asked for it can withdraw it by `cancel`."""
 
     def __init__(self, files: LiveFiles, number: int, call: Mapping[str, Any], size: int, answered: Answered) -> None:
         self._files, self.number, self.size = files, number, size
@@ -111,17 +103,13 @@ class FileCall:
         self._files.late(self)
 
     def cancel(self) -> None:
-        """
-        Withdraw the call: its answer is dropped.
-        """
+        """Withdraw the call: its answer is dropped."""
         self._answered = None
         self._files.taken_back(self)
 
 
 class LiveFiles:
-    """
-    The file calls of one sandbox, and the process that does them.
-    """
+    """The file calls of one sandbox, and the process that does them."""
 
     costs = "session"
 
@@ -136,9 +124,7 @@ class LiveFiles:
 
     @property
     def calls(self) -> int:
-        """
-        How many calls have no answer yet.
-        """
+        """How many calls have no answer yet."""
         return len(self._waiting) + (self._running is not None)
 
     def _happen(self, event: FilesEvent) -> None:
@@ -211,9 +197,7 @@ class LiveFiles:
         in_any_case(*([partial(running.answer, failed)] if running is not None else []), self._again)
 
     def _again(self) -> None:
-        """
-        Start another process if calls wait.
-        """
+        """Start another process if calls wait."""
         if self._waiting and FilesStage.NONE is self.stage:
             try:
                 self._begin()
@@ -251,9 +235,7 @@ class LiveFiles:
     # --- calls ----------------------------------------------------------------------
 
     def late(self, call: FileCall) -> None:
-        """
-        Called by *call*: its time is up, and the process hasn't answered it.
-        """
+        """Called by *call*: its time is up, and the process hasn't answered it."""
         self._drop(call)
         late = partial(call.answer, failure(errno.ETIMEDOUT, "the call took too long"))
         if call is self._running or FilesStage.STARTING is self.stage:
@@ -264,9 +246,7 @@ class LiveFiles:
             late()
 
     def _give_up(self, why: str) -> None:
-        """
-        Kill the process; waiting calls get another one, unless it hadn't started yet: then they fail.
-        """
+        """Kill the process; waiting calls get another one, unless it hadn't started yet: then they fail."""
         process, starting = self._process, self._starting
         turn = self._turn
         in_any_case(*([partial(process.end, why)] if process is not None else []),
@@ -278,24 +258,18 @@ class LiveFiles:
             self._size -= call.size
 
     def taken_back(self, call: FileCall) -> None:
-        """
-        Called by *call*: it was cancelled. A call that runs is completed, because a partial one would be worse.
-        """
+        """Called by *call*: it was cancelled. A call that runs is completed, because a partial one would be worse."""
         if call in self._waiting:
             self._drop(call)
             call.answer(None)
 
     def rest(self) -> None:
-        """
-        End the process, which must have no call to do; the next call starts another one.
-        """
+        """End the process, which must have no call to do; the next call starts another one."""
         if self.stage in (FilesStage.STARTING, FilesStage.READY):
             self._give_up("the sandbox stands still")
 
     def close(self) -> None:
-        """
-        End the process, and answer all calls with None: the sandbox is over.
-        """
+        """End the process, and answer all calls with None: the sandbox is over."""
         if FilesStage.CLOSED is self.stage:
             return
         self._happen(FilesEvent.CLOSED)
@@ -307,9 +281,7 @@ class LiveFiles:
                     *([starting.kill] if starting is not None else []), partial(self._answer_all, None))
 
     def broken(self, error: Exception) -> None:
-        """
-        Called by the barrier: a callback of this object has raised *error*. Ends the process.
-        """
+        """Called by the barrier: a callback of this object has raised *error*. Ends the process."""
         if self.stage in (FilesStage.STARTING, FilesStage.READY):
             self._give_up(bug(error))
 

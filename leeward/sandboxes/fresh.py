@@ -29,9 +29,7 @@ class Fresh:
         among.add(self)
 
     def answer(self, report: Report) -> None:
-        """
-        The job is over: pass on its report.
-        """
+        """The job is over: pass on its report."""
         self._among.discard(self)
         done, self._done = self._done, None
         if done is not None:
@@ -40,9 +38,7 @@ class Fresh:
             report.close()
 
     def lost(self, why: str) -> None:
-        """
-        The sandbox is over: report that the job failed.
-        """
+        """The sandbox is over: report that the job failed."""
         self.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL,
                                          error=JobError("SandboxOver", why, ""))))
 

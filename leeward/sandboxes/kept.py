@@ -92,9 +92,7 @@ class KeptOutput:
         return b"", b"", Arena(fd, 2 * self._room, *regions)
 
     def drop(self) -> None:
-        """
-        Drop the output.
-        """
+        """Drop the output."""
         for head in self._heads:
             head.clear()
         fd, self._fd = self._fd, -1

@@ -35,9 +35,7 @@ Done = Callable[[Report], None]
 
 
 class KernelLease(Protocol):
-    """
-    The interface of `leeward.run.lease.Lease`, as far as kernels use it.
-    """
+    """The interface of `leeward.run.lease.Lease`, as far as kernels use it."""
 
     @property
     def ending(self) -> bool: ...
@@ -52,17 +50,13 @@ class KernelLease(Protocol):
 
 
 class KernelProcess(Protocol):
-    """
-    A process of a live sandbox, or one that is being started, which can be killed.
-    """
+    """A process of a live sandbox, or one that is being started, which can be killed."""
 
     def kill(self) -> None: ...
 
 
 class BranchedProcess(KernelProcess, Protocol):
-    """
-    The interface of `leeward.run.branches.KernelBranch`.
-    """
+    """The interface of `leeward.run.branches.KernelBranch`."""
 
     def forked(self, refused: str) -> None: ...
 
@@ -76,9 +70,7 @@ Fork = Callable[[Any, Callable[[KernelLease], None], Callable[[str], None]], Bra
 
 
 class KernelStage(Enum):
-    """
-    The states of a kernel. LOST lasts until a reset, or until the kernel is closed.
-    """
+    """The states of a kernel. LOST lasts until a reset, or until the kernel is closed."""
 
     STARTING = "starting"
     READY = "ready"
@@ -87,9 +79,7 @@ class KernelStage(Enum):
 
 
 class Change(Enum):
-    """
-    What changes a kernel's stage: the start or the loss of its process, a reset, and the kernel's end.
-    """
+    """What changes a kernel's stage: the start or the loss of its process, a reset, and the kernel's end."""
 
     STARTED = "started"
     LOST = "lost"
@@ -107,9 +97,7 @@ KERNEL: Mapping[tuple[KernelStage, Change], KernelStage] = {
 
 
 class KernelRequest:
-    """
-    A job for a kernel. Whoever sent it can withdraw it by `cancel`; for the lease it is the `Caller`.
-    """
+    """A job for a kernel. Whoever sent it can withdraw it by `cancel`; for the lease it is the `Caller`."""
 
     client = None  # its answer never goes by the fast path
 
@@ -126,15 +114,11 @@ class KernelRequest:
             report.close()
 
     def finished(self, report: Report) -> None:
-        """
-        Called by the lease: the job is over.
-        """
+        """Called by the lease: the job is over."""
         self._kernel.ran(self, report)
 
     def lost(self) -> None:
-        """
-        Called by the lease: its process was gone before it had received the code.
-        """
+        """Called by the lease: its process was gone before it had received the code."""
         self._kernel.ran(self, Report(refusal=SessionOver("the kernel's process was gone before it had the code")))
 
     def cancel(self) -> None:
@@ -143,9 +127,7 @@ class KernelRequest:
 
 
 class Forking:
-    """
-    The process of a branch, from the request for it on: at first a request that waits for the kernel to fork.
-    """
+    """The process of a branch, from the request for it on: at first a request that waits for the kernel to fork."""
 
     def __init__(self, lost: Callable[[str], None]) -> None:
         self._lost: Callable[[str], None] | None = lost
@@ -158,9 +140,7 @@ class Forking:
             lost(why)
 
     def answered(self, report: Report) -> None:
-        """
-        Take the report of the kernel that was to fork: it has, or it couldn't.
-        """
+        """Take the report of the kernel that was to fork: it has, or it couldn't."""
         why = _refusal(report)
         report.close()
         if self.process is not None:
@@ -177,9 +157,7 @@ class Forking:
 
 
 def _refusal(report: Report) -> str:
-    """
-    Why the kernel couldn't fork, by its report; "" if it reports that it has forked.
-    """
+    """Why the kernel couldn't fork, by its report; "" if it reports that it has forked."""
     if report.refusal is not None:
         return str(report.refusal)
     result = report.result
@@ -240,9 +218,7 @@ class LiveKernel:
 
     @property
     def lives(self) -> bool:
-        """
-        Whether the kernel has a process, or one is being started.
-        """
+        """Whether the kernel has a process, or one is being started."""
         return self.stage in (KernelStage.STARTING, KernelStage.READY)
 
     def run(self, job: Job, done: Done) -> KernelRequest:
@@ -315,16 +291,12 @@ class LiveKernel:
     # --- the fast path --------------------------------------------------------
 
     def offer(self, limits: Limits, client: ReplyAddress) -> None:
-        """
-        Let the fast path have the next request of *client*, if it is code alone; see Lease.offer.
-        """
+        """Let the fast path have the next request of *client*, if it is code alone; see Lease.offer."""
         if self._lease is not None and self._running is None and not self._waiting:
             self._lease.offer(limits, client, shows=True)
 
     def job_started(self, job: Job, done: Done, start: JobStart) -> KernelRequest:
-        """
-        Record that the fast path has sent *job* to the process.
-        """
+        """Record that the fast path has sent *job* to the process."""
         if self._lease is None or self._running is not None:
             raise Bug("a job was sent to a kernel that has no process, or has one already")
         request = self._running = KernelRequest(self, job, done)
@@ -332,9 +304,7 @@ class LiveKernel:
         return request
 
     def ran_fast(self, ran: Ran) -> None:
-        """
-        Record that the fast path has sent a job to the process, and answered it.
-        """
+        """Record that the fast path has sent a job to the process, and answered it."""
         if self._lease is None or self._running is not None:
             raise Bug("a job was run by a kernel that has no process, or another job")
         self._lease.ran(ran)
@@ -342,9 +312,7 @@ class LiveKernel:
     # --------------------------------------------------------------------------
 
     def ran(self, request: KernelRequest, report: Report) -> None:
-        """
-        Called by *request*: its job is over.
-        """
+        """Called by *request*: its job is over."""
         if self._running is request:
             self._running = None
         request.answer(report)
@@ -352,18 +320,14 @@ class LiveKernel:
             self._pump()  # else the process ends, and `_lost` is called
 
     def taken_back(self, request: KernelRequest) -> None:
-        """
-        Called by *request*: it was cancelled. If it runs, the process is ended and the kernel's state is lost.
-        """
+        """Called by *request*: it was cancelled. If it runs, the process is ended and the kernel's state is lost."""
         if request in self._waiting:
             self._waiting.remove(request)
         elif request is self._running and self._lease is not None:
             self._lease.end("a request of it was taken back")
 
     def interrupt(self) -> bool:
-        """
-        Raise KeyboardInterrupt in the running request. Returns whether there is one.
-        """
+        """Raise KeyboardInterrupt in the running request. Returns whether there is one."""
         return self._running is not None and self._lease is not None and self._lease.interrupt()
 
     def reset(self) -> None:
@@ -395,9 +359,7 @@ class LiveKernel:
                     *([process.kill] if process is not None else []))
 
     def broken(self, error: Exception) -> None:
-        """
-        Called by the barrier: a callback of this object has raised *error*. The kernel's state is lost.
-        """
+        """Called by the barrier: a callback of this object has raised *error*. The kernel's state is lost."""
         if self.lives:
             self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
             self._give_up(bug(error))

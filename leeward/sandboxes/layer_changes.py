@@ -34,9 +34,7 @@ Answered = Callable[[Mapping[str, Any] | LeewardError], None]
 
 
 class Still(Protocol):
-    """
-    The interface of `leeward.sandboxes.sandbox.LiveSandbox`, as far as these changes use it.
-    """
+    """The interface of `leeward.sandboxes.sandbox.LiveSandbox`, as far as these changes use it."""
 
     @property
     def running(self) -> int: ...
@@ -146,9 +144,7 @@ class LayerChange:
             answered(what)
 
     def broken(self, error: Exception) -> None:
-        """
-        Called by the barrier: a callback of this object has raised *error*. Ends the sandbox, and answers the request.
-        """
+        """Called by the barrier: a callback of this object has raised *error*. Ends the sandbox, and answers the request."""
         if self._answered is not None:
             self._sandbox.lost(bug(error))
             self._finish(Busy(bug(error)))

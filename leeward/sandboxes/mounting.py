@@ -27,18 +27,14 @@ MOUNT_S, MOST_HIDDEN = 5.0, 2048
 
 
 class FolderOpener(Protocol):
-    """
-    The interface of `leeward.worker.opener.Opener`, as far as mounting uses it.
-    """
+    """The interface of `leeward.worker.opener.Opener`, as far as mounting uses it."""
 
     def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
             mapped: Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]) -> PorterAsked: ...
 
 
 class Carrier(Protocol):
-    """
-    The interface of the sandbox's runner, as far as mounting uses it.
-    """
+    """The interface of the sandbox's runner, as far as mounting uses it."""
 
     @property
     def owner(self) -> tuple[int, int]: ...
@@ -96,9 +92,7 @@ class Mounts:
         return self.layers[overlays.index(target)]
 
     def number(self, target: str) -> int:
-        """
-        The number of the overlay at *target*, by which its layers are named.
-        """
+        """The number of the overlay at *target*, by which its layers are named."""
         return [folder.target for folder in self.folders].index(target)
 
     def check_still(self) -> None:
@@ -115,18 +109,14 @@ class Mounts:
         return self.kept.setdefault(target, [])
 
     def info(self) -> list[Mapping[str, Any]]:
-        """
-        What a client is told about the mounts: a map for each folder.
-        """
+        """What a client is told about the mounts: a map for each folder."""
         return [{"path": folder.path, "target": folder.target, "writable": folder.writable, "overlay": folder.overlay,
                  "file": folder.file, "device": device, "inode": inode, "since": self.since,
                  **({"checkpoints": list(self.kept.get(folder.target, ()))} if folder.overlay else {})}
                 for folder, (device, inode) in zip(self.folders, self.found, strict=True)]
 
     def landed(self) -> None:
-        """
-        Close the trees: they are mounted, or mounting has failed.
-        """
+        """Close the trees: they are mounted, or mounting has failed."""
         while self.trees:
             os.close(self.trees.pop())
 
@@ -205,25 +195,19 @@ class Mounting:
             in_any_case(self._forget, self._mounts.landed, partial(done, error))
 
     def cancel(self) -> None:
-        """
-        Give up the mounting: the sandbox is over. *done* isn't called.
-        """
+        """Give up the mounting: the sandbox is over. *done* isn't called."""
         self._done = None
         in_any_case(self._forget, self._mounts.landed)
 
     def _forget(self) -> None:
-        """
-        Cancel what hasn't answered yet: the mapping, the porter, or both.
-        """
+        """Cancel what hasn't answered yet: the mapping, the porter, or both."""
         asked = [each for each in (self._mapping, self._porter) if each is not None]
         self._mapping = self._porter = None
         in_any_case(*(each.cancel for each in asked))
 
 
 class CoverPlace(Protocol):
-    """
-    The interface of a live sandbox, as far as `hide_names` uses it.
-    """
+    """The interface of a live sandbox, as far as `hide_names` uses it."""
 
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
               answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],

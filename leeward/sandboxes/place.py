@@ -21,9 +21,7 @@ from leeward.spec.limits import Limits
 
 
 class ProgramExit(Protocol):
-    """
-    How a process ended: `leeward.run.launch.Exit`.
-    """
+    """How a process ended: `leeward.run.launch.Exit`."""
 
     @property
     def status(self) -> int | None: ...
@@ -68,25 +66,19 @@ class Child(Protocol):
 
 
 class PorterAsked(Protocol):
-    """
-    An order that a porter was given: the interface of `leeward.run.porter.PorterOrder`.
-    """
+    """An order that a porter was given: the interface of `leeward.run.porter.PorterOrder`."""
 
     def cancel(self) -> None: ...
 
 
 class PorterBegun(PorterAsked, Protocol):
-    """
-    A porter that may have been begun before its order.
-    """
+    """A porter that may have been begun before its order."""
 
     def give(self, order: Mapping[str, Any], fds: Sequence[int]) -> None: ...
 
 
 class SandboxPlace(Protocol):
-    """
-    The interface of `leeward.run.live.LiveRunner`, as far as live sandboxes use it.
-    """
+    """The interface of `leeward.run.live.LiveRunner`, as far as live sandboxes use it."""
 
     @property
     def number(self) -> int: ...

@@ -70,9 +70,7 @@ class Order:
 
 @dataclass(slots=True)
 class _Waits:
-    """
-    A read or a wait of a client.
-    """
+    """A read or a wait of a client."""
 
     after: int | None  # for a read: the number of the last chunk that its client has
     wake: Callable[[], None]
@@ -122,9 +120,7 @@ class LiveProgram:
     # --- its start --------------------------------------------------------------
 
     def begin(self, child: Child, spent: float = 0.0) -> None:
-        """
-        The process exists, as *child*. The first *spent* of its processor seconds aren't counted.
-        """
+        """The process exists, as *child*. The first *spent* of its processor seconds aren't counted."""
         self._child, self._spent_before = child, spent
         self._feed = Feed(self._reactor, child)
         self._happen(Moment.STARTED)
@@ -134,9 +130,7 @@ class LiveProgram:
         self._look_later(0.0)
 
     def _look_later(self, spent: float) -> None:
-        """
-        Set the timer for the next check of the processor time, of which *spent* seconds are used.
-        """
+        """Set the timer for the next check of the processor time, of which *spent* seconds are used."""
         most = self._order.cpu_time
         if most is not None:
             pause = max((most - spent) / self._order.processors, METER_S)
@@ -182,9 +176,7 @@ class LiveProgram:
     # --- while it runs ----------------------------------------------------------
 
     def output(self, stream: int, data: bytes) -> None:
-        """
-        Take *data*, which the process has written to *stream*.
-        """
+        """Take *data*, which the process has written to *stream*."""
         if Life.OVER is self.life or self._cut:
             return
         room = None if self._order.output is None else self._order.output - self._written
@@ -208,18 +200,14 @@ class LiveProgram:
             self.stop(Stop.OUTPUT)
 
     def complain(self, text: bytes) -> None:
-        """
-        Add *text*, a message that the program couldn't be started, to the output.
-        """
+        """Add *text*, a message that the program couldn't be started, to the output."""
         if self._order.terminal:
             self.output(STDOUT, text.replace(b"\n", b"\r\n"))
         else:
             self.output(STDERR, text)
 
     def _adjust(self) -> None:
-        """
-        Stop reading the process's pipes if no room is left for its output, and go on reading when there is room again.
-        """
+        """Stop reading the process's pipes if no room is left for its output, and go on reading when there is room again."""
         child = self._child
         if child is None or self._killed or self.chunks.full is self._paused or Life.RUNNING is not self.life:
             return
@@ -228,17 +216,13 @@ class LiveProgram:
             (child.pause if self._paused else child.resume)(stream)
 
     def read(self, number: int) -> list[OutputChunk]:
-        """
-        The chunks after the number *number*. The chunks up to it are dropped.
-        """
+        """The chunks after the number *number*. The chunks up to it are dropped."""
         self.chunks.forget(number)
         self._adjust()
         return self.chunks.after(number)
 
     def more(self, number: int) -> bool:
-        """
-        Whether there is news for a reader that has the chunks up to *number*.
-        """
+        """Whether there is news for a reader that has the chunks up to *number*."""
         return self.chunks.last > number or Life.OVER is self.life
 
     def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
@@ -279,21 +263,15 @@ class LiveProgram:
                 self._expire(waits)
 
     def signal(self, number: int) -> bool:
-        """
-        Send a signal to the process itself. Returns whether it exists.
-        """
+        """Send a signal to the process itself. Returns whether it exists."""
         return self._child is not None and Life.RUNNING is self.life and self._child.signal(number)
 
     def resize(self, rows: int, columns: int) -> bool:
-        """
-        Change the size of its terminal. Returns whether the process exists.
-        """
+        """Change the size of its terminal. Returns whether the process exists."""
         return self._child is not None and Life.RUNNING is self.life and self._child.resize(rows, columns)
 
     def stop(self, why: Stop) -> None:
-        """
-        End the process and its descendants; the report will give *why* as the cause.
-        """
+        """End the process and its descendants; the report will give *why* as the cause."""
         if self._stop is None and self.life in (Life.STARTING, Life.RUNNING):
             self._stop = why
         self.kill()
@@ -314,9 +292,7 @@ class LiveProgram:
         self._child.kill()
 
     def broken(self, error: Exception) -> None:
-        """
-        Called by the barrier: a callback of this object has raised *error*. Ends the process.
-        """
+        """Called by the barrier: a callback of this object has raised *error*. Ends the process."""
         self._fault = self._fault or bug(error)
         if Life.OVER is not self.life:
             self.stop(Stop.BUG)
@@ -324,9 +300,7 @@ class LiveProgram:
     # --- its end ----------------------------------------------------------------
 
     def exited(self, how: ProgramExit) -> None:
-        """
-        Make the report: the process has ended, and all that it wrote was read.
-        """
+        """Make the report: the process has ended, and all that it wrote was read."""
         if Life.OVER is self.life:
             return
         if self._child is not None:
@@ -337,9 +311,7 @@ class LiveProgram:
         self._finish(verdict, usage, how)
 
     def lost(self, outcome: Outcome, why: str) -> None:
-        """
-        Make the report: the sandbox is over, for the reason *why*.
-        """
+        """Make the report: the sandbox is over, for the reason *why*."""
         if Life.OVER is self.life:
             return
         if self._stop is not None:
@@ -390,9 +362,7 @@ class LiveProgram:
             self._feed.close()
 
     def drop(self) -> None:
-        """
-        Drop the output: no client can ask for the process any more.
-        """
+        """Drop the output: no client can ask for the process any more."""
         self.chunks.drop()
         if self._kept is not None:
             self._kept.drop()

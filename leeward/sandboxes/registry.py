@@ -76,17 +76,13 @@ class RegistryEntry(Generic[T]):
     serial: int = 0
 
     def due(self, now: float) -> Reason | None:
-        """
-        Why the sandbox has to end at the time *now*; None if it may go on.
-        """
+        """Why the sandbox has to end at the time *now*; None if it may go on."""
         if now >= self.until:
             return Reason.LIFETIME
         return Reason.IDLE if not self.calls and now - self.used >= self.idle else None
 
     def next_look(self) -> float:
-        """
-        The earliest time at which the sandbox may have to end.
-        """
+        """The earliest time at which the sandbox may have to end."""
         return min(self.until, self.used + self.idle) if not self.calls else self.until
 
 
@@ -113,9 +109,7 @@ class Registry(Generic[T]):
 
     @property
     def ended(self) -> int:
-        """
-        The number of ended sandboxes that are remembered.
-        """
+        """The number of ended sandboxes that are remembered."""
         return len(self._ended)
 
     def _letters(self, count: int) -> str:
@@ -137,9 +131,7 @@ class Registry(Generic[T]):
             raise Busy(f"user {user} has {have} sandboxes open already, the most that one user may have")
 
     def add(self, user: int, sandbox: T, *, idle: float, lifetime: float, now: float) -> RegistryEntry[T]:
-        """
-        Add *sandbox* under a new id. Returns its entry.
-        """
+        """Add *sandbox* under a new id. Returns its entry."""
         name = self._mine + self._letters(ID_LENGTH - _DAEMON)
         self._serial += 1
         entry = self._live[name] = RegistryEntry(name, user, sandbox, idle, now + lifetime, now, serial=self._serial)
@@ -164,15 +156,11 @@ class Registry(Generic[T]):
         raise Ending(user, Reason.RESTART, self._since).error(name)
 
     def find(self, name: str) -> RegistryEntry[T] | None:
-        """
-        The entry of the sandbox *name*, whichever user it belongs to: for the daemon itself, which ends sandboxes.
-        """
+        """The entry of the sandbox *name*, whichever user it belongs to: for the daemon itself, which ends sandboxes."""
         return self._live.get(name)
 
     def end(self, name: str, reason: Reason, when: float, detail: str = "") -> None:
-        """
-        Remove the sandbox *name*, and remember for a while why it ended.
-        """
+        """Remove the sandbox *name*, and remember for a while why it ended."""
         entry = self._live.pop(name, None)
         if entry is None:
             return
@@ -195,9 +183,7 @@ class Registry(Generic[T]):
             del counts[user]
 
     def of(self, user: int) -> list[RegistryEntry[T]]:
-        """
-        The sandboxes of *user*, the oldest first.
-        """
+        """The sandboxes of *user*, the oldest first."""
         return [entry for entry in self._live.values() if entry.user == user]
 
     def all(self) -> list[RegistryEntry[T]]:

@@ -86,17 +86,13 @@ class LiveSandbox:
         self.state = after("sandbox", SANDBOX, self.state, event)
 
     def begin(self, place: SandboxPlace) -> None:
-        """
-        Use the runner *place*: the sandbox is open now.
-        """
+        """Use the runner *place*: the sandbox is open now."""
         self._place = place
         self._happen(Event.OPENED)
 
     @property
     def view(self) -> View:
-        """
-        The view of files that its processes have.
-        """
+        """The view of files that its processes have."""
         return self._terms.view
 
     @property
@@ -186,9 +182,7 @@ class LiveSandbox:
             self.on_program_end(number, title, report.result)
 
     def _reported(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
-        """
-        The callback for an interpreter's report, which also records its end.
-        """
+        """The callback for an interpreter's report, which also records its end."""
         return lambda report: in_any_case(partial(done, report), partial(self._report_end, 0, "", report))
 
     # --- Python -------------------------------------------------------------------
@@ -239,16 +233,12 @@ class LiveSandbox:
         return self.kernel(number).run(self._with_env(job), self._reported(done))
 
     def job_started(self, number: int, job: Job, done: Callable[[Report], None], start: JobStart) -> KernelRequest:
-        """
-        Record that the fast path has sent *job* to the kernel *number*.
-        """
+        """Record that the fast path has sent *job* to the kernel *number*."""
         self._stir()
         return self.kernel(number).job_started(job, self._reported(done), start)
 
     def ran(self, number: int, ran: Ran) -> None:
-        """
-        Record that the fast path has sent a job to the kernel *number*, and answered it.
-        """
+        """Record that the fast path has sent a job to the kernel *number*, and answered it."""
         self.kernel(number).ran_fast(ran)
         result = Result(b"", b"", 0, Outcome.FINISHED, duration=ran.ended - ran.started, cpu_time=ran.cpu_time,
                         memory_peak=ran.memory_peak)
@@ -329,24 +319,18 @@ class LiveSandbox:
 
     @property
     def running(self) -> int:
-        """
-        How many processes that clients started haven't ended.
-        """
+        """How many processes that clients started haven't ended."""
         return len(self._fresh) + sum(kernel.lives for kernel in self._kernels.values()) + sum(
             program.life is not Life.OVER for program in self._programs.values())
 
     @property
     def terminals(self) -> int:
-        """
-        How many terminals there are on which a process may still be.
-        """
+        """How many terminals there are on which a process may still be."""
         return 0 if self._place is None else sum(child.terminal for child in self._place.processes.values())
 
     @property
     def programs(self) -> list[LiveProgram]:
-        """
-        The processes that run or are remembered, the oldest first.
-        """
+        """The processes that run or are remembered, the oldest first."""
         return list(self._programs.values())
 
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
@@ -365,9 +349,7 @@ class LiveSandbox:
 
     @property
     def present(self) -> int:
-        """
-        How many processes the sandbox has beside its first, whoever started them.
-        """
+        """How many processes the sandbox has beside its first, whoever started them."""
         return 0 if self._place is None else len(self._place.processes)
 
     def hold(self) -> None:
@@ -390,22 +372,16 @@ class LiveSandbox:
 
     @property
     def memory(self) -> int:
-        """
-        Bytes of memory that the whole sandbox uses now; 0 if the number isn't known.
-        """
+        """Bytes of memory that the whole sandbox uses now; 0 if the number isn't known."""
         return self._place.memory() if self._place is not None and State.OPEN is self.state else 0
 
     def denied(self) -> Mapping[str, int]:
-        """
-        How often each system call was refused so far, by its name: to programs, and in Python requests that are over.
-        """
+        """How often each system call was refused so far, by its name: to programs, and in Python requests that are over."""
         found = sum((Counter(one.denied()) for one in self._programs.values()), self._denied)
         return dict(found.most_common(MOST_NAMES))
 
     def usage(self) -> Usage:
-        """
-        What the whole sandbox has used, so far or up to its end.
-        """
+        """What the whole sandbox has used, so far or up to its end."""
         if self._place is not None and State.OPEN is self.state:
             self._used = self._place.usage()
         return self._used
@@ -413,9 +389,7 @@ class LiveSandbox:
     # --- its end --------------------------------------------------------------------
 
     def lost(self, why: str) -> None:
-        """
-        End the sandbox: its runner has ended by itself, and reported *why*.
-        """
+        """End the sandbox: its runner has ended by itself, and reported *why*."""
         if State.OVER is self.state:
             return
         self._place = None
@@ -425,9 +399,7 @@ class LiveSandbox:
         in_any_case(*([partial(gone, reason, why)] if gone is not None else []), partial(self.end, reason, why))
 
     def end(self, reason: Reason, detail: str = "") -> None:
-        """
-        End the sandbox, and answer every request about its processes. The caller has to end the runner.
-        """
+        """End the sandbox, and answer every request about its processes. The caller has to end the runner."""
         if State.OVER is self.state:
             return
         self.usage()
@@ -441,9 +413,7 @@ class LiveSandbox:
                     *(partial(fresh.lost, why) for fresh in list(self._fresh)), self._warm.close, self.files.close)
 
     def broken(self, error: Exception) -> None:
-        """
-        Called by the barrier: a callback has raised *error*, so that the sandbox's state isn't known. Ends the sandbox.
-        """
+        """Called by the barrier: a callback has raised *error*, so that the sandbox's state isn't known. Ends the sandbox."""
         self.lost(f"a bug of the daemon's: {error}")
 
 

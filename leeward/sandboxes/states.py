@@ -11,9 +11,7 @@ from collections.abc import Mapping
 
 
 class State(enum.Enum):
-    """
-    The states of a sandbox.
-    """
+    """The states of a sandbox."""
 
     OPENING = "opening"  # waits for a runner
     OPEN = "open"
@@ -21,9 +19,7 @@ class State(enum.Enum):
 
 
 class Event(enum.Enum):
-    """
-    What changes the state of a sandbox.
-    """
+    """What changes the state of a sandbox."""
 
     OPENED = "opened"
     ENDED = "ended"
@@ -38,9 +34,7 @@ SANDBOX: Mapping[tuple[State, Event], State] = {
 
 
 class Life(enum.Enum):
-    """
-    The states of a process in a sandbox.
-    """
+    """The states of a process in a sandbox."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -48,9 +42,7 @@ class Life(enum.Enum):
 
 
 class Moment(enum.Enum):
-    """
-    What changes the state of a process.
-    """
+    """What changes the state of a process."""
 
     STARTED = "started"
     ENDED = "ended"  # and what it wrote was read
@@ -64,9 +56,7 @@ PROCESS: Mapping[tuple[Life, Moment], Life] = {
 
 
 class Reason(enum.StrEnum):
-    """
-    Why a sandbox is over, as clients are told.
-    """
+    """Why a sandbox is over, as clients are told."""
 
     IDLE = "idle"
     LIFETIME = "lifetime"

@@ -54,9 +54,7 @@ class AskedProgram:
 
 
 class Launch:
-    """
-    Starts programs by the runner's own interface.
-    """
+    """Starts programs by the runner's own interface."""
 
     def start(self, place: SandboxPlace, asked: AskedProgram, env: Mapping[bytes, bytes], *,
               on_output: Callable[[int, bytes], None], on_exit: Callable[[ProgramExit], None]) -> Any:
@@ -95,9 +93,7 @@ class SandboxTerms:
 
 
 def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
-    """
-    The terms of a daemon whose sandboxes are made by *spec*.
-    """
+    """The terms of a daemon whose sandboxes are made by *spec*."""
     return SandboxTerms(Launch(), spec.environment, _tls(spec), degraded, spec.view)
 
 

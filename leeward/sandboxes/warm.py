@@ -37,9 +37,7 @@ OnExit = Callable[[ProgramExit], None]
 
 
 def has_room(limits: Limits) -> bool:
-    """
-    Whether the limits of a sandbox leave room for a process that waits.
-    """
+    """Whether the limits of a sandbox leave room for a process that waits."""
     return limits.memory >= ROOM_MEMORY and limits.processes >= ROOM_PROCESSES
 
 
@@ -98,9 +96,7 @@ class WarmProcess:
 
 
 class WarmPlace:
-    """
-    Holds the one process of a sandbox that waits for its request.
-    """
+    """Holds the one process of a sandbox that waits for its request."""
 
     costs = "session"
 
@@ -112,9 +108,7 @@ class WarmPlace:
         self._closed = False
 
     def take(self, what: Hashable) -> WarmProcess | None:
-        """
-        The process that waits for *what*, which the caller owns from now on; None if there is none.
-        """
+        """The process that waits for *what*, which the caller owns from now on; None if there is none."""
         held = self._held
         if held is None or held.what != what:
             return None
@@ -123,9 +117,7 @@ class WarmPlace:
         return held
 
     def hold(self, what: Hashable, start: Callable[[OnOutput, OnExit], Child]) -> None:
-        """
-        Start a process, by *start*, that waits for *what*. It is no error if the process can't be started.
-        """
+        """Start a process, by *start*, that waits for *what*. It is no error if the process can't be started."""
         if self._closed or self._failed >= MOST_FAILED or (self._held is not None and self._held.what == what):
             return
         self.drop()
@@ -139,9 +131,7 @@ class WarmPlace:
 
     def follow(self, what: Hashable, start: Callable[[OnOutput, OnExit], Child],
                over: Callable[[Report], None]) -> Callable[[Report], None]:
-        """
-        A callback that passes a report on to *over*, and after that has another process for *what* started.
-        """
+        """A callback that passes a report on to *over*, and after that has another process for *what* started."""
         def then(report: Report) -> None:
             in_any_case(partial(over, report), partial(self._reactor.soon, partial(self.hold, what, start)))
         return then
@@ -157,24 +147,18 @@ class WarmPlace:
             timer.cancel()
 
     def drop(self) -> None:
-        """
-        End the waiting process, if there is one.
-        """
+        """End the waiting process, if there is one."""
         held = self._held
         self._forget()
         if held is not None:
             held.end()
 
     def close(self) -> None:
-        """
-        Forget the waiting process and start no more: the sandbox is over, and all its processes end with it.
-        """
+        """Forget the waiting process and start no more: the sandbox is over, and all its processes end with it."""
         self._closed = True
         self._forget()
 
     def broken(self, _error: Exception) -> None:
-        """
-        Called by the barrier: a callback of this object has failed. Ends the waiting process; no more are started.
-        """
+        """Called by the barrier: a callback of this object has failed. Ends the waiting process; no more are started."""
         self._failed = MOST_FAILED
         self.drop()

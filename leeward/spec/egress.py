@@ -168,9 +168,7 @@ def parse_policy(table: object, place: str = "", name: str = "", *, depth: int =
 
 
 def policy_map(policy: Policy) -> dict[str, Any]:
-    """
-    Return *policy* as a map of texts and numbers, without its name. `parse_policy` makes an equal policy of it.
-    """
+    """Return *policy* as a map of texts and numbers, without its name. `parse_policy` makes an equal policy of it."""
     return {
         **{key: [rule.text for rule in getattr(policy, key)] for key in ("allow", "deny", "ask")},
         "ports": list(policy.ports),
@@ -225,9 +223,7 @@ def _onto(policy: Policy, last: Policy) -> Policy:
 
 
 def ports_of(policy: Policy) -> tuple[int, ...]:
-    """
-    Return the ports to which a request could be allowed, in order. No other port needs a listener.
-    """
+    """Return the ports to which a request could be allowed, in order. No other port needs a listener."""
     ports = set()
     for rule in (*policy.allow, *policy.ask):
         ports |= {rule.port} if rule.port else {SCHEMES[rule.scheme]} if rule.scheme else set(policy.ports)

@@ -78,9 +78,7 @@ class EgressRule:
     path: str = ""
 
     def names_host(self, name: str, address: Address | None) -> bool:
-        """
-        Whether the rule is about a host: by the host's *name*, or by its *address* if it has no name.
-        """
+        """Whether the rule is about a host: by the host's *name*, or by its *address* if it has no name."""
         if self.kind == "network":
             return address is not None and address in _of_kind(self.network, address)
         if self.kind == "any":
@@ -89,9 +87,7 @@ class EgressRule:
 
     @property
     def is_whole(self) -> bool:
-        """
-        Whether the rule is about every request to its hosts and ports, so that no request needs to be seen.
-        """
+        """Whether the rule is about every request to its hosts and ports, so that no request needs to be seen."""
         return not (self.methods or self.path or self.scheme)
 
 
@@ -149,9 +145,7 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
 
 
 def _host(text: str) -> tuple[str, str, Network | None, int]:
-    """
-    Return kind, name, network and port of a rule's host.
-    """
+    """Return kind, name, network and port of a rule's host."""
     port = 0
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

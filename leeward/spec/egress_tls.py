@@ -49,9 +49,7 @@ class LeaseSeal:
 
 
 def needs_seal(policy: Policy) -> bool:
-    """
-    Whether the broker ends TLS under *policy*, or verifies hosts by authorities of the policy's own for `fetch`.
-    """
+    """Whether the broker ends TLS under *policy*, or verifies hosts by authorities of the policy's own for `fetch`."""
     return any(each.secrets or each.methods or each.authorities
                or any(rule.methods or rule.path for rule in _tls_rules(each)) for each in _all(policy))
 
@@ -68,9 +66,7 @@ def ends(policy: Policy, name: str) -> bool:
 
 
 def is_for(secret: Secret, name: str) -> bool:
-    """
-    Whether *name* is one of the secret's hosts.
-    """
+    """Whether *name* is one of the secret's hosts."""
     return any(is_below(name, host[2:]) if host.startswith("*.") else name == host for host in secret.hosts)
 
 

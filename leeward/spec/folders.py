@@ -55,9 +55,7 @@ class Folder:
 
 
 def within(path: str, folder: str) -> bool:
-    """
-    Whether *path* is *folder* or inside it.
-    """
+    """Whether *path* is *folder* or inside it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -92,9 +90,7 @@ def check(folders: Sequence[Folder]) -> None:
 
 
 def reserved(target: str) -> str:
-    """
-    The folder of each sandbox's own in which *target* lies, or which it is; "" for none.
-    """
+    """The folder of each sandbox's own in which *target* lies, or which it is; "" for none."""
     return next((own for own in _OWN if within(target, own)), target if target in ("/", "/tmp", "/dev/shm") else "")
 
 
@@ -115,14 +111,10 @@ def fits(folders: Iterable[Folder], view: View) -> None:
 
 
 def shown(path: str) -> bool:
-    """
-    Whether *path* of the host may be shown to any sandbox.
-    """
-    return "/" != path and not any(within(path, never) for never in NEVER)
+    """Whether *path* of the host may be shown to any sandbox."""
+    return path != "/" and not any(within(path, never) for never in NEVER)
 
 
 def is_deep(folder: Folder, scratch: Sequence[str]) -> bool:
-    """
-    Whether the folder's target needs a place in the sandbox's root, outside of the writable folders.
-    """
+    """Whether the folder's target needs a place in the sandbox's root, outside of the writable folders."""
     return not any(within(folder.target, target) for target in scratch)

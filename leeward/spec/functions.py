@@ -16,9 +16,7 @@ WAIT_S, MAX_WAIT_S = 60.0, 3600.0
 
 
 class Exchange(Protocol):
-    """
-    The client's side of one job's calls: takes the calls, and gives the answers. `run/functions.py` has the other side.
-    """
+    """The client's side of one job's calls: takes the calls, and gives the answers. `run/functions.py` has the other side."""
 
     def begin(self, answer: Callable[[int, bool, bytes], bool], broken: Callable[[], None]) -> None:
         """
@@ -31,19 +29,13 @@ class Exchange(Protocol):
         """
 
     def called(self, number: int, name: str, body: bytes) -> None:
-        """
-        Called when the job has called the function *name*.
-        """
+        """Called when the job has called the function *name*."""
 
     def withdrawn(self, number: int) -> None:
-        """
-        Called when call *number* doesn't wait for an answer any more.
-        """
+        """Called when call *number* doesn't wait for an answer any more."""
 
     def ended(self) -> None:
-        """
-        Called when the job has ended.
-        """
+        """Called when the job has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,7 @@ _DEVIATIONS = "\u00df\u1e9e\u03c2\u200c\u200d"
 
 
 class InvalidHost(ValueError):
-    """
-    Raised for a text that names no host. The message gives the reason, without the text.
-    """
+    """Raised for a text that names no host. The message gives the reason, without the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +45,7 @@ class Host:
 
     @property
     def text(self) -> str:
-        """
-        The host as records, rules and Host fields show it; an IPv6 address without brackets.
-        """
+        """The host as records, rules and Host fields show it; an IPv6 address without brackets."""
         return self.name or str(self.address)
 
 
@@ -87,9 +83,7 @@ def unmapped(address: Address) -> Address:
 
 
 def is_below(name: str, parent: str) -> bool:
-    """
-    Whether *name* is a sub-domain of *parent*, and not *parent* itself.
-    """
+    """Whether *name* is a sub-domain of *parent*, and not *parent* itself."""
     return len(name) > len(parent) + 1 and name.endswith("." + parent)
 
 
@@ -151,9 +145,7 @@ def _checked(name: str) -> str:
 
 
 def _is_number(label: str) -> bool:
-    """
-    Whether programs would read a host with this last label as an address.
-    """
+    """Whether programs would read a host with this last label as an address."""
     return label.isdecimal() or (label.startswith("0x") and all(digit in "0123456789abcdef" for digit in label[2:]))
 
 

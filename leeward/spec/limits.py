@@ -68,7 +68,7 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
     for name, value in asked.items():
         if name not in ADJUSTABLE:
             raise BadRequest(f"limit {brief(name)} can't be asked for; these can: {', '.join(ADJUSTABLE)}")
-        number = float if "time" == name else int
+        number = float if name == "time" else int
         if isinstance(value, bool) or not isinstance(value, (int, number)) or not math.isfinite(value):
             raise BadRequest(f"limit {name} must be a finite {number.__name__}, not {brief(value)}")
         if value < FLOORS[name]:

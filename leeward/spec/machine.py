@@ -85,9 +85,7 @@ def sys(limits: Limits, count: int) -> tuple[Text, ...]:
 
 
 def sizes(limits: Limits) -> tuple[bytes, ...]:
-    """
-    Return the contents of the files of SIZED, in that order.
-    """
+    """Return the contents of the files of SIZED, in that order."""
     return _meminfo(limits), _max(limits.memory).encode(), _max(limits.processes).encode()
 
 
@@ -105,9 +103,7 @@ def _meminfo(limits: Limits) -> bytes:
 
 
 def _cpuinfo(text: str, count: int) -> bytes:
-    """
-    Return the entries of the host's first *count* processors, or of as many of them as fit.
-    """
+    """Return the entries of the host's first *count* processors, or of as many of them as fit."""
     made: list[str] = []
     size = 0
     for number, block in enumerate(text.strip().split("\n\n")[:count]):

@@ -21,9 +21,7 @@ MOST_NAME = 64
 
 
 def is_name(text: str) -> bool:
-    """
-    Whether a profile, an environment or a policy can have this name.
-    """
+    """Whether a profile, an environment or a policy can have this name."""
     return (0 < len(text) <= MOST_NAME and text.isascii() and text[0].isalpha()
             and all(char.isalnum() or char in "._-" for char in text))
 
@@ -43,9 +41,7 @@ class PoolKey:
 
     @property
     def name(self) -> str:
-        """
-        The pool's name in messages and in the status.
-        """
+        """The pool's name in messages and in the status."""
         parts = (self.profile, self.environment, self.egress and f"egress {self.egress}")
         return ", ".join(part for part in parts if part)
 

@@ -53,9 +53,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Symlink:
-    """
-    A symbolic link.
-    """
+    """A symbolic link."""
 
     target: str
     to: str

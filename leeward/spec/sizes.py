@@ -35,9 +35,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """
-    Return *size* bytes as text, in the largest unit that leaves a whole number: 256MiB.
-    """
+    """Return *size* bytes as text, in the largest unit that leaves a whole number: 256MiB."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size and size % unit == 0:
             return f"{size // unit}{name}"

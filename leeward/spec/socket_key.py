@@ -50,9 +50,7 @@ def configured(home: str, uid: int, system_file: str = SYSTEM_FILE) -> str:
 
 
 def _read(path: str, uid: int) -> bytes:
-    """
-    Return the content of one file; it is empty if the file doesn't exist or can't be read.
-    """
+    """Return the content of one file; it is empty if the file doesn't exist or can't be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -51,9 +51,7 @@ class Recipe:
 
     @property
     def hash(self) -> str:
-        """
-        32 hexadecimal digits. The order of the requirements and blanks in them don't matter.
-        """
+        """32 hexadecimal digits. The order of the requirements and blanks in them don't matter."""
         import hashlib  # a daemon without environments doesn't pay for it, nor for json
         import json
 
@@ -107,10 +105,8 @@ class Named:
 
 
 def default_folder(environ: Mapping[str, str], uid: int) -> str:
-    """
-    Return the folder with the environments of *uid*, which is used unless the configuration names another one.
-    """
-    if 0 == uid:
+    """Return the folder with the environments of *uid*, which is used unless the configuration names another one."""
+    if uid == 0:
         return "/var/lib/leeward/environments"
     data = environ.get("XDG_DATA_HOME", "")
     if not data.startswith("/"):
@@ -138,16 +134,12 @@ def name_path(folder: str, name: str) -> str:
 
 
 def packages_name(hash: str) -> str:
-    """
-    Return the name of an environment that a sandbox has asked for by its packages.
-    """
+    """Return the name of an environment that a sandbox has asked for by its packages."""
     return f"packages-{hash}"
 
 
 def is_packages_name(name: str) -> bool:
-    """
-    Whether this name was made for `packages=`. `prune` removes such names.
-    """
+    """Whether this name was made for `packages=`. `prune` removes such names."""
     return name.startswith("packages-") and is_hash(name.removeprefix("packages-"))
 
 
@@ -159,7 +151,7 @@ def unencrypted_host(index: str) -> tuple[str, ...]:
     from urllib.parse import urlsplit  # not for a daemon, which never asks this
 
     host = urlsplit(index)
-    return (host.hostname,) if "http" == host.scheme and host.hostname else ()
+    return (host.hostname,) if host.scheme == "http" and host.hostname else ()
 
 
 def is_hash(text: str) -> bool:
@@ -200,7 +192,7 @@ def read_manifest(data: bytes) -> Manifest:
         BadRequest: it isn't what `write_manifest` gives.
     """
     def make(found: dict[str, Any]) -> Manifest:
-        if _FORMAT != found["format"]:
+        if found["format"] != _FORMAT:
             raise ValueError("another version of leeward has written it")
         major, minor = _list(found["version"])
         packages = found["packages"]

@@ -20,7 +20,5 @@ MOST_BUNDLE = 4 << 20
 
 
 def has_trust(view: View) -> bool:
-    """
-    Whether *view* has such a file.
-    """
-    return any(TRUST == text.target for text in view.texts)
+    """Whether *view* has such a file."""
+    return any(text.target == TRUST for text in view.texts)

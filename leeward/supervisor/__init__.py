@@ -91,21 +91,15 @@ class Supervisor:
             self._thread.grant(slot, 0, -1)
 
     def end_check(self, job: int) -> None:
-        """
-        End the self-check of *job*'s process. Calls that were refused during the check don't count as the job's.
-        """
+        """End the self-check of *job*'s process. Calls that were refused during the check don't count as the job's."""
         self._thread.end_check(self._slots[job])
 
     def counts(self, job: int) -> dict[str, int]:
-        """
-        The refused calls of *job* so far, by name.
-        """
+        """The refused calls of *job* so far, by name."""
         return _by_name(self._thread.counts(self._slots[job]))
 
     def total(self, job: int) -> int:
-        """
-        The number of refused calls of *job* so far.
-        """
+        """The number of refused calls of *job* so far."""
         return self._thread.total(self._slots[job])
 
     def grant(self, job: int, limit: int, files: int) -> None:
@@ -119,22 +113,16 @@ class Supervisor:
         self._thread.grant(self._slots[job], limit, files)
 
     def share(self, job: int, of: int) -> None:
-        """
-        Grant *job* the same as the job *of*, within one common limit.
-        """
+        """Grant *job* the same as the job *of*, within one common limit."""
         if of in self._slots:
             self._thread.share(self._slots[job], self._slots[of])
 
     def charged(self, job: int) -> int:
-        """
-        The bytes charged to *job* and to all jobs that share its limit.
-        """
+        """The bytes charged to *job* and to all jobs that share its limit."""
         return self._thread.charged(self._slots[job])
 
     def place(self, job: int) -> tuple[object, int]:
-        """
-        The location of *job*'s counts for C code: the native supervisor, and the slot in it.
-        """
+        """The location of *job*'s counts for C code: the native supervisor, and the slot in it."""
         return self._thread.handle, self._slots[job]
 
     def remove(self, job: int) -> dict[str, int]:
@@ -153,9 +141,7 @@ class Supervisor:
         return _by_name(tallies)
 
     def fileno(self) -> int:
-        """
-        An eventfd that is readable when `drain` has records. The supervisor owns it.
-        """
+        """An eventfd that is readable when `drain` has records. The supervisor owns it."""
         return self._thread.fileno()
 
     def drain(self) -> list[Denied]:
@@ -169,9 +155,7 @@ class Supervisor:
         return records
 
     def close(self) -> None:
-        """
-        End the thread and close all listeners. Call it once.
-        """
+        """End the thread and close all listeners. Call it once."""
         self._thread.stop()
         self._slots.clear()
 
@@ -190,4 +174,4 @@ def _by_name(tallies: list[Tally]) -> dict[str, int]:
 
 
 def _name(tally: Tally) -> str:
-    return "other" if OTHER_NR == tally.nr else name_of(tally.nr, _ARCHES.get(tally.arch, ""))
+    return "other" if tally.nr == OTHER_NR else name_of(tally.nr, _ARCHES.get(tally.arch, ""))

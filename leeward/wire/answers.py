@@ -25,9 +25,7 @@ MAX_DENIED = 512
 
 
 def encode_ok(number: int, answer: Mapping[str, Any]) -> bytes:
-    """
-    The answer to request *number*, which was served, as a frame.
-    """
+    """The answer to request *number*, which was served, as a frame."""
     return encode({"id": number, "ok": answer}, MAX_REPLY)
 
 
@@ -42,9 +40,7 @@ def encode_refusal(number: int, kind: str, message: str, details: Mapping[str, A
 
 
 def encode_refused(number: int, error: Exception) -> bytes:
-    """
-    As `encode_refusal`, for an exception that says why.
-    """
+    """As `encode_refusal`, for an exception that says why."""
     return encode_refusal(number, *refusal_of(error), details_of(error))
 
 
@@ -61,9 +57,7 @@ def details_of(error: Exception) -> dict[str, Any]:
 
 
 def refusal_of(error: Exception) -> tuple[str, str]:
-    """
-    The kind and the message that *error* has on the wire.
-    """
+    """The kind and the message that *error* has on the wire."""
     if isinstance(error, Refused):
         return error.kind, error.message
     return "bad_request", str(error)
@@ -98,9 +92,7 @@ def encode_result(number: int, result: Result, *, stdout: Place | None = None, s
 
 
 def result_fields(result: Result) -> dict[str, Any]:
-    """
-    *result* as a map, without its output and its files.
-    """
+    """*result* as a map, without its output and its files."""
     error = result.error
     return {
         "outcome": str(result.outcome),

@@ -35,9 +35,7 @@ Bundle = dict[str, str | bytes]
 
 
 class Reading(Protocol):
-    """
-    `msgpack.Unpacker`.
-    """
+    """`msgpack.Unpacker`."""
 
     def read_array_header(self) -> int: ...
     def read_map_header(self) -> int: ...
@@ -45,9 +43,7 @@ class Reading(Protocol):
 
 
 class Bundles:
-    """
-    Bundles that are checked one after the other.
-    """
+    """Bundles that are checked one after the other."""
 
     def __init__(self) -> None:
         self.done: list[Bundle] = []

@@ -28,16 +28,14 @@ _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 def code_alone(payload: bytes) -> Execute | None:
-    """
-    The request in *payload*, or None if it may be any other request, or none at all.
-    """
+    """The request in *payload*, or None if it may be any other request, or none at all."""
     if len(payload) > MOST:
         return None
     head, _, rest = payload.partition(_BEFORE_CODE)
     if not rest or not head.startswith(_BEFORE_ID):
         return None
     packed = head[len(_BEFORE_ID):]
-    if 1 == len(packed) and packed[0] < 0x80:
+    if len(packed) == 1 and packed[0] < 0x80:
         number = packed[0]
     elif packed and _NUMBERS.get(packed[0], 0) == len(packed) - 1 > 0:
         number = int.from_bytes(packed[1:], "big")

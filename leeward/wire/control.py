@@ -64,9 +64,7 @@ class MakeKeeper:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """
-    A keeper exists and waits for its id maps.
-    """
+    """A keeper exists and waits for its id maps."""
 
     slot: int
     pid: int
@@ -74,9 +72,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """
-    The keeper's uid_map, gid_map and setgroups are written.
-    """
+    """The keeper's uid_map, gid_map and setgroups are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +98,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Armed:
-    """
-    The init and the job's process exist. The process is still setting its locks.
-    """
+    """The init and the job's process exist. The process is still setting its locks."""
 
     runner: int
     pid: int
@@ -127,9 +121,7 @@ class Ended:
 
 
 class Kind(enum.IntEnum):
-    """
-    What Start makes. The values are flags of keeper.h.
-    """
+    """What Start makes. The values are flags of keeper.h."""
 
     PROGRAM = 0       # [stdin, stdout, stderr, a memory file with a launch.block]
     TERMINAL = 16     # the same; its stdin becomes its controlling terminal
@@ -178,9 +170,7 @@ class Started:
 
 
 class Stage(enum.IntEnum):
-    """
-    Where a process failed to start: enum lw_stage of beside.h.
-    """
+    """Where a process failed to start: enum lw_stage of beside.h."""
 
     CLONE = 0
     NAMESPACES = 1
@@ -242,9 +232,7 @@ class Locked:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """
-    The sender is ready for work. *report* has the result of its self-check, by layer.
-    """
+    """The sender is ready for work. *report* has the result of its self-check, by layer."""
 
     report: dict[str, str]
 
@@ -278,9 +266,7 @@ _FIXED = struct.Struct("=BBBBiQQQQ")
 
 
 class _Tag(enum.IntEnum):
-    """
-    enum lw_keeper_kind.
-    """
+    """enum lw_keeper_kind."""
 
     ARM = 1
     ARMED = 2
@@ -304,9 +290,7 @@ _KEEPER_CALLS = (("clone3", "a runner"), ("pipe2", "its ends"), ("mmap", "the st
 
 
 def encode(message: Message) -> bytes:
-    """
-    *message* as one datagram.
-    """
+    """*message* as one datagram."""
     if isinstance(message, Arm):
         flags = message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
         return _FIXED.pack(_MARK, _Tag.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
@@ -329,7 +313,7 @@ def decode(data: bytes) -> Message:
         PeerError: the datagram isn't a control message.
     """
     try:
-        if _MARK == data[0]:
+        if data[0] == _MARK:
             return _fixed(data)
         return _known(data) if len(data) <= _SHORT else _built(data)
     except (ValueError, TypeError, LookupError, struct.error, msgpack.UnpackException) as error:

@@ -23,9 +23,7 @@ _TEXTS = {"name": MAX_ASKED, "address": MAX_ASKED, "method": 64, "path": MAX_PAT
 
 
 def message(value: object) -> str:
-    """
-    The check of an answer's message.
-    """
+    """The check of an answer's message."""
     found = text(value, "message", MAX_MESSAGE)
     if not found.isprintable():
         raise BadRequest("message has a character that isn't printable, such as a line's end")

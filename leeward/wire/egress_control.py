@@ -120,27 +120,21 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """
-    The lease of this place is over: the broker must end all its connections, and answer with `Cleared`.
-    """
+    """The lease of this place is over: the broker must end all its connections, and answer with `Cleared`."""
 
     place: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """
-    Nothing of the lease is left, nor in the queues of the listeners: further connections belong to the next lease.
-    """
+    """Nothing of the lease is left, nor in the queues of the listeners: further connections belong to the next lease."""
 
     place: int
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """
-    The listeners are gone; or what was `Sealed`.
-    """
+    """The listeners are gone; or what was `Sealed`."""
 
     place: int
 
@@ -193,9 +187,7 @@ class FetchOrder:
 
 @dataclass(frozen=True, slots=True)
 class Unfetch:
-    """
-    Nobody waits for that any more.
-    """
+    """Nobody waits for that any more."""
 
     place: int
     number: int
@@ -243,9 +235,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Unask:
-    """
-    Nobody waits for that any more.
-    """
+    """Nobody waits for that any more."""
 
     number: int
 
@@ -276,9 +266,7 @@ _HINTS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": byte
 
 
 def encode(message: Message) -> bytes:
-    """
-    *message* as one datagram.
-    """
+    """*message* as one datagram."""
     kind = type(message)
     packed = msgpack.packb([_TAGS[kind], *(getattr(message, name) for name in names(kind))])
     assert isinstance(packed, bytes)
@@ -319,7 +307,7 @@ def _checked(hint: str, value: object) -> object:
     if isinstance(value, int) and not 0 <= value < 1 << 63:
         raise ValueError("a number out of range")
     if isinstance(value, list):
-        item = str if "list[str]" == hint else int
+        item = str if hint == "list[str]" else int
         if len(value) > _MAX_LIST or any(type(each) is not item for each in value):
             raise TypeError(f"no {hint} of at most {_MAX_LIST}")
     return value

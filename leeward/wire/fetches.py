@@ -34,7 +34,7 @@ def method(value: object) -> str:
 def headers(value: object) -> tuple[tuple[str, str], ...]:
     found = []
     for row in entries(value, list, "headers", MAX_FIELDS):
-        if not isinstance(row, list) or 2 != len(row):
+        if not isinstance(row, list) or len(row) != 2:
             raise BadRequest("each of headers is a name and a value")
         found.append((text(row[0], "a header's name", 256), text(row[1], "a header's value", MAX_HEAD)))
     if sum(len(name) + len(content) for name, content in found) > MAX_HEAD:
@@ -47,9 +47,7 @@ def body(value: object) -> bytes:
 
 
 def policy(what: str) -> Any:
-    """
-    The check of a policy's size. `spec.egress` and `egress.short_form` check its meaning.
-    """
+    """The check of a policy's size. `spec.egress` and `egress.short_form` check its meaning."""
     def check(value: object) -> dict[str, Any]:
         found: dict[str, Any] = entries(value, dict, what, _MAX_POLICY)
         if len(brief(found, _MAX_POLICY_TEXT + 1)) > _MAX_POLICY_TEXT:
@@ -59,9 +57,7 @@ def policy(what: str) -> Any:
 
 
 def policy_entries(*policies: Mapping[str, Any]) -> int:
-    """
-    The number of rules and other entries in *policies*: reading one costs as much as a small request.
-    """
+    """The number of rules and other entries in *policies*: reading one costs as much as a small request."""
     return sum(len(value) if isinstance(value, (list, dict)) else 1 for each in policies for value in each.values())
 
 
@@ -78,7 +74,7 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     if type(status) is not int or not 100 <= status <= 999:
         raise PeerError("a fetch's answer: no status")
     if not isinstance(fields, list) or len(fields) > _MOST_FIELDS or not all(
-            isinstance(row, list) and 2 == len(row) for row in fields):
+            isinstance(row, list) and len(row) == 2 for row in fields):
         raise PeerError("a fetch's answer: no headers")
     if not isinstance(history, list) or len(history) > _MOST_HISTORY:
         raise PeerError("a fetch's answer: no history")

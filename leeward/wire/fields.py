@@ -83,9 +83,7 @@ def label(value: object) -> str:
 
 
 def named(what: str) -> Callable[[object], str]:
-    """
-    The check of the name of an environment or a profile.
-    """
+    """The check of the name of an environment or a profile."""
     def check(value: object) -> str:
         name = text(value, what, MOST_NAME)
         if not is_name(name):
@@ -268,9 +266,7 @@ def binary(value: object, what: str, limit: int) -> bytes:
 
 
 def large(value: object, what: str, limit: int) -> bytes | memoryview:
-    """
-    As `binary`, for values that may stay views of the frame that they came in.
-    """
+    """As `binary`, for values that may stay views of the frame that they came in."""
     if not isinstance(value, (bytes, memoryview)):
         raise BadRequest(f"{what} must be binary, not {type(value).__name__}")
     if len(value) > limit:

@@ -78,9 +78,7 @@ _PATH = _bytes(MAX_PATH, 1)
 
 
 def component(value: object) -> bytes:
-    """
-    A name in a folder: no path, and not "." or "..".
-    """
+    """A name in a folder: no path, and not "." or ".."."""
     name = _bytes(MAX_COMPONENT, 1)(value)
     if name in (b".", b"..") or b"/" in name or b"\0" in name:
         raise PeerError("a file call's answer: a name leads out of its folder")
@@ -88,9 +86,7 @@ def component(value: object) -> bytes:
 
 
 def _below(value: object) -> bytes:
-    """
-    A relative path without ".." and the like.
-    """
+    """A relative path without ".." and the like."""
     found = _PATH(value)
     for part in found.split(b"/"):
         component(part)
@@ -136,9 +132,7 @@ def _rows(one: Check) -> Check:
 
 
 def _ascending(one: Check) -> Check:
-    """
-    Rows whose names ascend, so that the next page, which begins behind the last of them, is a different one.
-    """
+    """Rows whose names ascend, so that the next page, which begins behind the last of them, is a different one."""
     many = _rows(one)
 
     def check(value: object) -> object:
@@ -199,7 +193,5 @@ def read_answer(op: str, number: int, body: bytes) -> dict[str, Any]:
 
 
 def failure(errno: int, why: str = "") -> dict[str, Any]:
-    """
-    The answer to a call that failed.
-    """
+    """The answer to a call that failed."""
     return {"errno": errno, "why": why[:MAX_WHY]}

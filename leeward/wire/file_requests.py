@@ -88,9 +88,7 @@ class FileWrite:
 
 @dataclass(frozen=True, slots=True)
 class FileAppend:
-    """
-    Append to a file, which is made if it doesn't exist.
-    """
+    """Append to a file, which is made if it doesn't exist."""
 
     op: ClassVar[str] = "file_append"
 
@@ -103,9 +101,7 @@ class FileAppend:
 
 @dataclass(frozen=True, slots=True)
 class FileClose:
-    """
-    Close a handle. A file that wasn't written completely is removed.
-    """
+    """Close a handle. A file that wasn't written completely is removed."""
 
     op: ClassVar[str] = "file_close"
 
@@ -136,9 +132,7 @@ class FileList:
 
 @dataclass(frozen=True, slots=True)
 class FileWalk:
-    """
-    List everything below a folder; fails if one answer can't hold that.
-    """
+    """List everything below a folder; fails if one answer can't hold that."""
 
     op: ClassVar[str] = "file_walk"
 
@@ -188,9 +182,7 @@ class FileMkdir:
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """
-    Set the mode and the time of the last change of a file or folder; -1 leaves one as it is.
-    """
+    """Set the mode and the time of the last change of a file or folder; -1 leaves one as it is."""
 
     op: ClassVar[str] = "file_set"
 
@@ -204,9 +196,7 @@ class FileSet:
 
 @dataclass(frozen=True, slots=True)
 class FileLink:
-    """
-    Make *path* a symbolic link to *to*. It replaces a file or link, but not a folder.
-    """
+    """Make *path* a symbolic link to *to*. It replaces a file or link, but not a folder."""
 
     op: ClassVar[str] = "file_link"
 
@@ -261,9 +251,7 @@ class FileRemove:
 
 @dataclass(frozen=True, slots=True)
 class FileGlob:
-    """
-    Find names below the folder *path* that match *pattern*.
-    """
+    """Find names below the folder *path* that match *pattern*."""
 
     op: ClassVar[str] = "file_glob"
 
@@ -302,9 +290,7 @@ class FileGrep:
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """
-    Replace *old*, which must occur exactly once, by *new*.
-    """
+    """Replace *old*, which must occur exactly once, by *new*."""
 
     op: ClassVar[str] = "file_edit"
 
@@ -408,15 +394,11 @@ NEEDED: dict[str, tuple[str, ...]] = {
 
 
 def call_of(request: FileRequest) -> Mapping[str, Any]:
-    """
-    The call for the process in the sandbox: the operation and its fields, without those that only the daemon needs.
-    """
+    """The call for the process in the sandbox: the operation and its fields, without those that only the daemon needs."""
     checks = FIELDS[request.op][1]
     return {"op": request.op, **{name: getattr(request, name) for name in checks if name != "sandbox"}}
 
 
 def weight(call: Mapping[str, Any]) -> int:
-    """
-    About how many bytes of memory a waiting call takes.
-    """
+    """About how many bytes of memory a waiting call takes."""
     return sum(len(value) for value in call.values() if isinstance(value, bytes))

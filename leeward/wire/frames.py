@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol, overload
 
     class Bytes(Protocol):
-        """
-        Bytes that can be read without a copy of the whole. An index past the end raises IndexError.
-        """
+        """Bytes that can be read without a copy of the whole. An index past the end raises IndexError."""
 
         def __len__(self) -> int: ...
         @overload
@@ -35,9 +33,7 @@ if TYPE_CHECKING:
         def __getitem__(self, at: slice, /) -> bytes | memoryview: ...
 
     class Store(Protocol):
-        """
-        Where the payload of one long frame is collected: wire/long_frames.py.
-        """
+        """Where the payload of one long frame is collected: wire/long_frames.py."""
 
         @property
         def held(self) -> int: ...
@@ -83,9 +79,7 @@ MAX_KEY = 4096
 
 
 def frame(payload: bytes | memoryview) -> bytes:
-    """
-    *payload* with its length in front.
-    """
+    """*payload* with its length in front."""
     return len(payload).to_bytes(HEADER, "big") + payload
 
 
@@ -142,22 +136,16 @@ class FrameReader:
 
     @property
     def lacks(self) -> int:
-        """
-        Bytes that are missing until something can be done with those that are kept here, at least 1.
-        """
+        """Bytes that are missing until something can be done with those that are kept here, at least 1."""
         return max(1, self._need - len(self._buffer)) if self._long is None else self._long.lacks
 
     @property
     def idle(self) -> bool:
-        """
-        Whether the stream is between two frames.
-        """
+        """Whether the stream is between two frames."""
         return not self._buffer and self._error is None and self._long is None
 
     def take(self) -> bytes:
-        """
-        Remove and return the bytes of the unfinished frame, as they came.
-        """
+        """Remove and return the bytes of the unfinished frame, as they came."""
         taken, self._need = bytes(self._buffer), HEADER
         self._buffer.clear()
         long, self._long = self._long, None
@@ -166,9 +154,7 @@ class FrameReader:
         return taken
 
     def drop(self) -> None:
-        """
-        Forget the bytes of the unfinished frame.
-        """
+        """Forget the bytes of the unfinished frame."""
         self._need, self._long = HEADER, None
         self._buffer.clear()
 
@@ -225,9 +211,7 @@ _ARRAY, _MAP, _SIZED, _REFUSED = -1, -2, -3, -4
 
 
 def _first_bytes() -> tuple[list[int], list[int]]:
-    """
-    Two tables by first byte: the value's whole size, or one of the kinds above; and the bytes of its length field.
-    """
+    """Two tables by first byte: the value's whole size, or one of the kinds above; and the bytes of its length field."""
     kinds, widths = [1] * 256, [0] * 256
     for byte in range(0x80, 0x90):
         kinds[byte], kinds[byte + 0x10] = _MAP, _ARRAY

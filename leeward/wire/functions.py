@@ -65,16 +65,12 @@ class AnswerPiece(NamedTuple):
 
 
 def call_frame(number: int, place: int, body: bytes) -> bytes:
-    """
-    The frame of a call.
-    """
+    """The frame of a call."""
     return _LENGTH.pack(_HEAD.size + len(body)) + _HEAD.pack(CALL, number, place) + body
 
 
 def is_call(body: bytes) -> bool:
-    """
-    Is this frame's content a call, and not a reply?
-    """
+    """Is this frame's content a call, and not a reply?"""
     return body[:1] == b"\3"
 
 
@@ -85,16 +81,14 @@ def read_call(body: bytes) -> FunctionCall:
     Raises:
         PeerError: it isn't a call.
     """
-    if not _HEAD.size <= len(body) <= MAX_CALL or CALL != body[0]:
+    if not _HEAD.size <= len(body) <= MAX_CALL or body[0] != CALL:
         raise PeerError(f"{len(body)} bytes that are not a call of a function")
     _, number, place = _HEAD.unpack_from(body)
     return FunctionCall(number, place, body[_HEAD.size:])
 
 
 def answer_frames(number: int, raised: bool, body: bytes) -> list[bytes]:
-    """
-    The answer to a call, in pieces.
-    """
+    """The answer to a call, in pieces."""
     frames = []
     for at in range(0, max(1, len(body)), _ROOM):
         part = body[at:at + _ROOM]
@@ -104,9 +98,7 @@ def answer_frames(number: int, raised: bool, body: bytes) -> list[bytes]:
 
 
 def read_piece(body: bytes) -> AnswerPiece:
-    """
-    A piece of an answer, of a frame that starts with ANSWER.
-    """
+    """A piece of an answer, of a frame that starts with ANSWER."""
     _, number, flags = _HEAD.unpack_from(body)
     return AnswerPiece(number, flags, body[_HEAD.size:])
 
@@ -193,9 +185,7 @@ class _Values:
 
 
 def pack_arguments(args: tuple[object, ...], named: dict[str, object]) -> bytes:
-    """
-    The body of a call. Raises as `pack`.
-    """
+    """The body of a call. Raises as `pack`."""
     return pack([list(args), named])
 
 
@@ -207,7 +197,7 @@ def unpack_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
         PeerError: it has none.
     """
     value = unpack(body)
-    if not isinstance(value, list) or 2 != len(value):
+    if not isinstance(value, list) or len(value) != 2:
         raise PeerError("a call without arguments")
     args, named = value
     if not isinstance(args, list) or not isinstance(named, dict):
@@ -216,9 +206,7 @@ def unpack_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
 
 
 def pack_error(kind: str, text: str) -> bytes:
-    """
-    The body of an answer that is an exception: its type's name, and its text.
-    """
+    """The body of an answer that is an exception: its type's name, and its text."""
     data = msgpack.packb([kind[:MAX_TYPE], text[:MAX_TEXT]], use_bin_type=True, unicode_errors="replace")
     assert isinstance(data, bytes)
     return data

@@ -103,9 +103,7 @@ def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
 
 
 def session_frame(job: Job) -> bytes:
-    """
-    The frame that starts *job* in the process of a session.
-    """
+    """The frame that starts *job* in the process of a session."""
     return b"".join(session_pieces(job))
 
 
@@ -118,18 +116,14 @@ def job_pieces(job: Job, variables: Mapping[str, str] | None = None) -> list[byt
 
 
 def session_pieces(job: Job) -> list[bytes | memoryview]:
-    """
-    As `session_frame`, in pieces.
-    """
+    """As `session_frame`, in pieces."""
     if job.code is not None and _beside_code(job) == _SHOWS_BESIDE:
         return _framed([SESSION + SHOWN, job.code])
     return _framed([SESSION, *_body(job, None)])
 
 
 def _framed(body: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    """
-    *body* with its length in front. Small pieces are joined.
-    """
+    """*body* with its length in front. Small pieces are joined."""
     pieces: list[bytes | memoryview] = []
     small = [HEADER.pack(sum(map(len, body)))]
     for piece in body:
@@ -156,18 +150,14 @@ def _body(job: Job, variables: Mapping[str, str] | None) -> list[bytes | memoryv
 
 
 def variables_frame(variables: Mapping[str, str]) -> bytes:
-    """
-    The frame that gives the process of a session *variables*, before its first job.
-    """
+    """The frame that gives the process of a session *variables*, before its first job."""
     packed = msgpack.packb(dict(variables))
     assert isinstance(packed, bytes)
     return HEADER.pack(len(VARIABLES) + len(packed)) + VARIABLES + packed
 
 
 def read_variables(body: bytes) -> dict[str, str]:
-    """
-    What `variables_frame` wrote.
-    """
+    """What `variables_frame` wrote."""
     variables = msgpack.unpackb(body[len(VARIABLES):])
     assert isinstance(variables, dict)
     return variables
@@ -192,7 +182,7 @@ def _packed(job: Job) -> list[bytes | memoryview]:
     packer.pack_map_header(len(fields))
     for name, value in fields.items():
         packer.pack(name)
-        if "files" != name:
+        if name != "files":
             put(value)
             continue
         packer.pack_map_header(len(job.files))
@@ -203,9 +193,7 @@ def _packed(job: Job) -> list[bytes | memoryview]:
 
 
 def read_lent(body: bytes) -> tuple[dict[str, str], bytes]:
-    """
-    The variables and the code of a frame that begins with LENT.
-    """
+    """The variables and the code of a frame that begins with LENT."""
     at = len(LENT) + HEADER.size
     end = at + HEADER.unpack(body[len(LENT):at])[0]
     variables = msgpack.unpackb(body[at:end])
@@ -214,23 +202,17 @@ def read_lent(body: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def code_of(body: bytes) -> bytes | None:
-    """
-    The code, if the frame holds nothing else; else None.
-    """
+    """The code, if the frame holds nothing else; else None."""
     return body[1:] if body.startswith((CODE, SHOWN)) else None
 
 
 def shows(body: bytes) -> bool:
-    """
-    Is code for which `code_of` has an answer to show things?
-    """
+    """Is code for which `code_of` has an answer to show things?"""
     return body.startswith(SHOWN)
 
 
 def read_job(body: bytes) -> dict[str, Any]:
-    """
-    The fields that `job_frame` wrote for a job that is more than code.
-    """
+    """The fields that `job_frame` wrote for a job that is more than code."""
     fields = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
     assert isinstance(fields, dict)
     return fields
@@ -337,29 +319,29 @@ def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
     for _ in range(_counted(decoder.read_map_header(), len(known), least=len(_REPLY_FIELDS))):
         name = decoder.unpack()
         missing.remove(name)  # each of them once, and nothing else
-        is_nil = _NIL == body[decoder.tell()]
-        if "exit" == name:
+        is_nil = body[decoder.tell()] == _NIL
+        if name == "exit":
             exit_code = decoder.unpack()
-        elif "files" == name:
+        elif name == "files":
             for _ in range(_counted(decoder.read_map_header(), max_files)):
                 path = decoder.unpack()
                 files[_plain_name(path)] = _of(bytes, decoder.unpack())
-        elif "behind" == name:
+        elif name == "behind":
             for _ in range(_counted(decoder.read_map_header(), max_files)):
                 path = decoder.unpack()
                 behind[_plain_name(path)] = _size(decoder.unpack())
-        elif "left_out" == name:
+        elif name == "left_out":
             for _ in range(_counted(decoder.read_array_header(), MAX_LEFT_OUT + 1)):
                 _counted(decoder.read_array_header(), 2, least=2)
                 shown, reason = _of(str, decoder.unpack()), _of(str, decoder.unpack())
                 left_out.append(LeftOut(shown_name(shown), LeftOutReason(reason)))
-        elif "results" == name:
+        elif name == "results":
             results = bundles.read(decoder)
-        elif "value" == name:
+        elif name == "value":
             value = bundles.value_text(decoder.unpack())
         elif is_nil:
             decoder.unpack()
-        elif "error" == name:
+        elif name == "error":
             _counted(decoder.read_array_header(), 3, least=3)
             error = JobError(*(_of(str, decoder.unpack())[:most] for most in (MAX_TYPE, MAX_TEXT, MAX_TEXT)))
         else:
@@ -397,9 +379,7 @@ def _counted(count: int, most: int, least: int = 0) -> int:
 
 
 def shown_name(name: str) -> str:
-    """
-    *name* as it can be shown: what can't be printed is written as repr does, and the end is cut.
-    """
+    """*name* as it can be shown: what can't be printed is written as repr does, and the end is cut."""
     return name[:MAX_SHOWN] if name.isprintable() else repr(name[:MAX_SHOWN])[1:-1][:MAX_SHOWN]
 
 

@@ -14,9 +14,7 @@ from leeward.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KernelOpen:
-    """
-    Start a Python in *sandbox* that keeps its state between requests.
-    """
+    """Start a Python in *sandbox* that keeps its state between requests."""
 
     op: ClassVar[str] = "kernel_open"
 
@@ -26,9 +24,7 @@ class KernelOpen:
 
 @dataclass(frozen=True, slots=True)
 class KernelInterrupt:
-    """
-    Raise KeyboardInterrupt in the code that a kernel runs.
-    """
+    """Raise KeyboardInterrupt in the code that a kernel runs."""
 
     op: ClassVar[str] = "kernel_interrupt"
 
@@ -39,9 +35,7 @@ class KernelInterrupt:
 
 @dataclass(frozen=True, slots=True)
 class KernelReset:
-    """
-    Give a kernel a new process, without the state of the old one.
-    """
+    """Give a kernel a new process, without the state of the old one."""
 
     op: ClassVar[str] = "kernel_reset"
 
@@ -52,9 +46,7 @@ class KernelReset:
 
 @dataclass(frozen=True, slots=True)
 class KernelFork:
-    """
-    Start a kernel with the state that *kernel* has.
-    """
+    """Start a kernel with the state that *kernel* has."""
 
     op: ClassVar[str] = "kernel_fork"
 
@@ -65,9 +57,7 @@ class KernelFork:
 
 @dataclass(frozen=True, slots=True)
 class KernelBind:
-    """
-    Give a kernel a number on this connection, by which it takes code alone as a session does.
-    """
+    """Give a kernel a number on this connection, by which it takes code alone as a session does."""
 
     op: ClassVar[str] = "kernel_bind"
 

@@ -39,9 +39,7 @@ class LongFrame:
         return self._length - self._at
 
     def fill(self, data: memoryview) -> int:
-        """
-        Take the next bytes, as far as they belong to this frame. Returns how many these are.
-        """
+        """Take the next bytes, as far as they belong to this frame. Returns how many these are."""
         end = min(self._length, self._at + len(data))
         size = len(self._memory)
         if end > size:  # mremap(2) moves page tables, and no byte
@@ -52,7 +50,5 @@ class LongFrame:
         return taken
 
     def payload(self) -> memoryview:
-        """
-        What has arrived. It lives as long as a view of it; nothing can be added any more.
-        """
+        """What has arrived. It lives as long as a view of it; nothing can be added any more."""
         return memoryview(self._memory)[:self._at]

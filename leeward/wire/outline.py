@@ -28,9 +28,7 @@ _FEW = 64
 
 
 def whole(payload: bytes | memoryview) -> int:
-    """
-    The id of the job that *payload* asks for; 0 if it asks for something else or has no outline.
-    """
+    """The id of the job that *payload* asks for; 0 if it asks for something else or has no outline."""
     try:
         survey(payload)
     except (PeerError, IndexError):
@@ -65,7 +63,7 @@ def unread(payload: Bytes, most: int = _FEW) -> int:
         return 0
     if not {b"v", b"id", b"op"} <= found.keys() or b"session" in found:
         return 0
-    if _number(payload, *found[b"v"]) != VERSION or b"\xa7execute" != bytes(payload[slice(*found[b"op"])]):
+    if _number(payload, *found[b"v"]) != VERSION or bytes(payload[slice(*found[b"op"])]) != b"\xa7execute":
         return 0
     return _number(payload, *found[b"id"])
 

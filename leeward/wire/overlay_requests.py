@@ -13,9 +13,7 @@ from leeward.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OverlayDiff:
-    """
-    Ask what *sandbox* has changed in its overlay at *target*.
-    """
+    """Ask what *sandbox* has changed in its overlay at *target*."""
 
     op: ClassVar[str] = "overlay_diff"
 
@@ -45,9 +43,7 @@ class OverlayRead:
 
 @dataclass(frozen=True, slots=True)
 class OverlayCheckpoint:
-    """
-    Keep a copy of what *sandbox* has changed in its overlay at *target*, as *name*; "" stands for the next number.
-    """
+    """Keep a copy of what *sandbox* has changed in its overlay at *target*, as *name*; "" stands for the next number."""
 
     op: ClassVar[str] = "overlay_checkpoint"
 
@@ -59,9 +55,7 @@ class OverlayCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class OverlayRestore:
-    """
-    Make the overlay at *target* what it was at the checkpoint *name*.
-    """
+    """Make the overlay at *target* what it was at the checkpoint *name*."""
 
     op: ClassVar[str] = "overlay_restore"
 

@@ -14,9 +14,7 @@ MOST_ALTERNATIVES = 256
 
 
 def below_workspace(name: str) -> str:
-    """
-    *name* relative to /workspace: without `/workspace/` or `./` in front. /workspace itself is ".".
-    """
+    """*name* relative to /workspace: without `/workspace/` or `./` in front. /workspace itself is "."."""
     if name in (WORKSPACE, WORKSPACE + "/", ".", "./"):
         return "."
     name = name.removeprefix(WORKSPACE + "/")
@@ -50,16 +48,14 @@ def alternatives(pattern: str, most: int = MOST_ALTERNATIVES) -> list[str]:
 
 
 def _first_group(text: str) -> list[int] | None:
-    """
-    Where the first braces that end have their opening, their commas and their end; None if no braces have a comma.
-    """
+    """Where the first braces that end have their opening, their commas and their end; None if no braces have a comma."""
     open_braces: list[list[int]] = []
     for at, letter in enumerate(text):
-        if letter not in "{,}" or (0 < at < len(text) - 1 and "[" == text[at - 1] and "]" == text[at + 1]):
+        if letter not in "{,}" or (0 < at < len(text) - 1 and text[at - 1] == "[" and text[at + 1] == "]"):
             continue
-        if "{" == letter:
+        if letter == "{":
             open_braces.append([at])
-        elif open_braces and "," == letter:
+        elif open_braces and letter == ",":
             open_braces[-1].append(at)
         elif open_braces:
             group = open_braces.pop()

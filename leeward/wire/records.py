@@ -28,9 +28,7 @@ _SCALAR_HINTS: dict[str, Any] = {kind.__name__: kind for kind in _SCALARS}
 
 
 def pack(record: Any) -> bytes:
-    """
-    One dataclass as MessagePack.
-    """
+    """One dataclass as MessagePack."""
     packed = msgpack.packb(to_values(record), use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
@@ -51,17 +49,13 @@ def unpack(kind: type[T], data: bytes) -> T:
 
 
 def learn(*kinds: type) -> None:
-    """
-    Resolve the type hints of *kinds* now: later their modules may be out of sys.modules.
-    """
+    """Resolve the type hints of *kinds* now: later their modules may be out of sys.modules."""
     for kind in kinds:
         _builder(kind)
 
 
 def to_values(value: Any) -> Any:
-    """
-    *value* with every dataclass as the list of its fields.
-    """
+    """*value* with every dataclass as the list of its fields."""
     if value is None or type(value) in _SCALARS:
         return value
     kind: Any = type(value)
@@ -78,18 +72,14 @@ def to_values(value: Any) -> Any:
 
 @functools.cache
 def _fields(kind: Any) -> tuple[Any, ...]:
-    """
-    The type hints of a record, which are kept as text. `typing` would evaluate them, but is expensive to import.
-    """
+    """The type hints of a record, which are kept as text. `typing` would evaluate them, but is expensive to import."""
     known = vars(sys.modules[kind.__module__])
     return tuple(_SCALAR_HINTS.get(hint) or eval(hint, known)
                  for hint in (kind.__annotations__[name] for name in names(kind)))
 
 
 def build(kind: Any, value: Any) -> Any:
-    """
-    The inverse of `to_values`, for the type hint *kind*.
-    """
+    """The inverse of `to_values`, for the type hint *kind*."""
     return _builder(kind)(value)
 
 
@@ -120,9 +110,7 @@ def _builder(kind: Any) -> Callable[[Any], Any]:
 
 
 def _is(kind: type[T], value: Any) -> T:
-    """
-    *value*, if it is of *kind*. Likeness isn't enough: bytes can be iterated like a list of numbers.
-    """
+    """*value*, if it is of *kind*. Likeness isn't enough: bytes can be iterated like a list of numbers."""
     if type(value) is not kind:
         raise TypeError(f"{brief(value, 80)} is no {kind.__name__}")
     same: T = value

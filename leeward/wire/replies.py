@@ -109,9 +109,7 @@ def parse_reply(message: Mapping[str, Any]) -> Reply:
 
 
 def _piece(value: Any, arenas: list[int], what: str) -> bytes | tuple[int, int, int]:
-    """
-    Bytes, or a place (arena, offset, length) that is inside one of *arenas*.
-    """
+    """Bytes, or a place (arena, offset, length) that is inside one of *arenas*."""
     if type(value) is bytes:
         return value
     if type(value) is list and len(value) == 3 and all(type(item) is int and item >= 0 for item in value):

@@ -64,9 +64,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class FunctionTake:
-    """
-    Wait for calls of functions by the job of the request *target* of this connection.
-    """
+    """Wait for calls of functions by the job of the request *target* of this connection."""
 
     op: ClassVar[str] = "function_take"
 
@@ -76,9 +74,7 @@ class FunctionTake:
 
 @dataclass(frozen=True, slots=True)
 class OutputTake:
-    """
-    Wait for output of the job of the request *target* of this connection, behind what the client has.
-    """
+    """Wait for output of the job of the request *target* of this connection, behind what the client has."""
 
     op: ClassVar[str] = "output_take"
 
@@ -150,9 +146,7 @@ class SessionOpen:
 
 @dataclass(frozen=True, slots=True)
 class SessionReset:
-    """
-    Give *session* a new process. The state of the old one is lost.
-    """
+    """Give *session* a new process. The state of the old one is lost."""
 
     op: ClassVar[str] = "session_reset"
 
@@ -162,9 +156,7 @@ class SessionReset:
 
 @dataclass(frozen=True, slots=True)
 class SessionClose:
-    """
-    End *session*.
-    """
+    """End *session*."""
 
     op: ClassVar[str] = "session_close"
 
@@ -174,9 +166,7 @@ class SessionClose:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """
-    Raise KeyboardInterrupt in the job that runs in *session*.
-    """
+    """Raise KeyboardInterrupt in the job that runs in *session*."""
 
     op: ClassVar[str] = "interrupt"
 
@@ -186,9 +176,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """
-    Ask whether the daemon answers.
-    """
+    """Ask whether the daemon answers."""
 
     op: ClassVar[str] = "ping"
 
@@ -229,9 +217,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class ArenaOpen:
-    """
-    Ask for a memory file for this connection's large requests.
-    """
+    """Ask for a memory file for this connection's large requests."""
 
     op: ClassVar[str] = "arena"
 
@@ -240,9 +226,7 @@ class ArenaOpen:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """
-    Serve the request in the arena: a frame's payload of *length* bytes at the start of *slot*.
-    """
+    """Serve the request in the arena: a frame's payload of *length* bytes at the start of *slot*."""
 
     op: ClassVar[str] = "slot"
 
@@ -253,9 +237,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class KeepResults:
-    """
-    Say that this client takes no descriptors: memory files of answers stay with the daemon, to be read by requests.
-    """
+    """Say that this client takes no descriptors: memory files of answers stay with the daemon, to be read by requests."""
 
     op: ClassVar[str] = "keep_results"
 
@@ -285,9 +267,7 @@ class KeptRead:
 
 @dataclass(frozen=True, slots=True)
 class KeptDrop:
-    """
-    Close the memory files of the answer to *target*.
-    """
+    """Close the memory files of the answer to *target*."""
 
     op: ClassVar[str] = "kept_drop"
 

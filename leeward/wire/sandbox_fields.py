@@ -64,9 +64,7 @@ def metadata(value: object) -> dict[str, str]:
 
 
 def mounts(value: object) -> tuple[Folder, ...]:
-    """
-    Check only the types; `spec.folders.check` checks the values.
-    """
+    """Check only the types; `spec.folders.check` checks the values."""
     found = []
     for row in entries(value, list, "mounts", MOST_FOLDERS):
         fields: dict[str, object] = entries(row, dict, "a mount", len(_OF_MOUNT))
@@ -106,9 +104,7 @@ def user(value: object) -> str:
 
 
 def paths(what: str) -> Callable[[object], tuple[str, ...]]:
-    """
-    Absolute paths, in the field *what*.
-    """
+    """Absolute paths, in the field *what*."""
     def check(value: object) -> tuple[str, ...]:
         found = tuple(path(item) for item in entries(value, list, what, MOST_NAMES))
         for one in found:
@@ -153,9 +149,7 @@ def checkpoint(value: object) -> str:
 
 
 def whole(what: str, most: int = MAX_ID) -> Callable[[object], int]:
-    """
-    A check of a number from 0 on.
-    """
+    """A check of a number from 0 on."""
     def check(value: object) -> int:
         if type(value) is not int or not 0 <= value <= most:
             raise BadRequest(f"{what} must be a whole number from 0 to {most}, not {brief(value)}")
@@ -198,9 +192,7 @@ def data(value: object) -> bytes:
 
 
 def side(what: str) -> Callable[[object], int]:
-    """
-    A check of a terminal's rows, or columns.
-    """
+    """A check of a terminal's rows, or columns."""
     def check(value: object) -> int:
         if type(value) is not int or not 1 <= value <= MAX_SIDE:
             raise BadRequest(f"{what} must be a whole number from 1 to {MAX_SIDE}, not {brief(value)}")

@@ -20,9 +20,7 @@ _MAX = 2**63 - 1
 
 
 def over(message: str, error: Mapping[str, Any]) -> SandboxOver:
-    """
-    The exception for a refusal `sandbox_over`. Malformed fields beside its message are ignored.
-    """
+    """The exception for a refusal `sandbox_over`. Malformed fields beside its message are ignored."""
     reason, when, limit = error.get("reason"), error.get("when"), error.get("limit")
     return SandboxOver(
         message, reason if isinstance(reason, str) else "unknown",

@@ -78,9 +78,7 @@ class SandboxOpen:
 
 @dataclass(frozen=True, slots=True)
 class SandboxDock:
-    """
-    Ask for a socket on which to send descriptors for the next `sandbox_open`.
-    """
+    """Ask for a socket on which to send descriptors for the next `sandbox_open`."""
 
     op: ClassVar[str] = "sandbox_dock"
 
@@ -112,9 +110,7 @@ class SandboxInfo:
 
 @dataclass(frozen=True, slots=True)
 class SandboxExtend:
-    """
-    Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change.
-    """
+    """Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change."""
 
     op: ClassVar[str] = "sandbox_extend"
 
@@ -250,9 +246,7 @@ class ProcessRead:
 
 @dataclass(frozen=True, slots=True)
 class ProcessWrite:
-    """
-    Write *data* to a process's stdin, and then close that if *end*.
-    """
+    """Write *data* to a process's stdin, and then close that if *end*."""
 
     op: ClassVar[str] = "process_write"
 
@@ -265,9 +259,7 @@ class ProcessWrite:
 
 @dataclass(frozen=True, slots=True)
 class ProcessResize:
-    """
-    Change the size of a process's terminal.
-    """
+    """Change the size of a process's terminal."""
 
     op: ClassVar[str] = "process_resize"
 
@@ -290,9 +282,7 @@ class ProcessSignal:
 
 @dataclass(frozen=True, slots=True)
 class ProcessKill:
-    """
-    Kill a process and all its descendants.
-    """
+    """Kill a process and all its descendants."""
 
     op: ClassVar[str] = "process_kill"
 
@@ -303,9 +293,7 @@ class ProcessKill:
 
 @dataclass(frozen=True, slots=True)
 class ProcessWait:
-    """
-    Answer when a process has ended, or after *wait* seconds.
-    """
+    """Answer when a process has ended, or after *wait* seconds."""
 
     op: ClassVar[str] = "process_wait"
 

@@ -61,9 +61,7 @@ def parse_by_template(frame: bytes) -> Reply | None:
 
 
 def _whole(frame: bytes, at: int) -> tuple[int, int]:
-    """
-    The number that starts at *at*, and where it ends.
-    """
+    """The number that starts at *at*, and where it ends."""
     kind = frame[at]
     if kind < 0x80:
         return kind, at + 1
@@ -72,9 +70,7 @@ def _whole(frame: bytes, at: int) -> tuple[int, int]:
 
 
 def _binary(frame: bytes, at: int, name: bytes) -> tuple[bytes, int]:
-    """
-    The bytes behind *name*, and where they end.
-    """
+    """The bytes behind *name*, and where they end."""
     at += len(name)
     if frame[at - len(name):at] != name:
         raise KeyError(name)

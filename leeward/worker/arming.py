@@ -38,9 +38,7 @@ _RUNNERS_FDS = 5
 
 
 class Armer(Protocol):
-    """
-    The worker that owns the runners.
-    """
+    """The worker that owns the runners."""
 
     keeper: Keeper
     group: WorkerGroup
@@ -48,22 +46,16 @@ class Armer(Protocol):
 
     @property
     def taking(self) -> bool:
-        """
-        Whether the worker serves, and isn't about to retire.
-        """
+        """Whether the worker serves, and isn't about to retire."""
 
     @property
     def busy(self) -> bool: ...
     def want_turn(self) -> None: ...
     def stocked(self) -> None:
-        """
-        Called when one more runner is in store.
-        """
+        """Called when one more runner is in store."""
 
     def stumbled(self, layer: str, text: str, *, passing: bool) -> None:
-        """
-        Called when a runner couldn't be armed; *passing* says that the worker isn't the cause.
-        """
+        """Called when a runner couldn't be armed; *passing* says that the worker isn't the cause."""
 
     def doom(self, reason: str) -> None: ...
     def go_on(self) -> None: ...
@@ -72,9 +64,7 @@ class Armer(Protocol):
 
 
 class Refiller(Protocol):
-    """
-    The pool, as far as arming uses it.
-    """
+    """The pool, as far as arming uses it."""
 
     def renews(self) -> bool: ...
     @property
@@ -109,9 +99,7 @@ class Arming:
 
     @property
     def count(self) -> int:
-        """
-        The number of runners that are being armed, or wait for their turn.
-        """
+        """The number of runners that are being armed, or wait for their turn."""
         return self._waits + len([1 for runner in self.runners.values() if runner.state is RunnerState.ARMING])
 
     # --- asking for one -------------------------------------------------------
@@ -127,9 +115,7 @@ class Arming:
         self._worker.want_turn()
 
     def wanted(self) -> bool:
-        """
-        Whether another runner is wanted.
-        """
+        """Whether another runner is wanted."""
         return self._worker.taking and not self._rests and len(self.store) < self.kept
 
     @property
@@ -178,9 +164,7 @@ class Arming:
             return None
 
     def hurry(self, number: int) -> None:
-        """
-        Give this runner a full share of processor time: its arming takes too long with idle time alone.
-        """
+        """Give this runner a full share of processor time: its arming takes too long with idle time alone."""
         runner = self.runners.get(number)
         if runner is not None and runner.state is RunnerState.ARMING:
             runner.restore_priority()
@@ -218,9 +202,7 @@ class Arming:
     # --- its birth ------------------------------------------------------------
 
     def armed(self, number: int, pid: int, fds: list[int]) -> None:
-        """
-        Take the descriptors of this runner, which the keeper has made; this object owns *fds*.
-        """
+        """Take the descriptors of this runner, which the keeper has made; this object owns *fds*."""
         runner = self.runners[number]
         if len(fds) != _RUNNERS_FDS:  # the runner reads end of file on its pipe, and ends
             for fd in fds:
@@ -257,9 +239,7 @@ class Arming:
             self.failed(runner.number, "", f"a runner wasn't ready within {self._terms.patience.keeper:g} s")
 
     def move(self, runner: Runner, event: RunnerEvent) -> None:
-        """
-        Move *runner* to its next state, and tell the pool when its arming is over.
-        """
+        """Move *runner* to its next state, and tell the pool when its arming is over."""
         was_arming = runner.state is RunnerState.ARMING
         runner.happen(event)
         if was_arming or event is RunnerEvent.EMPTY:
@@ -268,9 +248,7 @@ class Arming:
             self._pool.arming_over(runner.number)
 
     def set_deadline(self, runner: Runner, seconds: float, missed: Callable[[Runner], None]) -> None:
-        """
-        Call *missed* in *seconds*, unless *runner* is ready (if it is being armed) or gone (if it was killed) by then.
-        """
+        """Call *missed* in *seconds*, unless *runner* is ready (if it is being armed) or gone (if it was killed) by then."""
         self._clear_deadline(runner)
         if runner.number in self.runners:
             self._deadlines[runner.number] = self._reactor.after(seconds, partial(missed, runner))
@@ -283,9 +261,7 @@ class Arming:
     # --- what fails -----------------------------------------------------------
 
     def failed(self, number: int, layer: str, text: str) -> None:
-        """
-        End this runner: one of its locks couldn't be set, or its arming has failed otherwise.
-        """
+        """End this runner: one of its locks couldn't be set, or its arming has failed otherwise."""
         runner = self.runners.get(number)
         pause = None if runner is None else pause_of(runner)
         if runner is not None and runner.state in (RunnerState.ARMING, RunnerState.ARMED):
@@ -295,9 +271,7 @@ class Arming:
         self._stumble(layer, text, pause)
 
     def ended(self, pause: float | None) -> None:
-        """
-        Note that a runner has ended before it was ready.
-        """
+        """Note that a runner has ended before it was ready."""
         self._stumble("", "a runner ended before it was ready", pause)
 
     def _stumble(self, layer: str, text: str, pause: float | None) -> None:
@@ -318,7 +292,5 @@ class Arming:
         self._worker.go_on()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised *error*, so the worker retires.
-        """
+        """For the barrier: a callback has raised *error*, so the worker retires."""
         self._worker.broken(error)

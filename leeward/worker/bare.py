@@ -41,7 +41,7 @@ def is_refused(module: str, call: str) -> bool:
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_LONG_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return REFUSED == tried.returncode
+    return tried.returncode == REFUSED
 
 
 def start(entry: Callable[[int], str], places: Sequence[str] = (),

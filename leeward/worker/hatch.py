@@ -50,16 +50,12 @@ def _needed(backing: Sequence[str]) -> list[str]:
 
 
 def import_path(backing: Sequence[str] = ()) -> tuple[str, ...]:
-    """
-    Return the folders from which the zygote imports leeward, msgpack and cffi's backend.
-    """
+    """Return the folders from which the zygote imports leeward, msgpack and cffi's backend."""
     return tuple(dict.fromkeys(map(os.path.dirname, _needed(backing))))
 
 
 def modules(backing: Sequence[str] = ()) -> tuple[Bind, ...]:
-    """
-    Return the folders and the file of these modules, which a zygote with its own root needs there.
-    """
+    """Return the folders and the file of these modules, which a zygote with its own root needs there."""
     *folders, backend = _needed(backing)
     return *(Bind(folder, folder) for folder in dict.fromkeys(folders)), Bind(backend, backend, file=True)
 
@@ -93,9 +89,7 @@ class Hatched:
             there.close()
 
     def end(self) -> None:
-        """
-        Kill and reap the zygote, which isn't needed any more.
-        """
+        """Kill and reap the zygote, which isn't needed any more."""
         self.channel.close()
         if self.process.stdout is not None:
             self.process.stdout.close()

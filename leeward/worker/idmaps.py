@@ -82,9 +82,7 @@ def write_maps(pid: int, uid_map: str, gid_map: str, *, setgroups: bool) -> None
 
 
 def _parent(pid: int) -> int | None:
-    """
-    Return a descriptor, which the caller owns, of the parent of *pid*'s user namespace; None if that is our own.
-    """
+    """Return a descriptor, which the caller owns, of the parent of *pid*'s user namespace; None if that is our own."""
     try:
         fd = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -112,9 +110,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _write_from(namespace: int, pid: int, rows: Iterable[tuple[str, str]]) -> None:
-    """
-    Write the files of *rows* from a child that has entered the user namespace *namespace*.
-    """
+    """Write the files of *rows* from a child that has entered the user namespace *namespace*."""
     steps = [returns(Call.SETNS, namespace, Clone.NEWUSER)]
     for name, text in rows:
         fd, data = Cell(name), text.encode()

@@ -60,17 +60,13 @@ class Keeper:
         self._limits, self._shown = limits, machine.sizes(limits)
 
     def prove(self) -> None:
-        """
-        Note that one of its runners is ready, and so has passed the whole self-check.
-        """
+        """Note that one of its runners is ready, and so has passed the whole self-check."""
         self.proved = True
 
     # --- making ---------------------------------------------------------------
 
     def order(self, slot: int, entry: Entry) -> tuple[control.MakeKeeper, list[int]]:
-        """
-        Return the message that orders the keeper from the zygote, and the descriptors to send with it.
-        """
+        """Return the message that orders the keeper from the zygote, and the descriptors to send with it."""
         fds = [self._far_end.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
         return control.MakeKeeper(slot, entry.into >= 0, len(entry.attach)), fds
 
@@ -137,9 +133,7 @@ class Keeper:
         return True
 
     def abandon(self) -> None:
-        """
-        Stop waiting for the keeper: if it is made later, it reads end of file and ends.
-        """
+        """Stop waiting for the keeper: if it is made later, it reads end of file and ends."""
         if self._pidfd < 0:
             self.gone = True
 
@@ -212,9 +206,7 @@ class Keeper:
         _write(self._trust, certificate, self._certificates)
 
     def rest(self) -> None:
-        """
-        Close the descriptors that only a next job needs: a live sandbox keeps this keeper, which gets no other job.
-        """
+        """Close the descriptors that only a next job needs: a live sandbox keeps this keeper, which gets no other job."""
         fds, self._sized, self._trust, self.rested = (*self._sized, self._trust), (), -1, True
         for fd in fds:
             if fd >= 0:
@@ -223,26 +215,20 @@ class Keeper:
     # --- the end --------------------------------------------------------------
 
     def close(self) -> None:
-        """
-        Close the channel. May be called repeatedly.
-        """
+        """Close the channel. May be called repeatedly."""
         self._far_end.close()
         if self._channel.fileno() >= 0:
             self._reactor.forget(self._channel.fileno())
             self._channel.close()
 
     def kill(self) -> None:
-        """
-        Kill the keeper's process; its runners die with it.
-        """
+        """Kill the keeper's process; its runners die with it."""
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):  # the process has ended already
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)  # a stopped process doesn't notice end of file
 
     def collect(self) -> None:
-        """
-        Reap the keeper, which has ended, and close its descriptors.
-        """
+        """Reap the keeper, which has ended, and close its descriptors."""
         pidfd, self._pidfd = self._pidfd, -1
         self.gone = True
         in_any_case(partial(self._reactor.forget, pidfd), partial(reap, pidfd), partial(os.close, pidfd),
@@ -257,9 +243,7 @@ class Keeper:
 
 @point("worker.keeper")
 def make_keeper(reactor: Reactor, limits: Limits) -> Keeper:
-    """
-    Return a new keeper's object, on the loop of its daemon. See `Keeper`.
-    """
+    """Return a new keeper's object, on the loop of its daemon. See `Keeper`."""
     return Keeper(reactor, limits)
 
 

@@ -49,9 +49,7 @@ _PATIENCE_S = 0.1
 
 
 class Lessor(Protocol):
-    """
-    The worker that owns the runners, as far as a lease uses it.
-    """
+    """The worker that owns the runners, as far as a lease uses it."""
 
     slot: int
     jobs: int
@@ -65,23 +63,17 @@ class Lessor(Protocol):
 
 
 class Queue(Protocol):
-    """
-    The pool, as far as a lease uses it.
-    """
+    """The pool, as far as a lease uses it."""
 
     @property
     def crowded(self) -> bool: ...
     @property
     def crammed(self) -> bool:
-        """
-        Whether there are enough workers without this one.
-        """
+        """Whether there are enough workers without this one."""
     @property
     def fast_path(self) -> FastPath | None: ...
     def offered(self, runner: int, worker: Any | None) -> None:
-        """
-        Note that the *runner* of *worker* is on offer to the fast path; if *worker* is None, that it isn't any more.
-        """
+        """Note that the *runner* of *worker* is on offer to the fast path; if *worker* is None, that it isn't any more."""
 
 
 class Leasing:
@@ -105,17 +97,13 @@ class Leasing:
         self.clearing = False
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised *error*, which is reported to the worker.
-        """
+        """For the barrier: a callback has raised *error*, which is reported to the worker."""
         self._worker.broken(error)
 
     # --- the fast path --------------------------------------------------------
 
     def offer(self) -> None:
-        """
-        Offer the next runner to the fast path.
-        """
+        """Offer the next runner to the fast path."""
         fast_path = self._pool.fast_path
         if fast_path is None or self.terms.ways_out.listeners:  # the broker has to hear of a job before it runs
             return
@@ -126,9 +114,7 @@ class Leasing:
             self._pool.offered(runner.number, self._worker)
 
     def withdraw(self) -> None:
-        """
-        Withdraw the offer: only Python uses this worker's next runner.
-        """
+        """Withdraw the offer: only Python uses this worker's next runner."""
         runner, self.offered = self.offered, None
         if runner is not None:
             self._pool.offered(runner.number, None)
@@ -155,25 +141,19 @@ class Leasing:
         return True
 
     def emptied(self) -> None:
-        """
-        Free the listeners: no process of the last job's runner is left.
-        """
+        """Free the listeners: no process of the last job's runner is left."""
         self.running = None
         self.clearing = not self.terms.ways_out.over(self._worker, self._cleared)
 
     def _cleared(self) -> None:
-        """
-        For the broker: no connection of the last job is left.
-        """
+        """For the broker: no connection of the last job is left."""
         self.clearing = False
         self._reactor.soon(self._worker.go_on)
 
     # --- leases ---------------------------------------------------------------
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
-        """
-        Take over the job of *caller*, which the fast path has given to the runner on offer.
-        """
+        """Take over the job of *caller*, which the fast path has given to the runner on offer."""
         if self.offered is not self._arming.store[0]:
             raise Bug(f"runner {start.runner} has a job, and isn't what worker {self._worker.slot} had on offer")
         self.offered = None
@@ -183,9 +163,7 @@ class Leasing:
         return execution
 
     def run(self, caller: Caller) -> Execution:
-        """
-        Lease an armed runner to the job of *caller*. Call only when `free`.
-        """
+        """Lease an armed runner to the job of *caller*. Call only when `free`."""
         if self.offered is not None:
             self.withdraw()
         execution = self._execution(caller)
@@ -247,9 +225,7 @@ class Leasing:
         return live
 
     def _rested(self, keeper: LiveKeeper) -> None:
-        """
-        For a live sandbox that keeps the worker for longer: arm no further runner, and close what only those need.
-        """
+        """For a live sandbox that keeps the worker for longer: arm no further runner, and close what only those need."""
         in_any_case(self._arming.go_without, self._worker.group.rest, keeper.rest)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
@@ -264,17 +240,13 @@ class Leasing:
             os.close(fd)
 
     def orphaned(self) -> None:
-        """
-        Tell a live sandbox that the keeper is dead.
-        """
+        """Tell a live sandbox that the keeper is dead."""
         if isinstance(self.execution, LiveRunner):
             self.execution.orphaned()
 
     @property
     def crowded(self) -> bool:
-        """
-        Whether jobs wait for a worker.
-        """
+        """Whether jobs wait for a worker."""
         return self._pool.crowded
 
     def _take(self, policy: Mapping[str, Any] | None = None) -> Runner:
@@ -290,9 +262,7 @@ class Leasing:
     # --- their end ------------------------------------------------------------
 
     def conclude(self, execution: Execution, report: Report) -> None:
-        """
-        For a job that is over: answer its client, and end its runner.
-        """
+        """For a job that is over: answer its client, and end its runner."""
         caller = execution.caller
         try:
             caller.finished(report)  # the client is answered first; the rest isn't urgent
@@ -305,15 +275,11 @@ class Leasing:
             self._reactor.after(_COURTESY_S, partial(self._after_job, execution.runner, patient=True))
 
     def gone(self, execution: Execution) -> None:
-        """
-        For a job that was lost together with its runner.
-        """
+        """For a job that was lost together with its runner."""
         in_any_case(partial(self.give_back, execution.runner), execution.caller.lost)
 
     def give_back(self, runner: Runner) -> None:
-        """
-        For a session, a live sandbox or a lost job: take back *runner*, and end it.
-        """
+        """For a session, a live sandbox or a lost job: take back *runner*, and end it."""
         self.execution = None
         self._arming.go_with()
         self._after_job(runner)
@@ -332,9 +298,7 @@ class Leasing:
         self._reactor.soon(self._worker.go_on)
 
     def killed(self, runner: Runner) -> None:
-        """
-        For the tenant: *runner* was killed. Set a deadline for its keeper to report its end.
-        """
+        """For the tenant: *runner* was killed. Set a deadline for its keeper to report its end."""
         self._arming.set_deadline(runner, _PATIENCE_S, self._hurry_end)
 
     def _hurry_end(self, runner: Runner) -> None:

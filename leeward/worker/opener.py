@@ -132,16 +132,12 @@ class Opener:
             process.wait()
 
     def close(self) -> None:
-        """
-        Cancel all orders, and end the process: the daemon ends.
-        """
+        """Cancel all orders, and end the process: the daemon ends."""
         in_any_case(*(order.cancel for order in list(self._orders)), self._end)
 
 
 class OpenerOrder:
-    """
-    One order that has no answer yet.
-    """
+    """One order that has no answer yet."""
 
     costs = "connection"
 
@@ -183,9 +179,7 @@ class OpenerOrder:
                 os.close(fd)
 
     def cancel(self) -> None:
-        """
-        Forget the order: its result isn't needed any more.
-        """
+        """Forget the order: its result isn't needed any more."""
         self._done = None
         self._release()
 
@@ -198,7 +192,5 @@ class OpenerOrder:
             in_any_case(partial(self._reactor.forget, self._socket.fileno()), self._socket.close)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*.
-        """
+        """For the barrier: a callback of ours has raised *error*."""
         self._finish(LeewardError(bug(error)))

@@ -16,9 +16,7 @@ _HELPER = "lw-helper"
 
 
 def reap(pidfd: int) -> None:
-    """
-    Reap the dead process of *pidfd* if it became our child; otherwise its own parent does.
-    """
+    """Reap the dead process of *pidfd* if it became our child; otherwise its own parent does."""
     try:
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
@@ -53,7 +51,7 @@ def reap_inits() -> bool:
             try:
                 with open(f"/proc/{child}/status") as file:
                     fields = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
-                ours = len(fields["NSpid"].split()) > 1 or _HELPER == fields["Name"]
+                ours = len(fields["NSpid"].split()) > 1 or fields["Name"] == _HELPER
                 if ours and fields["State"].startswith("Z"):
                     os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOHANG)
             except OSError as error:

@@ -94,23 +94,17 @@ class BackstageProcess:
                     os.close(end)
 
     def poll(self) -> int | None:
-        """
-        Return the exit status; None while the process runs.
-        """
+        """Return the exit status; None while the process runs."""
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
-        """
-        Wait until the process ends, and return its exit status.
-        """
+        """Wait until the process ends, and return its exit status."""
         status = self._reap(0)
         assert status is not None
         return status
 
     def kill(self) -> None:
-        """
-        Send SIGKILL, unless the process was reaped.
-        """
+        """Send SIGKILL, unless the process was reaped."""
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

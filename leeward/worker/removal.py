@@ -37,15 +37,11 @@ class Removal:
         self._refusals = 0
 
     def __bool__(self) -> bool:
-        """
-        Whether any group is left.
-        """
+        """Whether any group is left."""
         return bool(self._left)
 
     def dispose(self, runner: Runner) -> None:
-        """
-        Release everything of *runner*, which has no processes left.
-        """
+        """Release everything of *runner*, which has no processes left."""
         removed = False
         try:
             if runner.pidfd >= 0:
@@ -58,18 +54,14 @@ class Removal:
                 self._reactor.after(REMOVE_S, self.again)
 
     def again(self) -> None:
-        """
-        Try to remove the groups that are left.
-        """
+        """Try to remove the groups that are left."""
         self._left = [runner for runner in self._left if not self.removed(runner.leaf)]
         if self._left:
             self._reactor.after(REMOVE_S, self.again)
         self._emptied()
 
     def removed(self, group: Leaf | WorkerGroup) -> bool:
-        """
-        Try to remove a group. Returns True when it was removed, or was given up after some tries.
-        """
+        """Try to remove a group. Returns True when it was removed, or was given up after some tries."""
         try:
             return group.remove()
         except (LeewardError, OSError) as error:
@@ -80,7 +72,5 @@ class Removal:
             return True
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised *error*, which is reported to the worker.
-        """
+        """For the barrier: a callback has raised *error*, which is reported to the worker."""
         self._broken(error)

@@ -33,9 +33,7 @@ _ORPHANS_S = 0.1
 
 
 class Leaver(Protocol):
-    """
-    The worker that retires, as far as its retirement uses it.
-    """
+    """The worker that retires, as far as its retirement uses it."""
 
     group: WorkerGroup
     keeper: Keeper
@@ -68,16 +66,12 @@ class Retirement:
         self._mending: Timer | None = None
 
     def start(self, reason: str) -> None:
-        """
-        Begin to retire; a running job ends with *reason*.
-        """
+        """Begin to retire; a running job ends with *reason*."""
         self._reason = reason
         self._go()
 
     def _go(self) -> None:
-        """
-        Take all steps that are left.
-        """
+        """Take all steps that are left."""
         worker = self._worker
         in_any_case(worker.withdraw, worker.keeper.close, worker.keeper.kill,
                     *(partial(self._let_go, runner) for runner in list(worker.runners.values())),
@@ -100,9 +94,7 @@ class Retirement:
         self._worker.runner_ended(runner.number, None, self._reason)
 
     def on_keeper_end(self, _events: int) -> None:
-        """
-        Collect the keeper, which has ended, and retire the worker if it doesn't retire already.
-        """
+        """Collect the keeper, which has ended, and retire the worker if it doesn't retire already."""
         in_any_case(self._worker.keeper.collect, self._worker.keeper_ended,
                     partial(self._reactor.after, _ORPHANS_S, self._reap_inits),
                     partial(self._worker.retire, "its keeper is gone"), self.check)
@@ -113,9 +105,7 @@ class Retirement:
             self._reactor.after(AGAIN_MOST_S, self._reap_inits)
 
     def check(self) -> None:
-        """
-        If nothing is left, the worker is gone.
-        """
+        """If nothing is left, the worker is gone."""
         worker = self._worker
         if worker.state is WorkerState.RETIRING and worker.keeper.gone and not worker.runners and not self.removal:
             if not self.removal.removed(worker.group):
@@ -126,9 +116,7 @@ class Retirement:
     # --- when a callback has failed -------------------------------------------
 
     def mend(self) -> None:
-        """
-        Take the steps again, a little later: a callback has failed while the worker retires.
-        """
+        """Take the steps again, a little later: a callback has failed while the worker retires."""
         if self._mending is None:
             self._mending = self._reactor.after(_MEND_S, self._again)
 
@@ -138,7 +126,5 @@ class Retirement:
             in_any_case(self.removal.again, self._go)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised *error*, which is reported to the worker.
-        """
+        """For the barrier: a callback has raised *error*, which is reported to the worker."""
         self._worker.broken(error)

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 
 
 class WorkerState(enum.Enum):
-    """
-    The life of a worker.
-    """
+    """The life of a worker."""
 
     MAKING = "making"      # the zygote was asked for a keeper
     SERVING = "serving"    # the keeper is ready for orders

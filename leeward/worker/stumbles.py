@@ -25,18 +25,14 @@ _PAUSES: dict[int | None, float] = {
 
 
 class Stumbles:
-    """
-    The failures of one worker.
-    """
+    """The failures of one worker."""
 
     def __init__(self) -> None:
         self._count = 0
         self._since = 0.0
 
     def over(self) -> None:
-        """
-        Forget the failures: a runner is armed.
-        """
+        """Forget the failures: a runner is armed."""
         self._count = 0
 
     def next(self, now: float, pause: float | None, *, store: bool) -> float | None:
@@ -57,9 +53,7 @@ class Stumbles:
 
 
 def pause_after(error: Exception) -> float | None:
-    """
-    Return the longest pause before another runner is tried after *error*; None if the worker is its cause.
-    """
+    """Return the longest pause before another runner is tried after *error*; None if the worker is its cause."""
     return _PAUSES.get(getattr(error, "errno", None))
 
 

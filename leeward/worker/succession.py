@@ -92,9 +92,7 @@ class Succession:
         self._leaving: set[Zygote] = set()
 
     def begin(self) -> None:
-        """
-        Begin the term of a zygote, which serves from now on.
-        """
+        """Begin the term of a zygote, which serves from now on."""
         self._jobs, self._late = 0, False
         if self._clock is not None:
             self._clock.cancel()
@@ -115,9 +113,7 @@ class Succession:
     # --- the new one ------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Start a new zygote, unless one is being started or a start is to be tried again.
-        """
+        """Start a new zygote, unless one is being started or a start is to be tried again."""
         if self._heir is not None or self._again is not None or self._closed:
             return
         try:
@@ -140,9 +136,7 @@ class Succession:
         self.go_on()
 
     def go_on(self) -> None:
-        """
-        Let the new zygote take over, if it is ready and the old one has made all its keepers.
-        """
+        """Let the new zygote take over, if it is ready and the old one has made all its keepers."""
         heir = self._heir
         if heir is None or not self._ready or self._duties.owes():
             return
@@ -195,18 +189,14 @@ class Succession:
     # --- the end ------------------------------------------------------------------
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback has failed. End the new zygote, if there is one.
-        """
+        """For the barrier: a callback has failed. End the new zygote, if there is one."""
         heir = self._heir
         if heir is not None:
             self._forget_heir()
             in_any_case(heir.end, partial(self._fail, "a callback failed"))
 
     def close(self) -> None:
-        """
-        End a new zygote that hasn't taken over.
-        """
+        """End a new zygote that hasn't taken over."""
         self._closed = True
         heir, leaving = self._heir, list(self._leaving)
         self._forget_heir()

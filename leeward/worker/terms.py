@@ -63,30 +63,20 @@ class WaysOut(Protocol):
 
     @property
     def listeners(self) -> int:
-        """
-        The number of listeners of each keeper.
-        """
+        """The number of listeners of each keeper."""
 
     @property
     def certificates(self) -> bytes | None:
-        """
-        The beginning of each worker's file of certificates; None if workers have no such file.
-        """
+        """The beginning of each worker's file of certificates; None if workers have no such file."""
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
-        """
-        Pass the listeners of a worker's keeper to the broker. They stay open until `gone`.
-        """
+        """Pass the listeners of a worker's keeper to the broker. They stay open until `gone`."""
 
     def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
-        """
-        Lease the listeners of *worker* to the tenant of *runner*, under *policy*; under the pool's if it is None.
-        """
+        """Lease the listeners of *worker* to the tenant of *runner*, under *policy*; under the pool's if it is None."""
 
     def owned(self, runner: int, owner: LeaseOwner) -> None:
-        """
-        Note that the tenant of *runner* belongs to *owner*.
-        """
+        """Note that the tenant of *runner* belongs to *owner*."""
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """
@@ -95,15 +85,11 @@ class WaysOut(Protocol):
         """
 
     def gone(self, worker: object) -> None:
-        """
-        Forget the listeners of *worker*: its keeper has ended.
-        """
+        """Forget the listeners of *worker*: its keeper has ended."""
 
 
 class NoWaysOut:
-    """
-    Takes the place of the broker in a pool without egress.
-    """
+    """Takes the place of the broker in a pool without egress."""
 
     listeners = 0
     certificates = None

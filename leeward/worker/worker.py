@@ -46,9 +46,7 @@ from leeward.worker.terms import LeaseOwner, WorkerSettings
 
 
 class WorkerOwner(Queue, Protocol):
-    """
-    The pool, as far as a worker reports to it.
-    """
+    """The pool, as far as a worker reports to it."""
 
     def worker_free(self, worker: Worker) -> None: ...
     def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None: ...
@@ -95,27 +93,19 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """
-        The keeper's pid; -1 until it was made.
-        """
+        """The keeper's pid; -1 until it was made."""
         return self.keeper.pid
 
     def order(self) -> tuple[control.MakeKeeper, list[int]]:
-        """
-        Return the message that orders the keeper, and its descriptors. Call `ordered` when it was sent.
-        """
+        """Return the message that orders the keeper, and its descriptors. Call `ordered` when it was sent."""
         return self.keeper.order(self.slot, self.group.keeper)
 
     def ordered(self) -> None:
-        """
-        Wait for the keeper's messages: its order was sent.
-        """
+        """Wait for the keeper's messages: its order was sent."""
         self._reactor.watch(self.keeper.ordered(), READ, self._on_message)
 
     def made(self, message: control.Made, pidfd: int) -> None:
-        """
-        Write the id maps of the keeper, which exists now, and let it continue.
-        """
+        """Write the id maps of the keeper, which exists now, and let it continue."""
         self.keeper.made(message.pid, pidfd)
         self._reactor.watch(pidfd, READ, self._retirement.on_keeper_end)
         if self.state is not WorkerState.MAKING:
@@ -162,63 +152,45 @@ class Worker:
     # --- its runners ----------------------------------------------------------
 
     def want_turn(self) -> None:
-        """
-        For `Arming`: a runner is wanted, so ask the pool for a turn.
-        """
+        """For `Arming`: a runner is wanted, so ask the pool for a turn."""
         self._owner.runner_wanted(self)
 
     def stocked(self) -> None:
-        """
-        For `Arming`: one more runner is in store.
-        """
+        """For `Arming`: one more runner is in store."""
         self._owner.runner_made()
         if self.free:
             self._owner.worker_free(self)
 
     def stumbled(self, layer: str, text: str, *, passing: bool) -> None:
-        """
-        For `Arming`: a runner couldn't be armed.
-        """
+        """For `Arming`: a runner couldn't be armed."""
         self._owner.worker_failed(self, layer, text, passing=passing)
 
     def arm(self, *, patient: bool) -> int | None:
-        """
-        For the pool: this worker's turn has come. See Arming.arm.
-        """
+        """For the pool: this worker's turn has come. See Arming.arm."""
         return self._arming.arm(patient=patient)
 
     def hurry(self, number: int) -> None:
-        """
-        For the pool: give this runner a full share of processor time. See Arming.hurry.
-        """
+        """For the pool: give this runner a full share of processor time. See Arming.hurry."""
         self._arming.hurry(number)
 
     @property
     def report(self) -> dict[str, str]:
-        """
-        The results of its first runner's self-check.
-        """
+        """The results of its first runner's self-check."""
         return self._arming.report
 
     @property
     def armed(self) -> int:
-        """
-        How many runners wait for a job.
-        """
+        """How many runners wait for a job."""
         return len(self._armed)
 
     @property
     def kept(self) -> int:
-        """
-        The number of runners that should wait for a job. See Arming.kept.
-        """
+        """The number of runners that should wait for a job. See Arming.kept."""
         return self._arming.kept
 
     @property
     def arming(self) -> int:
-        """
-        The number of runners that are being armed, or wait for their turn.
-        """
+        """The number of runners that are being armed, or wait for their turn."""
         return self._arming.count
 
     # --- jobs -----------------------------------------------------------------
@@ -226,9 +198,7 @@ class Worker:
     @property
     @point("worker.free")
     def free(self) -> bool:
-        """
-        Whether a job may start here now.
-        """
+        """Whether a job may start here now."""
         return (self.state is WorkerState.SERVING and self._doomed is None and self._leasing.running is None
                 and not self._leasing.clearing and bool(self._armed) and not self._spent)
 
@@ -238,16 +208,12 @@ class Worker:
 
     @property
     def overdue(self) -> bool:
-        """
-        Whether the worker has run `recycle_after` jobs.
-        """
+        """Whether the worker has run `recycle_after` jobs."""
         return self.jobs >= self._terms.recycle_after
 
     @property
     def taking(self) -> bool:
-        """
-        Whether the worker serves, and isn't about to retire.
-        """
+        """Whether the worker serves, and isn't about to retire."""
         return self.state is WorkerState.SERVING and self._doomed is None
 
     @property
@@ -256,78 +222,54 @@ class Worker:
 
     @property
     def tenant(self) -> Execution | Lease | LiveRunner | None:
-        """
-        The job, session or live sandbox that has a runner.
-        """
+        """The job, session or live sandbox that has a runner."""
         return self._leasing.execution
 
     @property
     def running(self) -> int:
-        """
-        The number of the runner that has a job, or that had the last job and still has processes; 0 for none.
-        """
+        """The number of the runner that has a job, or that had the last job and still has processes; 0 for none."""
         return 0 if self._leasing.running is None else self._leasing.running.number
 
     @property
     def runner_on_offer(self) -> Runner | None:
-        """
-        The runner to which the fast path may give a job.
-        """
+        """The runner to which the fast path may give a job."""
         return self._leasing.offered
 
     def offer(self) -> None:
-        """
-        For the pool: offer the next runner to the fast path.
-        """
+        """For the pool: offer the next runner to the fast path."""
         if self._leasing.offered is None and self.free:
             self._leasing.offer()
 
     def withdraw(self) -> None:
-        """
-        Withdraw the offer: only Python uses this worker's next runner.
-        """
+        """Withdraw the offer: only Python uses this worker's next runner."""
         self._leasing.withdraw()
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
-        """
-        Take over the job of *caller*, which the fast path has given to the runner on offer.
-        """
+        """Take over the job of *caller*, which the fast path has given to the runner on offer."""
         return self._leasing.job_started(caller, start)
 
     def run(self, caller: Caller) -> Execution:
-        """
-        Lease an armed runner to the job of *caller*. Call only when `free`.
-        """
+        """Lease an armed runner to the job of *caller*. Call only when `free`."""
         return self._leasing.run(caller)
 
     def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None = None) -> Lease:
-        """
-        Give an armed runner to a session. Call only when `free`. See Leasing.lease.
-        """
+        """Give an armed runner to a session. Call only when `free`. See Leasing.lease."""
         return self._leasing.lease(limits, lost, policy)
 
     def open(self, limits: Limits, lost: Callable[[str], None]) -> LiveRunner:
-        """
-        Keep an armed runner open for more processes. Call only when `free`. See Leasing.open.
-        """
+        """Keep an armed runner open for more processes. Call only when `free`. See Leasing.open."""
         return self._leasing.open(limits, lost, self.keeper, self._ids)
 
     def lent(self, owner: LeaseOwner) -> None:
-        """
-        For the pool: the runner that `run`, `lease` or `open` has taken belongs to *owner*.
-        """
+        """For the pool: the runner that `run`, `lease` or `open` has taken belongs to *owner*."""
         self._leasing.terms.ways_out.owned(self.running, owner)
 
     def reconsider(self) -> None:
-        """
-        For the pool: call `go_on` soon, because a zygote serves again, or another worker was replaced.
-        """
+        """For the pool: call `go_on` soon, because a zygote serves again, or another worker was replaced."""
         self._reactor.soon(self.go_on)
 
     def go_on(self) -> None:
-        """
-        Take the next step: retire, report to the pool that a job may start, or arm another runner.
-        """
+        """Take the next step: retire, report to the pool that a job may start, or arm another runner."""
         if self.state is not WorkerState.SERVING:
             return
         if self._doomed is not None and self._leasing.execution is None:
@@ -341,9 +283,7 @@ class Worker:
         self._arming.refill()
 
     def runner_ended(self, number: int, status: int | None, reason: str, spent: float = 0.0) -> None:
-        """
-        Release this runner: no process of it is left. By its init they took *spent* seconds of processor time.
-        """
+        """Release this runner: no process of it is left. By its init they took *spent* seconds of processor time."""
         runner = self.runners.pop(number, None)
         if runner is None:
             return
@@ -367,9 +307,7 @@ class Worker:
         self._retirement.check()
 
     def _take_off(self, runner: Runner, spent: float) -> None:
-        """
-        Remove *runner*, which can have no further job; its processes took *spent* seconds of processor time.
-        """
+        """Remove *runner*, which can have no further job; its processes took *spent* seconds of processor time."""
         if runner is self._leasing.offered:
             self.withdraw()
         if runner in self._armed:
@@ -385,9 +323,7 @@ class Worker:
         runner.leaf.ended(spent)
 
     def _show_default(self) -> None:
-        """
-        Show the next job the pool's limits, since the fast path doesn't write a job's own.
-        """
+        """Show the next job the pool's limits, since the fast path doesn't write a job's own."""
         try:
             self.keeper.show(self._terms.limits)
         except OSError as error:
@@ -396,9 +332,7 @@ class Worker:
     # --- the end --------------------------------------------------------------
 
     def doom(self, reason: str) -> None:
-        """
-        Retire once the running job has ended: only another runner has failed, so the job isn't disturbed.
-        """
+        """Retire once the running job has ended: only another runner has failed, so the job isn't disturbed."""
         self.withdraw()
         if self._doomed is None:
             self._doomed = reason
@@ -406,9 +340,7 @@ class Worker:
             self.retire(reason)
 
     def retire(self, reason: str) -> None:
-        """
-        End the keeper and all its runners; a running job ends with *reason*.
-        """
+        """End the keeper and all its runners; a running job ends with *reason*."""
         if self.state in (WorkerState.RETIRING, WorkerState.GONE):
             return
         if self.state is WorkerState.MAKING:
@@ -417,30 +349,22 @@ class Worker:
         self._retirement.start(reason)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback of ours has raised *error*. The worker retires, and its job is answered.
-        """
+        """For the barrier: a callback of ours has raised *error*. The worker retires, and its job is answered."""
         if self.state in (WorkerState.MAKING, WorkerState.SERVING):
             in_any_case(partial(self._owner.worker_failed, self, "", bug(error)), partial(self.retire, bug(error)))
         elif self.state is WorkerState.RETIRING:
             self._retirement.mend()
 
     def keeper_ended(self) -> None:
-        """
-        For `Retirement`: the keeper has ended, so only the daemon can reap processes that it has left.
-        """
+        """For `Retirement`: the keeper has ended, so only the daemon can reap processes that it has left."""
         self._leasing.orphaned()
 
     def group_stays(self, message: str) -> None:
-        """
-        For `Retirement`: a group can't be removed.
-        """
+        """For `Retirement`: a group can't be removed."""
         self._owner.worker_failed(self, "cgroup", message)
 
     def gone(self) -> None:
-        """
-        For `Retirement`: nothing of the worker is left.
-        """
+        """For `Retirement`: nothing of the worker is left."""
         self._happen(WorkerEvent.EMPTY)
         self._terms.ways_out.gone(self)
         self._owner.worker_gone(self)

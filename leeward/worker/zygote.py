@@ -138,17 +138,13 @@ class Zygote:
         return True
 
     def _hear_out(self) -> None:
-        """
-        Read all output that waits, up to a bound.
-        """
+        """Read all output that waits, up to a bound."""
         for _ in range(_MOST_SAID // _MOST_WORDS):
             if not self._hear():
                 return
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised *error*, so a message may be lost. Another zygote has to be made.
-        """
+        """For the barrier: a callback has raised *error*, so a message may be lost. Another zygote has to be made."""
         in_any_case(self.process.kill, self._end_channel)
 
     def _end_channel(self) -> None:
@@ -162,18 +158,14 @@ class Zygote:
             self.process.stdout = None
 
     def close(self) -> None:
-        """
-        Close the channel; the zygote ends when it notices. Keepers live on.
-        """
+        """Close the channel; the zygote ends when it notices. Keepers live on."""
         self._stop_listening()
         if self._channel.fileno() >= 0:
             self._reactor.forget(self._channel.fileno())
             self._channel.close()
 
     def take_office(self, *, failed: Callable[[control.Failed], None], gone: Callable[[], None]) -> None:
-        """
-        Replace the callbacks for failures and for its end.
-        """
+        """Replace the callbacks for failures and for its end."""
         self._failed, self._gone = failed, gone
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
@@ -198,18 +190,14 @@ class Zygote:
                     left)
 
     def end(self, seconds: float = 0.5) -> None:
-        """
-        Close the channel, and reap the zygote; kill it if it doesn't end within *seconds*.
-        """
+        """Close the channel, and reap the zygote; kill it if it doesn't end within *seconds*."""
         self.close()
         if not self._goes(seconds):
             self.process.kill()
         self.process.wait()
 
     def _goes(self, seconds: float) -> bool:
-        """
-        Wait for the zygote's end, and return whether it came within *seconds*. Popen.wait would poll and sleep.
-        """
+        """Wait for the zygote's end, and return whether it came within *seconds*. Popen.wait would poll and sleep."""
         if self.process.poll() is not None:
             return True
         try:

@@ -1,6 +1,4 @@
-"""
-Writes systemd's units as the package has them: `python3 debian/units.py FOLDER`, run by debian/rules.
-"""
+"""Writes systemd's units as the package has them: `python3 debian/units.py FOLDER`, run by debian/rules."""
 
 from __future__ import annotations
 

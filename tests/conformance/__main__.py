@@ -47,9 +47,7 @@ TRACE = {"type": "ValueError", "message": "né\n", "traceback": "Traceback\n  x"
 
 
 def parts(data: bytes) -> list[Any]:
-    """
-    Hex, with long runs of one thing said once.
-    """
+    """Hex, with long runs of one thing said once."""
     made: list[Any] = []
     at = 0
     for run in re.finditer(rb"([^\0]|..)\1{99,}", data, re.DOTALL):
@@ -67,18 +65,14 @@ def message(**fields: Any) -> list[Any]:
 
 
 def result(**changes: Any) -> list[Any]:
-    """
-    A result's frame with changes: GONE takes a field away, NIL makes it nil.
-    """
+    """A result's frame with changes: GONE takes a field away, NIL makes it nil."""
     fields = {**PLAIN, **changes}
     return message(id=1, ok={name: None if value is NIL else value for name, value in fields.items()
                              if value is not GONE})
 
 
 class Word:
-    """
-    Stands for something that no value can.
-    """
+    """Stands for something that no value can."""
 
 
 NIL, GONE = Word(), Word()
@@ -118,9 +112,7 @@ def requests() -> list[dict[str, Any]]:
 
 
 def sessions() -> list[dict[str, Any]]:
-    """
-    One session from its start to its end, twice reset.
-    """
+    """One session from its start to its end, twice reset."""
     steps: list[dict[str, Any]] = []
 
     def step(what: str, call: str, op: str, asked: dict[str, Any], reply: dict[str, Any], seen: dict[str, Any],
@@ -150,9 +142,7 @@ def sessions() -> list[dict[str, Any]]:
 
 
 def good() -> list[dict[str, Any]]:
-    """
-    Replies that have to be taken, with what has to be seen in them.
-    """
+    """Replies that have to be taken, with what has to be seen in them."""
     def seen(what: str, frame: list[Any], came: list[dict[str, Any]] | None = None, **changes: Any) -> dict[str, Any]:
         return {"what": what, "frame": frame, **({"files": came} if came else {}),
                 "result": {**PLAIN_SEEN, **changes}}
@@ -218,9 +208,7 @@ def refused() -> list[dict[str, Any]]:
 
 
 def broken() -> list[dict[str, Any]]:
-    """
-    Replies that no client may take.
-    """
+    """Replies that no client may take."""
     file = memory(b"0123456789abcdef")
     frames: dict[str, list[Any]] = {
         "another protocol": [b"HTTP/1.1 200 OK\r\n\r\n".hex()],
@@ -309,9 +297,7 @@ def broken() -> list[dict[str, Any]]:
 
 
 def arenas() -> list[dict[str, Any]]:
-    """
-    What becomes of a large request, with an arena and without one.
-    """
+    """What becomes of a large request, with an arena and without one."""
     size, slot = 1 << 20, 2 << 20
     code = parts(b"#" * size)
     asked = message(v=1, id=1, op="arena")
@@ -348,9 +334,7 @@ def arenas() -> list[dict[str, Any]]:
 
 
 def text() -> str:
-    """
-    The file, one case a line.
-    """
+    """The file, one case a line."""
     def lines(cases: list[dict[str, Any]]) -> str:
         return ",\n".join(f"  {json.dumps(case, ensure_ascii=False)}" for case in cases)
 

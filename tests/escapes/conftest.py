@@ -30,9 +30,7 @@ DRIVERS = [
 
 
 class Shared:
-    """
-    Sandboxes by their locks, each started once for all tests of a file: a start takes a third of a second.
-    """
+    """Sandboxes by their locks, each started once for all tests of a file: a start takes a third of a second."""
 
     def __init__(self) -> None:
         self._boxes: dict[frozenset[str] | None, Box] = {}
@@ -44,9 +42,7 @@ class Shared:
         return self._boxes[locks]
 
     def close(self) -> None:
-        """
-        End them all; who asks again gets new ones.
-        """
+        """End them all; who asks again gets new ones."""
         self._boxes.clear()
         self._stack.close()
 
@@ -66,34 +62,26 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture
 def box() -> Box:
-    """
-    The product as it is: every lock.
-    """
+    """The product as it is: every lock."""
     return _SHARED.get(None)
 
 
 @pytest.fixture
 def only() -> Callable[..., Box]:
-    """
-    `only("landlock")`: a sandbox with that lock alone; `only()` with none that can be left out.
-    """
+    """`only("landlock")`: a sandbox with that lock alone; `only()` with none that can be left out."""
     return lambda *locks: _SHARED.get(frozenset(locks))
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Box]:
-    """
-    The product, with two workers that may both be a session's or a sandbox's.
-    """
+    """The product, with two workers that may both be a session's or a sandbox's."""
     with Box(pool_size=2, spares=0, max_sessions=2) as made:
         yield made
 
 
 @pytest.fixture
 def wire(two: Box) -> Iterator[Wire]:
-    """
-    Connections to a server before `two`, which serves as before when the test is over.
-    """
+    """Connections to a server before `two`, which serves as before when the test is over."""
     with Wire(two) as made:
         yield made
     assert serves(two)
@@ -101,18 +89,14 @@ def wire(two: Box) -> Iterator[Wire]:
 
 @pytest.fixture(scope="module", params=DRIVERS)
 def held(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """
-    The product, with each driver in turn that this machine can have.
-    """
+    """The product, with each driver in turn that this machine can have."""
     with Box(cgroup=request.param) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def held_with(held: Box) -> Iterator[Callable[..., Box]]:
-    """
-    `held_with("mounts")`: the driver of `held`, that lock, and no other that can be left out.
-    """
+    """`held_with("mounts")`: the driver of `held`, that lock, and no other that can be left out."""
     made: dict[frozenset[str], Box] = {}
     with ExitStack() as stack:
         def get(*locks: str) -> Box:
@@ -125,26 +109,20 @@ def held_with(held: Box) -> Iterator[Callable[..., Box]]:
 
 @pytest.fixture
 def held_alone(held_with: Callable[..., Box]) -> Box:
-    """
-    The driver of `held`, and no other lock that can be left out.
-    """
+    """The driver of `held`, and no other lock that can be left out."""
     return held_with()
 
 
 @pytest.fixture(scope="module")
 def unlimited() -> Iterator[Box]:
-    """
-    Every lock, and a driver that limits nothing: the control of whatever a driver holds.
-    """
+    """Every lock, and a driver that limits nothing: the control of whatever a driver holds."""
     with Box(lacks={"limits"}) as made:
         yield made
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """
-    A folder of the host that everybody may look into. Not below /tmp, which is the job's own.
-    """
+    """A folder of the host that everybody may look into. Not below /tmp, which is the job's own."""
     made = Path(tempfile.mkdtemp(dir="/var/tmp"))
     made.chmod(0o755)
     yield made

@@ -65,9 +65,7 @@ def test_c355_cannot_put_another_folder_in_the_projects_place_before_it_is_mount
 
 @BY_CLIENT
 def test_c356_cannot_have_a_repository_by_saying_that_it_is_a_worktree_of_it(home: AgentHome, token: str) -> None:
-    """
-    The user shows worktrees their repository. A project's `.git` is a file like any other.
-    """
+    """The user shows worktrees their repository. A project's `.git` is a file like any other."""
     private = home.path / "keys/.git"
     (private / "worktrees/x").mkdir(parents=True)
     (private / "config").write_text(token)
@@ -84,9 +82,7 @@ def test_c356_cannot_have_a_repository_by_saying_that_it_is_a_worktree_of_it(hom
 
 @BY_CLIENT
 def test_c357_cannot_be_given_the_users_keys_under_a_projects_name(home: AgentHome, token: str) -> None:
-    """
-    A library that is a link: it is shown as what it leads to, and nobody says yes here.
-    """
+    """A library that is a link: it is shown as what it leads to, and nobody says yes here."""
     (home.project / "vendor").symlink_to(home.path / "keys")
     (home.project / ".leeward").mkdir()
     (home.project / ".leeward/agent.toml").write_text('libraries = ["vendor:/vendor"]\n')
@@ -101,9 +97,7 @@ def test_c357_cannot_be_given_the_users_keys_under_a_projects_name(home: AgentHo
 
 @BY_CLIENT
 def test_c358_cannot_make_an_agent_write_the_settings_of_agents(home: AgentHome, token: str) -> None:
-    """
-    The folder of the user's settings as a project: a hook that it writes there would run on the host at the next start.
-    """
+    """The folder of the user's settings as a project: a hook that it writes there would run on the host at the next start."""
     settings = home.path / "config/leeward/agents.toml"
     attack = "echo '[hooks]\nsetup_host = [\"cat keys/id\"]' >leeward/agents.toml"
 
@@ -121,9 +115,7 @@ def test_c358_cannot_make_an_agent_write_the_settings_of_agents(home: AgentHome,
 @pytest.mark.parametrize("library", ["conf:/c", ".:/c", "..:/c", "conf:/c:rw"])
 @BY_CLIENT
 def test_c384_cannot_show_a_hidden_file_in_a_second_place(home: AgentHome, token: str, library: str) -> None:
-    """
-    A library of the project's own, which looks harmless where a person is asked: it is the project's, or has it.
-    """
+    """A library of the project's own, which looks harmless where a person is asked: it is the project's, or has it."""
     project = home.path / "src/project"
     (project / "conf").mkdir(parents=True)
     (project / "conf/.env").write_text(token)
@@ -165,9 +157,7 @@ def test_c385_cannot_have_the_next_start_follow_a_link(home: AgentHome, token: s
 
 @BY_CLIENT
 def test_c323_cannot_keep_the_next_start_waiting(home: AgentHome) -> None:
-    """
-    An agent puts a FIFO in the place of a file that the next start copies, or reads: to open it waits for a writer.
-    """
+    """An agent puts a FIFO in the place of a file that the next start copies, or reads: to open it waits for a writer."""
     home.define("my", 'command = ["sh"]\nstate = ["~/.my"]\nstaged = ["~/.my/f"]\n')
     with control():
         (home.path / ".my").mkdir()
@@ -225,9 +215,7 @@ def test_c386_cannot_choose_what_is_shown_for_a_program(home: AgentHome, token: 
 @pytest.mark.no_single_lock("mounts on folders, which the client asks for")
 def test_c377_cannot_move_a_hidden_file_to_where_the_next_start_shows_it(home: AgentHome, token: str, settings: str,
                                                                          at: str, attack: str, then: str) -> None:
-    """
-    A pattern says where in the project it is hidden: by a folder above it that has another name then.
-    """
+    """A pattern says where in the project it is hidden: by a folder above it that has another name then."""
     (home.project / at).parent.mkdir(parents=True)
     (home.project / at).write_text(token)
     home.settings(f"[files]\n{settings}\n")
@@ -246,9 +234,7 @@ def test_c377_cannot_move_a_hidden_file_to_where_the_next_start_shows_it(home: A
 @pytest.mark.parametrize("attack", ["rm -f link", "mv link other", "ln -sfn nothing link", "mv at other"])
 @pytest.mark.no_single_lock("mounts on links and folders, which the client asks for")
 def test_c378_cannot_take_away_the_link_by_which_a_file_is_hidden(home: AgentHome, token: str, attack: str) -> None:
-    """
-    The link is what the pattern fits, and what it leads to is hidden as well: also at the next start.
-    """
+    """The link is what the pattern fits, and what it leads to is hidden as well: also at the next start."""
     (home.project / "at").mkdir()
     (home.project / "real").write_text(token)
     for link, target in (("link", "at/second"), ("at/second", "../real")):
@@ -267,9 +253,7 @@ def test_c378_cannot_take_away_the_link_by_which_a_file_is_hidden(home: AgentHom
 @pytest.mark.parametrize("include", ["[]", '[".env.example"]', '["vault/none"]'])
 @pytest.mark.no_single_lock("a mount on the folder, which the client asks for")
 def test_c379_cannot_see_what_a_hidden_folder_has(home: AgentHome, token: str, include: str) -> None:
-    """
-    Names, too. With an `include` that could fit something in it, but fits nothing.
-    """
+    """Names, too. With an `include` that could fit something in it, but fits nothing."""
     (home.project / f"vault/{token}").mkdir(parents=True)
     (home.project / f"vault/{token}/{token}").write_text(token)
     home.settings(f'[files]\nexclude = ["vault"]\ninclude = {include}\n')

@@ -73,9 +73,7 @@ def outside(home: AgentHome, line: str) -> str:
 @pytest.mark.parametrize("overlay", [False, True])
 @BY_MOUNTS
 def test_c335_cannot_read_a_hidden_file_by_another_name(home: AgentHome, token: str, overlay: bool) -> None:
-    """
-    By links, by renaming it or its folder, by copies, below the mount, and through another mount.
-    """
+    """By links, by renaming it or its folder, by copies, below the mount, and through another mount."""
     attack = ("cat .env; cat ./deep/../.env; ln .env a; cat a; ln -s .env b; cat b; cp .env c; mv .env d; cat d;"
               " mv deep e; cat e/.env; cat /proc/self/cwd/.env /proc/self/root$PWD/.env; umount .env; rm -f .env;"
               " cat .env; tar cf - . | strings; mkdir m; mount --bind . m; cat m/.env; unshare -rm cat .env;"
@@ -99,9 +97,7 @@ FEW = 10
 
 
 def late(home: AgentHome, token: str, looks: int = 100) -> str:
-    """
-    What an agent reads of names that the host replaces and makes while it runs.
-    """
+    """What an agent reads of names that the host replaces and makes while it runs."""
     (home.project / ".env").write_text("before")
     (home.project / "here").mkdir(exist_ok=True)
     process = home.popen("start", "sh", ".", "--", "-c", LATE.format(looks=looks))
@@ -116,9 +112,7 @@ def late(home: AgentHome, token: str, looks: int = 100) -> str:
 
 @BY_MOUNTS
 def test_c347_cannot_read_a_name_that_came_later(home: AgentHome, token: str) -> None:
-    """
-    The host's editors save by a rename, which ends the mount that hides a file.
-    """
+    """The host's editors save by a rename, which ends the mount that hides a file."""
     with control():
         home.settings('[files]\ninclude = [".env", "later.env"]\n')
         assert token in late(home, token, FEW)
@@ -150,9 +144,7 @@ def test_c348_cannot_have_a_link_covered_in_place_of_its_name(home: AgentHome, t
 
 
 def later(home: AgentHome, attack: str, name: str, token: str, looks: int = 200) -> str:
-    """
-    What an agent that has done *attack* reads of a name that the host makes then.
-    """
+    """What an agent that has done *attack* reads of a name that the host makes then."""
     process = home.popen("start", "sh", ".", "--", "-c", f"{attack}; echo ready; read go; for _ in $(seq {looks});"
                          f" do cat {name} >/dev/null 2>&1 || break; sleep 0.05; done; cat {name}")
     assert process.stdout is not None
@@ -184,9 +176,7 @@ def test_c380_cannot_exhaust_the_covers_of_hidden_files(home: AgentHome, token: 
     ("(for _ in $(seq 110); do mkdir d && cd d; done)", "here/.env")], ids=["unreadable", "deep"])
 @BY_MOUNTS
 def test_c381_cannot_keep_a_project_from_being_looked_at(home: AgentHome, token: str, attack: str, name: str) -> None:
-    """
-    By a folder that only those enter who know what is in it, or by folders within each other without end.
-    """
+    """By a folder that only those enter who know what is in it, or by folders within each other without end."""
     with control():
         home.settings('[files]\ninclude = [".env", "shut"]\n')
         assert token in later(home, attack, name, token, FEW)
@@ -198,9 +188,7 @@ def test_c381_cannot_keep_a_project_from_being_looked_at(home: AgentHome, token:
 
 @BY_MOUNTS
 def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
-    """
-    Where hooks are, none is written, nor its folder replaced; a repository made anew, or another hook path, is named.
-    """
+    """Where hooks are, none is written, nor its folder replaced; a repository made anew, or another hook path, is named."""
     hooks = home.project / ".git/hooks"
     hooks.mkdir(parents=True)
     attack = ("echo evil >.git/hooks/pre-commit; mv .git/hooks .git/old; rm -rf .git/hooks; ln -sfn /tmp .git/hooks;"
@@ -222,9 +210,7 @@ def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
 @BY_CLIENT
 def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home: AgentHome,
                                                                             daemon: LiveDaemon) -> None:
-    """
-    Editors, shells, other agents and package managers obey these files. A change of another file gives no notice.
-    """
+    """Editors, shells, other agents and package managers obey these files. A change of another file gives no notice."""
     with control(), leeward.Sandbox(socket=daemon.socket, profile="agent", mounts=[
             leeward.Mount(home.project, str(home.project), writable=True)]) as box:
         said = box.shell("echo evil >.envrc", cwd=str(home.project))
@@ -308,9 +294,7 @@ def test_c318_cannot_add_a_change_after_a_person_has_seen_them(home: AgentHome, 
 
 @BY_CLIENT
 def test_c319_cannot_write_after_the_notice(home: AgentHome, daemon: LiveDaemon) -> None:
-    """
-    By a process that the agent leaves behind. Large files that are compared, too, make the comparison take long.
-    """
+    """By a process that the agent leaves behind. Large files that are compared, too, make the comparison take long."""
     evil = LATE_WRITE.format("echo evil >.exrc")
     with control(), leeward.Sandbox(socket=daemon.socket, profile="agent", mounts=[
             leeward.Mount(home.project, str(home.project), writable=True)]) as box:
@@ -365,9 +349,7 @@ def test_c320_cannot_change_what_git_is_told_to_run_without_a_notice(home: Agent
 @pytest.mark.parametrize("overlay", [False, True])
 @BY_CLIENT
 def test_c322_cannot_change_what_git_obeys_in_a_library_without_a_notice(home: AgentHome, overlay: bool) -> None:
-    """
-    A library that the agent may write to is the host's folder, also where the project is a copy.
-    """
+    """A library that the agent may write to is the host's folder, also where the project is a copy."""
     library = home.path / "library"
     library.mkdir()
     outside(home, f"git init -q {library}")
@@ -405,9 +387,7 @@ def test_c338_cannot_widen_the_next_start(home: AgentHome) -> None:
 
 @BY_MOUNTS
 def test_c339_cannot_swap_the_project_for_a_link(home: AgentHome, token: str) -> None:
-    """
-    The folder is a mount: not renamed, not removed. A link in it leads to what the sandbox has by that name.
-    """
+    """The folder is a mount: not renamed, not removed. A link in it leads to what the sandbox has by that name."""
     attack = (f"cd ..; mv project p; rmdir project; rm -rf project 2>/dev/null; ln -sfn {home.path} project;"
               f" cd project; ln -s {home.path}/private l; cat l; ln -s /proc/1/root r; cat r{home.path}/private;"
               " ls -A ..")
@@ -420,9 +400,7 @@ def test_c339_cannot_swap_the_project_for_a_link(home: AgentHome, token: str) ->
 
 @BY_MOUNTS
 def test_c340_cannot_read_or_write_the_home(home: AgentHome, token: str) -> None:
-    """
-    Start-up files of shells, keys and other projects aren't there; what is written there is gone.
-    """
+    """Start-up files of shells, keys and other projects aren't there; what is written there is gone."""
     for name in (".bashrc", ".ssh/id", ".aws/credentials", ".config/x"):
         (home.path / name).parent.mkdir(parents=True, exist_ok=True)
         (home.path / name).write_text(token)
@@ -440,9 +418,7 @@ def test_c340_cannot_read_or_write_the_home(home: AgentHome, token: str) -> None
 @pytest.mark.smoke
 @BY_MOUNTS
 def test_c341_cannot_see_others_by_proc(home: AgentHome, daemon: LiveDaemon, token: str) -> None:
-    """
-    Neither the host's processes, with their variables, nor the roots of any.
-    """
+    """Neither the host's processes, with their variables, nor the roots of any."""
     attack = "cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; cat /proc/*/root" + str(home.path / "private")
     with subprocess.Popen(["sleep", "1000"], env={"TOKEN": token}) as process:
         with control():
@@ -455,9 +431,7 @@ def test_c341_cannot_see_others_by_proc(home: AgentHome, daemon: LiveDaemon, tok
 
 @BY_NAMESPACE
 def test_c342_cannot_speak_to_the_hosts_sockets(home: AgentHome) -> None:
-    """
-    Those of an ssh agent, of Docker, of the session's bus and of a display, by path and as abstract ones.
-    """
+    """Those of an ssh agent, of Docker, of the session's bus and of a display, by path and as abstract ones."""
     with tempfile.TemporaryDirectory(prefix="lw-s-", dir=packages.outside_tmp()) as folder:
         names = [f"{folder}/agent.sock", f"{folder}/bus", f"@lw-{secrets.token_hex(8)}-X0"]
         servers = [socket.socket(socket.AF_UNIX) for _ in names]
@@ -482,9 +456,7 @@ def test_c342_cannot_speak_to_the_hosts_sockets(home: AgentHome) -> None:
 
 @BY_NAMESPACE
 def test_c343_cannot_reach_the_hosts_loopback_or_an_unnamed_host(home: AgentHome) -> None:
-    """
-    By the addresses of this host, by a name, past the broker by a name server or by a port.
-    """
+    """By the addresses of this host, by a name, past the broker by a name server or by a port."""
     heard = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -506,9 +478,7 @@ def test_c343_cannot_reach_the_hosts_loopback_or_an_unnamed_host(home: AgentHome
 
 @BY_MOUNTS
 def test_c344_cannot_change_a_staged_files_original(home: AgentHome) -> None:
-    """
-    It is a copy; a state folder is the host's, and that is what the page says.
-    """
+    """It is a copy; a state folder is the host's, and that is what the page says."""
     home.define("sh", 'command = ["sh"]\nstate = ["~/.state"]\nstaged = ["~/.staged"]\n')
     (home.path / ".staged").write_text("before")
     attack = "cat ~/.staged; echo evil >~/.staged; ln -f ~/.staged x; mv ~/.staged y; echo kept >~/.state/kept"
@@ -533,9 +503,7 @@ def test_c345_a_hidden_file_is_still_readable_in_git_objects(home: AgentHome, to
 
 @BY_MOUNTS
 def test_c346_cannot_reach_the_files_of_another_agents_start(home: AgentHome, daemon: LiveDaemon, token: str) -> None:
-    """
-    Two on one project share that, and neither the home nor the processes of the other.
-    """
+    """Two on one project share that, and neither the home nor the processes of the other."""
     with home.popen("start", "sh", ".", "--", "-c", f"echo {token} >~/mine; sleep 1000 & echo ready; wait") as other:
         assert other.stdout is not None
         assert "ready\n" == other.stdout.readline()

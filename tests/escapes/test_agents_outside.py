@@ -98,9 +98,7 @@ def test_c388_cannot_write_the_settings_of_the_agent_outside(place: Place, agent
 
 @BY_MOUNTS
 def test_c388_cannot_have_settings_behind_a_link(place: Place, agent: OutsideAgent) -> None:
-    """
-    A link can't be protected: nothing runs.
-    """
+    """A link can't be protected: nothing runs."""
     (place.project / ".claude").symlink_to("sub")
     code, out, err, _ = agent.line("echo ran; echo >sub/settings.json")
     assert (126, "") == (code, out)
@@ -114,9 +112,7 @@ def test_c388_cannot_have_settings_behind_a_link(place: Place, agent: OutsideAge
 @pytest.mark.smoke
 @BY_MOUNTS
 def test_c389_cannot_read_a_hidden_file_that_appears_between_lines(place: Place, agent: OutsideAgent) -> None:
-    """
-    Nothing covers names between two lines, so the next one's program does before it starts it.
-    """
+    """Nothing covers names between two lines, so the next one's program does before it starts it."""
     token = secrets.token_hex(16)
     agent.line("true")
     (place.project / ".env.late").write_text(token)

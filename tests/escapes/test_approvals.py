@@ -131,9 +131,7 @@ def said(box: Sandbox, code: str, *argv: str, stdin: str = "") -> Any:
 @pytest.mark.smoke
 @SERVICE
 def test_c305_cannot_reach_the_operators_socket_or_the_queues_files(service: ServedApprovals, box: Sandbox) -> None:
-    """
-    By their paths, and by those of their folders.
-    """
+    """By their paths, and by those of their folders."""
     state = service.folder / "state" / "leeward"
     paths = [service.socket, str(state / "approvals" / "requests.sqlite"), str(state / "audit" / "audit.jsonl"),
              str(state), str(service.folder)]
@@ -178,9 +176,7 @@ def test_c306_cannot_decide_by_the_bridge(service: ServedApprovals, box: Sandbox
 
 @SERVICE
 def test_c307_cannot_cost_more_than_its_own_bridge_by_hostile_frames(daemon: LiveDaemon) -> None:
-    """
-    In place of the bridge a program writes what is no frame: that bridge ends, with one typed error.
-    """
+    """In place of the bridge a program writes what is no frame: that bridge ends, with one typed error."""
     taken = list[BridgeRequest]()
 
     def answering(request: BridgeRequest) -> Future[tuple[int, Any]]:
@@ -213,9 +209,7 @@ def test_c307_cannot_cost_more_than_its_own_bridge_by_hostile_frames(daemon: Liv
 @SERVICE
 def test_c308_cannot_flood_the_queue_or_hold_another_sandbox_up(service: ServedApprovals, box: Sandbox,
                                                                 project: Path) -> None:
-    """
-    As fast as it can, by six threads: what it may ask is bounded, and another one is answered meanwhile.
-    """
+    """As fast as it can, by six threads: what it may ask is bounded, and another one is answered meanwhile."""
     other = service.open(project)
     try:
         with control():  # one that asks as others do is taken
@@ -352,9 +346,7 @@ def test_c359_cannot_have_an_approved_change_written_elsewhere(daemon: LiveDaemo
 
 
 def _raced(service: ServedApprovals, project: Path, outside: Path) -> list[str]:
-    """
-    What became of writes that were approved meanwhile.
-    """
+    """What became of writes that were approved meanwhile."""
     box = service.open(project, sync=True)
     racer = subprocess.Popen(["python3", "-c", SWAP, str(project)], stdout=subprocess.PIPE)
     try:
@@ -384,9 +376,7 @@ def _raced(service: ServedApprovals, project: Path, outside: Path) -> list[str]:
 
 
 def _written(service: ServedApprovals, number: int) -> str:
-    """
-    What became of a write that was asked for and approved.
-    """
+    """What became of a write that was asked for and approved."""
     try:
         made = service.link.call("POST", "/api/requests", {"category": "filesystem", "action": "write",
                                                            "path": "sub/file", "content": f"{number}\n"})

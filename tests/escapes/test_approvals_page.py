@@ -1,6 +1,4 @@
-"""
-Attacks from a sandbox on the page of approvals, which is on the host's loopback.
-"""
+"""Attacks from a sandbox on the page of approvals, which is on the host's loopback."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def page() -> Iterator[int]:
-    """
-    The port of something that listens where the page would.
-    """
+    """The port of something that listens where the page would."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Answer) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -53,9 +49,7 @@ def page() -> Iterator[int]:
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("its network namespace is a worker's from its first moment; nothing takes it out")
 def test_c325_cannot_reach_the_page_by_loopback(box: Box, page: int) -> None:
-    """
-    By no name and no number of this host.
-    """
+    """By no name and no number of this host."""
     hosts = ["127.0.0.1", "localhost", "0.0.0.0", "127.0.0.2", "::ffff:127.0.0.1", socket.gethostname()]
     with control():
         assert "200" == without(KNOCK, hosts=hosts, port=page)[0]

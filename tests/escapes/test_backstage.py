@@ -47,9 +47,7 @@ Imported = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def imported(folder: Path) -> Imported:
-    """
-    What a module with these lines has noted when it was imported, told by a job.
-    """
+    """What a module with these lines has noted when it was imported, told by a job."""
     packages = make_environment(folder)
 
     def tell(lines: str, *, lacks: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -64,9 +62,7 @@ def imported(folder: Path) -> Imported:
 
 @pytest.fixture(params=["/tmp", "/var/tmp"])
 def planted(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """
-    A name in a folder that everybody may write to.
-    """
+    """A name in a folder that everybody may write to."""
     path = Path(request.param, f"leeward-planted-{secrets.token_hex(8)}")
     yield path
     path.unlink(missing_ok=True)
@@ -75,9 +71,7 @@ def planted(request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.smoke
 @pytest.mark.no_single_lock(BEFORE_JOBS)
 def test_c205_cannot_plant_settings_for_preloaded_modules(imported: Imported, planted: Path) -> None:
-    """
-    As matplotlib reads a matplotlibrc below MPLCONFIGDIR, which is /tmp.
-    """
+    """As matplotlib reads a matplotlibrc below MPLCONFIGDIR, which is /tmp."""
     planted.write_text("backend: a stranger's")
     lines = f"note('found', lambda: read({str(planted)!r}))\n"
     with control():
@@ -107,9 +101,7 @@ def test_c206_cannot_have_a_file_overwritten_by_a_link(imported: Imported, plant
 
 @pytest.fixture
 def listening() -> Iterator[tuple[int, str, list[bytes]]]:
-    """
-    A port of the host's, a name that is no file, and who came to either.
-    """
+    """A port of the host's, a name that is no file, and who came to either."""
     came: list[bytes] = []
     name = f"leeward-{secrets.token_hex(8)}"
     over_tcp, by_name = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
@@ -139,9 +131,7 @@ def listening() -> Iterator[tuple[int, str, list[bytes]]]:
 @pytest.mark.no_single_lock(BEFORE_JOBS)
 def test_c207_cannot_answer_a_connection_of_a_preloaded_module(imported: Imported,
                                                                listening: tuple[int, str, list[bytes]]) -> None:
-    """
-    Neither at an address nor at a name; a module that insists stops the start, and the error says why.
-    """
+    """Neither at an address nor at a name; a module that insists stops the start, and the error says why."""
     port, name, came = listening
     connects = f"socket.create_connection(('127.0.0.1', {port}), 5).close()\n"
     lines = (f"note('tcp', lambda: {connects[:-1]})\n"
@@ -160,9 +150,7 @@ def test_c207_cannot_answer_a_connection_of_a_preloaded_module(imported: Importe
 @pytest.mark.no_single_lock(BEFORE_JOBS)
 def test_c208_cannot_lead_a_preloaded_module_to_files_of_the_host(imported: Imported, folder: Path,
                                                                   tmp_path: Path) -> None:
-    """
-    A preloaded module reads what jobs read, writes to no file of the host, and has no capability.
-    """
+    """A preloaded module reads what jobs read, writes to no file of the host, and has no capability."""
     secret, own = tmp_path / "secret", folder / "planted.py"
     secret.write_text("the daemon's user may read this")
     lines = (f"note('secret', lambda: read({str(secret)!r}))\n"

@@ -60,9 +60,7 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c259_cannot_take_the_epoll_watches_of_others(few: Callable[..., Box]) -> None:
-    """
-    A job has half of them, and one beside it has half of the rest; nothing is denied that isn't a watch.
-    """
+    """A job has half of them, and one beside it has half of the rest; nothing is denied that isn't a watch."""
     with control():
         assert [ALL_OF_THEM, ""] == within(few(), WATCHES)
 
@@ -78,9 +76,7 @@ def test_c259_cannot_take_the_epoll_watches_of_others(few: Callable[..., Box]) -
 
 @pytest.mark.lock("seccomp", beside=("mounts",), because="a job is charged from when the daemon has its file system on")
 def test_c260_cannot_have_memory_by_watches() -> None:
-    """
-    What the kernel keeps for them is in no resident set, so without controllers they are charged by their number.
-    """
+    """What the kernel keeps for them is in no resident set, so without controllers they are charged by their number."""
     many = PRELUDE + WATCHES.replace("range(20)", "range(40)")
 
     def more(box: Box) -> int:

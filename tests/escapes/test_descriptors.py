@@ -1,6 +1,4 @@
-"""
-Escapes by what is inherited: descriptors, environment, memory, and the job pipe.
-"""
+"""Escapes by what is inherited: descriptors, environment, memory, and the job pipe."""
 
 from __future__ import annotations
 
@@ -60,17 +58,13 @@ DOCUMENTED = {"0": "/dev/null", "1": "pipe", "2": "pipe", "4": "pipe"}
 
 
 def documented(locks: set[str] | None) -> dict[str, str]:
-    """
-    What a job has open: the lock on its job pipe is another one.
-    """
+    """What a job has open: the lock on its job pipe is another one."""
     return DOCUMENTED if locks is None else {**DOCUMENTED, "3": "pipe"}
 
 
 @pytest.fixture
 def careless() -> Iterator[str]:
-    """
-    A daemon with open, inheritable descriptors: a file, its folder, sockets, a pidfd. Gives the file's text.
-    """
+    """A daemon with open, inheritable descriptors: a file, its folder, sockets, a pidfd. Gives the file's text."""
     text = secrets.token_hex(16)
     folder = Path("/var/tmp") / f"leeward-{secrets.token_hex(4)}"
     folder.mkdir()
@@ -91,9 +85,7 @@ def careless() -> Iterator[str]:
 @pytest.mark.smoke
 @pytest.mark.lock("descriptors")
 def test_c077_cannot_use_a_descriptor_of_the_daemon(careless: str):
-    """
-    What a careless daemon had open when it started is in no job.
-    """
+    """What a careless daemon had open when it started is in no job."""
     with control():
         assert careless in run_outside(LOOK, close_fds=False)
     with Box(locks=ALL - {"descriptors"}) as open_to_all, control():  # nothing else would hide it
@@ -109,9 +101,7 @@ def test_c077_cannot_use_a_descriptor_of_the_daemon(careless: str):
 
 @pytest.mark.lock("descriptors")
 def test_c078_cannot_use_a_descriptor_of_another_job(careless: str):
-    """
-    Nor of a client's connection, a listener, an epoll or a cgroup folder, after many jobs and a new zygote's.
-    """
+    """Nor of a client's connection, a listener, an epoll or a cgroup folder, after many jobs and a new zygote's."""
     with control(), Box(locks=ALL - {"descriptors"}, pool_size=2) as open_to_all:
         seen = json.loads(open_to_all.run(LOOK).stdout)["open"]
         assert {"socket"} < {what.split()[0] for what in seen.values()} - {"/dev/null"}  # its keeper's channel
@@ -128,9 +118,7 @@ def test_c078_cannot_use_a_descriptor_of_another_job(careless: str):
 
 @pytest.mark.no_single_lock("it is a flag of one descriptor, set where the reply's pipe is made")
 def test_c078_a_program_that_a_job_starts_has_the_three_alone(box: Box):
-    """
-    The reply's pipe closes on exec.
-    """
+    """The reply's pipe closes on exec."""
     shell = "os.execv('/bin/sh', ['sh', '-c', 'ls /proc/self/fd'])"
     with control():
         loose = box.run("import os; os.set_inheritable(4, True); " + shell)
@@ -168,9 +156,7 @@ KEYS = {"PATH", "HOME", "TMPDIR", "LANG", "USER", "LOGNAME", "TERM", "PYTHONDONT
 @pytest.mark.smoke
 @pytest.mark.lock("environment")
 def test_c079_cannot_read_the_environment_of_the_daemon(monkeypatch: pytest.MonkeyPatch):
-    """
-    Not its own, nor that of pid 1, its parent or a child: documented keys alone.
-    """
+    """Not its own, nor that of pid 1, its parent or a child: documented keys alone."""
     token = secrets.token_hex(16)
     monkeypatch.setenv("LEEWARD_CANARY", token)
     monkeypatch.setenv("TERM", "dumb")  # the one of the daemon's variables that jobs get
@@ -223,9 +209,7 @@ print(count, read_bytes)
 
 @pytest.mark.no_single_lock("the zygote is a program of its own, started anew: nothing can leave that out")
 def test_c080_cannot_find_a_secret_of_the_daemon_or_another_job_in_its_memory(monkeypatch: pytest.MonkeyPatch):
-    """
-    The zygote, of which every job is a copy, never saw a request or the daemon's environment.
-    """
+    """The zygote, of which every job is a copy, never saw a request or the daemon's environment."""
     token = secrets.token_bytes(24)
     inverted = bytes(255 - byte for byte in token).hex()
     monkeypatch.setenv("LEEWARD_CANARY", token.hex())
@@ -274,9 +258,7 @@ print(json.dumps(tried))
 
 @pytest.mark.lock("seccomp")
 def test_c081_cannot_do_more_with_its_streams_than_they_are_for(box: Box, only: Callable[..., Box]):
-    """
-    They are pipes of this job alone; flags set on them change nothing for the daemon or the next job.
-    """
+    """They are pipes of this job alone; flags set on them change nothing for the daemon or the next job."""
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         outside = _reopened(file.name)
     with control():  # a file of the host behind stdin can be opened anew, for writing
@@ -297,9 +279,7 @@ def test_c081_cannot_do_more_with_its_streams_than_they_are_for(box: Box, only: 
 
 
 def _reopened(path: str) -> bytes:
-    """
-    What stands in a file that was only open for reading as stdin of a program, after it opened that anew.
-    """
+    """What stands in a file that was only open for reading as stdin of a program, after it opened that anew."""
     with open(path) as stdin:
         subprocess.run([sys.executable, "-c", "import os; os.write(os.open('/proc/self/fd/0', os.O_WRONLY), b'x')"],
                        stdin=stdin, check=True)
@@ -323,9 +303,7 @@ for attempt in (lambda: os.set_blocking(3, False), lambda: os.read(3, 1),
 @pytest.mark.smoke
 @pytest.mark.lock("job-pipe")
 def test_c166_cannot_read_on_from_its_job_pipe(box: Box, only: Callable[..., Box]):
-    """
-    It is closed before the job's code runs, and there is no other end to be had.
-    """
+    """It is closed before the job's code runs, and there is no other end to be had."""
     with control():  # it waits for what comes next
         kept = only(*ALL - {"job-pipe"}).run(READ_ON).stdout_text.splitlines()
         assert ["done None", f"BlockingIOError {errno.EAGAIN}"] == kept[:2]
@@ -341,9 +319,7 @@ def test_c166_cannot_read_on_from_its_job_pipe(box: Box, only: Callable[..., Box
 @pytest.mark.no_single_lock("it is how a frame is read, and there is no reading without that")
 @pytest.mark.parametrize("sent", ["half a header", "half a job", "nothing"])
 def test_c166_half_a_job_is_none(sent: str):
-    """
-    The daemon dies while it writes: the runner reads end of file and goes, and nothing of the code has run.
-    """
+    """The daemon dies while it writes: the runner reads end of file and goes, and nothing of the code has run."""
     with Box() as box:
         (worker,) = box.engine.pool.workers
         box.reactor.run(lambda: 2 == len(worker._armed))
@@ -369,9 +345,7 @@ def test_c166_half_a_job_is_none(sent: str):
 
 @pytest.mark.lock("job-pipe")
 def test_c166_two_jobs_in_one_pipe_are_one():
-    """
-    What stands behind the first frame is never read, by the job neither: one job for a process.
-    """
+    """What stands behind the first frame is never read, by the job neither: one job for a process."""
     with control():  # else the first reads the other's code
         assert b"second" in _two_in_one(ALL - {"job-pipe"})
 
@@ -380,9 +354,7 @@ def test_c166_two_jobs_in_one_pipe_are_one():
 
 
 def _two_in_one(locks: frozenset[str] | None) -> bytes:
-    """
-    What the first of two jobs prints, of which one daemon gone wrong sends the second right behind it.
-    """
+    """What the first of two jobs prints, of which one daemon gone wrong sends the second right behind it."""
     RUNS.append(Run(locks))
     with Box(locks=locks) as box:
         (worker,) = box.engine.pool.workers

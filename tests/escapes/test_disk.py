@@ -1,6 +1,4 @@
-"""
-Output and files: bounded in bytes, number, depth and time; no core of a job. Catalogue cases 59, 60 and 62.
-"""
+"""Output and files: bounded in bytes, number, depth and time; no core of a job. Catalogue cases 59, 60 and 62."""
 
 from __future__ import annotations
 
@@ -46,16 +44,12 @@ FLOODS = {
 
 
 def peak() -> int:
-    """
-    The most that this process, the daemon of its boxes, had since it was asked for `forget`; bytes.
-    """
+    """The most that this process, the daemon of its boxes, had since it was asked for `forget`; bytes."""
     return int(status("self")["VmHWM"].split()[0]) << 10
 
 
 def forget() -> int:
-    """
-    From now on `peak` is about what comes; the bytes that it has now.
-    """
+    """From now on `peak` is about what comes; the bytes that it has now."""
     ctypes.CDLL(None).malloc_trim(0)  # what is free and resident could be used without a trace
     Path("/proc/self/clear_refs").write_text("5")
     return peak()
@@ -64,9 +58,7 @@ def forget() -> int:
 @pytest.mark.no_single_lock("the daemon cuts what it reads")
 @pytest.mark.parametrize("kind", FLOODS)
 def test_c059_cannot_flood_the_daemon(box: Box, kind: str) -> None:
-    """
-    What is much more is cut at the 10 MiB of the limit, and the daemon has grown by less than twice that.
-    """
+    """What is much more is cut at the 10 MiB of the limit, and the daemon has grown by less than twice that."""
     code, most = "import os\n" + FLOODS[kind], Limits().output
     with subprocess.Popen([sys.executable, "-c", code + "\nos._exit(0)"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT) as outside:
@@ -94,9 +86,7 @@ def test_c059_cannot_flood_the_daemon(box: Box, kind: str) -> None:
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("the daemon cuts what it reads")
 def test_c059_one_byte_at_a_time_is_cut_at_the_same_place(box: Box) -> None:
-    """
-    100,000 writes of a byte, with a limit of 30,000.
-    """
+    """100,000 writes of a byte, with a limit of 30,000."""
     flood = "import os\nfor _ in range(100_000): os.write(1, b'x')"
 
     with control():
@@ -112,9 +102,7 @@ def test_c059_one_byte_at_a_time_is_cut_at_the_same_place(box: Box) -> None:
 @pytest.mark.parametrize("code", ["raise ValueError('x' * {})", "raise type('x' * {}, (Exception,), {{}})"],
                          ids=["message", "type"])
 def test_c059_cannot_flood_by_its_error(box: Box, code: str, size: int) -> None:
-    """
-    An error is cut to what is documented; its traceback on stderr counts as output.
-    """
+    """An error is cut to what is documented; its traceback on stderr counts as output."""
     with control():  # it has that much to say
         assert len(box.run(code.format(10_000)).stderr) > 10_000
     before = forget()
@@ -134,9 +122,7 @@ def test_c059_cannot_flood_by_its_error(box: Box, code: str, size: int) -> None:
 
 @pytest.mark.no_single_lock("the daemon cuts what it reads")
 def test_c059_cannot_flood_by_its_reply(box: Box) -> None:
-    """
-    128 MiB on the pipe for its result end the job before they are read.
-    """
+    """128 MiB on the pipe for its result end the job before they are read."""
     before = forget()
     assert b"x" * (4 * MAX_BARE_REPLY)
     with control():  # this is where it would show
@@ -179,9 +165,7 @@ tell([said, used, made, end])
 
 @pytest.mark.lock("mounts")
 def test_c060_cannot_fill_more_than_its_own_disk(box: Box, only: Only) -> None:
-    """
-    64 MiB and 16,384 names in all its writable places together, then ENOSPC; with the mounts alone, too.
-    """
+    """64 MiB and 16,384 names in all its writable places together, then ENOSPC; with the mounts alone, too."""
     most, names = Limits().files + 2 * MIB, Scratch(()).inodes + 100
     free = os.statvfs("/dev/shm")  # some containers have less than a job there; else it is faster
     place = "/dev/shm" if free.f_bavail * free.f_frsize > 2 * most else "/var/tmp"
@@ -201,9 +185,7 @@ def test_c060_cannot_fill_more_than_its_own_disk(box: Box, only: Only) -> None:
 @pytest.mark.smoke
 @pytest.mark.lock("mounts")
 def test_c060_cannot_write_anywhere_else(box: Box, only: Only) -> None:
-    """
-    Every place where a file can be made is on that one file system.
-    """
+    """Every place where a file can be made is on that one file system."""
     attack = """
 def writable(folder):
     name = folder + "/made-by-a-job"
@@ -307,9 +289,7 @@ tell([any(ends), left, limit])
 
 
 def _crash_outside() -> list[object]:
-    """
-    The same crashes with no limit on cores; empty where there may be one, or the host's handler would get them.
-    """
+    """The same crashes with no limit on cores; empty where there may be one, or the host's handler would get them."""
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     if most in (0, 1) or "core" != Path("/proc/sys/kernel/core_pattern").read_text().strip():
         return []
@@ -326,9 +306,7 @@ OUTSIDE = _crash_outside()
 
 @pytest.mark.no_single_lock("the daemon takes cores from itself as well, for good: no box can be had without")
 def test_c062_cannot_have_a_core(box: Box, only: Only) -> None:
-    """
-    No core and no file, whether the process is dumpable or not; with the limits alone, too.
-    """
+    """No core and no file, whether the process is dumpable or not; with the limits alone, too."""
     if OUTSIDE:
         with control():
             assert OUTSIDE[0] is True
@@ -349,9 +327,7 @@ echo "$1" >> {folder}/handled
 @pytest.mark.needs("may-set-core-pattern")
 @pytest.mark.no_single_lock("the daemon takes cores from itself as well, for good: no box can be had without")
 def test_c062_cannot_have_its_memory_given_to_the_hosts_handler(box: Box, only: Only, folder: Path) -> None:
-    """
-    A core_pattern that is a pipe runs its program at any limit but 1, which jobs have; 0 wouldn't keep it away.
-    """
+    """A core_pattern that is a pipe runs its program at any limit but 1, which jobs have; 0 wouldn't keep it away."""
     pattern = Path("/proc/sys/kernel/core_pattern")
     handler, handled = folder / "handler", folder / "handled"
     handler.write_text(HANDLER.format(folder=folder))

@@ -26,9 +26,7 @@ HERE = {"addresses": ["127.0.0.0/8"]}
 
 @pytest.fixture(scope="module")
 def box(host: Servers) -> Iterator[Box]:
-    """
-    Requests to *.example.org that are seen, TLS to web.example.org, and bytes to echo.example.org.
-    """
+    """Requests to *.example.org that are seen, TLS to web.example.org, and bytes to echo.example.org."""
     with reaching({"allow": [f"http://*.example.org:{host.http}", f"https://web.example.org:{host.tls}",
                              f"echo.example.org:{host.echo}"],
                    "addresses": ["127.0.0.1/32"], "limits": {"connect": "5s"}}, spares=0) as made:
@@ -57,9 +55,7 @@ REFUSED = {"ConnectionResetError", "ConnectionRefusedError", "PermissionError", 
 @pytest.mark.smoke
 @pytest.mark.no_single_lock(BROKER)
 def test_c250_cannot_reach_an_address_that_no_rule_names(box: Box, host: Servers) -> None:
-    """
-    The address of an allowed name written out, its number forms, and its other ports.
-    """
+    """The address of an allowed name written out, its number forms, and its other ports."""
     forms = ["127.0.0.1", "127.0.0.2", "2130706433", "0x7f000001", "0177.0.0.1", "::ffff:127.0.0.1"]
     targets = [(form, host.echo) for form in forms] + [("echo.example.org", host.echo + 1), ("198.18.7.7", host.echo)]
     with control(), reaching({"allow": [f"127.0.0.1:{host.echo}"]}, spares=0) as open_to_it:
@@ -87,9 +83,7 @@ tell([said, answer])
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c251_cannot_send_datagrams_or_tell_a_name_server(box: Box) -> None:
-    """
-    UDP to a server of this host; and a query in whose name something is told: it's answered, and by the broker.
-    """
+    """UDP to a server of this host; and a query in whose name something is told: it's answered, and by the broker."""
     with socket.socket(type=socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         server.setblocking(False)
@@ -128,9 +122,7 @@ def request(host: str, path: str = "/", *, method: str = "GET", more: str = "Con
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c252_cannot_rebind_a_name(host: Servers, box: Box) -> None:
-    """
-    Each second answer of the name server leads to another address of this host, where the same port is somebody else's.
-    """
+    """Each second answer of the name server leads to another address of this host, where the same port is somebody else's."""
     with socket.create_server(("127.0.0.2", host.http)) as other:
         met: list[None] = []
 
@@ -185,9 +177,7 @@ tell(said)
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c253_cannot_ask_an_allowed_address_for_another_name(host: Servers, box: Box) -> None:
-    """
-    Another server name in TLS, none at all, and another Host in HTTP, also behind an allowed request.
-    """
+    """Another server name in TLS, none at all, and another Host in HTTP, also behind an allowed request."""
     names = ["web.example.org", "denied.example.net", None]
     with control(), reaching({"allow": [f"web.example.org:{host.tls}"], **HERE}, spares=0) as unseen:
         assert ["16"] * 3 == within(unseen, HELLO, names=names, port=host.tls)
@@ -216,9 +206,7 @@ SMUGGLED = [
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c254_cannot_smuggle_a_request(host: Servers) -> None:
-    """
-    A second request behind or within an allowed one, and paths that a server reads otherwise.
-    """
+    """A second request behind or within an allowed one, and paths that a server reads otherwise."""
     here = f"web.example.org:{host.http}"
     inner = request(here, "/v2/secret")
     attacks = [text.format(here=here, inner=inner) for text in SMUGGLED]
@@ -271,9 +259,7 @@ tell(said)
 
 @pytest.mark.no_single_lock("the keeper holds the listeners, and no job has a capability; c168 has the namespace")
 def test_c255_cannot_change_the_route_or_take_a_listener(host: Servers) -> None:
-    """
-    With `loopback`, so that Landlock allows any port: the ports of the policy are taken, whatever is asked.
-    """
+    """With `loopback`, so that Landlock allows any port: the ports of the policy are taken, whatever is asked."""
     policy = {"allow": [f"echo.example.org:{host.echo}"], **HERE}
     with reaching(policy, loopback=True, spares=0) as wide:
         with control():
@@ -320,9 +306,7 @@ os._exit(0) if leaves else sock.recv(10)
 
 @pytest.mark.no_single_lock("a lease ends with all of its connections")
 def test_c257_connections_of_a_job_end_with_the_job(host: Servers) -> None:
-    """
-    A server sees the end of a job's connection, whatever the job did with it.
-    """
+    """A server sees the end of a job's connection, whatever the job did with it."""
     ended = threading.Event()
 
     def serve(server: socket.socket) -> None:
@@ -373,9 +357,7 @@ tell(alive)
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c258_cannot_have_more_connections_than_the_policy_says(host: Servers) -> None:
-    """
-    A flood of connections, half of them silent: the broker has as many as it may, and goes on serving.
-    """
+    """A flood of connections, half of them silent: the broker has as many as it may, and goes on serving."""
     allow = {"allow": [f"echo.example.org:{host.echo}"], **HERE}
     with control(), reaching({**allow, "limits": {"connections": 100}}, spares=0) as wide:
         assert 20 == within(wide, FLOOD, times=20, port=host.echo)

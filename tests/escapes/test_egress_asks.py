@@ -39,9 +39,7 @@ def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.mark.no_single_lock("the broker decides each redirect anew, a process of the daemon's")
 def test_c294_cannot_redirect_a_fetch_to_this_hosts_network(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    To addresses written out, in their number forms, and to names that lead there.
-    """
+    """To addresses written out, in their number forms, and to names that lead there."""
     away = f"http://web.example.org:{host.http}/away/"
     goals = {f"http://127.0.0.1:{host.http}/": "domain not in allowlist",
              f"http://2130706433:{host.http}/": "domain not in allowlist",

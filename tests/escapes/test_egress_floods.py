@@ -29,9 +29,7 @@ REFUSED = {"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", 
 
 
 def _memory(box: Box) -> int:
-    """
-    Bytes of the broker's memory.
-    """
+    """Bytes of the broker's memory."""
     link = box.engine.exits.broker
     assert link is not None
     return int(Path(f"/proc/{link.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -39,9 +37,7 @@ def _memory(box: Box) -> int:
 
 @contextmanager
 def unanswered() -> Iterator[int]:
-    """
-    A port of 127.0.0.1 whose queue is full: whoever connects hears nothing, as of a host that drops what it gets.
-    """
+    """A port of 127.0.0.1 whose queue is full: whoever connects hears nothing, as of a host that drops what it gets."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
         for _ in range(4):
             sock = stack.enter_context(socket.socket())
@@ -130,9 +126,7 @@ NAMED = 'import socket\ntell(socket.getaddrinfo("echo.example.org", None, socket
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("each sandbox has a network namespace and a lease of its own")
 def test_c316_cannot_use_the_listeners_of_another_sandbox(host: Servers) -> None:
-    """
-    A sandbox whose policy allows what this one's doesn't: its proxy and its names, by every address that could be its.
-    """
+    """A sandbox whose policy allows what this one's doesn't: its proxy and its names, by every address that could be its."""
     openings = [f"CONNECT echo.example.org:{host.echo} HTTP/1.1\r\nHost: echo.example.org:{host.echo}\r\n\r\n",
                 f"CONNECT 127.0.0.1:{host.echo} HTTP/1.1\r\nHost: 127.0.0.1:{host.echo}\r\n\r\n"]
     narrow_policy = {"allow": [f"http://web.example.org:{host.http}"], **HERE}
@@ -186,9 +180,7 @@ BODIES = {"/chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 
 
 @contextmanager
 def endless() -> Iterator[int]:
-    """
-    The port of a server of BODIES, each as long as somebody takes it.
-    """
+    """The port of a server of BODIES, each as long as somebody takes it."""
     def serve(sock: socket.socket) -> None:
         with sock:
             try:

@@ -31,9 +31,7 @@ REFUSED = {"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", 
 
 @pytest.fixture(scope="module")
 def box(host: Servers) -> Iterator[Box]:
-    """
-    Requests to *.example.org that are seen, and TLS to web.example.org.
-    """
+    """Requests to *.example.org that are seen, and TLS to web.example.org."""
     with reaching({"allow": [f"http://*.example.org:{host.http}", f"https://web.example.org:{host.tls}"],
                    "addresses": ["127.0.0.1/32"], "limits": {"connect": "5s"}}, spares=0) as made:
         yield made
@@ -62,9 +60,7 @@ tell(said)
 @pytest.mark.smoke
 @pytest.mark.no_single_lock(BROKER)
 def test_c293_cannot_have_the_proxy_reach_a_host_that_no_rule_names(host: Servers, box: Box) -> None:
-    """
-    CONNECT to an address, in its number forms and with a zone; whole URLs for another host than the Host field's.
-    """
+    """CONNECT to an address, in its number forms and with a zone; whole URLs for another host than the Host field's."""
     here, there = f"web.example.org:{host.http}", f"127.0.0.1:{host.echo}"
     connects = [f"CONNECT {form}:{host.echo} HTTP/1.1\r\nHost: {form}:{host.echo}\r\n\r\n"
                 for form in ("127.0.0.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "[fe80::1%25lo]",
@@ -209,9 +205,7 @@ tell([done, refused])
 
 
 def _memory(box: Box) -> int:
-    """
-    Bytes of the broker's memory.
-    """
+    """Bytes of the broker's memory."""
     link = box.engine.exits.broker
     assert link is not None
     return int(Path(f"/proc/{link.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -219,9 +213,7 @@ def _memory(box: Box) -> int:
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c365_cannot_exhaust_the_broker_by_connections(host: Servers) -> None:
-    """
-    10,000 connections that say nothing, 200 at a time: each is answered by a reset, and the broker's memory stays.
-    """
+    """10,000 connections that say nothing, 200 at a time: each is answered by a reset, and the broker's memory stays."""
     allow = {"allow": [f"http://web.example.org:{host.http}"], **HERE}
     with control(), reaching({**allow, "limits": {"connections": 300, "connect": "600s"}}, spares=0) as wide:
         # They are held for as long as the policy says: the same job waits for its end.
@@ -258,9 +250,7 @@ tell(said)
 
 
 def _sink(server: socket.socket) -> None:
-    """
-    Take what one connection has, and say so. The end of its sandbox resets it.
-    """
+    """Take what one connection has, and say so. The end of its sandbox resets it."""
     with suppress(ConnectionResetError), server.accept()[0] as sock:
         sock.sendall(b"all of it")
         while sock.recv(1 << 20):
@@ -269,9 +259,7 @@ def _sink(server: socket.socket) -> None:
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c366_cannot_exhaust_the_broker_by_heads(host: Servers, box: Box) -> None:
-    """
-    Heads without an end: one line, many fields, chunks with extensions. Each is given up long before the sender ends.
-    """
+    """Heads without an end: one line, many fields, chunks with extensions. Each is given up long before the sender ends."""
     here = f"web.example.org:{host.http}"
     bombs = ["x", "GET / HTTP/1.1\r\n", f"GET / HTTP/1.1\r\nHost: {here}\r\nX: " + "y" * 1000, "\r\n",
              f"POST / HTTP/1.1\r\nHost: {here}\r\nTransfer-Encoding: chunked\r\n\r\n1;" + "e" * 70_000]

@@ -75,9 +75,7 @@ def printed(result: leeward.Result) -> str:
 
 @contextmanager
 def job(daemon: LiveDaemon) -> Iterator[Runs]:
-    """
-    Each code is a sandbox of its own.
-    """
+    """Each code is a sandbox of its own."""
     with leeward.Client(daemon.socket) as client:
         yield lambda code: printed(client.execute(code, egress="web"))
 
@@ -124,9 +122,7 @@ def ask(run: Runs, url: str, key: str, trust: str = "") -> str:
 @KINDS
 def test_c371_cannot_use_the_placeholder_of_another_sandbox(
         daemon: LiveDaemon, host: Mirrors, kind: Callable[[LiveDaemon], Iterator[Runs]]) -> None:
-    """
-    In a header, the query and the body of requests to the secret's host, while the other one lives and afterwards.
-    """
+    """In a header, the query and the body of requests to the secret's host, while the other one lives and afterwards."""
     url = f"https://api.example.org:{host.tls}/"
     # A job's own is in its own code: what it prints is of one that is over.
     mine = f"import os\nkey = os.environ['{NAME}']\nurl = {url!r} + '?' + key\ntrust = ''\n"
@@ -199,9 +195,7 @@ print(json.dumps(done))
 
 @pytest.mark.no_single_lock("the file is on a mount that is read-only, and no rule of Landlock allows writing it")
 def test_c373_cannot_plant_an_authority_for_the_next_job(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    The file belongs to the job's user, and is the worker's: the next job reads it.
-    """
+    """The file belongs to the job's user, and is the worker's: the next job reads it."""
     file = tmp_path / "certificates.pem"
     file.touch()
     with control():
@@ -219,9 +213,7 @@ def test_c373_cannot_plant_an_authority_for_the_next_job(daemon: LiveDaemon, tmp
 
 @BROKER
 def test_c374_cannot_have_its_client_fetch_with_the_placeholder_of_another(daemon: LiveDaemon, host: Mirrors) -> None:
-    """
-    `fetch` puts values in place of the sandbox's own placeholders alone.
-    """
+    """`fetch` puts values in place of the sandbox's own placeholders alone."""
     url = f"https://api.example.org:{host.tls}/"
     with (leeward.Sandbox(socket=daemon.socket, egress="web") as box,
           leeward.Sandbox(socket=daemon.socket, egress="web") as other):

@@ -30,18 +30,14 @@ def host() -> Iterator[Mirrors]:
 
 @pytest.fixture(scope="module")
 def box(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """
-    The secret is for api.example.org, and for headers.
-    """
+    """The secret is for api.example.org, and for headers."""
     with sealed(tmp_path_factory.mktemp("sealed"), host) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def loose(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """
-    The secret is for every host of example.org, wherever it stands in a request.
-    """
+    """The secret is for every host of example.org, wherever it stands in a request."""
     with sealed(tmp_path_factory.mktemp("loose"), host, hosts=["*.example.org"],
                 **{"in": ["header", "query", "body"]}) as made:
         yield made
@@ -108,9 +104,7 @@ def test_c281_cannot_have_a_secret_put_in_for_another_host(box: Box, loose: Box,
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c282_cannot_have_a_secret_put_elsewhere_in_a_request(box: Box, loose: Box, host: Mirrors) -> None:
-    """
-    In the path, the query and the body; split over writes, within the placeholder; and in the clear.
-    """
+    """In the path, the query and the body; split over writes, within the placeholder; and in the clear."""
     body = head(host, more="Content-Length: 40\r\n") + "PLACEHOLDER"
     with control():
         since = len(host.said)
@@ -130,9 +124,7 @@ def test_c282_cannot_have_a_secret_put_elsewhere_in_a_request(box: Box, loose: B
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c283_cannot_have_a_secret_echoed(box: Box, host: Mirrors) -> None:
-    """
-    Whole, in pieces that cut it, by a part of the body, and compressed.
-    """
+    """Whole, in pieces that cut it, by a part of the body, and compressed."""
     with control():
         asked = urllib.request.Request(f"https://127.0.0.1:{host.tls}/", headers={"X-Key": VALUE})
         context = trusting()
@@ -151,9 +143,7 @@ def test_c283_cannot_have_a_secret_echoed(box: Box, host: Mirrors) -> None:
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c284_cannot_have_a_secret_follow_a_redirect(box: Box, loose: Box, host: Mirrors) -> None:
-    """
-    By a client that sends its headers to whoever it is sent to; and in the address to which it is sent.
-    """
+    """By a client that sends its headers to whoever it is sent to; and in the address to which it is sent."""
     follow = """
 import os, ssl, urllib.request
 said = ""
@@ -183,9 +173,7 @@ tell(said)
 
 @pytest.mark.no_single_lock(BROKER)
 def test_c285_cannot_say_another_name_than_the_one_connected_to(box: Box, host: Mirrors) -> None:
-    """
-    A hello for the secret's host on another one's address; a Host field for another one, and the other way round.
-    """
+    """A hello for the secret's host on another one's address; a Host field for another one, and the other way round."""
     with control():
         since = len(host.said)
         send(box, host, [head(host)])
@@ -202,9 +190,7 @@ def test_c285_cannot_say_another_name_than_the_one_connected_to(box: Box, host: 
 @pytest.mark.no_single_lock(BROKER)
 def test_c286_cannot_use_the_authority_of_another_policys_sandboxes(box: Box, loose: Box, host: Mirrors,
                                                                    tmp_path: Path) -> None:
-    """
-    Its certificate isn't trusted beyond its own sandboxes, and no sandbox has its key.
-    """
+    """Its certificate isn't trusted beyond its own sandboxes, and no sandbox has its key."""
     read = """
 import glob, os
 last = open(os.environ["SSL_CERT_FILE"]).read().split("-----BEGIN CERTIFICATE-----")[-1]

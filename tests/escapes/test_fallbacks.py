@@ -63,9 +63,7 @@ MEMORY = 64 << 20
 def test_c064_a_missing_feature_of_the_host_is_reported_everywhere(unlimited: Box, lacks: str,
                                                                    monkeypatch: pytest.MonkeyPatch,
                                                                    tmp_path: Path) -> None:
-    """
-    In doctor, in status and in every result; and the limits hold in another way.
-    """
+    """In doctor, in status and in every result; and the limits hold in another way."""
     hierarchies, reasons = HOSTS[lacks]
     (tmp_path / "cgroup.controllers").write_text("cpuset hugetlb\n")
     here = tuple(dataclasses.replace(each, own=each.own.replace("FOLDER", str(tmp_path))) for each in hierarchies)
@@ -93,9 +91,7 @@ def test_c064_a_missing_feature_of_the_host_is_reported_everywhere(unlimited: Bo
 @pytest.mark.smoke
 @pytest.mark.no_attack("what is told of a host as it is")
 def test_c064_a_complete_host_reports_no_missing_feature(box: Box) -> None:
-    """
-    The reports of the test above come from the host alone.
-    """
+    """The reports of the test above come from the host alone."""
     driver, told = box.engine.driver, judged()
 
     assert driver.degraded is (Support.OK is not told.state)
@@ -104,9 +100,7 @@ def test_c064_a_complete_host_reports_no_missing_feature(box: Box) -> None:
 
 @pytest.mark.no_attack("there is no daemon that could run a job")
 def test_c064_a_driver_that_is_asked_for_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Who names a driver gets that one or no daemon.
-    """
+    """Who names a driver gets that one or no daemon."""
     monkeypatch.setattr(hierarchy, "here", lambda: ())
 
     for name in ("v2", "v1"):
@@ -116,9 +110,7 @@ def test_c064_a_driver_that_is_asked_for_is_not_replaced(monkeypatch: pytest.Mon
 
 @pytest.mark.no_attack("what the tests' own source says")
 def test_c064_every_row_of_the_table_is_tested() -> None:
-    """
-    A row that no test asks for could say anything.
-    """
+    """A row that no test asks for could say anything."""
     tests = "".join((ROOT / "tests" / name).read_text()
                     for name in ("escapes/test_memory.py", "escapes/test_processes.py", "kit/memory_attacks.py"))
     asked = set(re.findall(r'^ {4}"([^"\n]+)":', tests, re.MULTILINE)) | set(re.findall(r'promised\("([^"]+)"', tests))

@@ -1,6 +1,4 @@
-"""
-Files: a job reads what the view lists and changes what is its own. Catalogue cases 12, 21, 22, 25 to 28 and 225.
-"""
+"""Files: a job reads what the view lists and changes what is its own. Catalogue cases 12, 21, 22, 25 to 28 and 225."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def _still_serves(box: Box) -> Iterator[None]:
 
 @pytest.fixture
 def canaries() -> Iterator[dict[str, str]]:
-    """
-    Files all over the host, wherever this user may write, and their contents.
-    """
+    """Files all over the host, wherever this user may write, and their contents."""
     places = ("/root", "/home", "/tmp", "/var", "/var/tmp", "/run", "/opt", "/srv", "/mnt", os.getcwd(),
               str(Path.home()), str(Path(mounts.__file__).parents[2]), f"/run/user/{os.getuid()}", "/dev/shm")
     with ExitStack() as stack:
@@ -56,9 +52,7 @@ def canaries() -> Iterator[dict[str, str]]:
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("landlock")
 def test_c012_cannot_read_a_file_of_the_host(box: Box, only: Only, canaries: dict[str, str]) -> None:
-    """
-    What is not in the view has no name.
-    """
+    """What is not in the view has no name."""
     paths = [*canaries, "/etc/shadow", "/etc/machine-id", "/etc/hosts.allow"]
     with control():
         assert list(canaries.values()) == without(READ, paths=list(canaries))
@@ -103,9 +97,7 @@ tell({"paths": each(["/proc/self/exe", "/proc/1/exe", f"/proc/self/fd/{held}", *
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("landlock")
 def test_c021_cannot_overwrite_the_interpreter_or_the_shim(box: Box, only: Only, folder: Path) -> None:
-    """
-    Not by name, not by /proc, not through a descriptor, before or after an exec; the host's files stay.
-    """
+    """Not by name, not by /proc, not through a descriptor, before or after an exec; the host's files stay."""
     executable = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     ours = [executable, "/usr/bin/env", str(_shim.__file__)]
     copy = folder / "copy"
@@ -126,9 +118,7 @@ def test_c021_cannot_overwrite_the_interpreter_or_the_shim(box: Box, only: Only,
 
 @pytest.mark.lock("mounts")
 def test_c022_cannot_keep_the_daemons_working_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A daemon started in a secret folder: a job starts in its own, and nothing relative leads back.
-    """
+    """A daemon started in a secret folder: a job starts in its own, and nothing relative leads back."""
     private = folder / "private"
     private.mkdir()
     text = secrets.token_hex(16)
@@ -157,9 +147,7 @@ tell({"found": found, "cwd": os.getcwd(), "link": os.readlink("/proc/self/cwd"),
 
 @pytest.mark.lock("mounts")
 def test_c025_cannot_see_sys(box: Box, only: Only) -> None:
-    """
-    /sys isn't the kernel's: it has a dozen files that leeward wrote, with the job's own limits.
-    """
+    """/sys isn't the kernel's: it has a dozen files that leeward wrote, with the job's own limits."""
     attack = """
 paths = ("/sys/kernel", "/sys/class", "/sys/class/net", "/sys/block", "/sys/module", "/sys/fs/bpf")
 tell({"absent": [attempt(os.listdir, path) for path in paths],
@@ -196,9 +184,7 @@ tell({"open": {name: attempt(os.open, f"/dev/{name}", os.O_RDONLY | os.O_NONBLOC
 @pytest.mark.lock("seccomp", beside=("mounts",), because="what it makes must not lie in the host's /tmp")
 @pytest.mark.lock("landlock", beside=("mounts",), because="what it makes must not lie in the host's /tmp")
 def test_c026_cannot_open_or_make_a_device(box: Box, only: Only) -> None:
-    """
-    The five harmless ones are there; no other opens and none can be made.
-    """
+    """The five harmless ones are there; no other opens and none can be made."""
     with control():
         loose = without("import os\ntell(attempt(os.open, '/dev/ptmx', os.O_RDWR | os.O_NOCTTY))")
         assert "" == loose
@@ -219,9 +205,7 @@ def test_c026_cannot_open_or_make_a_device(box: Box, only: Only) -> None:
 
 @pytest.mark.lock("mounts")
 def test_c026_dev_is_exactly_the_list(box: Box, only: Only) -> None:
-    """
-    Five harmless devices, a folder of the job's own and four links.
-    """
+    """Five harmless devices, a folder of the job's own and four links."""
     with control():
         assert without('tell(len(os.listdir("/dev")))') > 10
 
@@ -238,9 +222,7 @@ tell({name: what(f"/dev/{name}") for name in os.listdir("/dev")})
 
 @pytest.mark.lock("mounts")
 def test_c026_cannot_change_a_device_of_the_host(box: Box, only: Only) -> None:
-    """
-    /dev/null takes what is written to it, and keeps its mode and times.
-    """
+    """/dev/null takes what is written to it, and keeps its mode and times."""
     attack = """
 with open("/dev/null", "w") as sink:
     sink.write("gone")
@@ -280,9 +262,7 @@ tell({"name": said, "own": call("open_by_handle_at", where, ctypes.byref(own), o
 @pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c027_cannot_open_by_a_made_up_handle(box: Box, only: Only) -> None:
-    """
-    Handles are neither told nor taken; without the filter the kernel wants a capability over the host.
-    """
+    """Handles are neither told nor taken; without the filter the kernel wants a capability over the host."""
     with control():
         loose = without(HANDLE)
         assert "" == loose["name"]
@@ -318,9 +298,7 @@ tell(said)
 
 
 def state(place: Path) -> dict[str, Any]:
-    """
-    Contents, modes, owners, times and attributes of all below *place*, which a reader's look doesn't change.
-    """
+    """Contents, modes, owners, times and attributes of all below *place*, which a reader's look doesn't change."""
     return {str(path.relative_to(place)): (
         path.read_bytes() if path.is_file() else sorted(os.listdir(path)), path.stat().st_mode, path.stat().st_uid,
         path.stat().st_mtime_ns, path.stat().st_ctime_ns, path.stat().st_nlink,
@@ -328,9 +306,7 @@ def state(place: Path) -> dict[str, Any]:
 
 
 def everybodys(place: Path) -> Path:
-    """
-    A folder that everybody may write to, as far as the file modes say.
-    """
+    """A folder that everybody may write to, as far as the file modes say."""
     (place / "folder").mkdir(parents=True)
     (place / "file").write_text("kept")
     os.setxattr(place / "file", "user.kept", b"kept")
@@ -342,9 +318,7 @@ def everybodys(place: Path) -> Path:
 @pytest.mark.smoke
 @pytest.mark.lock("mounts")
 def test_c028_cannot_change_a_file_that_it_sees(box: Box, folder: Path) -> None:
-    """
-    Though it may be its owner by the host's ids: every change fails, and content, mode, times and attributes stay.
-    """
+    """Though it may be its owner by the host's ids: every change fails, and content, mode, times and attributes stay."""
     make_environment(folder / "environment")
     place = everybodys(folder / "environment" / "data")
     twin = everybodys(folder / "twin")
@@ -374,9 +348,7 @@ tell({target: try_all(target) for target in targets})
 
 @pytest.mark.lock("mounts")
 def test_c028_every_mount_but_the_jobs_own_is_read_only(box: Box, only: Only, folder: Path) -> None:
-    """
-    In the root, in each bind and in /proc: nothing can be made, and no mode can be changed.
-    """
+    """In the root, in each bind and in /proc: nothing can be made, and no mode can be changed."""
     with control():
         assert {str(folder): ["", "", ""]} == without(CHANGE_ALL, targets=[str(folder)])
 
@@ -448,9 +420,7 @@ print(json.dumps(answer))
 
 @pytest.mark.lock("seccomp")
 def test_c225_cannot_make_a_set_id_file(box: Box, only: Only) -> None:
-    """
-    In a folder of the host that a sandbox may write it would be a program that runs as the client, for everybody.
-    """
+    """In a folder of the host that a sandbox may write it would be a program that runs as the client, for everybody."""
     with control():
         loose = within(only("mounts"), SET_ID)
         assert len(loose) == 36

@@ -48,17 +48,13 @@ EMPTY = calls.pack_arguments((), {})
 
 @pytest.fixture(scope="module", params=reactors.ALL)
 def two(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """
-    The product over each transport, with two workers.
-    """
+    """The product over each transport, with two workers."""
     with Box(reactor=reactors.reactor(request.param), pool_size=2, spares=0, max_sessions=1) as made:
         yield made
 
 
 def begin(peer: Peer, code: str, *names: str, wait: float = 60.0, stop_clock: bool = False, **more: Any) -> int:
-    """
-    The request of a job with functions of these *names*.
-    """
+    """The request of a job with functions of these *names*."""
     return peer.send("execute", code=(BY_HAND + code).encode(), **more,
                      functions={"names": list(names or ("f",)), "wait": wait, "stop_clock": stop_clock})
 
@@ -97,9 +93,7 @@ FORGED = {
 @CHANNEL
 @pytest.mark.smoke
 def test_c240_cannot_end_the_daemon_by_forged_calls(wire: Wire) -> None:
-    """
-    Each of them ends its job as `internal`; nobody else is concerned, and nothing of it reaches the client as a call.
-    """
+    """Each of them ends its job as `internal`; nobody else is concerned, and nothing of it reaches the client as a call."""
     peer = wire.peer()
     with control():  # this is the pipe of calls, and such a frame is one
         job = begin(peer, "call(1)\nprint(read()[6:])")
@@ -117,9 +111,7 @@ def test_c240_cannot_end_the_daemon_by_forged_calls(wire: Wire) -> None:
 
 @CHANNEL
 def test_c240_cannot_call_without_having_been_given_a_function(wire: Wire) -> None:
-    """
-    In a process of its own, in a session, and in a session that had functions before.
-    """
+    """In a process of its own, in a session, and in a session that had functions before."""
     peer = wire.peer()
     with control():
         job = begin(peer, "call(1)\nread()")
@@ -164,9 +156,7 @@ def test_c241_cannot_reach_another_jobs_functions(wire: Wire) -> None:
 
 @CHANNEL
 def test_c242_cannot_fill_or_stop_the_daemon_by_reading_no_answers(wire: Wire) -> None:
-    """
-    What waits is bounded by the calls that are open; the daemon serves others meanwhile, and the job ends in its time.
-    """
+    """What waits is bounded by the calls that are open; the daemon serves others meanwhile, and the job ends in its time."""
     peer, body = wire.peer(), bytes(calls.MAX_BODY)
     with control():  # a job that reads gets all of it
         job = begin(peer, "call(1)\ngot = 0\nwhile got < 512 << 10: got += len(read()) - 6\nprint(got)")
@@ -193,9 +183,7 @@ def test_c242_cannot_fill_or_stop_the_daemon_by_reading_no_answers(wire: Wire) -
 
 @CHANNEL
 def test_c243_cannot_answer_twice_late_or_take_twice(wire: Wire) -> None:
-    """
-    A client gets one answer to each request, whatever it does; and costs nobody but its own job.
-    """
+    """A client gets one answer to each request, whatever it does; and costs nobody but its own job."""
     peer = wire.peer()
     job = begin(peer, "call(1)\nprint(read()[6:])\ncall(2)\nprint(read()[6:])")
     with control():
@@ -229,9 +217,7 @@ def test_c243_cannot_answer_twice_late_or_take_twice(wire: Wire) -> None:
 
 @CHANNEL
 def test_c244_cannot_keep_its_clock_still_for_ever(wire: Wire) -> None:
-    """
-    By a call that nobody answers, or by none at all; without the client's word the clock doesn't stand.
-    """
+    """By a call that nobody answers, or by none at all; without the client's word the clock doesn't stand."""
     peer = wire.peer()
     with control():  # it does stand
         job = begin(peer, "call(1)\nread()\nprint(1)", stop_clock=True, wait=0.8, limits={"time": 0.4})
@@ -247,9 +233,7 @@ def test_c244_cannot_keep_its_clock_still_for_ever(wire: Wire) -> None:
 
 @CHANNEL
 def test_c244_cannot_keep_its_clock_still_beyond_the_ceiling(two: Box) -> None:
-    """
-    Call after call, each of them in time: all together the clock stands as long as the daemon's limit on time may be.
-    """
+    """Call after call, each of them in time: all together the clock stands as long as the daemon's limit on time may be."""
     with Wire(two) as wire:
         config = wire.server.config
         wire.server.config = replace(config, ceilings=replace(config.ceilings, time=0.5))
@@ -276,9 +260,7 @@ LIES = {
 
 @VALUES
 def test_c245_cannot_give_a_function_anything_but_values(wire: Wire) -> None:
-    """
-    The daemon carries what it doesn't read; the client finds that it is no call, and calls nothing. The job ends.
-    """
+    """The daemon carries what it doesn't read; the client finds that it is no call, and calls nothing. The job ends."""
     peer, called = wire.peer(), []
     given = {"f": lambda *args, **named: called.append((args, named))}
     serving = _Serving(None, 0, given)  # type: ignore[arg-type]  # nothing is sent here

@@ -51,9 +51,7 @@ def daemon() -> Iterator[LiveDaemon]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """
-    `project` in it is given to sandboxes; `secret` beside it is not.
-    """
+    """`project` in it is given to sandboxes; `secret` beside it is not."""
     with tempfile.TemporaryDirectory(prefix="lw-folders-") as made:
         os.chmod(made, 0o755)
         folder = Path(made)
@@ -66,9 +64,7 @@ def place() -> Iterator[Path]:
 @pytest.mark.smoke
 @BY_MOUNTS
 def test_c215_cannot_leave_the_folder(daemon: LiveDaemon, place: Path):
-    """
-    By `..`, by links that are there or made, by absolute names, by a hard link, by the folder's own mount.
-    """
+    """By `..`, by links that are there or made, by absolute names, by a hard link, by the folder's own mount."""
     project, secret = place / "project", (place / "secret").read_text()
     (project / "out").symlink_to(place / "secret")
     (project / "up").symlink_to("../secret")
@@ -89,9 +85,7 @@ def test_c215_cannot_leave_the_folder(daemon: LiveDaemon, place: Path):
 
 @BY_MOUNTS
 def test_c216_cannot_write_to_a_read_only_folder(daemon: LiveDaemon, place: Path):
-    """
-    By any call that changes a file, by a new mount of the folder, over it or beside it.
-    """
+    """By any call that changes a file, by a new mount of the folder, over it or beside it."""
     data = place / "project"
     with control():
         (data / "other").write_text("by its owner")
@@ -123,9 +117,7 @@ except OSError:
 
 @BY_MOUNTS
 def test_c217_set_id_programs_and_devices_of_the_folder_are_of_no_use(daemon: LiveDaemon, place: Path):
-    """
-    A program that makes who runs it somebody else, and a device node, lie in the folder.
-    """
+    """A program that makes who runs it somebody else, and a device node, lie in the folder."""
     project = place / "project"
     program = project / "id"
     program.write_bytes(Path("/usr/bin/id").read_bytes())
@@ -326,9 +318,7 @@ def test_c221_apply_cannot_be_led_out_of_the_folder(daemon: LiveDaemon, place: P
 
 @BY_CLIENT
 def test_c367_apply_cannot_be_led_out_by_a_link_behind_a_link(daemon: LiveDaemon, place: Path):
-    """
-    Each of the two stays in the folder by its text; together they lead out of it.
-    """
+    """Each of the two stays in the folder by its text; together they lead out of it."""
     project, secret = place / "project", (place / "secret").read_text()
     line = "mkdir -p deep/er && ln -s ../.. deep/er/top && ln -s deep/er/top/../secret out"
     with control():  # on the host they do
@@ -348,9 +338,7 @@ def test_c367_apply_cannot_be_led_out_by_a_link_behind_a_link(daemon: LiveDaemon
 @BY_CLIENT
 def test_c368_a_file_that_grows_while_it_is_applied_cannot_fill_the_host(
         daemon: LiveDaemon, place: Path, monkeypatch: pytest.MonkeyPatch):
-    """
-    A few bytes when it was looked at, and 200 MiB of nothing when it is read.
-    """
+    """A few bytes when it was looked at, and 200 MiB of nothing when it is read."""
     project, large, written = place / "project", 200 << 20, list[int]()
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         box.shell("echo small >grows")
@@ -378,9 +366,7 @@ def test_c368_a_file_that_grows_while_it_is_applied_cannot_fill_the_host(
 
 @BY_CLIENT
 def test_c222_apply_cannot_race_with_the_host(daemon: LiveDaemon, place: Path, monkeypatch: pytest.MonkeyPatch):
-    """
-    Files and folders of the host become links, or others, after they were looked at and before they are replaced.
-    """
+    """Files and folders of the host become links, or others, after they were looked at and before they are replaced."""
     project = place / "project"
     (place / "out").mkdir()
     (place / "out/file").write_text("not ours\n")

@@ -64,9 +64,7 @@ except OSError as error:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """
-    A home folder, in which a kernel's file system is mounted, if we may.
-    """
+    """A home folder, in which a kernel's file system is mounted, if we may."""
     with tempfile.TemporaryDirectory(prefix="leeward-home-", dir=packages.outside_tmp()) as made:
         folder = Path(made)
         for name in ("project/deep", "run", "chroot/proc"):
@@ -94,9 +92,7 @@ def daemon(home: Path) -> Iterator[LiveDaemon]:
 
 @pytest.fixture
 def token(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """
-    What is secret. The client's home and current folder are there.
-    """
+    """What is secret. The client's home and current folder are there."""
     token = secrets.token_hex(16)
     for name in SECRETS:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -112,9 +108,7 @@ def token(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def _open_to_all(folder: Path) -> None:
-    """
-    A daemon of root's shows what others may read.
-    """
+    """A daemon of root's shows what others may read."""
     for place, folders, files in os.walk(folder):
         os.chmod(place, 0o755)
         folders[:] = [name for name in folders if "chroot" != name]
@@ -131,9 +125,7 @@ def shell(daemon: LiveDaemon, line: str, **options: bool) -> str:
 @pytest.mark.smoke
 @BY_VEIL
 def test_c271_cannot_read_secrets(daemon: LiveDaemon, home: Path, token: str) -> None:
-    """
-    By name, by a look at everything, and when the host writes them anew, as programs do: another file in the place.
-    """
+    """By name, by a look at everything, and when the host writes them anew, as programs do: another file in the place."""
     every = " ".join(f"{home}/{name}" for name in SECRETS)
     with control():
         assert len(SECRETS) == shell(daemon, f"cat {every}", show_secrets=True).count(token)
@@ -185,9 +177,7 @@ def test_c272_cannot_read_secrets_in_the_current_folder_or_files_beside_it(daemo
 
 @BY_FILTER
 def test_c273_c274_cannot_connect_to_a_socket_of_the_host(daemon: LiveDaemon, home: Path, token: str) -> None:
-    """
-    One that listens in the view: by a new socket, by one of a pair, by datagrams of a pair.
-    """
+    """One that listens in the view: by a new socket, by one of a pair, by datagrams of a pair."""
     path = home / "run/door"
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
         server.bind(str(path))
@@ -234,9 +224,7 @@ def test_c275_a_set_id_program_has_no_effect(daemon: LiveDaemon, home: Path, tok
 @BY_MOUNTS
 def test_c276_cannot_read_files_that_only_root_may_read(daemon: LiveDaemon, home: Path, token: str,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The daemon is root's, and so is its client: the sandbox still has the rights of nobody, in the current folder too.
-    """
+    """The daemon is root's, and so is its client: the sandbox still has the rights of nobody, in the current folder too."""
     with tempfile.TemporaryDirectory(prefix="lw-view-") as made:
         os.chmod(made, 0o755)
         places = [home / "project/private", home / "private/file", Path(made, "private")]
@@ -260,9 +248,7 @@ def test_c276_cannot_read_files_that_only_root_may_read(daemon: LiveDaemon, home
 
 @BY_MOUNTS
 def test_c277_cannot_write_anywhere(daemon: LiveDaemon, home: Path, token: str) -> None:
-    """
-    But in folders that are gone with the sandbox.
-    """
+    """But in folders that are gone with the sandbox."""
     with control():
         (home / "open").write_text("for all to read\n")
         assert "for all to read\n" == (home / "open").read_text()
@@ -281,9 +267,7 @@ def test_c277_cannot_write_anywhere(daemon: LiveDaemon, home: Path, token: str) 
 
 @BY_VEIL
 def test_c278_cannot_change_the_mounts(daemon: LiveDaemon, home: Path, token: str) -> None:
-    """
-    Take a cover away, show elsewhere what is below it, mount it writable, or leave for another namespace.
-    """
+    """Take a cover away, show elsewhere what is below it, mount it writable, or leave for another namespace."""
     take = f"umount -l {home} || umount -l {home}/.ssh; cat {home}/.ssh/*"
     with control():
         covered = f"mount -t tmpfs none {home}/.ssh; cat {home}/.ssh/*; {take}"
@@ -311,9 +295,7 @@ for number, *args in ((166, b"{home}", 2), (428, -100, b"{home}", 1), (429, 0, b
 
 @BY_VEIL
 def test_c279_cannot_see_the_hosts_processes(daemon: LiveDaemon, home: Path, token: str) -> None:
-    """
-    In /proc, or in one that the host has mounted elsewhere; nor what /sys has.
-    """
+    """In /proc, or in one that the host has mounted elsewhere; nor what /sys has."""
     ours, proc = os.getpid(), home / "chroot/proc"
     with control():
         assert Path(f"/proc/{ours}/environ").exists()
@@ -328,9 +310,7 @@ def test_c279_cannot_see_the_hosts_processes(daemon: LiveDaemon, home: Path, tok
 @BY_DAEMON
 def test_c280_the_shell_profile_refuses_egress_environments_mounts_and_other_users(daemon: LiveDaemon, home: Path,
                                                                                    token: str) -> None:
-    """
-    Another user, whom the daemon serves; mounts, which would be writable; a network; an environment of packages.
-    """
+    """Another user, whom the daemon serves; mounts, which would be writable; a network; an environment of packages."""
     def opened(**fields: object) -> str:
         link = Link(str(daemon.socket))
         try:

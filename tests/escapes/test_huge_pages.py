@@ -1,6 +1,4 @@
-"""
-Huge pages of the pool that the host's administrator has reserved: catalogue case 210.
-"""
+"""Huge pages of the pool that the host's administrator has reserved: catalogue case 210."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ tell({
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[None]:
-    """
-    Free huge pages on this host, which are given back.
-    """
+    """Free huge pages on this host, which are given back."""
     before = POOL.read_text()
     missing = WANTED - int(FREE.read_text())
     if missing > 0:
@@ -63,9 +59,7 @@ def pool() -> Iterator[None]:
 @pytest.mark.lock("seccomp")
 @pytest.mark.usefixtures("pool")
 def test_c210_cannot_have_huge_pages_of_the_host(held: Box, only: Only) -> None:
-    """
-    No limit on memory counts them, under any driver. ENOMEM, as where there are none.
-    """
+    """No limit on memory counts them, under any driver. ENOMEM, as where there are none."""
     with control():
         assert dict.fromkeys(("private", "shared", "memfd"), "filled") == within(only(), TAKE)
 

@@ -56,9 +56,7 @@ tell({"before": before, "after": after, "tried": tried, "everybody": everybody, 
 @pytest.mark.lock("seccomp", beside=("namespaces",), because="pid 1 is the init in a pid namespace alone")
 @pytest.mark.smoke
 def test_c174_cannot_slow_its_init_down(box: Box, only: Only) -> None:
-    """
-    Five calls by its number, and one by its user: refused; so are ioprio_set and sched_setattr, whoever is meant.
-    """
+    """Five calls by its number, and one by its user: refused; so are ioprio_set and sched_setattr, whoever is meant."""
     with control():
         loose = within(only("namespaces"), SLOW_DOWN)
         assert [["", "", "", "", ""]] * 2 == loose["tried"]
@@ -77,9 +75,7 @@ def test_c174_cannot_slow_its_init_down(box: Box, only: Only) -> None:
 @pytest.mark.lock("seccomp", beside=("namespaces", "privileges"),
                   because="the init's files are root's, who isn't there")
 def test_c174_may_slow_its_own_down(box: Box, only: Only) -> None:
-    """
-    nice, renice, taskset and prlimit of a process of its own work as ever; the init's files can't be written.
-    """
+    """nice, renice, taskset and prlimit of a process of its own work as ever; the init's files can't be written."""
     with control():
         assert ["", "", "", "", ""] == within(only("namespaces", "privileges"), SLOW_DOWN)["tried"][0]
 

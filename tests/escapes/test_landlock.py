@@ -51,9 +51,7 @@ def ask_device() -> None:
 
 @pytest.mark.no_attack("what the table of attacks has")
 def test_c046_every_right_has_an_attack():
-    """
-    A right that the kernel learns later and this table doesn't know would go untested.
-    """
+    """A right that the kernel learns later and this table doesn't know would go untested."""
     elsewhere = FsAccess.IOCTL_DEV | FsAccess.RESOLVE_UNIX
 
     covered = elsewhere
@@ -128,9 +126,7 @@ def test_c046_cannot_use_a_folder_of_the_host(box: Box, only: Only, folder: Path
 
 @pytest.mark.lock("mounts")
 def test_c046_cannot_list_a_folder_of_the_host(box: Box, only: Only, folder: Path) -> None:
-    """
-    It isn't in the view, and so has no name inside; Landlock lets a job list whatever is.
-    """
+    """It isn't in the view, and so has no name inside; Landlock lets a job list whatever is."""
     attack = "tell([attempt(os.listdir, folder), attempt(os.listdir, os.path.dirname(folder))])"
     with control():
         assert "" == within(only(), attack, folder=str(folder))[0]
@@ -142,9 +138,7 @@ def test_c046_cannot_list_a_folder_of_the_host(box: Box, only: Only, folder: Pat
 @pytest.mark.no_single_lock("one right after the other, in a child that has Landlock and no sandbox around it")
 @pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
 def test_c046_cannot_do_it_outside_the_rules(host, right):
-    """
-    Nothing of a host's folder that no rule names can be used: not even where its path is known.
-    """
+    """Nothing of a host's folder that no rule names can be used: not even where its path is known."""
     needed_for(right)
     attack, _ = ATTACKS[right]
 
@@ -159,9 +153,7 @@ def test_c046_cannot_do_it_outside_the_rules(host, right):
 @pytest.mark.no_single_lock("rules of the test's own, in a child that has Landlock and no sandbox around it")
 @pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
 def test_c046_every_right_is_enforced_alone(host, right):
-    """
-    A folder with every right but one refuses exactly the operations of that right.
-    """
+    """A folder with every right but one refuses exactly the operations of that right."""
     needed_for(right)
     attack, expected = ATTACKS[right]
     plan = plan_for(host)
@@ -180,9 +172,7 @@ def test_c046_every_right_is_enforced_alone(host, right):
 @pytest.mark.needs("landlock>=5")
 @pytest.mark.no_single_lock("rules of the test's own, in a child that has Landlock and no sandbox around it")
 def test_c046_cannot_drive_a_device_that_may_only_be_read(host):
-    """
-    IOCTL_DEV is a right of its own.
-    """
+    """IOCTL_DEV is a right of its own."""
     plan = plan_for(host)
     readable = dataclasses.replace(plan, rules=(*plan.rules, PathRule("/dev/urandom", FsAccess.READ_FILE)))
     device = dataclasses.replace(plan, rules=(*plan.rules, PathRule("/dev/urandom", landlock.DEVICE & plan.fs)))
@@ -196,9 +186,7 @@ def test_c046_cannot_drive_a_device_that_may_only_be_read(host):
 @pytest.mark.needs("landlock>=9")
 @pytest.mark.no_single_lock("a folder with a host's socket in it, which no sandbox has")
 def test_c051_cannot_reach_a_socket_of_the_host_in_its_own_folder(host):
-    """
-    A socket that was made outside isn't there for a job, though its folder is.
-    """
+    """A socket that was made outside isn't there for a job, though its folder is."""
     with socket.socket(socket.AF_UNIX) as server:
         os.chdir(host / "inside")
         server.bind("server")
@@ -226,9 +214,7 @@ tell(attempt(reach))
     pytest.param("mounts", marks=pytest.mark.lock("mounts")),
     pytest.param("landlock", marks=[pytest.mark.needs("landlock>=9"), pytest.mark.lock("landlock")])])
 def test_c051_cannot_reach_a_socket_of_the_host_by_its_path(box: Box, only: Only, folder: Path, lock: str) -> None:
-    """
-    It isn't there for a job; and where it can be seen, a new enough Landlock refuses it.
-    """
+    """It isn't there for a job; and where it can be seen, a new enough Landlock refuses it."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(folder / "server"))
         (folder / "server").chmod(0o777)
@@ -248,9 +234,7 @@ def test_c051_cannot_reach_a_socket_of_the_host_by_its_path(box: Box, only: Only
 
 @pytest.mark.no_single_lock("a folder of the test's own, in a child that has Landlock and no sandbox around it")
 def test_c046_cannot_move_a_file_in_or_out(host):
-    """
-    Neither out of the sandbox, nor a host's file into it.
-    """
+    """Neither out of the sandbox, nor a host's file into it."""
     inside, outside = host / "inside" / "file", host / "outside" / "file"
     attacks = {
         "rename out": lambda: os.rename(inside, outside),
@@ -281,9 +265,7 @@ tell([attempt(os.kill, pid, 0), attempt(own_child)])
 @pytest.mark.needs("landlock>=6")
 @pytest.mark.lock("landlock")
 def test_c049_cannot_signal_a_process_outside(box: Box, only: Only) -> None:
-    """
-    Not its keeper, which has the same uid, with the pid namespace switched off; its own children it can.
-    """
+    """Not its keeper, which has the same uid, with the pid namespace switched off; its own children it can."""
     def said(sandbox: Box) -> object:
         sandbox.settle()  # one whose time ran out while nobody turned its reactor is made anew
         (worker,) = sandbox.engine.pool.workers
@@ -313,9 +295,7 @@ tell([attempt(reach), attempt(own_server)])
 @pytest.mark.needs("landlock>=6")
 @pytest.mark.lock("landlock")
 def test_c049_cannot_reach_an_abstract_socket_outside(box: Box, only: Only) -> None:
-    """
-    With the network namespace switched off; one of its own it can.
-    """
+    """With the network namespace switched off; one of its own it can."""
     name = f"\0leeward-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(name)
@@ -334,9 +314,7 @@ def test_c049_cannot_reach_an_abstract_socket_outside(box: Box, only: Only) -> N
 
 @pytest.mark.no_attack("a lock that can't be set; no job is there yet")
 def test_c047_a_rule_that_cannot_be_made_stops_the_way_in(host):
-    """
-    Nothing is half enforced: a missing path and an unknown right raise.
-    """
+    """Nothing is half enforced: a missing path and an unknown right raise."""
     plan = plan_for(host)
     broken = [
         dataclasses.replace(plan, rules=(*plan.rules, PathRule(str(host / "missing"), FsAccess.READ_FILE))),
@@ -356,9 +334,7 @@ def test_c047_a_rule_that_cannot_be_made_stops_the_way_in(host):
 @pytest.mark.needs("not-root")
 @pytest.mark.no_attack("a lock that can't be set; no job is there yet")
 def test_c047_without_no_new_privs_it_is_refused(host):
-    """
-    The error says what is missing. root may, so root can't try.
-    """
+    """The error says what is missing. root may, so root can't try."""
     with pytest.raises(KernelRefusal, match="no_new_privs is not set"):
         Table(landlock.steps(plan_for(host))).run()
 
@@ -366,9 +342,7 @@ def test_c047_without_no_new_privs_it_is_refused(host):
 @pytest.mark.needs("landlock>=2")
 @pytest.mark.no_single_lock("what the kernel bears of a lock that a job has no call for")
 def test_c052_the_seventeenth_ruleset_is_refused_and_the_first_still_holds(host):
-    """
-    A job can stack no more rulesets than the kernel allows.
-    """
+    """A job can stack no more rulesets than the kernel allows."""
     def stack() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         for _ in range(16):
@@ -463,9 +437,7 @@ tell(said)
 @pytest.mark.needs("landlock>=4")
 @pytest.mark.lock("namespaces")
 def test_c050_the_network_namespace_is_the_boundary_not_a_tcp_rule(box: Box, only: Only) -> None:
-    """
-    Landlock knows TCP alone, and of that the port: other protocols pass it. Nothing of any arrives from a namespace.
-    """
+    """Landlock knows TCP alone, and of that the port: other protocols pass it. Nothing of any arrives from a namespace."""
     with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
         for server in (tcp, udp):
             server.bind(("127.0.0.1", 0))
@@ -474,9 +446,7 @@ def test_c050_the_network_namespace_is_the_boundary_not_a_tcp_rule(box: Box, onl
         ports = {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1]}
 
         def arrived(sandbox: Box) -> tuple[dict[str, str], int, int]:
-            """
-            What the job was told, the connections that came, and the datagrams.
-            """
+            """What the job was told, the connections that came, and the datagrams."""
             said = within(sandbox, REACH, ports=ports, token=b"from inside")
             connections = datagrams = 0
             with contextlib.suppress(BlockingIOError):

@@ -29,9 +29,7 @@ STRANGER = 4242
 @pytest.mark.smoke
 @BY_THE_DAEMON
 def test_c175_a_strangers_sandbox_cannot_be_used(wire: Wire):
-    """
-    By its very id, with every operation, while it is open and after its end; nor by an id that is one letter off.
-    """
+    """By its very id, with every operation, while it is open and after its end; nor by an id that is one letter off."""
     owner, stranger = wire.peer(os.geteuid()), wire.peer(STRANGER)
     box = owner.box()
     secret = secrets.token_hex(16)
@@ -69,9 +67,7 @@ def test_c175_a_strangers_sandbox_cannot_be_used(wire: Wire):
 
 @BY_THE_DAEMON
 def test_c176_ids_and_memory_cannot_be_used_up(wire: Wire, monkeypatch: pytest.MonkeyPatch):
-    """
-    By a user who opens sandboxes and ends them, and one who never reads what his processes write.
-    """
+    """By a user who opens sandboxes and ends them, and one who never reads what his processes write."""
     monkeypatch.setattr(registry, "ENDED_OF_ONE", 3)
     peer, other = wire.peer(STRANGER), wire.peer(os.geteuid())
     kept = other.box()
@@ -99,9 +95,7 @@ def test_c176_ids_and_memory_cannot_be_used_up(wire: Wire, monkeypatch: pytest.M
 
 @BY_THE_DAEMON
 def test_c248_a_strangers_ends_cannot_be_heard_of(wire: Wire):
-    """
-    By who asks, by who waits, by any number; and there is no end to what many ends would fill.
-    """
+    """By who asks, by who waits, by any number; and there is no end to what many ends would fill."""
     owner, stranger = wire.peer(os.geteuid()), wire.peer(STRANGER)
     waits = stranger.send("recall", wait=3600)
     box = owner.box()
@@ -145,9 +139,7 @@ time.sleep(1000)
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("the pid namespace and the group of a sandbox end everything in it, each by itself")
 def test_c177_no_process_outlives_its_sandbox(wire: Wire):
-    """
-    One that has left its parent, its session and its streams, and ignores signals.
-    """
+    """One that has left its parent, its session and its streams, and ignores signals."""
     RUNS.append(Run(outside=True))
     with control():  # outside, the end of what started it leaves it alone
         with subprocess.Popen([_python(wire.box), "-c", LEAVES], stdout=subprocess.PIPE) as left:
@@ -197,9 +189,7 @@ os.write(2, json.dumps(written).encode())
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("a program has what its keeper gives it; the lock on descriptors is the tests' of jobs")
 def test_c178_a_programs_replies_cannot_be_forged(wire: Wire):
-    """
-    It has its streams and no other descriptor, so a frame that it writes is output.
-    """
+    """It has its streams and no other descriptor, so a frame that it writes is output."""
     with control():  # whoever has another descriptor writes there
         read, write = os.pipe()
         os.set_inheritable(write, True)

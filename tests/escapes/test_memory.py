@@ -46,9 +46,7 @@ def code_of(name: str) -> str:
 
 
 def verdict(got: Result) -> str:
-    """
-    In the table's words.
-    """
+    """In the table's words."""
     if Outcome.OUT_OF_MEMORY is got.outcome:
         assert Limit.MEMORY is got.limit
         return "ended"
@@ -59,9 +57,7 @@ def verdict(got: Result) -> str:
 
 @pytest.fixture(scope="module")
 def beyond(unlimited: Box) -> Callable[[str], str]:
-    """
-    What each attack says where no driver holds it, with every other lock: found out once.
-    """
+    """What each attack says where no driver holds it, with every other lock: found out once."""
     found: dict[str, str] = {}
 
     def ask(name: str) -> str:
@@ -74,9 +70,7 @@ def beyond(unlimited: Box) -> Callable[[str], str]:
 
 
 def hiding(names: Iterable[str]) -> list[ParameterSet]:
-    """
-    Each attack, and a mark for what holds it.
-    """
+    """Each attack, and a mark for what holds it."""
     return [pytest.param(name, marks=pytest.mark.lock("limits", beside=BESIDE[name][0], because=BESIDE[name][1])
                          if name in BESIDE else pytest.mark.lock("limits")) for name in names]
 
@@ -100,9 +94,7 @@ def expect(box: Box, name: str) -> None:
 @pytest.mark.parametrize("name", TOUCH)
 def test_c053_cannot_touch_more_than_its_limit(held: Box, held_alone: Box, beyond: Callable[[str], str],
                                                name: str) -> None:
-    """
-    Whatever way it asks for 600 MiB, it is ended or refused at 256; by the driver alone, too.
-    """
+    """Whatever way it asks for 600 MiB, it is ended or refused at 256; by the driver alone, too."""
     with control():  # it is the driver that holds it
         assert "done" == beyond(name)
 
@@ -113,9 +105,7 @@ def test_c053_cannot_touch_more_than_its_limit(held: Box, held_alone: Box, beyon
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("nothing happens to a neighbour without a limit either: it is about what a limit ends")
 def test_c053_the_daemon_and_a_job_beside_it_are_unaffected(held: Box) -> None:
-    """
-    A neighbour with 50 MiB of its own, keeper and zygote are what they were when the job has been ended.
-    """
+    """A neighbour with 50 MiB of its own, keeper and zygote are what they were when the job has been ended."""
     neighbour = b"import os, signal\nkept = b'x' * (50 << 20)\nos.write(1, b'here')\nwhile True: signal.pause()\n"
     with Box(pool_size=2, driver=BorrowedDriver(held.engine.driver)) as box, running(box, neighbour) as there:
         box.run("print(1)")  # both workers have had a job
@@ -138,9 +128,7 @@ def test_c053_the_daemon_and_a_job_beside_it_are_unaffected(held: Box) -> None:
 @pytest.mark.parametrize("name", hiding(HIDDEN))
 def test_c054_cannot_hide_memory_from_its_limit(held: Box, held_with: Only, beyond: Callable[[str], str],
                                                 name: str) -> None:
-    """
-    Memory that is in no process's resident set is counted, or can't be had.
-    """
+    """Memory that is in no process's resident set is counted, or can't be had."""
     with control():
         assert beyond(name) == BEYOND.get(name, "done")
 
@@ -150,9 +138,7 @@ def test_c054_cannot_hide_memory_from_its_limit(held: Box, held_with: Only, beyo
 
 @pytest.mark.lock("mounts")
 def test_c054_files_in_memory_go_with_the_job(held: Box, only: Only) -> None:
-    """
-    Six jobs, each of which leaves 30 MiB in files: the host has no more of such pages than before.
-    """
+    """Six jobs, each of which leaves 30 MiB in files: the host has no more of such pages than before."""
     left = Path(f"/dev/shm/left-{secrets.token_hex(8)}")
     with control():  # without a mount of its own it outlives who made it
         run_outside(f"open('{left}', 'wb').write(bytes(1 << 20))")
@@ -186,9 +172,7 @@ def test_c054_files_in_memory_go_with_the_job(held: Box, only: Only) -> None:
 @pytest.mark.parametrize("name", KERNEL)
 def test_c066_cannot_have_memory_of_the_kernel(held: Box, held_alone: Box, beyond: Callable[[str], str],
                                                name: str) -> None:
-    """
-    Watches are counted as memory is, where anything counts.
-    """
+    """Watches are counted as memory is, where anything counts."""
     with control():
         assert "beyond" in beyond(name)
 
@@ -267,9 +251,7 @@ signal.pause()
 
 @pytest.mark.no_single_lock("nothing bounds them, and the kernel drops them with the process in any sandbox")
 def test_c066_locks_of_files_are_released(held: Box) -> None:
-    """
-    No limit bounds them but that of time: docs/threat-model.md says so. None outlives its job.
-    """
+    """No limit bounds them but that of time: docs/threat-model.md says so. None outlives its job."""
     def locks(pid: int) -> int:
         return sum(str(pid) in line.split() for line in Path("/proc/locks").read_text().splitlines())
 

@@ -27,9 +27,7 @@ def _still_serves(box: Box) -> Iterator[None]:
 @pytest.mark.smoke
 @pytest.mark.lock("mounts", beside=("descriptors",), because="with one from before there is a way back")
 def test_c014_cannot_find_the_old_root(box: Box, only: Only, secret: tuple[Path, str]) -> None:
-    """
-    No folder holds it, no mount is left of it, and no descriptor is from before.
-    """
+    """No folder holds it, no mount is left of it, and no descriptor is from before."""
     path, text = secret
     attack = """
 found = [place for place in ("/oldroot", "/.old", "/.oldroot", "/old_root", "/put_old", "/mnt", "/oldrootfs", "/host",
@@ -85,9 +83,7 @@ os._exit(0)
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("seccomp")
 def test_c015_cannot_climb_out_of_a_chroot(box: Box, only: Only, secret: tuple[Path, str]) -> None:
-    """
-    chroot is refused; with CAP_SYS_CHROOT in a user namespace of its own the climb ends at its own root.
-    """
+    """chroot is refused; with CAP_SYS_CHROOT in a user namespace of its own the climb ends at its own root."""
     path, text = secret
     with control():
         assert {"nested": "", "said": "", "again": "", "read": text} == within(only(), CHROOT, path=str(path))
@@ -121,9 +117,7 @@ os._exit(0)
 
 @pytest.mark.lock("seccomp", beside=("mounts",), because="else there are the host's mounts alone, which are locked")
 def test_c016_cannot_unmount_the_covers_of_the_host(box: Box, only: Only, secret: tuple[Path, str]) -> None:
-    """
-    Refused; without the filter, in a user namespace that it makes, every mount is locked.
-    """
+    """Refused; without the filter, in a user namespace that it makes, every mount is locked."""
     path, _ = secret
     # Control: with the keeper's capabilities the job's own mounts go. What comes to light is the
     # template's /proc, of a pid namespace in which nobody lives.
@@ -173,9 +167,7 @@ if call_name == "statmount" and value("listmount", request, buffer, 100, 0) > 0:
 @pytest.mark.lock("seccomp", beside=("mounts",), because="they would fail on the host's mounts in any case")
 @pytest.mark.parametrize("name", MOUNT_CALLS)
 def test_c017_cannot_use_the_new_mount_calls(box: Box, only: Only, name: str) -> None:
-    """
-    Each is refused, with /usr as read-only as before.
-    """
+    """Each is refused, with /usr as read-only as before."""
     attack = MOUNT_PRELUDE + f"""
 said = {MOUNT_CALLS[name]}
 tell({{"said": said, "usr": os.statvfs("/usr").f_flag & os.ST_RDONLY}})
@@ -215,9 +207,7 @@ os._exit(0)
 @pytest.mark.lock("privileges", beside=("mounts",), because="read-only and the like are said of its own mounts")
 @pytest.mark.lock("landlock", beside=("mounts",), because="read-only and the like are said of its own mounts")
 def test_c018_cannot_mount(box: Box, only: Only) -> None:
-    """
-    No filesystem, no bind, no remount; what is read-only stays so.
-    """
+    """No filesystem, no bind, no remount; what is read-only stays so."""
     with control():
         loose = within(only("mounts"), MOUNT, nest=False)
         assert "" == loose["said"]["tmpfs"] == loose["said"]["over proc"] == loose["said"]["remount"]

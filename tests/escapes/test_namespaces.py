@@ -1,6 +1,4 @@
-"""
-Namespaces: no job makes one, joins one or sees past its own. Catalogue cases 1 to 5 and 11.
-"""
+"""Namespaces: no job makes one, joins one or sees past its own. Catalogue cases 1 to 5 and 11."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ tell({"said": said, "same": before == seen(), "capabilities": int(status("CapEff
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c001_cannot_make_a_namespace_by_unshare(box: Box, only: Only) -> None:
-    """
-    Every namespace flag, alone and with others, is refused; the job stays where it is, without a capability.
-    """
+    """Every namespace flag, alone and with others, is refused; the job stays where it is, without a capability."""
     with control():
         loose = within(only(), UNSHARE, flags=[NAMESPACES["CLONE_NEWUSER"]])
         assert {"said": [""], "same": False, "capabilities": 0x1ffffffffff} == loose | {
@@ -74,9 +70,7 @@ tell({"made": got > 0, "said": errno.errorcode.get(-got), "odd": [errno.errorcod
 @pytest.mark.lock("seccomp")
 @pytest.mark.parametrize("flags", [0, *NAMESPACES.values()], ids=["none", *NAMESPACES])
 def test_c002_cannot_make_a_namespace_by_clone3(box: Box, only: Only, flags: int) -> None:
-    """
-    clone3 isn't there for a job, whatever it asks for: its flags lie where no filter looks.
-    """
+    """clone3 isn't there for a job, whatever it asks for: its flags lie where no filter looks."""
     with control():
         loose = within(only(), CLONE3, flags=flags and flags | NAMESPACES["CLONE_NEWUSER"])
         # CLONE_NEWTIME needs a namespace for children already: EPERM or EINVAL, from a call that is there.
@@ -92,9 +86,7 @@ def test_c002_cannot_make_a_namespace_by_clone3(box: Box, only: Only, flags: int
 
 @pytest.mark.no_attack("what honest jobs do in place of clone3")
 def test_c002_threads_and_processes_do_without_clone3(box: Box) -> None:
-    """
-    libc falls back to clone, so that plain threads, forks and subprocesses still work.
-    """
+    """libc falls back to clone, so that plain threads, forks and subprocesses still work."""
     got = within(box, """
 import subprocess, threading
 seen = []
@@ -131,9 +123,7 @@ GARBAGE = 0xDEAD_BEEF << 32
 
 @pytest.mark.lock("seccomp")
 def test_c003_cannot_make_a_namespace_by_clone(box: Box, only: Only) -> None:
-    """
-    Refused by the low half of the register, whatever the upper half says.
-    """
+    """Refused by the low half of the register, whatever the upper half says."""
     sigchld = 17
     newuser = NAMESPACES["CLONE_NEWUSER"] | sigchld
     for flags in (newuser, newuser | GARBAGE):
@@ -170,9 +160,7 @@ tell({"self": {name: join(f"/proc/self/ns/{name}", flag) for name, flag in names
 
 @pytest.mark.lock("seccomp")
 def test_c004_cannot_join_a_namespace(box: Box, only: Only) -> None:
-    """
-    Neither by a file of /proc nor by a pidfd nor by what it was born with.
-    """
+    """Neither by a file of /proc nor by a pidfd nor by what it was born with."""
     with control():
         loose = within(only(), SETNS)
         assert "" == loose["self"]["mnt"]
@@ -209,9 +197,7 @@ tell({"said": said, "found": found, "pids": [name for name in os.listdir("/proc"
 
 @pytest.fixture
 def stranger() -> Iterator[tuple[int, str]]:
-    """
-    A process of the host, of this user, with a secret in its environment.
-    """
+    """A process of the host, of this user, with a secret in its environment."""
     text = secrets.token_hex(16)
     waits = "import sys; print(1, flush=True); sys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -229,9 +215,7 @@ def stranger() -> Iterator[tuple[int, str]]:
 @pytest.mark.smoke
 @pytest.mark.lock("namespaces")
 def test_c005_cannot_reach_a_process_of_the_host(box: Box, only: Only, stranger: tuple[int, str]) -> None:
-    """
-    A pid that the host tells means nothing inside: no file, no signal, no question about it.
-    """
+    """A pid that the host tells means nothing inside: no file, no signal, no question about it."""
     pid, text = stranger
     with control():
         loose = without(PROBE, pid=pid)
@@ -250,9 +234,7 @@ def test_c005_cannot_reach_a_process_of_the_host(box: Box, only: Only, stranger:
 @pytest.mark.lock("namespaces", beside=("mounts",), because="/proc/1 has to be its own init")
 def test_c005_cannot_signal_a_process_outside_its_pid_namespace(box: Box, only: Only,
                                                                 stranger: tuple[int, str]) -> None:
-    """
-    SIGKILL to every process reaches none outside, and not its own init.
-    """
+    """SIGKILL to every process reaches none outside, and not its own init."""
     attack = """
 for target in (-1, 1, pid):
     attempt(os.kill, target, signal.SIGKILL)
@@ -291,9 +273,7 @@ def named() -> Iterator[str]:
 @pytest.mark.needs("root", "unreduced")
 @pytest.mark.lock("namespaces")
 def test_c011_cannot_read_the_hosts_names(named: str) -> None:
-    """
-    Node and domain name are the sandbox's; a new uts namespace would start with copies of the host's.
-    """
+    """Node and domain name are the sandbox's; a new uts namespace would start with copies of the host's."""
     with control():
         assert {"node": named, "domain": named} == without(NAMES)
     with Box(locks=()) as bare, control():
@@ -312,9 +292,7 @@ tell([call("sethostname", b"mine", 4), call("setdomainname", b"mine", 4)])
 @pytest.mark.lock("seccomp")
 @pytest.mark.lock("privileges", beside=("namespaces",), because="a host's name needs another capability anyway")
 def test_c011_cannot_change_a_name(box: Box, only: Only) -> None:
-    """
-    Refused by the filter, and without it for want of a capability.
-    """
+    """Refused by the filter, and without it for want of a capability."""
     before = os.uname()
     with control():  # in a uts namespace of its own
         assert ["", ""] == within(only("namespaces"), SET_NAMES)
@@ -336,9 +314,7 @@ tell({"clock_settime": call("clock_settime", 0, now) if set_it else "", "settime
 @pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c011_cannot_touch_a_clock(box: Box, only: Only) -> None:
-    """
-    Not even the calls that could set a clock are a job's, whatever it asks of them.
-    """
+    """Not even the calls that could set a clock are a job's, whatever it asks of them."""
     with control():  # the harmless half, since root could set it
         assert {""} == set(without(CLOCKS, set_it=False).values())
 
@@ -348,9 +324,7 @@ def test_c011_cannot_touch_a_clock(box: Box, only: Only) -> None:
 
 @pytest.mark.lock("descriptors")
 def test_c004_no_namespace_descriptor_is_inherited_from_the_daemon() -> None:
-    """
-    One that the daemon holds, inheritable even, doesn't reach a job.
-    """
+    """One that the daemon holds, inheritable even, doesn't reach a job."""
     attack = """
 tell([os.readlink(f"/proc/self/fd/{n}") for n in range(1024) if os.path.lexists(f"/proc/self/fd/{n}")])
 """

@@ -25,9 +25,7 @@ SHOWN = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """
-    A file of the host that its jobs see, read a moment ago: all of it is in the cache.
-    """
+    """A file of the host that its jobs see, read a moment ago: all of it is in the cache."""
     SHOWN.read_bytes()
     assert is_cached(SHOWN)
     yield SHOWN
@@ -36,9 +34,7 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture
 def writable(folder: Path) -> Path:
-    """
-    A file that a job's user may write by its mode, as those of python_env are where their owner runs the daemon.
-    """
+    """A file that a job's user may write by its mode, as those of python_env are where their owner runs the daemon."""
     path = folder / "file"
     path.write_bytes(os.urandom(1 << 20))
     with path.open("rb") as file:
@@ -50,9 +46,7 @@ def writable(folder: Path) -> Path:
 
 
 def is_cached(path: Path) -> bool:
-    """
-    Whether the first page is in the page cache. Asked outside of any sandbox; changes nothing.
-    """
+    """Whether the first page is in the page cache. Asked outside of any sandbox; changes nothing."""
     with path.open("rb", buffering=0) as file:
         try:
             return bool(os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT))
@@ -92,9 +86,7 @@ tell(bits)
 
 @pytest.mark.lock("seccomp")
 def test_c172_cannot_send_a_bit_through_the_page_cache(box: Box, only: Only, shared: Path) -> None:
-    """
-    RWF_NOWAIT isn't there, and POSIX_FADV_DONTNEED does nothing: no bit of a byte comes across.
-    """
+    """RWF_NOWAIT isn't there, and POSIX_FADV_DONTNEED does nothing: no bit of a byte comes across."""
     with control():
         assert [bool(0x5a >> bit & 1) for bit in range(8)] == within(only(), SIGNAL, path=str(shared))
 
@@ -111,9 +103,7 @@ tell([attempt(os.posix_fadvise, file, 0, 0, os.POSIX_FADV_DONTNEED), call("fadvi
 
 @pytest.mark.lock("seccomp")
 def test_c172_cannot_make_the_cache_forget(box: Box, only: Only, shared: Path) -> None:
-    """
-    The call succeeds, also with garbage above its 32 bits, and the file stays where it was.
-    """
+    """The call succeeds, also with garbage above its 32 bits, and the file stays where it was."""
     with control():
         assert ["", ""] == within(only(), FORGET, path=str(shared))
         assert not is_cached(shared)
@@ -137,9 +127,7 @@ tell([libc.madvise(at, size, advice) for advice in (PAGEOUT, PAGEOUT, COLD)])
 
 @pytest.mark.lock("seccomp")
 def test_c172_cannot_page_a_shared_file_out(box: Box, only: Only, shared: Path, writable: Path) -> None:
-    """
-    MADV_PAGEOUT acts on files that the caller may write by their mode, though they are mounted read-only.
-    """
+    """MADV_PAGEOUT acts on files that the caller may write by their mode, though they are mounted read-only."""
     given = {"COLD": 20, "PAGEOUT": 21}
     with control():
         assert [0, 0, 0] == within(only(), PAGE_OUT, path=str(writable), **given)
@@ -166,9 +154,7 @@ tell([*said, sum(vector), got[0]])
 
 @pytest.mark.lock("seccomp")
 def test_c172_cannot_ask_which_pages_are_cached(box: Box, only: Only, shared: Path, writable: Path) -> None:
-    """
-    mincore tells it of files that the caller may write by their mode, and so does cachestat; a job is refused both.
-    """
+    """mincore tells it of files that the caller may write by their mode, and so does cachestat; a job is refused both."""
     with control():
         said = within(only(), RESIDENT, path=str(writable))
         assert ["", 64] == said[::2]
@@ -192,9 +178,7 @@ tell([attempt(os.preadv, file, [bytearray(4096)], 0, flags)
 @pytest.mark.lock("seccomp")
 @pytest.mark.smoke
 def test_c172_cannot_read_without_a_trace(box: Box, only: Only, shared: Path) -> None:
-    """
-    RWF_NOWAIT with whatever beside it, and RWF_DONTCACHE, which drops what it had to read (Linux 6.14).
-    """
+    """RWF_NOWAIT with whatever beside it, and RWF_DONTCACHE, which drops what it had to read (Linux 6.14)."""
     with control():
         said = within(only(), UNCACHED, path=str(shared))
         assert ["", "", ""] == [said[0], said[4], said[5]]

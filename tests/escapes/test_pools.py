@@ -98,9 +98,7 @@ def test_c226_cannot_see_files_of_another_pool(daemon: LiveDaemon, shown: Path) 
 
 @BY_DAEMON
 def test_c227_cannot_use_the_network_of_another_pool_or_sandbox(daemon: LiveDaemon) -> None:
-    """
-    A server in one sandbox of a profile with `loopback` is nobody else's to connect to.
-    """
+    """A server in one sandbox of a profile with `loopback` is nobody else's to connect to."""
     with leeward.Sandbox(socket=daemon.socket, profile="open") as box:
         server = box.start(["python3", "-c", LISTEN])
         assert b"listens" in next(iter(server.read())).data
@@ -117,9 +115,7 @@ def test_c227_cannot_use_the_network_of_another_pool_or_sandbox(daemon: LiveDaem
 
 @BY_DAEMON
 def test_c228_cannot_have_more_than_a_quota_by_several_pools(shown: Path, tmp_path: Path) -> None:
-    """
-    A sandbox in one pool, and a job in another, or in the daemon's own: one job at once is one in all of them.
-    """
+    """A sandbox in one pool, and a job in another, or in the daemon's own: one job at once is one in all of them."""
     for jobs, name in ((0, "free"), (1, "held")):
         folder = tmp_path / name
         folder.mkdir()
@@ -140,9 +136,7 @@ def test_c228_cannot_have_more_than_a_quota_by_several_pools(shown: Path, tmp_pa
 
 
 def _patiently(call: Callable[[], leeward.Result]) -> None:
-    """
-    Do what needs a pool that may take longer to begin than a request waits.
-    """
+    """Do what needs a pool that may take longer to begin than a request waits."""
     while True:
         try:
             assert call().ok

@@ -67,9 +67,7 @@ print(subprocess.run([sys.executable, "-c", (nested if nest else "") + program],
 @pytest.mark.smoke
 @pytest.mark.lock("privileges")
 def test_c006_cannot_rewrite_its_id_maps(box: Box, only: Only) -> None:
-    """
-    One user, one group, setgroups denied; all three stay as they are.
-    """
+    """One user, one group, setgroups denied; all three stay as they are."""
     with control():
         loose = within(only(), MAPS, nest=True)  # in a user namespace that the attack makes itself
         assert 0 == loose["id"]
@@ -98,9 +96,7 @@ tell({"said": said, "none": none, "capabilities": int(status("CapEff"), 16),
 
 @pytest.mark.lock("privileges")
 def test_c006_cannot_become_another_user(box: Box, only: Only) -> None:
-    """
-    No call that sets an id changes one, and no group can be given up or taken.
-    """
+    """No call that sets an id changes one, and no group can be given up or taken."""
     if 0 == os.geteuid():
         with control():  # root may
             assert without(IDS)["none"] == ""
@@ -130,9 +126,7 @@ tell({name: attempt(os.open, f"/proc/sys/kernel/{name}", os.O_WRONLY) for name i
 @pytest.mark.needs("root")
 @pytest.mark.no_single_lock("the host uid is that of the user namespace, which every sandbox has")
 def test_c007_cannot_open_files_of_root_where_root_runs_the_daemon(box: Box, only: Only) -> None:
-    """
-    A worker's host uid is never 0: without a capability, root's own files would still open.
-    """
+    """A worker's host uid is never 0: without a capability, root's own files would still open."""
     with control():  # opened, not written
         assert {""} == set(without(OPEN_SYSCTLS, names=SYSCTLS).values())
 
@@ -159,9 +153,7 @@ def run(*command):
 @pytest.mark.lock("privileges")
 @pytest.mark.lock("mounts")
 def test_c008_cannot_gain_by_a_set_id_file_or_a_file_capability(folder: Path) -> None:
-    """
-    Neither bit does anything inside; both do outside, for any user.
-    """
+    """Neither bit does anything inside; both do outside, for any user."""
     make_environment(folder)
     set_id, capable = folder / "bin" / "set-id", folder / "bin" / "capable"
     shutil.copy("/usr/bin/id", set_id)
@@ -212,9 +204,7 @@ done.set()
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("privileges")
 def test_c008_every_mount_ignores_set_id_bits(box: Box, only: Only) -> None:
-    """
-    The real su, if there is one, starts as nobody special; and no mount would let it.
-    """
+    """The real su, if there is one, starts as nobody special; and no mount would let it."""
     with control():
         loose = without(SET_ID_BITS)
         assert ["0"] * 4 == loose["nnp"]
@@ -242,9 +232,7 @@ tell({"said": said, "dumpable": libc.prctl(3), "nnp": status("NoNewPrivs"),
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c009_cannot_change_its_posture_by_prctl(box: Box, only: Only) -> None:
-    """
-    Capabilities stay none, no_new_privs stays set, the process stays undumpable and nobody's tracee.
-    """
+    """Capabilities stay none, no_new_privs stays set, the process stays undumpable and nobody's tracee."""
     with control():
         loose = within(only(), CONTROL_OF_PRCTL, numbers=PRCTL)
         assert 1 == loose["dumpable"]
@@ -265,9 +253,7 @@ def test_c009_cannot_change_its_posture_by_prctl(box: Box, only: Only) -> None:
 
 @pytest.mark.lock("privileges")
 def test_c009_cannot_raise_a_capability_without_the_filter(box: Box, only: Only) -> None:
-    """
-    The kernel itself refuses, once the sets are empty.
-    """
+    """The kernel itself refuses, once the sets are empty."""
     with control():
         loose = within(only(), CONTROL_OF_PRCTL, numbers=PRCTL)
         assert "" == loose["said"]["PR_CAPBSET_DROP"] == loose["said"]["PR_SET_SECUREBITS"]
@@ -324,9 +310,7 @@ while True:
 
 @pytest.mark.lock("namespaces")
 def test_c009_cannot_outlive_its_daemon(box: Box) -> None:
-    """
-    A job that cleared its death signal, ignores all others and forked goes with a daemon that is killed.
-    """
+    """A job that cleared its death signal, ignores all others and forked goes with a daemon that is killed."""
     with control():  # an ordinary child lives on
         RUNS.append(Run(outside=True))
         parent = ("import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', 'input()'], stdout=2)\n"
@@ -383,9 +367,7 @@ done.set()
 
 @pytest.mark.no_single_lock("a posture is all locks together")
 def test_c010_no_thread_has_another_posture(box: Box, only: Only) -> None:
-    """
-    All threads of a job have the same locks; what brought it there had one thread only.
-    """
+    """All threads of a job have the same locks; what brought it there had one thread only."""
     with control():
         loose = within(only(), THREADS)
         assert "Seccomp:\t2" in loose[1][0]
@@ -405,9 +387,7 @@ def test_c010_no_thread_has_another_posture(box: Box, only: Only) -> None:
 
 @pytest.mark.no_single_lock("it is the start of the daemon that is refused")
 def test_c010_cannot_start_a_thread_in_the_zygote(folder: Path) -> None:
-    """
-    A module that is imported beforehand and starts a thread stops the start.
-    """
+    """A module that is imported beforehand and starts a thread stops the start."""
     packages = make_environment(folder)
     (packages / "quiet.py").write_text("")
     (packages / "threads.py").write_text("import threading\nevent = threading.Event()\n"

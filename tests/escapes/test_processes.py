@@ -1,6 +1,4 @@
-"""
-Tasks, processor time, descriptors, groups: bounded, and gone with the job. Catalogue cases 55, 56, 61, 63 and 65.
-"""
+"""Tasks, processor time, descriptors, groups: bounded, and gone with the job. Catalogue cases 55, 56, 61, 63 and 65."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ def _still_serves(held: Box) -> Iterator[None]:
 
 
 def processes() -> int:
-    """
-    How many there are below this one, with no job in any sandbox and no runner on its way.
-    """
+    """How many there are below this one, with no job in any sandbox and no runner on its way."""
     settle_all()
     return len(descendants(os.getpid()))
 
@@ -136,9 +132,7 @@ ROOMY = {"memory": 1 << 30}
 @pytest.mark.parametrize("name", [
     *list(BOMBS)[:3], pytest.param(list(BOMBS)[3], marks=pytest.mark.needs("x86-64"))])
 def test_c055_cannot_have_more_tasks_than_its_limit(held: Box, held_alone: Box, unlimited: Box, name: str) -> None:
-    """
-    EAGAIN at 32, threads included; the whole tree is dead at the end.
-    """
+    """EAGAIN at 32, threads included; the whole tree is dead at the end."""
     driver = held.engine.driver.name
     with control():
         assert [200, ""] == within(unlimited, bomb(name))
@@ -172,9 +166,7 @@ tell([(used.ru_utime + used.ru_stime) / (time.monotonic() - start), len(processo
 @pytest.mark.needs("processors>=2")
 @pytest.mark.lock("limits")
 def test_c056_cannot_have_more_than_one_processor(held: Box, held_alone: Box, unlimited: Box) -> None:
-    """
-    Four children that spin have one together, over any time that is long beside the kernel's period of 0.1 s.
-    """
+    """Four children that spin have one together, over any time that is long beside the kernel's period of 0.1 s."""
     def more_than_one() -> bool:
         # Not what they got together: that says how busy the machine is.
         return within(unlimited, SPIN, SECONDS=0.1, CHILDREN=8)[1] > 1
@@ -203,17 +195,13 @@ tell(child)
 
 
 def _goes_soon(box: Box) -> bool:
-    """
-    Is one of its workers replaced after a job or two, since it has had as many as it may?
-    """
+    """Is one of its workers replaced after a job or two, since it has had as many as it may?"""
     return any(worker.jobs + 2 >= worker._terms.recycle_after for worker in box.engine.pool.workers)
 
 
 @pytest.mark.lock("namespaces")
 def test_c056_no_process_of_a_job_runs_after_its_result(held: Box, only: Only, unlimited: Box) -> None:
-    """
-    A child whose parent has ended ends with the job.
-    """
+    """A child whose parent has ended ends with the job."""
     with control():
         RUNS.append(Run(outside=True))  # its output is a file: of a pipe the reader would wait for the child's end
         with tempfile.TemporaryFile() as out:
@@ -268,9 +256,7 @@ rows = [exactly(3) for _ in range(processes)]
 
 @pytest.mark.lock("rlimits")
 def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only) -> None:
-    """
-    256 in each of its processes; the daemon has as many as before, and so has the host when the job is over.
-    """
+    """256 in each of its processes; the daemon has as many as before, and so has the host when the job is over."""
     def opened() -> int:
         return int(Path("/proc/sys/fs/file-nr").read_text().split()[0])
 

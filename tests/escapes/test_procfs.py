@@ -45,9 +45,7 @@ tell({"read": read, "tried": len(roots)})
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("landlock")
 def test_c013_cannot_reach_the_host_through_a_link_of_proc(box: Box, only: Only, secret: tuple[Path, str]) -> None:
-    """
-    root, cwd and fd of every process that it sees lead to its own view.
-    """
+    """root, cwd and fd of every process that it sees lead to its own view."""
     path, text = secret
     with control():
         assert text in without(CLIMB, path=str(path))["read"]
@@ -97,9 +95,7 @@ OWN = ("oom_score_adj", "oom_adj", "coredump_filter", "timens_offsets", "clear_r
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("landlock")
 def test_c023_cannot_open_a_file_of_proc_for_writing(box: Box, only: Only) -> None:
-    """
-    Nothing global is there; what is the job's own is read-only to it.
-    """
+    """Nothing global is there; what is the job's own is read-only to it."""
     names = [*(f"/proc/{name}" for name in GLOBAL), *(f"/proc/self/{name}" for name in OWN),
              *(f"/proc/1/{name}" for name in OWN)]
     with control():
@@ -140,9 +136,7 @@ tell(subprocess.run([sys.executable, "-c", program], capture_output=True, text=T
 
 @pytest.mark.lock("landlock")
 def test_c023_cannot_lower_its_oom_score(box: Box, only: Only) -> None:
-    """
-    Not even without Landlock: that takes a capability over the host. With Landlock, it can't be raised either.
-    """
+    """Not even without Landlock: that takes a capability over the host. With Landlock, it can't be raised either."""
     with control():  # the file works, upwards
         assert ["EACCES", "EACCES", "", "500"] == within(only(), OOM)
 
@@ -173,9 +167,7 @@ MADE = ("cpuinfo", "meminfo", "stat")
 @pytest.mark.smoke
 @pytest.mark.lock("mounts")
 def test_c024_cannot_read_information_about_the_host_in_proc(box: Box, only: Only) -> None:
-    """
-    /proc holds processes, two links to oneself and the four files of the view; no other name opens.
-    """
+    """/proc holds processes, two links to oneself and the four files of the view; no other name opens."""
     with control():
         loose = without(READ, names=SENSITIVE)
         assert {"version", "cmdline", "interrupts", "net/unix"} <= set(loose["text"])
@@ -222,9 +214,7 @@ tell({"gone": gone, "names": [attempt(os.stat, f"/proc/{name}") for name in ("ve
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("namespaces")
 def test_c024_a_jobs_own_files_of_proc_show_the_sandbox_only(box: Box, only: Only) -> None:
-    """
-    Mounts, groups and network as of the sandbox; no path of the host that isn't one inside as well.
-    """
+    """Mounts, groups and network as of the sandbox; no path of the host that isn't one inside as well."""
     names = ["self/mountinfo", "self/mounts", "self/cgroup", "self/net/dev", "self/net/unix", "self/net/tcp",
              "self/net/route", "self/net/arp", "1/cgroup"]
     with control():
@@ -244,18 +234,14 @@ def test_c024_a_jobs_own_files_of_proc_show_the_sandbox_only(box: Box, only: Onl
 
 
 def _mounts_are_its_own(table: str) -> bool:
-    """
-    Is each of them made for it, or a folder of the host at the place where it lies on the host?
-    """
+    """Is each of them made for it, or a folder of the host at the place where it lies on the host?"""
     return all(line.split()[3] == line.split()[4] != "/" or line.split()[4].startswith("/dev/")
                or line.partition(" - ")[2].split()[0] in ("tmpfs", "proc") for line in table.splitlines())
 
 
 @pytest.mark.lock("privileges", beside=("mounts",), because="/proc/1 has to be its own init")
 def test_c024_cannot_read_the_inits_secrets(box: Box, only: Only) -> None:
-    """
-    The init shares the keeper's memory; nothing of it can be opened, and what it is says nothing.
-    """
+    """The init shares the keeper's memory; nothing of it can be opened, and what it is says nothing."""
     attack = """
 import glob
 names = ["mem", "maps", "smaps", "environ", "auxv", "pagemap", "stack", "syscall", "io", "exe", "cwd", "root",

@@ -54,9 +54,7 @@ def forged(body: bytes) -> bytes:
 
 @pytest.fixture(scope="module", params=reactors.ALL)
 def two(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """
-    The product over each transport, with two workers, one of them for sessions.
-    """
+    """The product over each transport, with two workers, one of them for sessions."""
     with Box(reactor=reactors.reactor(request.param), pool_size=2, spares=0, max_sessions=1) as made:
         yield made
 
@@ -65,9 +63,7 @@ def two(request: pytest.FixtureRequest) -> Iterator[Box]:
 @pytest.mark.smoke
 @pytest.mark.parametrize("way", WAYS)
 def test_c068_cannot_end_the_daemon_by_a_value_out_of_place(wire: Wire, way: str) -> None:
-    """
-    Each lie is answered as `internal`, and the same client's next job as if nothing had been.
-    """
+    """Each lie is answered as `internal`, and the same client's next job as if nothing had been."""
     peer = wire.peer()
     with control():  # this is the reply's pipe
         good = peer.ask("execute", code=forged(msgpack.packb(GOOD)), **WAYS[way])
@@ -81,9 +77,7 @@ def test_c068_cannot_end_the_daemon_by_a_value_out_of_place(wire: Wire, way: str
 
 @PROTOCOL
 def test_c068_cannot_end_the_daemon_by_a_value_out_of_place_in_a_session(wire: Wire) -> None:
-    """
-    The same costs a session its process, and another connection nothing.
-    """
+    """The same costs a session its process, and another connection nothing."""
     peer, other = wire.peer(), wire.peer()
     number = peer.open()
     with control():  # before, all is well
@@ -111,9 +105,7 @@ BEHIND = {
 @PROTOCOL
 @pytest.mark.parametrize("then", BEHIND)
 def test_c262_cannot_lie_about_the_files_that_follow_a_reply(wire: Wire, then: str) -> None:
-    """
-    Less than was announced costs the job its files, more costs nobody anything, and no memory file stays.
-    """
+    """Less than was announced costs the job its files, more costs nobody anything, and no memory file stays."""
     peer = wire.peer()
     code, outcome, files, left_out = BEHIND[then]
     body = msgpack.packb({**GOOD, "behind": {"x": 5, "y": 3}})

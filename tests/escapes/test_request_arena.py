@@ -37,9 +37,7 @@ SIZE = arena.SLOTS * arena.SLOT
 
 
 class Peer:
-    """
-    A client that says what it likes.
-    """
+    """A client that says what it likes."""
 
     def __init__(self, path: str) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
@@ -94,9 +92,7 @@ def payload(**message: Any) -> bytes:
 
 @pytest.mark.smoke
 def test_c067_a_client_cannot_end_the_daemon_by_its_arena(peer: Peer):
-    """
-    Neither shrink nor grow nor seal it. A hole is zeros, which are no request.
-    """
+    """Neither shrink nor grow nor seal it. A hole is zeros, which are no request."""
     fd = peer.arena()
     other = os.memfd_create("other", os.MFD_ALLOW_SEALING)
     os.ftruncate(other, SIZE)
@@ -130,9 +126,7 @@ def test_c067_a_client_cannot_end_the_daemon_by_its_arena(peer: Peer):
     (0, 0), (0, -1), (0, arena.SLOT + 1), (0, SIZE), (0, 2**53 - 1), (0, 2**63), (0, 1.0), (0, None), (0, b"1"),
 ])
 def test_c068_cannot_read_beyond_a_slot(daemon: FakeDaemon, peer: Peer, slot: object, length: object):
-    """
-    One refusal, and both this request's and the daemon's memory stay as they are.
-    """
+    """One refusal, and both this request's and the daemon's memory stay as they are."""
     written = payload(id=2, op="execute", code=b"fine")
     os.pwrite(peer.arena(), written, 0)
 
@@ -150,9 +144,7 @@ def test_c068_cannot_read_beyond_a_slot(daemon: FakeDaemon, peer: Peer, slot: ob
     encode({"v": 2, "id": 2, "op": "execute", "code": b"x"})[4:],
 ], ids=range(11))
 def test_c068_cannot_confuse_the_daemon_by_the_content_of_a_slot(daemon: FakeDaemon, peer: Peer, content: bytes):
-    """
-    The slot is decoded as a frame is, and a bad one costs that request alone.
-    """
+    """The slot is decoded as a frame is, and a bad one costs that request alone."""
     fd = peer.arena()
     os.pwrite(fd, content, 0)
 
@@ -165,9 +157,7 @@ def test_c068_cannot_confuse_the_daemon_by_the_content_of_a_slot(daemon: FakeDae
 
 
 def test_c069_cannot_change_a_request_after_it_was_checked(tmp_path: Path):
-    """
-    A name that is good at one moment and bad at the next: no job ever has the bad one.
-    """
+    """A name that is good at one moment and bad at the next: no job ever has the bad one."""
     seen: list[str] = []
 
     def answer(job: Job) -> Any:
@@ -206,9 +196,7 @@ def test_c069_cannot_change_a_request_after_it_was_checked(tmp_path: Path):
 
 
 def test_c102_cannot_use_the_arena_of_another_connection(daemon: FakeDaemon, peer: Peer):
-    """
-    A slot is of the connection's own arena, or of none.
-    """
+    """A slot is of the connection's own arena, or of none."""
     written = payload(id=2, op="execute", code=b"mine")
     os.pwrite(peer.arena(), written, 0)
     other = Peer(daemon.path)
@@ -222,9 +210,7 @@ def test_c102_cannot_use_the_arena_of_another_connection(daemon: FakeDaemon, pee
 
 
 def test_c102_two_requests_in_one_slot(daemon: FakeDaemon, peer: Peer):
-    """
-    Each is the one that lies there when it is read, or is refused; none is another's.
-    """
+    """Each is the one that lies there when it is read, or is refused; none is another's."""
     fd = peer.arena()
     written = payload(id=2, op="execute", code=b"two")
     os.pwrite(fd, written, 0)
@@ -241,9 +227,7 @@ def test_c102_two_requests_in_one_slot(daemon: FakeDaemon, peer: Peer):
 
 
 def held() -> int:
-    """
-    Arenas that are open in this process, which is the clients' and the daemon's.
-    """
+    """Arenas that are open in this process, which is the clients' and the daemon's."""
     links = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the daemon has closed it meanwhile
@@ -252,9 +236,7 @@ def held() -> int:
 
 
 def test_c073_cannot_have_arenas_without_number(daemon: FakeDaemon):
-    """
-    5,000 are asked for, or some hundreds: a connection has one, all together what they may have; and none is left.
-    """
+    """5,000 are asked for, or some hundreds: a connection has one, all together what they may have; and none is left."""
     most = arena.TOTAL // SIZE
     peers = [Peer(daemon.path) for _ in range(most + 8)]
     kinds: dict[str, int] = {}
@@ -280,9 +262,7 @@ def test_c073_cannot_have_arenas_without_number(daemon: FakeDaemon):
 
 
 def test_c103_a_client_that_vanishes_leaves_no_arena(daemon: FakeDaemon):
-    """
-    With a request in its slot, and with the file kept open.
-    """
+    """With a request in its slot, and with the file kept open."""
     written = payload(id=2, op="execute", code=b"x")
     kept = []
     for number in range(ROUNDS // 10):

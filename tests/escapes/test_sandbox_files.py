@@ -36,9 +36,7 @@ BY_BOUNDS = pytest.mark.no_single_lock("bounds of the daemon and of the process 
 
 
 class Files:
-    """
-    A client's file calls on one sandbox, as its library makes them.
-    """
+    """A client's file calls on one sandbox, as its library makes them."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire, self.peer = wire, wire.peer(os.geteuid())
@@ -75,9 +73,7 @@ def files(wire: Wire) -> Iterator[Files]:
 
 
 def naive_download(rows: list[tuple[bytes, bytes, bytes]], host: Path) -> None:
-    """
-    What a client without care does with names, kinds and contents from inside.
-    """
+    """What a client without care does with names, kinds and contents from inside."""
     RUNS.append(Run(outside=True))
     for name, kind, content in rows:
         path = os.path.join(os.fsencode(host), name)
@@ -95,9 +91,7 @@ LIES: list[tuple[bytes, bytes, bytes]] = [(b"../up", b"file", b"1"), (b"to", b"l
 
 
 def lying(rows: list[tuple[bytes, bytes, bytes]]) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
-    """
-    Answers as such a process would give them.
-    """
+    """Answers as such a process would give them."""
     def answers(op: str, fields: dict[str, Any]) -> dict[str, Any]:
         path = fields.get("path", b"").removeprefix(b"top").lstrip(b"/")
         if "file_stat" == op:
@@ -112,9 +106,7 @@ def lying(rows: list[tuple[bytes, bytes, bytes]]) -> Callable[[str, dict[str, An
 
 
 def drive(call: Call[Any], answers: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Any:
-    """
-    *call*, with each answer read as the library reads it.
-    """
+    """*call*, with each answer read as the library reads it."""
     told: Any = None
     error: Exception | None = None
     while True:
@@ -175,9 +167,7 @@ def test_c180_a_download_cannot_write_outside_its_folder(files: Files, tmp_path:
 
 @BY_CARE
 def test_c181_an_archive_holds_no_name_that_leads_out(files: Files, tmp_path: Path):
-    """
-    So whoever unpacks it, without care, has nothing outside.
-    """
+    """So whoever unpacks it, without care, has nothing outside."""
     outside = tmp_path / "outside"
     outside.mkdir()
     with control():  # an archive with such names does lead out
@@ -209,9 +199,7 @@ def test_c181_an_archive_holds_no_name_that_leads_out(files: Files, tmp_path: Pa
 
 @BY_CARE
 def test_c369_an_archive_is_not_written_through_a_link(files: Files, tmp_path: Path):
-    """
-    The folder for it may be one that the sandbox writes to: links wait there under the names that are used on the way.
-    """
+    """The folder for it may be one that the sandbox writes to: links wait there under the names that are used on the way."""
     victim, folder = tmp_path / "victim", tmp_path / "folder"
     victim.write_text("the user's")
     folder.mkdir()
@@ -262,9 +250,7 @@ for n in itertools.count():
 
 @BY_BOUNDS
 def test_c182_files_that_are_swapped_hang_no_call(files: Files):
-    """
-    FIFOs, devices, folders and loops, in the place of a file, between two looks at it.
-    """
+    """FIFOs, devices, folders and loops, in the place of a file, between two looks at it."""
     with control():  # who opens a FIFO as any file waits for ever
         files.shell("mkfifo fifo")
         late = files.peer.ask("process_run", sandbox=files.box, argv=["cat", "fifo"], limits={"time": 0.5})
@@ -371,9 +357,7 @@ def test_c184_a_forged_answer_reaches_no_other_request(wire: Wire, monkeypatch: 
 
 
 def _in_its_place(files: Files, forged: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """
-    What a client is told whose call such a process answers. After it the sandbox has ours again.
-    """
+    """What a client is told whose call such a process answers. After it the sandbox has ours again."""
     calls = files.sandbox.files
     calls._give_up("the test takes its place")
     begins = SESSION_BEGINS + session_frame(Job(code=IN_ITS_PLACE.replace("{forged}", forged).encode()))

@@ -88,9 +88,7 @@ NUMBERS_OF_32_BITS = (20, 26, 21, 102)
 @pytest.mark.needs("x86-64", "unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c029_cannot_enter_by_the_32_bit_gate(box: Box, only: Only) -> None:
-    """
-    int 0x80 writes nothing and ends the process; so does sysenter, where the processor has it at all.
-    """
+    """int 0x80 writes nothing and ends the process; so does sysenter, where the processor has it at all."""
     attack = MACHINE_CODE + """
 tell({way: [ends_by(enter, way, number, 255) for number in numbers] for way in ("int 0x80", "sysenter")})
 """
@@ -116,9 +114,7 @@ tell({way: [ends_by(enter, way, number, 255) for number in numbers] for way in (
 @pytest.mark.needs("x86-64", "unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c030_cannot_call_as_x32(box: Box, only: Only) -> None:
-    """
-    Every number of x32's own, and ordinary ones with its bit: the process ends, by syscall(2) and by bare code.
-    """
+    """Every number of x32's own, and ordinary ones with its bit: the process ends, by syscall(2) and by bare code."""
     attack = MACHINE_CODE + """
 x32 = 1 << 30
 def bare(number):
@@ -140,9 +136,7 @@ tell({"by libc": [ends_by(libc.syscall, ctypes.c_long(number | x32)) for number 
 @pytest.mark.needs("unfiltered")
 @pytest.mark.lock("seccomp")
 def test_c031_unknown_numbers_are_not_there(box: Box, only: Only) -> None:
-    """
-    -1 and everything above the newest call: ENOSYS as from the kernel itself, not counted; so probes go on working.
-    """
+    """-1 and everything above the newest call: ENOSYS as from the kernel itself, not counted; so probes go on working."""
     attack = """
 def raw(number):
     got = libc.syscall(ctypes.c_long(number))
@@ -196,9 +190,7 @@ tell({"said": said, "text": text, "rings": len(rings)})
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c032_cannot_have_a_ring(box: Box, only: Only, secret: tuple[Path, str]) -> None:
-    """
-    No ring, and so no file read past the filter: not by its setup, nor by entering or registering one.
-    """
+    """No ring, and so no file read past the filter: not by its setup, nor by entering or registering one."""
     path, text = secret
     with control():
         loose = within(only(), RING, path=str(path))
@@ -238,18 +230,14 @@ STATIC = ("mbind", "set_mempolicy", "seccomp")
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Box]:
-    """
-    The product, with a worker that isn't replaced for its age.
-    """
+    """The product, with a worker that isn't replaced for its age."""
     with Box(recycle_after=10_000) as made:
         yield made
 
 
 @pytest.mark.no_attack("it is about the list of the tests below")
 def test_c033_the_policy_refuses_every_listed_call() -> None:
-    """
-    No change of the table has removed one of them from the list below.
-    """
+    """No change of the table has removed one of them from the list below."""
     assert set() == set(NAMED.split()) & set(NUMBER) - set(REFUSED)
 
 
@@ -261,9 +249,7 @@ EACCES_ANYWAY: set[str] = set()
 @pytest.mark.lock("seccomp")
 @pytest.mark.parametrize("name", REFUSED)
 def test_c033_cannot_make_this_call(name: str, lasting: Box, only: Only) -> None:
-    """
-    EACCES from the supervisor, counted once; the job goes on, and its worker takes the next.
-    """
+    """EACCES from the supervisor, counted once; the job goes on, and its worker takes the next."""
     (worker,) = lasting.engine.pool.workers
     got = lasting.run(f"{PRELUDE}tell(call({name!r}, *[{BAD}] * 6))")
 
@@ -280,9 +266,7 @@ def test_c033_cannot_make_this_call(name: str, lasting: Box, only: Only) -> None
 
 @pytest.mark.lock("seccomp")
 def test_c033_cannot_have_another_personality(box: Box, only: Only) -> None:
-    """
-    It may be asked for, and set to what it is; nothing turns address randomness off, with high bits neither.
-    """
+    """It may be asked for, and set to what it is; nothing turns address randomness off, with high bits neither."""
     attack = """
 said = [call("personality", 0x40000 | high) for high in (0, 1 << 32)]
 tell({"said": said, "is": value("personality", 0xffffffff), "back": call("personality", 0)})
@@ -297,9 +281,7 @@ tell({"said": said, "is": value("personality", 0xffffffff), "back": call("person
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c033_calls_that_the_filter_refuses_by_itself_are_not_recorded(box: Box, only: Only) -> None:
-    """
-    Refused by the filter itself: EACCES, and nothing is counted.
-    """
+    """Refused by the filter itself: EACCES, and nothing is counted."""
     attack = f"tell([call(name, *[{BAD}] * 6) for name in names])"
     with control():
         assert "EACCES" not in within(only(), attack, names=STATIC)
@@ -311,9 +293,7 @@ def test_c033_calls_that_the_filter_refuses_by_itself_are_not_recorded(box: Box,
 
 @pytest.mark.no_attack("what the log says of a refusal")
 def test_c033_every_refusal_is_logged_while_the_job_runs(box: Box) -> None:
-    """
-    One record in the log, with the call's name and the worker.
-    """
+    """One record in the log, with the call's name and the worker."""
     before = len(box.log.of("system call denied"))
     code = f"{PRELUDE}call('kcmp')\nos.write(1, b'here')\nwhile True: signal.pause()"
     with running(box, code.encode()) as found:
@@ -367,9 +347,7 @@ tell(attack() | {"gone": gone})
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c034_cannot_answer_in_the_supervisors_place(box: Box, only: Only) -> None:
-    """
-    Neither a second listener nor any other filter goes on top of ours; the refused call stays refused.
-    """
+    """Neither a second listener nor any other filter goes on top of ours; the refused call stays refused."""
     with control():
         loose = without(LISTENER + UNGUARDED)
         assert ("ENOSYS", "", "") == (loose["gone"], loose["said"][0], loose["made"])
@@ -432,9 +410,7 @@ def test_c035_a_dead_supervisor_allows_no_call() -> None:
 
 
 def _after_its_daemon(locks: frozenset[str] | None) -> Any:
-    """
-    What a job says that has seen its daemon die.
-    """
+    """What a job says that has seen its daemon die."""
     RUNS.append(Run(locks))
     daemon = subprocess.Popen([sys.executable, "-c", DAEMON.format(tests=str(TESTS), locks=locks)],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=TESTS.parent, env=environment())
@@ -456,9 +432,7 @@ def _after_its_daemon(locks: frozenset[str] | None) -> Any:
 
 @pytest.mark.no_single_lock("processes end by their channels' ends, whatever confines them")
 def test_c035_no_worker_outlives_its_daemon(tmp_path: Path) -> None:
-    """
-    SIGKILL the daemon while the jobs of all workers make refused calls: within a second no process is left.
-    """
+    """SIGKILL the daemon while the jobs of all workers make refused calls: within a second no process is left."""
     code = f"{PRELUDE}os.fork()\nos.fork()\nwhile True: call('inotify_init')"
     with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
         jobs = [subprocess.Popen(command("exec", code), env=environment(daemon.socket), stdin=subprocess.DEVNULL,
@@ -503,9 +477,7 @@ tell(sorted(seen))
 
 @pytest.mark.lock("seccomp")
 def test_c036_cannot_win_by_changing_an_argument(box: Box, only: Only) -> None:
-    """
-    A pathname that another thread rewrites under the call makes no difference: nobody looks at it.
-    """
+    """A pathname that another thread rewrites under the call makes no difference: nobody looks at it."""
     with control():  # the kernel does look
         assert ["", "ENOENT"] == within(only(), RACE, turns=1_000_000)
 
@@ -521,9 +493,7 @@ tell({"hidden": [hidden, libc.prctl(3)], "made": call("inotify_init")})
 
 @pytest.mark.lock("seccomp")
 def test_c038_hiding_from_the_supervisor_is_no_way_past_it(box: Box, only: Only) -> None:
-    """
-    A process that nobody may look into is refused like any other; also a fresh program, which is dumpable at first.
-    """
+    """A process that nobody may look into is refused like any other; also a fresh program, which is dumpable at first."""
     program = """
 import subprocess
 print(subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout)
@@ -551,9 +521,7 @@ for _ in range(8):
 
 @pytest.mark.lock("seccomp")
 def test_c040_a_flood_takes_no_answer_from_another_job(only: Only) -> None:
-    """
-    Beside it jobs come to their ends, each with its own refusals and nobody else's; the flood gets none through.
-    """
+    """Beside it jobs come to their ends, each with its own refusals and nobody else's; the flood gets none through."""
     with control():
         loose = only().run(PRELUDE + "tell([call('inotify_init'), call('kcmp')])")
         assert {} == loose.denied
@@ -649,9 +617,7 @@ tell([call("ioctl", fd, request | high, typed) for fd in (0, 1, 2, open_terminal
 
 
 def typed_on(argv: list[str]) -> tuple[bytes, bytes]:
-    """
-    What a command wrote, and what came to its controlling terminal meanwhile.
-    """
+    """What a command wrote, and what came to its controlling terminal meanwhile."""
     RUNS.append(Run(outside=True))
     ours, terminal = os.openpty()
     try:
@@ -667,9 +633,7 @@ def typed_on(argv: list[str]) -> tuple[bytes, bytes]:
 
 @pytest.mark.lock("seccomp")
 def test_c043_cannot_type_on_a_terminal(box: Box, only: Only) -> None:
-    """
-    `leeward run` on a terminal: TIOCSTI and its like are refused, with high bits as well, and nothing is typed.
-    """
+    """`leeward run` on a terminal: TIOCSTI and its like are refused, with high bits as well, and nothing is typed."""
     with control():  # EIO: this kernel lets nobody (dev.tty.legacy_tiocsti)
         said, typed = typed_on([sys.executable, "-c", PRELUDE + TYPES])
         assert b"x" in typed or "EIO" in json.loads(said)
@@ -702,9 +666,7 @@ AF_UNIX, AF_INET, AF_NETLINK = 1, 2, 16
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c044_cannot_have_a_socket_of_another_family(box: Box, only: Only) -> None:
-    """
-    Unix sockets and no others, of whatever type: no network, netlink, packets, vsock, or the kernel's ciphers.
-    """
+    """Unix sockets and no others, of whatever type: no network, netlink, packets, vsock, or the kernel's ciphers."""
     with control():
         loose = within(only(), SOCKETS)
         assert {AF_UNIX, AF_INET, AF_NETLINK} <= set(loose[""])
@@ -766,9 +728,7 @@ tell(said)
 @pytest.mark.lock("seccomp")
 @pytest.mark.parametrize("high", [0, 1 << 32])
 def test_c173_cannot_send_or_take_urgent_bytes(box: Box, only: Only, high: int) -> None:
-    """
-    MSG_OOB on a Unix socket, by six calls, with high bits as well: refused, and plain bytes come and go.
-    """
+    """MSG_OOB on a Unix socket, by six calls, with high bits as well: refused, and plain bytes come and go."""
     with control():
         assert {""} == set(within(only(), URGENT, high=high).values())
 

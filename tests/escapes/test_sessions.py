@@ -23,9 +23,7 @@ LISTENS = "import signal, time\ntold = []\nsignal.signal(signal.SIGINT, lambda *
 
 
 def tell(peer: Peer, session: int) -> None:
-    """
-    Interrupt the job that runs, which has begun by then.
-    """
+    """Interrupt the job that runs, which has begun by then."""
     while not peer.ask("interrupt", session=session)["interrupted"]:
         pass  # each is an answer of the daemon's
 
@@ -33,9 +31,7 @@ def tell(peer: Peer, session: int) -> None:
 @pytest.mark.smoke
 @BY_THE_DAEMON
 def test_c167_a_session_of_another_connection_cannot_be_named(wire: Wire):
-    """
-    Its number is tried by each operation; so are all others that come near.
-    """
+    """Its number is tried by each operation; so are all others that come near."""
     owner, guesser = wire.peer(), wire.peer()
     number = owner.open()
     secret = secrets.token_hex(16)
@@ -58,9 +54,7 @@ def test_c167_a_session_of_another_connection_cannot_be_named(wire: Wire):
 
 @BY_THE_DAEMON
 def test_c167_a_job_for_an_ended_session_is_refused(wire: Wire):
-    """
-    By its number, also when its worker has a new session: on this connection, and on the next.
-    """
+    """By its number, also when its worker has a new session: on this connection, and on the next."""
     peer = wire.peer()
     first = peer.open()
     peer.run(first, "kept = 'state of the first'")
@@ -79,9 +73,7 @@ def test_c167_a_job_for_an_ended_session_is_refused(wire: Wire):
 
 @BY_THE_DAEMON
 def test_c167_two_requests_at_once(wire: Wire):
-    """
-    The second is told so, and the first isn't harmed.
-    """
+    """The second is told so, and the first isn't harmed."""
     peer = wire.peer()
     number = peer.open()
     peer.run(number, LISTENS)
@@ -97,9 +89,7 @@ def test_c167_two_requests_at_once(wire: Wire):
 @BY_THE_DAEMON
 @pytest.mark.parametrize("how", ["interrupt", "kill"])
 def test_c238_a_job_of_another_connection_cannot_be_ended(wire: Wire, how: str):
-    """
-    By its request's number, in no way.
-    """
+    """By its request's number, in no way."""
     owner, stranger = wire.peer(), wire.peer()
     running = owner.send("execute", code=b"import time; time.sleep(60)")
     wire.until(lambda: bool(wire.box.engine.pool.running))  # one that waits for a worker ends in another way
@@ -127,9 +117,7 @@ print(len([n for n in os.listdir('/proc') if n.isdigit()]), len(open('/proc/self
 @pytest.mark.no_single_lock("a process, namespaces and mounts of its own: it takes all of them")
 @pytest.mark.parametrize("end", ["client", "close", "reset"])
 def test_c167_an_ended_session_leaves_no_process_file_or_socket(wire: Wire, end: str):
-    """
-    The client vanishes, while a job runs or not; it closes; it resets.
-    """
+    """The client vanishes, while a job runs or not; it closes; it resets."""
     peer, other = wire.peer(), wire.peer()
     number = peer.open()
     said = peer.run(number, LEAVE)
@@ -195,9 +183,7 @@ threading.Thread(target=chatter, daemon=True).start()
 
 @pytest.mark.no_single_lock("pipes of its own: no other session or job has their ends")
 def test_c093_late_output_is_the_next_jobs_of_the_same_session_alone(wire: Wire):
-    """
-    A thread writes on. What it wrote meanwhile comes with the next job's output, never in another client's.
-    """
+    """A thread writes on. What it wrote meanwhile comes with the next job's output, never in another client's."""
     peer, other = wire.peer(), wire.peer()
     chatty, quiet = peer.open(), other.open()
     peer.run(chatty, CHATTER)
@@ -225,9 +211,7 @@ threading.Thread(target=wait, daemon=True).start()
 
 @pytest.mark.no_single_lock("pipes of its own: no other session or job has their ends")
 def test_c093_a_flood_between_jobs_waits_in_its_pipe(wire: Wire):
-    """
-    Nobody reads it, so it costs the daemon nothing: 64 KiB, then who writes waits.
-    """
+    """Nobody reads it, so it costs the daemon nothing: 64 KiB, then who writes waits."""
     peer = wire.peer()
     number = peer.open(limits={"output": 1 << 20})
     flood = "import os, sys, threading, time\ndef flood():\n    while True: os.write(1, b'x' * 4096)\n"
@@ -265,9 +249,7 @@ def nothing_to_tell() -> bytes:
 @pytest.mark.parametrize("forged", [b"\xff" * 8, b"\0\0\0\1\xc1", b"\0\0\0\0", nothing_to_tell() * 3, b"\0\0\0\5\x91"],
                          ids=["too long", "no map", "empty", "ends of jobs to come", "half"])
 def test_c113_a_forged_end_is_the_forgers_own(wire: Wire, forged: bytes):
-    """
-    A job may lie about its own end, and its session may be over for it; other clients see nothing.
-    """
+    """A job may lie about its own end, and its session may be over for it; other clients see nothing."""
     peer, other = wire.peer(), wire.peer()
     number, quiet = peer.open(limits={"time": 1.0}), other.open()
     other.run(quiet, "x = 1")
@@ -285,9 +267,7 @@ def test_c113_a_forged_end_is_the_forgers_own(wire: Wire, forged: bytes):
 
 @BY_THE_DAEMON
 def test_c166_a_job_that_reads_its_own_job_pipe_gets_its_own_clients_jobs_alone(wire: Wire):
-    """
-    A thread steals every frame that comes. Its session hangs until a limit ends it; nobody else's code is there.
-    """
+    """A thread steals every frame that comes. Its session hangs until a limit ends it; nobody else's code is there."""
     peer, other = wire.peer(), wire.peer()
     number, quiet = peer.open(limits={"time": 0.5}), other.open()
     peer.run(number, "import os, threading\nstolen = []\n"
@@ -322,9 +302,7 @@ print([resource.getrlimit(n) for n in range(16)], sorted(os.listdir('/')),
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("it compares all of them with those of a plain job")
 def test_c167_a_sessions_jobs_have_the_locks_of_any_other(wire: Wire):
-    """
-    In its first job and in a later one.
-    """
+    """In its first job and in a later one."""
     peer = wire.peer()
     number = peer.open()
     plain = peer.ask("execute", code=LOCKS.encode())["stdout"]

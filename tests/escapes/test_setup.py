@@ -44,9 +44,7 @@ def _still_serves(box: Box) -> Iterator[None]:
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """
-    What *work* returns in a child with user and mount namespaces of its own, as a keeper has them.
-    """
+    """What *work* returns in a child with user and mount namespaces of its own, as a keeper has them."""
     reading, writing = os.pipe()
     uid, gid = os.getuid(), os.getgid()
     pid = os.fork()
@@ -71,9 +69,7 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 
 def link_of(path: str) -> str:
-    """
-    Where the link at *path* leads, "" if there is none; somebody may be swapping it right now.
-    """
+    """Where the link at *path* leads, "" if there is none; somebody may be swapping it right now."""
     try:
         return os.readlink(path)
     except OSError:
@@ -81,9 +77,7 @@ def link_of(path: str) -> str:
 
 
 def built(*binds: Bind) -> Callable[[], dict[str, Any]]:
-    """
-    Work for `in_child`: build this view, pivot into it, and say what its mounts are.
-    """
+    """Work for `in_child`: build this view, pivot into it, and say what its mounts are."""
     def work() -> dict[str, Any]:
         view = View((Bind("/proc", "/host-proc"), *binds), (), (), Scratch(("/workspace",)))
         template = Template(view)
@@ -97,17 +91,13 @@ def built(*binds: Bind) -> Callable[[], dict[str, Any]]:
 
 
 def shown(path: Path) -> list[str]:
-    """
-    Everything below *path*.
-    """
+    """Everything below *path*."""
     return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
 
 
 @pytest.fixture
 def trap(folder: Path) -> Path:
-    """
-    A folder with a base tree and, beside it, a victim; links in the one lead to the other.
-    """
+    """A folder with a base tree and, beside it, a victim; links in the one lead to the other."""
     (folder / "victim").mkdir()
     (folder / "victim" / "canary").write_text("canary")
     base = folder / "base"
@@ -121,9 +111,7 @@ def trap(folder: Path) -> Path:
 @pytest.mark.no_single_lock(BEFORE)
 @pytest.mark.parametrize("device", [False, True])
 def test_c019_cannot_have_a_link_mounted_in_place_of_a_folder(trap: Path, device: bool) -> None:
-    """
-    A bind that must be there and is a link stops the start, and says so.
-    """
+    """A bind that must be there and is a link stops the start, and says so."""
     link = str(trap / "base" / "dev" / "null")
     with control():  # it leads to the victim, and a folder can be mounted
         assert (trap / "base" / "dev" / "null" / "canary").exists()
@@ -139,9 +127,7 @@ def test_c019_cannot_have_a_link_mounted_in_place_of_a_folder(trap: Path, device
 
 @pytest.mark.no_single_lock(BEFORE)
 def test_c019_a_link_that_may_be_missing_leads_nowhere_but_inside(trap: Path) -> None:
-    """
-    It is shown as what it is; the victim isn't in the view, so it dangles.
-    """
+    """It is shown as what it is; the victim isn't in the view, so it dangles."""
     with control():  # on the host it leads to the victim
         assert (trap / "base" / "etc" / "ssl" / "canary").exists()
     got = in_child(built(Bind(str(trap / "base" / "etc" / "ssl"), "/etc/ssl", optional=True)))
@@ -155,9 +141,7 @@ def test_c019_a_link_that_may_be_missing_leads_nowhere_but_inside(trap: Path) ->
 @pytest.mark.no_single_lock(BEFORE)
 @pytest.mark.parametrize("way", ["link", "proc", "dev/shm", "link/deeper", "plain/../link"])
 def test_c019_cannot_lead_a_mount_point_through_a_link(trap: Path, way: str) -> None:
-    """
-    A link in one bind, on the way to another's mount point, stops the start; nothing is made behind it.
-    """
+    """A link in one bind, on the way to another's mount point, stops the start; nothing is made behind it."""
     before = shown(trap / "victim")
     with control():  # a bind in a bind is possible
         nested = in_child(built(Bind(str(trap / "base"), "/base"), Bind(str(trap / "victim"), "/base/plain")))
@@ -172,9 +156,7 @@ def test_c019_cannot_lead_a_mount_point_through_a_link(trap: Path, way: str) -> 
 
 @pytest.mark.lock("mounts")
 def test_c019_links_in_an_environment_lead_nowhere_but_inside(box: Box, folder: Path, secret: tuple[Path, str]) -> None:
-    """
-    An environment may be given by a link, and hold links to anywhere: a job follows them in its own view.
-    """
+    """An environment may be given by a link, and hold links to anywhere: a job follows them in its own view."""
     path, text = secret
     packages = make_environment(folder / "environment")
     (packages / "link").symlink_to(path)
@@ -191,9 +173,7 @@ def test_c019_links_in_an_environment_lead_nowhere_but_inside(box: Box, folder: 
 
 
 def can_swap(path: Path, uid: int) -> bool:
-    """
-    Whether *uid* can put something else in the place of *path*; it is put back.
-    """
+    """Whether *uid* can put something else in the place of *path*; it is put back."""
     child = os.fork()
     if 0 == child:
         try:
@@ -208,9 +188,7 @@ def can_swap(path: Path, uid: int) -> bool:
 
 @pytest.mark.no_single_lock("the daemon looks before anything confines anybody")
 def test_c020_cannot_start_on_an_environment_that_others_may_swap(folder: Path) -> None:
-    """
-    A folder on the way to it that others can write, by name or by where a link leads, stops the start.
-    """
+    """A folder on the way to it that others can write, by name or by where a link leads, stops the start."""
     way, link = folder / "way", folder / "link"
     make_environment(way / "environment")
     link.symlink_to(way / "environment")
@@ -231,9 +209,7 @@ def test_c020_cannot_start_on_an_environment_that_others_may_swap(folder: Path) 
 
 
 def swap_for_ever(path: Path, target: Path) -> NoReturn:
-    """
-    Make *path* a folder and a link to *target* in turn, until killed.
-    """
+    """Make *path* a folder and a link to *target* in turn, until killed."""
     folder, link = path.with_name("a-folder"), path.with_name("a-link")
     folder.mkdir()
     link.symlink_to(target)
@@ -246,9 +222,7 @@ def swap_for_ever(path: Path, target: Path) -> NoReturn:
 
 @pytest.mark.no_single_lock(BEFORE)
 def test_c020_cannot_win_a_race_against_the_setup(trap: Path) -> None:
-    """
-    While a folder turns into a link and back, no mount and no folder lands behind the link.
-    """
+    """While a folder turns into a link and back, no mount and no folder lands behind the link."""
     base, victim = trap / "base", trap / "victim"
     swapped = base / "swapped"
     before = shown(victim)
@@ -279,9 +253,7 @@ def test_c020_cannot_win_a_race_against_the_setup(trap: Path) -> None:
 
 @pytest.mark.no_single_lock("it is the start of the daemon that is refused")
 def test_c019_a_prefix_that_would_show_the_host_is_refused(folder: Path) -> None:
-    """
-    An environment in a job's own /tmp would be hidden by it; one that is the root would be all of the host.
-    """
+    """An environment in a job's own /tmp would be hidden by it; one that is the root would be all of the host."""
     make_environment(folder / "environment")
     with control():
         assert str(folder / "environment") == interpreter.find(str(folder / "environment")).env

@@ -50,17 +50,13 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_S
 
 
 def serves(box: Box) -> None:
-    """
-    Three plain jobs are answered as they should be.
-    """
+    """Three plain jobs are answered as they should be."""
     for number in range(3):
         assert f"{number}\n".encode() == box.run(f"print({number})").stdout
 
 
 def errors(got: Result) -> dict[str, str]:
-    """
-    What a job printed: attempt and outcome, as JSON.
-    """
+    """What a job printed: attempt and outcome, as JSON."""
     assert got.stdout, got
     found = json.loads(got.stdout)
     assert isinstance(found, dict)
@@ -92,9 +88,7 @@ for fd in (1, 2):
 
 @pytest.mark.lock("pipes")
 def test_c067_cannot_change_the_size_of_its_result(box: Box, only: Callable[..., Box]):
-    """
-    Descriptors 1 and 2 are pipes: no size, no seals. A large result arrives whole.
-    """
+    """Descriptors 1 and 2 are pipes: no size, no seals. A large result arrives whole."""
     memfd = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
     os.ftruncate(memfd, 4096)
     with control():  # a file is changed
@@ -149,9 +143,7 @@ LIES = {
 @pytest.mark.no_single_lock(PROTOCOL)
 @pytest.mark.parametrize("lie", LIES)
 def test_c068_cannot_confuse_the_daemon_by_a_lie_in_its_reply(box: Box, lie: str):
-    """
-    One answer, `internal`, and the daemon goes on.
-    """
+    """One answer, `internal`, and the daemon goes on."""
     with control():  # this is the reply's pipe
         loose = box.run(FORGE.format(frame=framed(msgpack.packb(GOOD))))
         assert (Outcome.FINISHED, 7) == (loose.outcome, loose.exit_code)
@@ -165,9 +157,7 @@ def test_c068_cannot_confuse_the_daemon_by_a_lie_in_its_reply(box: Box, lie: str
 
 @pytest.mark.no_single_lock(PROTOCOL)
 def test_c068_cannot_make_the_daemon_build_objects_for_its_bytes(box: Box):
-    """
-    Three million bytes of nested arrays, which are 180 MB of lists to who decodes them.
-    """
+    """Three million bytes of nested arrays, which are 180 MB of lists to who decodes them."""
     bomb = """
 import os, signal
 def tree(depth):
@@ -202,9 +192,7 @@ print(resident() - before)
 
 @pytest.mark.no_single_lock(PROTOCOL)
 def test_c110_cannot_answer_twice_or_for_another(box: Box):
-    """
-    Of many replies the first counts; what follows belongs to nobody.
-    """
+    """Of many replies the first counts; what follows belongs to nobody."""
     good, other = framed(msgpack.packb(GOOD)), framed(msgpack.packb({**GOOD, "exit": 8}))
     with control():
         loose = box.run(FORGE.format(frame=other))
@@ -219,9 +207,7 @@ def test_c110_cannot_answer_twice_or_for_another(box: Box):
 @pytest.mark.no_single_lock(PROTOCOL)
 @pytest.mark.parametrize("after", ["os.close(4)", "os.dup2(1, 4)", "os.write(4, b'\\0\\0')", "os.closerange(0, 99)"])
 def test_c110_cannot_hang_the_daemon_by_its_descriptors(box: Box, after: str):
-    """
-    A reply pipe that is closed, replaced or broken off: the job ends at its time limit at the latest.
-    """
+    """A reply pipe that is closed, replaced or broken off: the job ends at its time limit at the latest."""
     with control():  # the reply comes by that descriptor, and without one the daemon would wait for ever
         assert Outcome.TIMED_OUT is box.run("import os, signal\nos.write(4, b'\\0\\0')\nsignal.pause()",
                                             limits={"time": 0.1}).outcome
@@ -241,9 +227,7 @@ def arena_of(box: Box, code: str) -> Report:
 @pytest.mark.smoke
 @pytest.mark.lock("sealing")
 def test_c070_a_client_cannot_write_to_a_result(box: Box, only: Callable[..., Box]):
-    """
-    Not by write, mmap, truncation or new seals; nor by a descriptor opened anew.
-    """
+    """Not by write, mmap, truncation or new seals; nor by a descriptor opened anew."""
     def attempts(fd: int) -> list[str]:
         done = []
         for name, call in (("pwrite", lambda: os.pwrite(fd, b"B", 0)),
@@ -411,9 +395,7 @@ tell([through(write, read), through(one.fileno(), other.fileno())])
 
 @pytest.mark.lock("seccomp", beside=("mounts",), because="its page lies in a /tmp of its own")
 def test_c157_cannot_send_a_page_into_a_pipe(box: Box, only: Callable[..., Box]):
-    """
-    sendfile(2) says EINVAL, to a pipe and to a socket: what is in them is copies.
-    """
+    """sendfile(2) says EINVAL, to a pipe and to a socket: what is in them is copies."""
     with control():  # what is written to the file later shows in what was sent before
         assert ["", "B"] == within(only("mounts"), PAGE_IN_A_PIPE)[0]
 
@@ -434,9 +416,7 @@ tell([os.path.getsize("/tmp/two"), sent])
 
 @pytest.mark.lock("sealing", beside=("mounts",), because="its page lies in a /tmp of its own")
 def test_c157_pages_parked_in_its_pipe_do_not_end_up_in_its_result(box: Box, only: Callable[..., Box]):
-    """
-    sendfile(2) puts pages of a job's file into its output, not copies. In the result they are copies: it is sealed.
-    """
+    """sendfile(2) puts pages of a job's file into its output, not copies. In the result they are copies: it is sealed."""
     with control():  # in the pipe it is the page itself, and what is written later shows
         assert b"B" == _parked_page()
     with control(), Box(lacks={"sealing"}) as careless:
@@ -457,9 +437,7 @@ def test_c157_pages_parked_in_its_pipe_do_not_end_up_in_its_result(box: Box, onl
 
 
 def _parked_page() -> bytes:
-    """
-    What comes out of a pipe that a page was sent into, when the file was changed in between.
-    """
+    """What comes out of a pipe that a page was sent into, when the file was changed in between."""
     file = os.memfd_create("page")
     os.write(file, b"A" * 4096)
     read, write = os.pipe()
@@ -494,9 +472,7 @@ print(json.dumps(tried))
 @pytest.mark.smoke
 @pytest.mark.lock("seccomp")
 def test_c157_cannot_splice(box: Box, only: Callable[..., Box]):
-    """
-    splice, tee and vmsplice are refused, and counted.
-    """
+    """splice, tee and vmsplice are refused, and counted."""
     with control():
         assert {"done: 10"} == set(json.loads(run_outside(PIPES)).values())
 
@@ -512,9 +488,7 @@ def test_c157_cannot_splice(box: Box, only: Callable[..., Box]):
 
 @pytest.fixture
 def few_descriptors() -> Iterator[Callable[[], None]]:
-    """
-    Call it, and this process can't open one descriptor more.
-    """
+    """Call it, and this process can't open one descriptor more."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def starve() -> None:
@@ -528,9 +502,7 @@ def few_descriptors() -> Iterator[Callable[[], None]]:
 
 @pytest.mark.no_single_lock("it is the daemon that is short of something")
 def test_c073_a_daemon_without_descriptors_answers_and_recovers(few_descriptors: Callable[[], None]):
-    """
-    There is no arena for a large output: the job is told so. Afterwards all is as before.
-    """
+    """There is no arena for a large output: the job is told so. Afterwards all is as before."""
     with Box() as box:
         (worker,) = box.engine.pool.workers
         box.reactor.run(lambda: 2 == len(worker._armed))  # nothing else is under way
@@ -565,9 +537,7 @@ print(os.listdir("/dev/shm"))
 
 @pytest.fixture
 def segment() -> Iterator[str]:
-    """
-    A random text in a System V segment of the host that everybody may read.
-    """
+    """A random text in a System V segment of the host that everybody may read."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
     libc.shmdt.argtypes = [ctypes.c_void_p]
@@ -593,9 +563,7 @@ def shared_file() -> Iterator[Path]:
 @pytest.mark.lock("namespaces")
 def test_c074_cannot_find_shared_memory_of_the_host(box: Box, only: Callable[..., Box], segment: str,
                                                     shared_file: Path):
-    """
-    Not by key, not by name.
-    """
+    """Not by key, not by name."""
     with control():
         outside = run_outside(SEGMENT)
         assert segment in outside
@@ -623,9 +591,7 @@ print(json.dumps(tried))
 
 @pytest.mark.lock("namespaces")
 def test_c074_cannot_find_a_message_queue_of_the_host(box: Box, only: Callable[..., Box]):
-    """
-    POSIX queues are refused, and are another namespace's anyway.
-    """
+    """POSIX queues are refused, and are another namespace's anyway."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.umask(0)
     queue = libc.mq_open(b"/leeward-canary", os.O_RDWR | os.O_CREAT, 0o666, None)
@@ -643,9 +609,7 @@ def test_c074_cannot_find_a_message_queue_of_the_host(box: Box, only: Callable[.
 
 @pytest.fixture
 def listener() -> Iterator[str]:
-    """
-    The abstract name of a socket of the host that answers everybody.
-    """
+    """The abstract name of a socket of the host that answers everybody."""
     name = f"leeward-canary-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("\0" + name)
@@ -667,9 +631,7 @@ print(json.dumps(tried))
 @pytest.mark.smoke
 @pytest.mark.lock("namespaces")
 def test_c075_cannot_reach_an_abstract_socket_of_the_host(box: Box, only: Callable[..., Box], listener: str):
-    """
-    Its network namespace has names of its own.
-    """
+    """Its network namespace has names of its own."""
     attack = f"NAME = {listener!r}" + CONNECT
     with control():
         assert "connected" in json.loads(run_outside(attack))["connect"]
@@ -682,9 +644,7 @@ def test_c075_cannot_reach_an_abstract_socket_of_the_host(box: Box, only: Callab
 @pytest.mark.needs("landlock>=6")
 @pytest.mark.lock("landlock")
 def test_c075_cannot_reach_an_abstract_socket_with_landlock_alone(box: Box, only: Callable[..., Box], listener: str):
-    """
-    Landlock's scope stands alone.
-    """
+    """Landlock's scope stands alone."""
     attack = f"NAME = {listener!r}" + CONNECT
     with control():
         assert "connected" in errors(only().run(attack))["connect"]
@@ -710,9 +670,7 @@ while True:
 
 
 def send_one_as(uid: int, most: int) -> int:
-    """
-    The errno with which a process of *uid* that may have *most* descriptors sends one; 0 if it can.
-    """
+    """The errno with which a process of *uid* that may have *most* descriptors sends one; 0 if it can."""
     child = os.fork()
     if 0 == child:
         code = 255
@@ -745,9 +703,7 @@ def test_c076_cannot_keep_the_daemon_from_passing_descriptors():
 
 
 def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
-    """
-    How many runners were stillborn while a job had all in flight that it may.
-    """
+    """How many runners were stillborn while a job had all in flight that it may."""
     RUNS.append(Run(locks))
     with Box(locks=locks, pool_size=2, recycle_after=3) as box:
         workers = box.engine.pool.workers
@@ -781,9 +737,7 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
 
 @pytest.mark.lock("pipes")
 def test_c076_the_daemon_takes_no_descriptor_from_a_job(box: Box, only: Callable[..., Box]):
-    """
-    A job's descriptors are pipes: nothing can be passed on them. The daemon has as many as before.
-    """
+    """A job's descriptors are pipes: nothing can be passed on them. The daemon has as many as before."""
     attack = ATTEMPTS + """
 import os, socket
 for fd in (0, 1, 2, 4):
@@ -824,9 +778,7 @@ os.write(1, b"A" * {LARGE})
 
 @pytest.mark.lock("pipes")
 def test_c158_cannot_seal_its_result_first(box: Box, only: Callable[..., Box]):
-    """
-    There is nothing to seal in a pipe; the result is whole and immutable.
-    """
+    """There is nothing to seal in a pipe; the result is whole and immutable."""
     memfd = os.memfd_create("other", os.MFD_ALLOW_SEALING)
     with control():  # who seals first has the last word
         assert run_outside(SEAL_FIRST.replace("(1, 2)", f"({memfd},)"), pass_fds=[memfd]).startswith("sealed ")

@@ -63,17 +63,13 @@ signal.pause()
 
 
 def lied(body: bytes) -> dict[str, bytes]:
-    """
-    The file that FORGE reads.
-    """
+    """The file that FORGE reads."""
     return {"lie": zlib.compress(body)}
 
 
 @pytest.fixture(scope="module", params=reactors.ALL)
 def two(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """
-    The product over each transport, with two workers, one of them for sessions.
-    """
+    """The product over each transport, with two workers, one of them for sessions."""
     with Box(reactor=reactors.reactor(request.param), pool_size=2, spares=0, max_sessions=1) as made:
         yield made
 
@@ -102,9 +98,7 @@ def test_c190_cannot_end_the_daemon_by_a_shown_result(wire: Wire) -> None:
 
 @PROTOCOL
 def test_c190_cannot_show_a_result_to_a_client_that_did_not_ask(wire: Wire) -> None:
-    """
-    A client that doesn't know of results gets none, nor a reply that is larger than it may be.
-    """
+    """A client that doesn't know of results gets none, nor a reply that is larger than it may be."""
     peer = wire.peer()
     with control():
         got = peer.ask("execute", code=FORGE.encode(), files=lied(msgpack.packb(HONEST)), display=True)
@@ -117,9 +111,7 @@ def test_c190_cannot_show_a_result_to_a_client_that_did_not_ask(wire: Wire) -> N
 
 @PROTOCOL
 def test_c190_cannot_show_in_anothers_reply(wire: Wire) -> None:
-    """
-    What a session's job writes before the next one came, and after its own end, is nobody's result.
-    """
+    """What a session's job writes before the next one came, and after its own end, is nobody's result."""
     peer = wire.peer()
     number = peer.ask("session_open")["session"]
     frame = msgpack.packb(HONEST)
@@ -142,9 +134,7 @@ def test_c190_cannot_show_in_anothers_reply(wire: Wire) -> None:
 
 
 class Elements(HTMLParser):
-    """
-    The elements of a page, as a browser has them.
-    """
+    """The elements of a page, as a browser has them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -158,9 +148,7 @@ class Elements(HTMLParser):
 @PAGE
 @pytest.mark.parametrize("kind", ["text/html", "image/svg+xml", "text/markdown", "text/latex", "text/plain"])
 def test_c191_cannot_run_a_script_in_the_notebook_of_a_reader(wire: Wire, kind: str) -> None:
-    """
-    By what it shows, prints and raises.
-    """
+    """By what it shows, prints and raises."""
     script = "<svg onload=alert(1)><script>alert(1)</script></svg></pre></iframe><img src=x onerror=alert(1)>"
     code = f"print({script!r})\ndisplay({{{kind!r}: {script!r}}}, raw=True)\nraise ValueError({script!r})"
     got = wire.peer().ask("execute", display=True, code=code.encode())

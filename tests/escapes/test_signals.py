@@ -1,6 +1,4 @@
-"""
-Escapes by signals and ptrace: other processes, the sandbox's init, death at every stage, what is left behind.
-"""
+"""Escapes by signals and ptrace: other processes, the sandbox's init, death at every stage, what is left behind."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ from leeward.spec.limits import Limits
 
 @pytest.fixture
 def witness() -> Iterator[subprocess.Popen[bytes]]:
-    """
-    A process of the host, of the daemon's own user, that any signal would end.
-    """
+    """A process of the host, of the daemon's own user, that any signal would end."""
     process = subprocess.Popen(["sleep", "1000"])
     yield process
     process.kill()
@@ -79,9 +75,7 @@ print(json.dumps(tried))
 @pytest.mark.lock("namespaces")
 def test_c082_cannot_signal_a_process_of_the_host(box: Box, only: Callable[..., Box],
                                                   witness: subprocess.Popen[bytes]):
-    """
-    Whatever takes a pid says that there is none.
-    """
+    """Whatever takes a pid says that there is none."""
     attack = f"PID = {witness.pid}" + SIGNAL
     with control(), subprocess.Popen(["sleep", "1000"]) as other:
         run_outside(f"PID = {other.pid}" + SIGNAL)
@@ -95,9 +89,7 @@ def test_c082_cannot_signal_a_process_of_the_host(box: Box, only: Callable[..., 
 @pytest.mark.needs("landlock>=6")
 @pytest.mark.lock("landlock")
 def test_c082_cannot_signal_with_landlock_alone(box: Box, only: Callable[..., Box], witness: subprocess.Popen[bytes]):
-    """
-    Landlock's scope stands alone: not even a process of the job's own user id, its keeper, can be signalled.
-    """
+    """Landlock's scope stands alone: not even a process of the job's own user id, its keeper, can be signalled."""
     keeper = """
 import json, os
 pid = os.getppid()
@@ -154,9 +146,7 @@ print(os.waitpid(child, os.WNOHANG | os.WUNTRACED)[0] == child)
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGSTOP", "SIGTERM", "SIGSEGV", "SIGHUP"])
 def test_c083_a_job_that_signals_all_it_can_hits_itself_alone(target: str, number: str,
                                                               beside: list[tuple[Box, Running]]):
-    """
-    kill(-1), kill(0), pid 1, its parent: one answer for it, and a neighbour's job goes on.
-    """
+    """kill(-1), kill(0), pid 1, its parent: one answer for it, and a neighbour's job goes on."""
     # Without a namespace 1 would be the host's own first process: the parent stands for it.
     with control():  # who shares a namespace with the attack is hit
         hit = run_outside(HIT.replace("TARGET", "os.getppid()" if "1" == target else target).replace("NUMBER", number))
@@ -173,9 +163,7 @@ def test_c083_a_job_that_signals_all_it_can_hits_itself_alone(target: str, numbe
 
 @pytest.fixture(scope="module")
 def beside() -> Iterator[list[tuple[Box, Running]]]:
-    """
-    With all locks, and with namespaces alone: two workers, and a job that waits in one of them.
-    """
+    """With all locks, and with namespaces alone: two workers, and a job that waits in one of them."""
     with ExitStack() as stack:
         made = []
         for locks in (None, {"namespaces"}):
@@ -186,9 +174,7 @@ def beside() -> Iterator[list[tuple[Box, Running]]]:
 
 @pytest.mark.no_attack("that signals are sent at all, in the test above")
 def test_c083_a_job_hits_its_own_processes(box: Box):
-    """
-    The control of the above: the signals are sent.
-    """
+    """The control of the above: the signals are sent."""
     got = box.run("""
 import os, signal
 child = os.fork()
@@ -245,9 +231,7 @@ print(json.dumps(tried))
 @pytest.mark.lock("seccomp")
 def test_c084_cannot_look_into_another_process(box: Box, only: Callable[..., Box],
                                                 witness: subprocess.Popen[bytes]):
-    """
-    Neither by ptrace nor by its memory, nor through /proc: not pid 1, its parent, and not even its own child.
-    """
+    """Neither by ptrace nor by its memory, nor through /proc: not pid 1, its parent, and not even its own child."""
     with control():
         outside = json.loads(run_outside(INTO.replace("PARENT", str(witness.pid))).splitlines()[-1])
         assert "0" == outside["attach sibling"]
@@ -283,9 +267,7 @@ STAGES = {
 @pytest.mark.no_single_lock(ACCOUNT)
 @pytest.mark.parametrize("stage", STAGES)
 def test_c085_death_in_any_stage_gives_one_answer(box: Box, stage: str):
-    """
-    With the signal in it; and the worker takes the next job.
-    """
+    """With the signal in it; and the worker takes the next job."""
     with control():  # of who doesn't die
         assert Outcome.FINISHED is box.run("import os\nprint('here', flush=True)").outcome
     code, end = STAGES[stage]
@@ -302,9 +284,7 @@ def test_c085_death_in_any_stage_gives_one_answer(box: Box, stage: str):
 
 @pytest.mark.no_single_lock(ACCOUNT)
 def test_c085_a_death_right_after_the_reply_does_not_change_the_result(box: Box):
-    """
-    A thread that waits for the reply's pipe to fill and ends the process then: the reply counts, once.
-    """
+    """A thread that waits for the reply's pipe to fill and ends the process then: the reply counts, once."""
     code = """
 import fcntl, os, struct, termios, threading
 def wait():
@@ -358,9 +338,7 @@ print("left", flush=True)
 @pytest.mark.lock("namespaces")
 @pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), 9)", "while True: time.sleep(60)"])
 def test_c086_no_orphan_outlives_its_job(end: str):
-    """
-    Double forks, sessions of their own, stopped ones, those that ignore everything.
-    """
+    """Double forks, sessions of their own, stopped ones, those that ignore everything."""
     with control():  # they outlive who made them
         assert _leave_orphans_outside() >= 3
     for locks in (None, {"namespaces"}):
@@ -368,9 +346,7 @@ def test_c086_no_orphan_outlives_its_job(end: str):
 
 
 def _leave_orphans_outside() -> int:
-    """
-    How many are left to this process, which adopts and ends them: an engine's is the reaper of all below it.
-    """
+    """How many are left to this process, which adopts and ends them: an engine's is the reaper of all below it."""
     RUNS.append(Run(outside=True))
     comm = "lw" + secrets.token_hex(6)
     before = children(os.getpid())
@@ -387,9 +363,7 @@ def _leave_orphans_outside() -> int:
 
 
 def children(pid: int) -> set[int]:
-    """
-    Of a process with one thread.
-    """
+    """Of a process with one thread."""
     return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
@@ -429,9 +403,7 @@ JOBS = "attacks_*.py"
 
 @pytest.mark.no_attack("it is about what stands in the source")
 def test_c087_no_process_is_signalled_by_a_remembered_pid():
-    """
-    Processes are signalled by pidfd and by cgroup alone: a pid may be another process's by now.
-    """
+    """Processes are signalled by pidfd and by cgroup alone: a pid may be another process's by now."""
     found: dict[str, int] = {}
     for path in [*ROOT.glob("leeward/**/*.py"), *ROOT.glob("cli/**/*.py"), *ROOT.glob("leeward/_native/src/*.c")]:
         pattern = (r"os\.kill\(|os\.killpg\(" if ".py" == path.suffix else
@@ -454,9 +426,7 @@ print(json.dumps({"parent": os.getppid(), "seen": sorted(n for n in os.listdir("
 
 @pytest.mark.lock("namespaces", beside=("mounts",), because="/proc shows what its pid namespace is")
 def test_c163_the_keeper_is_out_of_reach(box: Box, only: Callable[..., Box]):
-    """
-    A job's parent is pid 1 of its namespace, and above that there is nothing that it could name.
-    """
+    """A job's parent is pid 1 of its namespace, and above that there is nothing that it could name."""
     with control():  # the host's pids
         bare = json.loads(only().run(KEEPER).stdout)
         assert bare["parent"] > 2
@@ -486,9 +456,7 @@ print(os.read(read, 100).decode())
 
 @pytest.mark.lock("namespaces")
 def test_c163_a_storm_of_exits_leaves_the_keeper_as_it_was(box: Box, only: Callable[..., Box]):
-    """
-    What dies in a job is its init's to reap: the keeper has the armed runners' inits for children, no zombie.
-    """
+    """What dies in a job is its init's to reap: the keeper has the armed runners' inits for children, no zombie."""
     only().run("pass")
     (bare,) = only().engine.pool.workers
     with control():  # else they come to the keeper
@@ -536,9 +504,7 @@ while True:
 
 @pytest.mark.lock("descriptors")
 def test_c163_a_job_that_fills_every_pipe_it_has_fills_none_of_the_keepers():
-    """
-    Its output ends it, as it should; the keeper has heard nothing, and arms the next runner.
-    """
+    """Its output ends it, as it should; the keeper has heard nothing, and arms the next runner."""
     with control():  # else it speaks in the keeper's name, whichever end the daemon sees first
         assert not _fill(ALL - {"descriptors"})[1]
 
@@ -547,9 +513,7 @@ def test_c163_a_job_that_fills_every_pipe_it_has_fills_none_of_the_keepers():
 
 
 def _fill(locks: frozenset[str] | None) -> tuple[Outcome, bool]:
-    """
-    How such a job ends, and whether its worker was kept.
-    """
+    """How such a job ends, and whether its worker was kept."""
     with Box(locks=locks) as box:
         before = [worker.pid for worker in box.engine.pool.workers]
         got = box.run(FILL)

@@ -138,9 +138,7 @@ UNMOVED = {"interned", "segment", "affinity", "locale", "ids", "host", "oom"}
 
 @pytest.fixture(scope="module")
 def looks() -> dict[int, tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]]:
-    """
-    By size of the pool: what a first job finds, one after its own plant, and each of those after another's.
-    """
+    """By size of the pool: what a first job finds, one after its own plant, and each of those after another's."""
     found = {}
     for pool_size in (1, 4):
         with Box(pool_size=pool_size) as box:
@@ -170,54 +168,42 @@ ALL_OF_THEM = pytest.mark.no_single_lock("a process, namespaces and mounts of it
 
 @pytest.mark.no_attack("it only says that no finding goes unjudged")
 def test_c088_to_c092_every_aspect_belongs_to_a_case(looks: Any) -> None:
-    """
-    Nothing of what is looked at goes unjudged.
-    """
+    """Nothing of what is looked at goes unjudged."""
     assert set().union(*ASPECTS.values()) == set(looks[1][0])
 
 
 @ALL_OF_THEM
 @POOLS
 def test_c088_a_job_finds_a_pristine_interpreter(looks: Any, pool_size: int) -> None:
-    """
-    Modules, builtins, hooks, collector: as in a fresh sandbox, pair after pair.
-    """
+    """Modules, builtins, hooks, collector: as in a fresh sandbox, pair after pair."""
     _nothing_of_the_one_before(looks, pool_size, 88)
 
 
 @ALL_OF_THEM
 @POOLS
 def test_c089_no_thread_or_process_of_the_job_before_runs(looks: Any, pool_size: int) -> None:
-    """
-    No thread, timer, handler, atexit function or process.
-    """
+    """No thread, timer, handler, atexit function or process."""
     _nothing_of_the_one_before(looks, pool_size, 89)
 
 
 @ALL_OF_THEM
 @POOLS
 def test_c090_no_file_of_the_job_before_is_there(looks: Any, pool_size: int) -> None:
-    """
-    In no place that could be written; so nothing is imported from one.
-    """
+    """In no place that could be written; so nothing is imported from one."""
     _nothing_of_the_one_before(looks, pool_size, 90)
 
 
 @ALL_OF_THEM
 @POOLS
 def test_c091_no_descriptor_of_the_job_before_is_open(looks: Any, pool_size: int) -> None:
-    """
-    No descriptor, socket, name of a socket or segment.
-    """
+    """No descriptor, socket, name of a socket or segment."""
     _nothing_of_the_one_before(looks, pool_size, 91)
 
 
 @ALL_OF_THEM
 @POOLS
 def test_c092_a_job_starts_from_the_documented_state(looks: Any, pool_size: int) -> None:
-    """
-    Folder, masks, limits, environment, locale, contexts.
-    """
+    """Folder, masks, limits, environment, locale, contexts."""
     _nothing_of_the_one_before(looks, pool_size, 92)
 
 
@@ -247,9 +233,7 @@ print(after[-200:])
 
 @pytest.mark.lock("pipes")
 def test_c093_output_of_a_job_does_not_show_in_the_next_one(box: Box, only: Only):
-    """
-    A's children write on and on; B's output is B's, to the byte, and so is its error.
-    """
+    """A's children write on and on; B's output is B's, to the byte, and so is its error."""
     with control():  # the first is over, its children aren't
         assert "late" in run_outside(f"chatter = {CHATTER!r}{SHARED}")
 
@@ -265,9 +249,7 @@ def test_c093_output_of_a_job_does_not_show_in_the_next_one(box: Box, only: Only
 @pytest.mark.smoke
 @pytest.mark.no_single_lock("a process of its own and the kernel's zeroes: neither can be left out")
 def test_c093_memory_and_files_come_zeroed(box: Box):
-    """
-    What A wrote everywhere is nowhere in what B gets from the kernel.
-    """
+    """What A wrote everywhere is nowhere in what B gets from the kernel."""
     token = secrets.token_hex(16)
     with control():  # in A's own process it is there
         planted = box.run(f"kept = [{token!r} * 100_000 for _ in range(10)]\n"
@@ -299,9 +281,7 @@ except OSError as error:
 @pytest.mark.smoke
 @pytest.mark.lock("namespaces", beside=("mounts", "descriptors"), because="A plants in what is theirs, too")
 def test_c094_two_jobs_at_once_do_not_see_each_other():
-    """
-    Processes, names, files, segments of A, which runs, are nothing to B in the worker beside it.
-    """
+    """Processes, names, files, segments of A, which runs, are nothing to B in the worker beside it."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("\0leftover")
         server.listen()
@@ -340,9 +320,7 @@ print(json.dumps([random.random(), random.SystemRandom().random(), str(uuid.uuid
 
 @pytest.mark.lock("randomness")
 def test_c095_fork_hooks_of_a_library_run_in_each_job(folder: Path):
-    """
-    A library's random generator, for example, which it renews by os.register_at_fork.
-    """
+    """A library's random generator, for example, which it renews by os.register_at_fork."""
     packages = make_environment(folder)
     (packages / "hooking.py").write_text("""
 import os
@@ -365,9 +343,7 @@ os.register_at_fork(after_in_child=lambda: renewed.append(os.urandom(8).hex()))
 
 @pytest.mark.lock("randomness")
 def test_c095_c164_no_two_jobs_draw_the_same():
-    """
-    Though all are copies of one interpreter, in which OpenSSL had a state and multiprocessing a key.
-    """
+    """Though all are copies of one interpreter, in which OpenSSL had a state and multiprocessing a key."""
     with control():  # else it is everybody's
         *_, keys = zip(*_drawn(ALL - {"randomness"}, 4), strict=True)
         assert 1 == len(set(keys))
@@ -436,9 +412,7 @@ print("works")
 @pytest.mark.no_single_lock("which limit of a user id bites first depends on the host")
 @pytest.mark.parametrize("end", ["", "while True: time.sleep(60)"], ids=["before", "beside"])
 def test_c096_c162_resources_that_a_job_uses_up_are_there_for_the_next(end: str):
-    """
-    Pipes, descriptors in flight, pending signals of one user id; A is over, or still runs in another worker.
-    """
+    """Pipes, descriptors in flight, pending signals of one user id; A is over, or still runs in another worker."""
     with Box(pool_size=2) as box:
         box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers))
         reports: list[Report] = []
@@ -457,9 +431,7 @@ def test_c096_c162_resources_that_a_job_uses_up_are_there_for_the_next(end: str)
 
 @pytest.mark.no_single_lock("it is what the daemon counts, whatever confines a job")
 def test_c097_a_job_is_charged_with_its_own_alone(box: Box):
-    """
-    Time and memory of B are B's, after an A that used much of both; arming is nobody's.
-    """
+    """Time and memory of B are B's, after an A that used much of both; arming is nobody's."""
     greedy = box.run("import time\nkept = bytearray(100 << 20)\nend = time.process_time() + 0.3\n"
                      "while time.process_time() < end: pass")
     modest = [box.run("import time; print(time.process_time())") for _ in range(PAIRS)]
@@ -477,9 +449,7 @@ def test_c097_a_job_is_charged_with_its_own_alone(box: Box):
 
 @pytest.mark.lock("turns", beside=("namespaces",), because="a pid namespace is what dies as one")
 def test_c160_no_job_starts_before_the_one_before_is_dead(monkeypatch: pytest.MonkeyPatch):
-    """
-    A ignores signals and forks until it is killed: when B's code is sent no process of A's is left.
-    """
+    """A ignores signals and forks until it is killed: when B's code is sent no process of A's is left."""
     comm = "lw" + secrets.token_hex(6)
     overlaps: list[int] = []
     inits: list[int] = []  # by pidfd, of the runner before
@@ -564,9 +534,7 @@ def test_c161_no_socket_waits_in_the_network_namespace():
 
 @pytest.mark.lock("seccomp")
 def test_c161_cannot_leave_a_port_a_route_or_a_time_wait_socket(box: Box, only: Only):
-    """
-    No socket but Unix ones can be made, so no port, route or TIME_WAIT is left in a namespace.
-    """
+    """No socket but Unix ones can be made, so no port, route or TIME_WAIT is left in a namespace."""
     attack = """
 import json, socket
 def makes(family):
@@ -587,9 +555,7 @@ print(json.dumps([name for name in ("AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLIN
 
 @pytest.mark.no_single_lock(AT_ITS_START)
 def test_c165_time_counts_from_the_start_of_the_job(monkeypatch: pytest.MonkeyPatch):
-    """
-    A runner may have been armed for hours; its job has all of its time, and the limits that it asked for.
-    """
+    """A runner may have been armed for hours; its job has all of its time, and the limits that it asked for."""
     with Box() as box:
         with control():  # it is counted
             assert Outcome.TIMED_OUT is box.run("while True: pass", limits={"time": 0.1}).outcome
@@ -611,9 +577,7 @@ TAKES = "kept = bytearray(100 << 20)\nprint('has it')"
 
 @pytest.mark.no_single_lock(AT_ITS_START)
 def test_c165_a_parked_runner_has_the_limits_of_its_own_job(monkeypatch: pytest.MonkeyPatch):
-    """
-    It was armed under the daemon's limits, before anybody knew which job it would get.
-    """
+    """It was armed under the daemon's limits, before anybody knew which job it would get."""
     with Box() as box:
         (worker,) = box.engine.pool.workers
         for limits, has_it in (({}, True), ({"memory": 64 << 20}, False), ({"memory": 192 << 20}, True)):
@@ -628,9 +592,7 @@ def test_c165_a_parked_runner_has_the_limits_of_its_own_job(monkeypatch: pytest.
 
 @pytest.mark.no_single_lock("a bind is the folder itself, and no state of it")
 def test_c165_a_parked_runner_sees_an_environment_as_it_is_now(folder: Path):
-    """
-    What was added since it was armed is there, what was taken away isn't; what `preload` named is as it was.
-    """
+    """What was added since it was armed is there, what was taken away isn't; what `preload` named is as it was."""
     packages = make_environment(folder)
     for name in ("loaded", "changed", "gone"):
         (packages / f"{name}.py").write_text("when = 'before'\n")
@@ -674,9 +636,7 @@ tell([sorted(said), fcntl.fcntl(write, fcntl.F_GETPIPE_SZ) > 8192,
 
 @pytest.mark.lock("seccomp")
 def test_c096_cannot_use_up_a_users_pipes_with_one_process(box: Box, only: Callable[..., Box]):
-    """
-    64 pipes of 1 MiB are all that the kernel grants a user (fs.pipe-user-pages-soft); then each gets 8 KiB.
-    """
+    """64 pipes of 1 MiB are all that the kernel grants a user (fs.pipe-user-pages-soft); then each gets 8 KiB."""
     with control():
         said, wide, *_ = within(only(), LARGE_PIPES)
         assert ("EPERM" in said, False) == (True, wide)

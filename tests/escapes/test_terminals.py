@@ -32,9 +32,7 @@ STRANGER = 4242
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Box]:
-    """
-    The product, with two workers that may both be a sandbox's.
-    """
+    """The product, with two workers that may both be a sandbox's."""
     with Box(pool_size=2, spares=0, max_sessions=2) as made:
         yield made
         assert serves(made)
@@ -54,9 +52,7 @@ def live() -> Iterator[Live]:
 
 
 def on_terminal(live: Live, code: str) -> Any:
-    """
-    What *code*, on a terminal, says in its last line, as JSON.
-    """
+    """What *code*, on a terminal, says in its last line, as JSON."""
     got = live.start(os.path.realpath(sys.executable), "-c", code, size=(24, 80)).end()
     assert 0 == got.code, got.out
     return json.loads(got.out.splitlines()[-1])
@@ -194,9 +190,7 @@ def test_c187_cannot_keep_the_terminal_after_its_end(wire: Wire, tmp_path: Path)
 
 @ITS_OWN
 def test_c188_cannot_let_a_stranger_in(live: Live) -> None:
-    """
-    By giving its terminal's file to everybody: there is no path to it, neither on the host nor in the sandbox.
-    """
+    """By giving its terminal's file to everybody: there is no path to it, neither on the host nor in the sandbox."""
     before = set(os.listdir("/dev/pts"))
     with control():  # of one of the host's there is
         master, slave = os.openpty()

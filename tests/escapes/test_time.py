@@ -1,6 +1,4 @@
-"""
-Time: no job outlasts its limit, whatever it does and whatever the host's clock does. Catalogue cases 57 and 58.
-"""
+"""Time: no job outlasts its limit, whatever it does and whatever the host's clock does. Catalogue cases 57 and 58."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ STAY = {
 @pytest.mark.no_single_lock("the daemon ends it by its own clock")
 @pytest.mark.parametrize("way", STAY)
 def test_c057_cannot_outlast_its_time(box: Box, way: str) -> None:
-    """
-    A result by the limit, and then no process is left. It stays for as long as it is let.
-    """
+    """A result by the limit, and then no process is left. It stays for as long as it is let."""
     code = "import os, signal, time\n" + STAY[way]
     settle_all()
     before = len(descendants(os.getpid()))
@@ -84,9 +80,7 @@ DEAF_TO_IT = {
 @pytest.mark.no_single_lock("the daemon ends it by its own clock")
 @pytest.mark.parametrize("way", DEAF_TO_IT)
 def test_c057_cannot_outlast_its_grace_in_a_session(way: str) -> None:
-    """
-    The interrupt at the limit gives it the grace, and no more.
-    """
+    """The interrupt at the limit gives it the grace, and no more."""
     def stays(grace: float) -> float:
         with Box(pool_size=2, spares=0, max_sessions=1, session_grace=grace) as box, Wire(box) as wire:
             peer = wire.peer()
@@ -148,9 +142,7 @@ time_t time(time_t *where)
 
 @pytest.fixture(scope="module")
 def jumping(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """
-    A library that makes the wall clock of a process jump. The host's own isn't touched.
-    """
+    """A library that makes the wall clock of a process jump. The host's own isn't touched."""
     folder = tmp_path_factory.mktemp("jumping")
     (folder / "jumping.c").write_text(JUMPING)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "jumping.so", folder / "jumping.c"], check=True)

@@ -27,9 +27,7 @@ With = Callable[..., Box]
 
 @pytest.fixture(scope="module", params=DRIVERS)
 def wide(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """
-    Every lock, and all that an operator can add, with each driver that this machine can have.
-    """
+    """Every lock, and all that an operator can add, with each driver that this machine can have."""
     with Box(cgroup=request.param, loopback=True, terminal=True) as made:
         yield made
         assert serves(made)
@@ -37,9 +35,7 @@ def wide(request: pytest.FixtureRequest) -> Iterator[Box]:
 
 @pytest.fixture(scope="module")
 def wide_with(wide: Box) -> Iterator[With]:
-    """
-    `wide_with("mounts")`: the same, with that lock and no other that can be left out.
-    """
+    """`wide_with("mounts")`: the same, with that lock and no other that can be left out."""
     made: dict[frozenset[str], Box] = {}
     with ExitStack() as stack:
         def get(*locks: str) -> Box:
@@ -75,9 +71,7 @@ NOBODY = "192.0.2.1"
 
 
 def own_addresses() -> list[str]:
-    """
-    127.0.0.1, and the address that this host has for others, where it has one. No packet is sent.
-    """
+    """127.0.0.1, and the address that this host has for others, where it has one. No packet is sent."""
     with socket.socket(type=socket.SOCK_DGRAM) as asked, contextlib.suppress(OSError):
         asked.connect((NOBODY, 9))
         return ["127.0.0.1", str(asked.getsockname()[0])]
@@ -87,9 +81,7 @@ def own_addresses() -> list[str]:
 @pytest.mark.smoke
 @pytest.mark.lock("namespaces")
 def test_c168_cannot_reach_the_host_over_loopback(wide: Box, wide_with: With) -> None:
-    """
-    A server of the host on every address that the host has: no packet arrives, over TCP or UDP.
-    """
+    """A server of the host on every address that the host has: no packet arrives, over TCP or UDP."""
     with ExitStack() as stack:
         targets: dict[str, tuple[int, int, tuple[str, int]]] = {}
         servers = []
@@ -184,9 +176,7 @@ tell({"link": ask(RTM_NEWLINK, struct.pack("BxHiII", 0, 0, 1, 1, 1)),  # lo: IFF
 
 @pytest.mark.lock("privileges", beside=("namespaces",), because="the interfaces must not be the host's")
 def test_c168_cannot_change_its_network(wide: Box, wide_with: With) -> None:
-    """
-    It may ask for its interfaces; a change takes CAP_NET_ADMIN, which it hasn't.
-    """
+    """It may ask for its interfaces; a change takes CAP_NET_ADMIN, which it hasn't."""
     with control():
         assert {"link": "", "address": ""} == within(wide_with("namespaces"), CHANGE)
 
@@ -210,9 +200,7 @@ tell(said)
 
 @pytest.mark.lock("namespaces")
 def test_c211_cannot_have_a_descriptor_signal_a_process_outside(wide: Box, wide_with: With) -> None:
-    """
-    SIGIO goes to a process of the job's own pid namespace; the kernel keeps it from the init, and the job goes on.
-    """
+    """SIGIO goes to a process of the job's own pid namespace; the kernel keeps it from the init, and the job goes on."""
     @contextlib.contextmanager
     def canary() -> Iterator[subprocess.Popen[bytes]]:
         with subprocess.Popen(["sleep", "60"]) as made:
@@ -304,9 +292,7 @@ print(text.decode())
 
 @pytest.mark.lock("seccomp", beside=("mounts",), because="its terminals are to be of its own devpts")
 def test_c170_cannot_type_into_a_terminal(wide: Box, wide_with: With) -> None:
-    """
-    TIOCSTI and TIOCLINUX, with and without bits that the kernel ignores; nor change its line discipline.
-    """
+    """TIOCSTI and TIOCLINUX, with and without bits that the kernel ignores; nor change its line discipline."""
     with control():
         loose = within(wide_with("mounts"), DRIVE)
         assert "" == loose["TIOCSETD 0x0"] == loose["TIOCSETD 0x100000000"] == loose["TCSETS"]
@@ -334,9 +320,7 @@ tell({"host's": [attempt(os.stat, path) for path in paths], "mine": len(mine), "
 
 @pytest.mark.lock("mounts")
 def test_c171_sees_no_terminal_of_the_host_and_takes_few(wide: Box, wide_with: With) -> None:
-    """
-    Its devpts is its own, with 16 at most: all of a host's jobs draw on one number, which the kernel bounds.
-    """
+    """Its devpts is its own, with 16 at most: all of a host's jobs draw on one number, which the kernel bounds."""
     master, slave = os.openpty()
     try:
         paths = [os.ttyname(slave)]
@@ -355,9 +339,7 @@ def test_c171_sees_no_terminal_of_the_host_and_takes_few(wide: Box, wide_with: W
 @pytest.mark.lock("mounts")
 @pytest.mark.lock("seccomp")
 def test_c170_c171_has_neither_terminal_nor_network_by_default(box: Box, only: With) -> None:
-    """
-    The profile as it comes: no terminal is there, and no socket of TCP or UDP can be made.
-    """
+    """The profile as it comes: no terminal is there, and no socket of TCP or UDP can be made."""
     attack = """
 import socket
 tell([attempt(os.openpty), attempt(os.open, "/dev/tty", os.O_RDWR),

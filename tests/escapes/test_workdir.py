@@ -34,9 +34,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """
-    `work` in it is given to a sandbox; `secret` and `outside` beside it are not.
-    """
+    """`work` in it is given to a sandbox; `secret` and `outside` beside it are not."""
     with tempfile.TemporaryDirectory(prefix="lw-workdir-") as made:
         folder = Path(made)
         for name in ("work/folder", "outside"):
@@ -48,9 +46,7 @@ def place() -> Iterator[Path]:
 
 
 def untouched(place: Path, secret: str) -> bool:
-    """
-    Is what lies beside the work folder as it was?
-    """
+    """Is what lies beside the work folder as it was?"""
     return (secret == (place / "secret").read_text() and ["there"] == os.listdir(place / "outside")
             and "untouched" == (place / "outside/there").read_text()
             and {"work", "secret", "outside"} == set(os.listdir(place)))
@@ -59,9 +55,7 @@ def untouched(place: Path, secret: str) -> bool:
 @pytest.mark.smoke
 @BY_CLIENT
 def test_c232_no_path_leads_out_of_the_work_folder(daemon: LiveDaemon, place: Path) -> None:
-    """
-    To read, to write and to list: by `..`, and as an absolute path.
-    """
+    """To read, to write and to list: by `..`, and as an absolute path."""
     secret = (place / "secret").read_text()
     paths = ("../secret", "../../../etc/passwd", "../../etc/shadow", "foo/../../..", "./../../etc/hosts", "/etc/passwd",
              "..", "../outside", "folder/../../secret", "//etc/passwd", "/workspace/file", "../outside/new", "../new",
@@ -110,9 +104,7 @@ def test_c233_no_link_leads_out_of_the_work_folder(daemon: LiveDaemon, place: Pa
 
 @BY_CLIENT
 def test_c234_no_link_that_is_laid_meanwhile_leads_out(daemon: LiveDaemon, place: Path) -> None:
-    """
-    A command swaps a folder for a link to the outside, again and again, while calls go through that name.
-    """
+    """A command swaps a folder for a link to the outside, again and again, while calls go through that name."""
     secret = (place / "secret").read_text()
     (place / "outside/file").write_text(secret)
     (place / "work/door").mkdir()
@@ -149,9 +141,7 @@ def test_c234_no_link_that_is_laid_meanwhile_leads_out(daemon: LiveDaemon, place
 
 @BY_SANDBOX
 def test_c235_no_tool_reads_or_writes_outside(daemon: LiveDaemon, place: Path) -> None:
-    """
-    By any of the tools that take a path, by JavaScript, and by what a tool starts.
-    """
+    """By any of the tools that take a path, by JavaScript, and by what a tool starts."""
     secret = (place / "secret").read_text()
     path = place / "secret"
     lines = (f"cat {path}", "cat ../secret", f"cp {path} got", f"grep -r . {place}", f"tar -cf got.tar {place}",
@@ -172,9 +162,7 @@ def test_c235_no_tool_reads_or_writes_outside(daemon: LiveDaemon, place: Path) -
 
 @BY_SANDBOX
 def test_c236_no_tool_reaches_the_network(daemon: LiveDaemon, place: Path) -> None:
-    """
-    By curl under its own name or another one, by the shell's sockets, by git and by JavaScript: a server waits.
-    """
+    """By curl under its own name or another one, by the shell's sockets, by git and by JavaScript: a server waits."""
     with socket.create_server(("127.0.0.1", 0)) as server, \
             leeward.WorkdirSandbox(place / "work", socket=daemon.socket) as work:
         server.setblocking(False)
@@ -199,9 +187,7 @@ def test_c236_no_tool_reaches_the_network(daemon: LiveDaemon, place: Path) -> No
 
 @BY_CLIENT
 def test_c237_no_file_makes_the_caller_wait_or_take_all_its_memory(daemon: LiveDaemon, place: Path) -> None:
-    """
-    FIFOs with nobody at the other end, and a file of holes and terabytes.
-    """
+    """FIFOs with nobody at the other end, and a file of holes and terabytes."""
     with leeward.WorkdirSandbox(place / "work", socket=daemon.socket) as work:
         assert 0 == work.exec("sh", ["-c", "mkfifo tube"]).exit_code
         work.write_file("holes", "")

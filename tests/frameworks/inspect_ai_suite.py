@@ -1,6 +1,4 @@
-"""
-Inspect's own checks of a sandbox, against leeward's. Run by test_frameworks.py.
-"""
+"""Inspect's own checks of a sandbox, against leeward's. Run by test_frameworks.py."""
 
 from __future__ import annotations
 

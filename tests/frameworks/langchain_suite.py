@@ -1,6 +1,4 @@
-"""
-LangChain's own tests of a sandbox, against leeward's backend. Run by test_frameworks.py.
-"""
+"""LangChain's own tests of a sandbox, against leeward's backend. Run by test_frameworks.py."""
 
 from __future__ import annotations
 

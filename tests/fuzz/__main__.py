@@ -56,17 +56,13 @@ OF_20 = {"replies": 18, "session": 2}
 
 
 def compiler() -> str | None:
-    """
-    The clang to use, if there is one.
-    """
+    """The clang to use, if there is one."""
     names = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
     return next(filter(None, map(shutil.which, names)), None)
 
 
 def build(name: str, target: Path) -> bool:
-    """
-    Compile the target; whether it could be.
-    """
+    """Compile the target; whether it could be."""
     clang = compiler()
     flags, stems = TARGETS[name]
     sources = [HERE / f"{name}.c", *(CLIENT / f"{stem}.c" for stem in stems)]
@@ -75,9 +71,7 @@ def build(name: str, target: Path) -> bool:
 
 
 def frames(first: int = 1) -> list[bytes]:
-    """
-    Frames as a daemon sends them in session.c, to the requests *first* and those after it.
-    """
+    """Frames as a daemon sends them in session.c, to the requests *first* and those after it."""
     from leeward.outcome import JobError, Limit, Outcome, Result
     from leeward.wire.answers import encode_ok, encode_refusal, encode_result
 
@@ -94,9 +88,7 @@ def frames(first: int = 1) -> list[bytes]:
 
 
 def sandbox_frames() -> list[bytes]:
-    """
-    Frames to the requests that session.c sends of a live sandbox, in their order.
-    """
+    """Frames to the requests that session.c sends of a live sandbox, in their order."""
     from leeward.outcome import Outcome, Result
     from leeward.wire.answers import encode_ok, encode_refusal, encode_result
     from leeward.wire.frames import HEADER, decode
@@ -122,9 +114,7 @@ def sandbox_frames() -> list[bytes]:
 
 
 def known_replies() -> list[bytes]:
-    """
-    The shorter frames of the conformance file, those among them that are wrong by a hair.
-    """
+    """The shorter frames of the conformance file, those among them that are wrong by a hair."""
     replies = json.loads((HERE.parent / "conformance" / "frames.json").read_text())["replies"]
     found = [b"".join(bytes.fromhex(part) for part in reply["frame"]) for reply in replies
              if all(isinstance(part, str) for part in reply["frame"])]
@@ -132,9 +122,7 @@ def known_replies() -> list[bytes]:
 
 
 def seeds(name: str) -> list[bytes]:
-    """
-    What a target starts from.
-    """
+    """What a target starts from."""
     from leeward.wire.answers import encode_ok, encode_refusal
     from leeward.wire.frames import HEADER
 
@@ -158,9 +146,7 @@ def seeds(name: str) -> list[bytes]:
 
 
 def start(name: str, runs: int, folder: Path) -> subprocess.Popen[bytes]:
-    """
-    Begin a target's run over *runs* inputs; what it says goes to a file of its name.
-    """
+    """Begin a target's run over *runs* inputs; what it says goes to a file of its name."""
     target, corpus = folder / name, folder / f"corpus-{name}"
     corpus.mkdir()
     for number, content in enumerate(seeds(name)):

@@ -99,9 +99,7 @@ TOKENS = (
 
 
 def spans(data: bytes, at: int = 0) -> list[tuple[int, int]]:
-    """
-    Where each value in a valid MessagePack starts and ends.
-    """
+    """Where each value in a valid MessagePack starts and ends."""
     found: list[tuple[int, int]] = []
 
     def walk(at: int) -> int:
@@ -135,9 +133,7 @@ def spans(data: bytes, at: int = 0) -> list[tuple[int, int]]:
 
 
 class Mutator:
-    """
-    Inputs without end, from *seeds* with the spans of their values.
-    """
+    """Inputs without end, from *seeds* with the spans of their values."""
 
     def __init__(self, seeds: list[tuple[bytes, list[tuple[int, int]]]], tokens: tuple[bytes, ...], seed: int) -> None:
         self._seeds, self._tokens = seeds, tokens
@@ -188,9 +184,7 @@ class Mutator:
 
 
 class Target:
-    """
-    One decoder: what it starts from, and what must hold of each input.
-    """
+    """One decoder: what it starts from, and what must hold of each input."""
 
     tokens: tuple[bytes, ...] = TOKENS
     starts: tuple[bytes, ...] = ()
@@ -199,16 +193,12 @@ class Target:
         return [(data, spans(data)) for data in self.starts]
 
     def feed(self, data: bytes) -> bool:
-        """
-        Was it taken? Raises for what should never be.
-        """
+        """Was it taken? Raises for what should never be."""
         raise NotImplementedError
 
 
 class Request(Target):
-    """
-    What the daemon does with a client's frame, as far as a job.
-    """
+    """What the daemon does with a client's frame, as far as a job."""
 
     starts = tuple(encode_request(request)[HEADER:] for request in (
         Execute(1, code=b"print(1)"),
@@ -259,9 +249,7 @@ class Request(Target):
 
     @staticmethod
     def _look(request: SandboxRequest) -> None:
-        """
-        What is done with the fields: nothing of them is left to be checked.
-        """
+        """What is done with the fields: nothing of them is left to be checked."""
         for name in ("idle", "lifetime", "wait"):
             value = getattr(request, name, 0.0)
             assert type(value) is float
@@ -277,9 +265,7 @@ class Request(Target):
 
 
 class Stream(Target):
-    """
-    Frames cut anywhere: the same payloads come out, or the same error.
-    """
+    """Frames cut anywhere: the same payloads come out, or the same error."""
 
     limit = 300
 
@@ -304,9 +290,7 @@ class Stream(Target):
         return not whole[1]
 
     def _read(self, pieces: list[bytes]) -> tuple[bytes, str, int]:
-        """
-        Payloads, error, and what is held; of payloads before an error some may be lost in one feed.
-        """
+        """Payloads, error, and what is held; of payloads before an error some may be lost in one feed."""
         reader, payloads = FrameReader(self.limit), []
         try:
             for piece in pieces:
@@ -318,9 +302,7 @@ class Stream(Target):
 
 
 class JobReply(Target):
-    """
-    What a job writes to its reply pipe.
-    """
+    """What a job writes to its reply pipe."""
 
     starts = tuple(reply_pieces(*given)[0][HEADER:] for given in (
         (0, None, None, {}), (255, ("ValueError", "no", "Traceback"), "memory", {"a/b": b"x", "é": b""}),
@@ -349,9 +331,7 @@ class JobReply(Target):
 
 
 class Control(Target):
-    """
-    What zygote, keepers and newborn runners say, and the plans that they are given.
-    """
+    """What zygote, keepers and newborn runners say, and the plans that they are given."""
 
     starts = tuple(control.encode(message) for message in (
         control.MakeKeeper(1, True, 2), control.Made(3, 4), control.Mapped(), control.Locked(),
@@ -436,9 +416,7 @@ class Shards(Target):
 
 
 class Talk(Target):
-    """
-    What a client makes of a daemon's bytes, by the short reading and the long one.
-    """
+    """What a client makes of a daemon's bytes, by the short reading and the long one."""
 
     full = Result(b"out", b"err", 1, Outcome.RAISED, Limit.MEMORY, 0.5, 0.25, 1 << 20, {"mount": 2}, True,
                   ("landlock",), JobError("ValueError", "no", "Traceback"), {"a/b": b"x", "é": b""},
@@ -474,9 +452,7 @@ class Talk(Target):
 
 
 class Http(Target):
-    """
-    What Prometheus, or a browser, asks of the metrics' endpoint.
-    """
+    """What Prometheus, or a browser, asks of the metrics' endpoint."""
 
     texts = (b"GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\nUser-Agent: x\r\n\r\n", b"GET /metrics HTTP/1.0\n\n",
              b"GET /metrics?x=y HTTP/1.1\r\nhost: [::1]:9464\r\n\r\n", b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
@@ -507,9 +483,7 @@ class Http(Target):
 
 
 class SandboxTalk(Target):
-    """
-    What a client makes of a daemon's answers about sandboxes.
-    """
+    """What a client makes of a daemon's answers about sandboxes."""
 
     over = SandboxOver("it is over", "memory", 12.5, "memory")
     ended = Result(b"", b"", 137, Outcome.SIGNALLED, Limit.MEMORY, 0.5, 0.25, 1 << 20, {"mount": 2})
@@ -553,9 +527,7 @@ class SandboxTalk(Target):
 
 
 class Calls(Target):
-    """
-    What a job writes to its reply pipe as calls of functions, and a client reads.
-    """
+    """What a job writes to its reply pipe as calls of functions, and a client reads."""
 
     starts = tuple(functions.call_frame(number, place, functions.pack_arguments(args, named))[HEADER:]
                    for number, place, args, named in (
@@ -591,9 +563,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
 
 
 def run(name: str, runs: int, seed: int) -> tuple[str, int, int, float, str]:
-    """
-    Feed one target; its name, how many inputs it had and took, seconds of processor time, and what was found.
-    """
+    """Feed one target; its name, how many inputs it had and took, seconds of processor time, and what was found."""
     target = TARGETS[name]()
     mutator = Mutator(target.seeds(), target.tokens, seed)
     for data, _ in mutator._seeds:
@@ -612,9 +582,7 @@ def run(name: str, runs: int, seed: int) -> tuple[str, int, int, float, str]:
 
 
 def main(runs: int, seed: int | None = None, names: Iterable[str] = ()) -> int:
-    """
-    Feed all targets, or those of these *names*, *runs* inputs each, by all processors; 1 if anything was found.
-    """
+    """Feed all targets, or those of these *names*, *runs* inputs each, by all processors; 1 if anything was found."""
     seed = random.SystemRandom().getrandbits(32) if seed is None else seed
     processors = len(os.sched_getaffinity(0))
     parts = [(name, runs // 4 + (runs % 4 if not part else 0), seed + part) for name in names or TARGETS

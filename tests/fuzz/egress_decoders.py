@@ -36,9 +36,7 @@ Seeds = list[tuple[bytes, list[tuple[int, int]]]]
 
 
 def words(data: bytes, parts: bytes) -> list[tuple[int, int]]:
-    """
-    Where the words of a text are that these bytes part.
-    """
+    """Where the words of a text are that these bytes part."""
     places, start = [], 0
     for at, byte in enumerate(data):
         if byte in parts:
@@ -48,9 +46,7 @@ def words(data: bytes, parts: bytes) -> list[tuple[int, int]]:
 
 
 class Cut:
-    """
-    Cuts inputs at places that depend on a seed.
-    """
+    """Cuts inputs at places that depend on a seed."""
 
     def __init__(self) -> None:
         self._source = random.Random(0)
@@ -61,9 +57,7 @@ class Cut:
 
 
 class ClientHello:
-    """
-    What a TLS client sends first: the same whatever way it is cut, and nothing kept beyond the bounds.
-    """
+    """What a TLS client sends first: the same whatever way it is cut, and nothing kept beyond the bounds."""
 
     tokens = (b"\0\0", b"\xff\xff", b"\x40\x00", b"\x16\x03\x01", b"\x16\x03\x01\0\1\1", b"\x01\x00\x40\x00",
               b"\xfe\x0d\0\0",
@@ -104,9 +98,7 @@ class ClientHello:
 
 
 class Heads:
-    """
-    What a job sends to a web server: the same requests whatever way they are cut, each with its head checked.
-    """
+    """What a job sends to a web server: the same requests whatever way they are cut, each with its head checked."""
 
     tokens = (b"\r\n", b"\n", b"\r", b"\r\n\r\n", b"\0", b" ", b"\t", b":", b"\r\n ", b"Host: example.org\r\n",
               b"Host: a\r\n",
@@ -139,9 +131,7 @@ class Heads:
 
     @staticmethod
     def _read(pieces: Iterable[bytes]) -> list[str]:
-        """
-        What came of each request, an error at the end.
-        """
+        """What came of each request, an error at the end."""
         from h11 import EndOfMessage, Response
 
         requests, found, body = Requests(most=64), [], b""
@@ -170,9 +160,7 @@ class Heads:
 
     @staticmethod
     def _look(head: Head) -> None:
-        """
-        Nothing in a head can be read as the end of a line, or as another host.
-        """
+        """Nothing in a head can be read as the end of a line, or as another host."""
         assert head.form in ("origin", "absolute", "authority", "asterisk")
         assert parse_host(head.host.text) == head.host
         assert 0 < head.port < 65536
@@ -183,9 +171,7 @@ class Heads:
 
 
 class Queries:
-    """
-    What a job asks its name server, by UDP and by TCP.
-    """
+    """What a job asks its name server, by UDP and by TCP."""
 
     tokens = (b"\0", b"\xc0\x0c", b"\x3f", b"\x40", b"\0\x29", b"\0\1", b"\0\x1c", b"\0\xff", b"\xff\xff",
               b"\x07example\x03org\0",
@@ -238,9 +224,7 @@ class Queries:
 
 
 class Policies:
-    """
-    What a client's policy may be, a URL and a path: the grammar, a line each of a text.
-    """
+    """What a client's policy may be, a URL and a path: the grammar, a line each of a text."""
 
     tokens = (b"*", b"*.", b".", b"..", b":", b"/", b"//", b"://", b"@", b"[", b"]", b"%", b"%2e", b"%2f", b" ", b",",
               b"GET ", b"?",

@@ -13,17 +13,13 @@ Seeds = list[tuple[bytes, list[tuple[int, int]]]]
 
 
 def pieces(data: bytes, parts: bytes) -> list[tuple[int, int]]:
-    """
-    Where the pieces of a text are that these bytes part.
-    """
+    """Where the pieces of a text are that these bytes part."""
     cuts = [at for at, byte in enumerate(data) if byte in parts]
     return [(start + 1, end) for start, end in zip([-1, *cuts], [*cuts, len(data)], strict=True)]
 
 
 class Bodies:
-    """
-    A body and a message are an object or one error; what a route takes of them has its type.
-    """
+    """A body and a message are an object or one error; what a route takes of them has its type."""
 
     tokens = (b"null", b"true", b"0", b"-1", b"1e999", b"NaN", b"9007199254740993", b"1.5", b'""', b'"allow"', b"{}",
               b"[]", b"[1]", b'"\\ud800"', b'"\\u0000"', b'"\xff"', b"[" * 500, b'{"a":' * 300, b"\xef\xbb\xbf",
@@ -76,9 +72,7 @@ class Bodies:
 
 
 class Forms:
-    """
-    A form of a page is fields, or one error.
-    """
+    """A form of a page is fields, or one error."""
 
     tokens = (b"&", b"=", b"%", b"%00", b"%ff", b"%u0041", b"+", b";", b"&" * 2000, b"csrf", b"a=1&" * 1500,
               b"\xff", b"",
@@ -109,9 +103,7 @@ class Forms:
 
 
 class WebHeads:
-    """
-    The head of a call by TCP: nobody gets a credential but by the session's cookie, on a page of ours, or a token.
-    """
+    """The head of a call by TCP: nobody gets a credential but by the session's cookie, on a page of ours, or a token."""
 
     tokens = (b"host", b"127.0.0.1:3700", b"localhost:3700", b"cookie", b"leeward_3700=", b"origin",
               b"http://127.0.0.1:3700", b"null", b"authorization", b"Bearer ", b"bearer\t", b"sec-fetch-site",
@@ -178,9 +170,7 @@ class WebHeads:
 
 
 class Frames:
-    """
-    What a sandbox's bridge writes: requests, the same whatever way it is cut, or one error.
-    """
+    """What a sandbox's bridge writes: requests, the same whatever way it is cut, or one error."""
 
     tokens = (b"\0\0\0\0", b"\0\0\0\x01", b"\xff\xff\xff\xff", b"\0\x40\0\0", b"[", b"]", b"{}", b"null", b"0",
               b"-1", b"1.5", b"9007199254740993", b"1e999", b'"GET"', b'"get"', b'"/"', b'"x"', b'"/\\n"', b'"\\ud800"',

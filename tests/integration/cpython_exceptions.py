@@ -65,7 +65,5 @@ ROWS: tuple[Row, ...] = (
 
 
 def row_for(test: str, failure: str) -> Row | None:
-    """
-    The first row that this test and failure fit.
-    """
+    """The first row that this test and failure fit."""
     return next((row for row in ROWS if fnmatch.fnmatchcase(test, row.tests) and re.search(row.sign, failure)), None)

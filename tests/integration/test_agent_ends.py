@@ -29,9 +29,7 @@ def daemon() -> Iterator[LiveDaemon]:
 
 
 def ended(home: AgentHome, *argv: str, **env: str | None) -> tuple[int, str]:
-    """
-    The status and all that it says, which is no traceback.
-    """
+    """The status and all that it says, which is no traceback."""
     given = {name: value for name, value in {**home.environment(), **env}.items() if value is not None}
     got = subprocess.run(command("agent", *argv), env=given, cwd=home.project, stdin=subprocess.DEVNULL,
                          capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
@@ -47,9 +45,7 @@ def alive(pid: int) -> bool:
 
 
 def test_a_set_up_on_the_host_ends_with_its_children_before_it_is_cleaned_up(home: AgentHome) -> None:
-    """
-    And a second signal doesn't end the clean-up.
-    """
+    """And a second signal doesn't end the clean-up."""
     home.settings("[hooks]\nsetup_host = ['sleep 1000 & echo $! >~/child; sh -c \"sleep 1000; true\"; true']\n"
                   "cleanup_host = ['grep -qs sleeping /proc/$(cat ~/child)/status && touch ~/there;"
                   " touch ~/begun; sleep 1;"
@@ -69,9 +65,7 @@ def test_a_set_up_on_the_host_ends_with_its_children_before_it_is_cleaned_up(hom
 
 
 def test_hooks_run_in_the_folder_that_was_opened(home: AgentHome) -> None:
-    """
-    Another folder gets its path, and what the agent changes in its own is told even so.
-    """
+    """Another folder gets its path, and what the agent changes in its own is told even so."""
     was = home.path / "was"
     home.settings(f'[hooks]\nsetup_host = ["mv {home.project} {was}; mkdir {home.project}", "pwd >>~/order"]\n'
                   'cleanup_host = ["pwd >>~/order"]\n')
@@ -95,9 +89,7 @@ def test_state_that_cannot_be_written(home: AgentHome) -> None:
 
 @pytest.mark.parametrize("name", [b"\xff", b"d" * 200])
 def test_a_path_that_cannot_be_told(home: AgentHome, name: bytes) -> None:
-    """
-    One that isn't UTF-8, and one longer than PATH_MAX.
-    """
+    """One that isn't UTF-8, and one longer than PATH_MAX."""
     root, at = os.fsencode(home.path) + b"/deep", -1
     os.mkdir(root)
     at = os.open(root, os.O_PATH)
@@ -120,9 +112,7 @@ def test_a_path_that_cannot_be_told(home: AgentHome, name: bytes) -> None:
 
 
 def test_doctor_of_a_program_without_a_version(home: AgentHome) -> None:
-    """
-    It runs, which is what is asked for. What can't be executed doesn't.
-    """
+    """It runs, which is what is asked for. What can't be executed doesn't."""
     (home.path / "bin").mkdir()
     for name, text in (("odd", "#!/bin/sh\necho usage: odd FILE >&2\nexit 2\n"),
                        ("none", "#!/bin/sh\nexec no-such-one\n")):

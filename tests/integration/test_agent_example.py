@@ -1,6 +1,4 @@
-"""
-The agent of examples/agent.py: it mends a project in a copy, and the host gets what a person agrees to.
-"""
+"""The agent of examples/agent.py: it mends a project in a copy, and the host gets what a person agrees to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-`leeward agent start` with --profile, --approved and packages of the system's.
-"""
+"""`leeward agent start` with --profile, --approved and packages of the system's."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def test_a_profile_based_on_agent_has_a_home_and_hidden_names(home: AgentHome) -> None:
-    """
-    An operator's that is based on `agent` has a home and hidden names as that has; one that isn't is refused.
-    """
+    """An operator's that is based on `agent` has a home and hidden names as that has; one that isn't is refused."""
     (home.project / ".env").write_text("SECRET")
     got = home.run("start", "sh", ".", "--profile", "big", "--", "-c", "pwd; echo $HOME $OF_THE_PROFILE; cat .env")
     assert f"{home.project}\n{home.path} 1\n" == got.stdout
@@ -79,9 +75,7 @@ def test_an_unrestricted_network_is_all_public_names_and_no_private_address(home
 
 
 def packed(folder: Path, version: str) -> None:
-    """
-    A folder with a package `leeward-tests-tool` of this version, and the list of it, as apt takes them.
-    """
+    """A folder with a package `leeward-tests-tool` of this version, and the list of it, as apt takes them."""
     tree = folder / f"tree-{version}"
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / "DEBIAN/control").write_text(
@@ -149,9 +143,7 @@ def test_packages_are_unpacked_once_and_made_anew(home: AgentHome) -> None:
 
 @contextmanager
 def approvals(home: AgentHome) -> Iterator[dict[str, str]]:
-    """
-    The service for approvals; the variables by which it is found.
-    """
+    """The service for approvals; the variables by which it is found."""
     with tempfile.TemporaryDirectory(prefix="lw-", dir="/tmp") as folder:  # a socket's path has 107 bytes at most
         env = home.environment(LEEWARD_APPROVALS_SOCKET=f"{folder}/approvals")
         with subprocess.Popen(command("approvals", "serve"), env=env, stderr=subprocess.PIPE, text=True) as service:

@@ -1,6 +1,4 @@
-"""
-The profile `agent`: a project at its own path, a home of its own, names that are hidden, hosts by a client's policy.
-"""
+"""The profile `agent`: a project at its own path, a home of its own, names that are hidden, hosts by a client's policy."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ pytestmark = pytest.mark.needs("user-namespaces")
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """
-    One without a configuration, whose broker asks the tests' resolver.
-    """
+    """One without a configuration, whose broker asks the tests' resolver."""
     with egress.live(tmp_path_factory.mktemp("daemon"), "", "--pool-size", "1") as made:
         yield made
 
@@ -43,9 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_home_name_and_project_are_the_callers(daemon: LiveDaemon, home: Path) -> None:
-    """
-    The project is written at its own path; nothing else of the home is there, and what is written there is gone.
-    """
+    """The project is written at its own path; nothing else of the home is there, and what is written there is gone."""
     project = str(home / "project")
     with leeward.Sandbox(socket=daemon.socket, profile="agent",
                          mounts=[leeward.Mount(project, project, writable=True)]) as box:
@@ -85,9 +79,7 @@ def test_the_profile_hides_secrets_and_protects_settings(daemon: LiveDaemon, hom
 
 
 def test_the_clients_hosts_and_no_others(daemon: LiveDaemon, home: Path) -> None:
-    """
-    A daemon of the user's own needs no configuration for it. Its policy is for no job, and for no other profile.
-    """
+    """A daemon of the user's own needs no configuration for it. Its policy is for no job, and for no other profile."""
     with model_api.serving_for_agents(["word"]) as api, leeward.Sandbox(
             socket=daemon.socket, profile="agent", egress="agent",
             policy={"allow": [f"web.example.org:{api.port}"], "addresses": ["127.0.0.1/32"]}) as box:
@@ -103,9 +95,7 @@ def test_the_clients_hosts_and_no_others(daemon: LiveDaemon, home: Path) -> None
 
 @pytest.mark.needs("root")
 def test_another_users_agent_has_no_hosts() -> None:
-    """
-    The daemon of root's lets it reach nothing, unless its configuration says so.
-    """
+    """The daemon of root's lets it reach nothing, unless its configuration says so."""
     with tempfile.TemporaryDirectory(prefix="leeward-guests-") as folder:
         os.chmod(folder, 0o755)
         with LiveDaemon(Path(folder), "--pool-size", "1", "--group", grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name

@@ -46,9 +46,7 @@ def policy(home: AgentHome, port: int) -> None:
 
 
 def bin_folder(home: AgentHome, name: str, program: Path) -> str:
-    """
-    A folder for PATH that has *program*, as an installer puts it there.
-    """
+    """A folder for PATH that has *program*, as an installer puts it there."""
     folder = home.path / "bin"
     folder.mkdir()
     (folder / name).symlink_to(program)
@@ -56,9 +54,7 @@ def bin_folder(home: AgentHome, name: str, program: Path) -> str:
 
 
 def check_project(home: AgentHome, api: model_api.ModelApi, dump: Path) -> None:
-    """
-    What holds for each of them.
-    """
+    """What holds for each of them."""
     assert "def double(x):\n    return 2 * x\n" == (home.project / "calculation.py").read_text()
     said = api.results[-1]
     assert "the test has passed" in said
@@ -213,9 +209,7 @@ def test_gemini_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
 
 
 def home_definition(name: str) -> str:
-    """
-    Our own definition, as it is.
-    """
+    """Our own definition, as it is."""
     from leeward.agents import definition
 
     return (Path(definition.__file__).parent / "definitions" / name / "agent.toml").read_text()
@@ -223,9 +217,7 @@ def home_definition(name: str) -> str:
 
 @pytest.mark.needs("agent-claude")
 def test_claude_on_a_terminal(home: AgentHome) -> None:
-    """
-    Its screen, a question and the answer, and two Ctrl-C; the terminal is as it was.
-    """
+    """Its screen, a question and the answer, and two Ctrl-C; the terminal is as it was."""
     program = agent_programs.claude()
     assert program is not None
     path = bin_folder(home, "claude", program)

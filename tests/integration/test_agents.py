@@ -1,6 +1,4 @@
-"""
-`leeward agent`: start, list, attach, stop; hooks, overlays, exit statuses, and that nothing is left.
-"""
+"""`leeward agent`: start, list, attach, stop; hooks, overlays, exit statuses, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def test_arguments_after_two_hyphens_are_the_agents_without_a_path_as_well(home:
 
 
 def test_a_project_of_many_files_is_looked_at_as_well(home: AgentHome) -> None:
-    """
-    By a copy of the command line, of which nothing is left.
-    """
+    """By a copy of the command line, of which nothing is left."""
     for number in range(5000):
         (home.project / f"{number}").touch()
     (home.project / "deep").mkdir()
@@ -71,9 +67,7 @@ def test_a_project_of_many_files_is_looked_at_as_well(home: AgentHome) -> None:
 
 
 def test_an_agent_sees_only_the_files_of_home_that_its_definition_names(home: AgentHome) -> None:
-    """
-    A state folder is the host's, a staged file a copy; variables are those that are named.
-    """
+    """A state folder is the host's, a staged file a copy; variables are those that are named."""
     home.define("sh", 'command = ["sh"]\nstate = ["~/.state"]\nstaged = ["~/.staged.json", "~/.missing"]\n'
                       'pass_environment = ["PASSED_*"]\n[environment]\nSET = "set"\n')
     (home.path / ".staged.json").write_text("before")
@@ -87,9 +81,7 @@ def test_an_agent_sees_only_the_files_of_home_that_its_definition_names(home: Ag
 
 
 def test_on_a_terminal(home: AgentHome) -> None:
-    """
-    Its size and changes of it, Ctrl-C and Ctrl-Z for the agent, the exit status, our modes as they were.
-    """
+    """Its size and changes of it, Ctrl-C and Ctrl-Z for the agent, the exit status, our modes as they were."""
     with home.on_terminal("start", "shell", str(home.project), TERM="xterm") as screen:
         screen.until(r"\$ ")
         screen.types("stty size; echo $TERM\r")
@@ -157,9 +149,7 @@ def test_ctrl_c_goes_to_the_agent_and_then_to_leeward(home: AgentHome) -> None:
 
 
 def test_several_agents_run_at_once_and_each_is_listed(home: AgentHome) -> None:
-    """
-    Two of one project, each with a name; list, attach, stop by the name.
-    """
+    """Two of one project, each with a name; list, attach, stop by the name."""
     one, two = started(home), started(home)
     rows = [json.loads(line) for line in home.run("list", "--json").stdout.splitlines()]
     assert 2 == len({row["instance"] for row in rows})
@@ -192,9 +182,7 @@ def test_names_of_projects(home: AgentHome, name: str) -> None:
 
 
 def test_a_hidden_name_that_is_no_text(home: AgentHome) -> None:
-    """
-    It can't be hidden; a folder above it can.
-    """
+    """It can't be hidden; a folder above it can."""
     (home.project / "sub").mkdir()
     with open(os.fsencode(home.project) + b"/sub/\xff.env", "w") as file:
         file.write("SECRET")
@@ -226,9 +214,7 @@ def test_a_wrong_start_is_refused_with_its_reason(home: AgentHome) -> None:
 
 
 def test_a_read_only_project_is_refused_with_what_to_do(home: AgentHome) -> None:
-    """
-    On a read-only file system, for which there are mount and user namespaces of the test's own.
-    """
+    """On a read-only file system, for which there are mount and user namespaces of the test's own."""
     line = 'mount -t tmpfs -o ro none "$0" && shift && exec "$@"'
     start = command("agent", "start", "sh", str(home.project), "--", "-c", "echo begun")
     got = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", line, str(home.project), "", *start],
@@ -250,9 +236,7 @@ def test_libraries_memory_time_and_a_shell_in_its_place(home: AgentHome) -> None
 
 
 def test_the_list_of_hosts_is_written_to_the_folder_of_the_start(home: AgentHome) -> None:
-    """
-    Not to one that the agent has linked to in its place.
-    """
+    """Not to one that the agent has linked to in its place."""
     (home.path / "private").mkdir()
     (home.project / "out").mkdir()
     start = ("start", "sh", ".", "--dump-network-access", "out/names", "--", "-c")
@@ -277,9 +261,7 @@ cleanup_host = ["echo cleanup >>$HOME/order; exit 3", "echo again >>$HOME/order"
 
 
 def test_hooks_in_order(home: AgentHome) -> None:
-    """
-    A clean-up that fails is a warning, and the next one runs.
-    """
+    """A clean-up that fails is a warning, and the next one runs."""
     home.settings(HOOKS)
     got = home.run("start", "sh", ".", "--", "-c", "echo agent >>.order; exit 5")
     assert 5 == got.returncode
@@ -300,9 +282,7 @@ def test_a_set_up_that_fails_aborts_and_is_cleaned_up(home: AgentHome, which: st
 
 
 def test_a_projects_hooks_on_the_host_are_asked_for(home: AgentHome) -> None:
-    """
-    Without a terminal it is no; --trust-project is yes, and remembered for exactly these.
-    """
+    """Without a terminal it is no; --trust-project is yes, and remembered for exactly these."""
     (home.project / ".leeward").mkdir()
     settings = home.project / ".leeward/agent.toml"
     settings.write_text('[hooks]\nsetup_host = ["echo ran >>$HOME/ran"]\n')
@@ -319,9 +299,7 @@ def test_a_projects_hooks_on_the_host_are_asked_for(home: AgentHome) -> None:
 
 
 def test_a_person_is_asked_on_the_terminal(home: AgentHome) -> None:
-    """
-    Anything but yes starts nothing, and is asked again; yes is remembered.
-    """
+    """Anything but yes starts nothing, and is asked again; yes is remembered."""
     (home.project / ".leeward").mkdir()
     (home.project / ".leeward/agent.toml").write_text('environment = { GIVEN = "by the project" }\n')
     start = ("start", "sh", str(home.project), "--", "-c", "echo $GIVEN")
@@ -360,9 +338,7 @@ def test_an_overlay_is_shown_and_applied_or_not(home: AgentHome) -> None:
 
 
 def test_an_overlay_is_applied_without_what_no_host_gets(home: AgentHome) -> None:
-    """
-    An environment of Python has links to /usr, and servers leave sockets. All else that the agent has done stays.
-    """
+    """An environment of Python has links to /usr, and servers leave sockets. All else that the agent has done stays."""
     got = home.run("start", "sh", ".", "--overlay", "--apply", "--", "-c",
                    "mkdir env; ln -s /usr/bin/python3 env/python; mkfifo pipe; echo x >env/made; truncate -s 1T holes")
     assert 0 == got.returncode, got
@@ -374,18 +350,14 @@ def test_an_overlay_is_applied_without_what_no_host_gets(home: AgentHome) -> Non
 
 
 def kept(said: str, daemon: LiveDaemon) -> leeward.Sandbox:
-    """
-    The sandbox with the copy of an agent that has ended.
-    """
+    """The sandbox with the copy of an agent that has ended."""
     found = re.search(r"the agent's copy stays for 10 minutes: `leeward diff ([a-z0-9]{26})`", said)
     assert found, said
     return leeward.Sandbox.attach(found[1], socket=daemon.socket)
 
 
 def test_an_overlay_is_applied_without_what_the_host_has_changed(home: AgentHome, daemon: LiveDaemon) -> None:
-    """
-    While the agent ran. The rest isn't lost, and the status says that it isn't all.
-    """
+    """While the agent ran. The rest isn't lost, and the status says that it isn't all."""
     for name in ("both", "agents", "kept/both", "kept/agents", "mixed/agents", "swapped/both"):
         (home.project / name).parent.mkdir(exist_ok=True)
         (home.project / name).write_text("old")
@@ -408,9 +380,7 @@ def test_an_overlay_is_applied_without_what_the_host_has_changed(home: AgentHome
 
 
 def test_a_copy_that_can_not_be_applied_stays_for_a_while(home: AgentHome, daemon: LiveDaemon) -> None:
-    """
-    Nothing runs in it, and what the agent has done isn't lost.
-    """
+    """Nothing runs in it, and what the agent has done isn't lost."""
     (home.project / "both").write_text("old")
     process = home.popen("start", "sh", ".", "--overlay", "--apply", "--", "-c",
                          "sleep 1000 & echo new | tee both; echo ready; read go")
@@ -432,9 +402,7 @@ def test_a_copy_that_can_not_be_applied_stays_for_a_while(home: AgentHome, daemo
 
 @pytest.mark.parametrize("times", range(ROUNDS))
 def test_kill_9_of_the_command_line(home: AgentHome, times: int) -> None:
-    """
-    The sandbox ends by itself within seconds; what the registry has is undone by the next list.
-    """
+    """The sandbox ends by itself within seconds; what the registry has is undone by the next list."""
     home.settings('[hooks]\ncleanup_host = ["echo cleanup >>$HOME/order"]\n')
     process = started(home)
     process.kill()
@@ -476,9 +444,7 @@ def test_kill_9_at_each_step_of_a_start(home: AgentHome, times: int) -> None:
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("times", range(ROUNDS))
 def test_kill_9_of_the_daemon(tmp_path: Path, both: bool, times: int) -> None:
-    """
-    Its processes go with it. The command line, if it lives, cleans up and says why.
-    """
+    """Its processes go with it. The command line, if it lives, cleans up and says why."""
     folder = tmp_path / "own"
     folder.mkdir()
     with agents_daemon(folder) as daemon:
@@ -513,9 +479,7 @@ def _line(pid: int) -> str:
 
 
 def test_new_files_that_host_programs_obey_are_reported(home: AgentHome) -> None:
-    """
-    Hooks of git that are there can't be written; a new one is reported at the end.
-    """
+    """Hooks of git that are there can't be written; a new one is reported at the end."""
     (home.project / ".git/hooks").mkdir(parents=True)
     got = home.run("start", "sh", ".", "--", "-c",
                    "echo x >.git/hooks/pre-commit; mkdir .vscode; echo {} >.vscode/tasks.json")
@@ -525,9 +489,7 @@ def test_new_files_that_host_programs_obey_are_reported(home: AgentHome) -> None
 
 
 def test_a_file_that_did_not_stay_hidden_is_reported(home: AgentHome) -> None:
-    """
-    A hidden file that the host replaces, and one that appears; not one that stays, nor one that goes.
-    """
+    """A hidden file that the host replaces, and one that appears; not one that stays, nor one that goes."""
     for name in (".env", ".env.stays", ".env.goes"):
         (home.project / name).write_text("x")
     home.settings('[files]\nexclude = ["later.key"]\n')
@@ -595,9 +557,7 @@ def test_a_secret_goes_in_where_the_operator_keeps_none(home: AgentHome) -> None
 
 
 def test_a_secret_that_the_operator_keeps_stays_outside(tmp_path: Path) -> None:
-    """
-    The agent sees a placeholder; hosts that [egress.agent] doesn't have aren't reached.
-    """
+    """The agent sees a placeholder; hosts that [egress.agent] doesn't have aren't reached."""
     folder = tmp_path / "own"
     folder.mkdir()
     config = folder / "c.toml"

@@ -1,6 +1,4 @@
-"""
-What a real sandbox has changed in its copy of a project, asked for, approved and applied file by file.
-"""
+"""What a real sandbox has changed in its copy of a project, asked for, approved and applied file by file."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ def paths(requests: list[ApprovalRequest]) -> list[str]:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, int, bytes | str]]:
-    """
-    Names, modes, times and content.
-    """
+    """Names, modes, times and content."""
     found: dict[str, tuple[int, int, int, bytes | str]] = {}
     for path in sorted(folder.rglob("*")):
         about = path.lstat()
@@ -115,9 +111,7 @@ def test_a_file_that_the_host_has_changed_meanwhile_is_shown_or_stale(daemon: Li
 @pytest.mark.parametrize("line", ["ln -s /etc/passwd out", "ln -s ../../x out", "mkfifo out", "truncate -s 17M out"])
 def test_c299_cannot_request_a_file_that_leads_out(daemon: LiveDaemon, folder: Path, project: Project,
                                                    queue: ApprovalQueue, line: str) -> None:
-    """
-    A link out, a FIFO, a file without end. The control: an ordinary file is taken.
-    """
+    """A link out, a FIFO, a file without end. The control: an ordinary file is taken."""
     with leeward.Sandbox(socket=daemon.socket, workdir=folder, overlay=True) as box:
         assert 0 == box.shell("echo new >file").exit_code
         assert ["file"] == paths(request_changes(queue, box, project))
@@ -128,9 +122,7 @@ def test_c299_cannot_request_a_file_that_leads_out(daemon: LiveDaemon, folder: P
 
 
 def test_c303_cannot_reach_the_queue(daemon: LiveDaemon, folder: Path, tmp_path: Path, queue: ApprovalQueue) -> None:
-    """
-    The folder of requests isn't in a sandbox, by whichever path. The control: it is where the host has it.
-    """
+    """The folder of requests isn't in a sandbox, by whichever path. The control: it is where the host has it."""
     state = tmp_path / "approvals"
     assert "requests.sqlite" in os.listdir(state)
     with leeward.Sandbox(socket=daemon.socket, workdir=folder, overlay=True) as box:

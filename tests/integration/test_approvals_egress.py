@@ -1,6 +1,4 @@
-"""
-Connections that only a rule of `ask` names, decided by the service for approvals: they go on, or hear why not.
-"""
+"""Connections that only a rule of `ask` names, decided by the service for approvals: they go on, or hear why not."""
 
 from __future__ import annotations
 

@@ -84,9 +84,7 @@ Window = Callable[..., "Page"]
 
 @pytest.fixture
 def window(chrome: Browser, served: ServedPage) -> Iterator[Window]:
-    """
-    Opens windows of one browser that is logged in; whatever goes wrong in one fails the test.
-    """
+    """Opens windows of one browser that is logged in; whatever goes wrong in one fails the test."""
     from kit.approvals_browser import logged_in
 
     contexts, wrong = list[Any](), list[str]()
@@ -127,9 +125,7 @@ def status(served: ServedPage, number: int) -> tuple[str, str]:
 
 
 def settled(page: Page, count: int) -> None:
-    """
-    Wait until the list has so many rows.
-    """
+    """Wait until the list has so many rows."""
     page.wait_for_function("count => document.querySelectorAll('#rows li').length === count", arg=count)
 
 
@@ -422,9 +418,7 @@ def test_the_page_works_without_a_script(chrome: Browser, served: ServedPage) ->
 
 
 def test_a_request_that_comes_while_the_list_is_fetched_is_shown(window: Window, served: ServedPage) -> None:
-    """
-    The list that is fetched for the first one doesn't have the second one yet.
-    """
+    """The list that is fetched for the first one doesn't have the second one yet."""
     page = window()
     with page.expect_websocket() as opened:
         page.reload()
@@ -458,9 +452,7 @@ def test_ten_thousand_requests_stay_usable(window: Window, served: ServedPage) -
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_the_page_fits_the_window(window: Window, served: ServedPage, project: Path, width: int, height: int) -> None:
-    """
-    It fits in width, whatever is shown, in both schemes.
-    """
+    """It fits in width, whatever is shown, in both schemes."""
     from kit.approvals_browser import shot
 
     service = served.service

@@ -50,17 +50,13 @@ def project(tmp_path: Path) -> Path:
 
 
 def connections(path: str) -> int:
-    """
-    How many are connected, or wait to be taken, on the socket *path*, and that which listens.
-    """
+    """How many are connected, or wait to be taken, on the socket *path*, and that which listens."""
     with open("/proc/net/unix", encoding="utf-8") as file:
         return sum(line.rstrip().endswith(f" {path}") for line in file)
 
 
 def by_cli(served: ServedApprovals, number: int, word: str) -> str:
-    """
-    What `leeward approvals approve` or `deny` says; "" if it has won.
-    """
+    """What `leeward approvals approve` or `deny` says; "" if it has won."""
     done = subprocess.run(command("approvals", word, str(number)), env=served.env, capture_output=True, text=True,
                           timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
     return "" if 0 == done.returncode else done.stderr
@@ -178,9 +174,7 @@ def test_an_end_at_any_step_writes_a_file_once(daemon: LiveDaemon, tmp_path: Pat
         return int(made["id"])
 
     def ended(step: str) -> None:
-        """
-        Until it is placed the file is untouched, and from then on it is the same one.
-        """
+        """Until it is placed the file is untouched, and from then on it is the same one."""
         about = (project / step).stat()
         if FILE_STEPS.index(step) < FILE_STEPS.index("clean"):
             assert (before[step].st_ino, before[step].st_ctime_ns) == (about.st_ino, about.st_ctime_ns)
@@ -198,9 +192,7 @@ def test_an_end_at_any_step_writes_a_file_once(daemon: LiveDaemon, tmp_path: Pat
 
 @pytest.mark.needs("usr-git")
 def test_an_end_at_any_step_pushes_once(daemon: LiveDaemon, tmp_path: Path, project: Path) -> None:
-    """
-    As the remote counts it, by a hook of its own.
-    """
+    """As the remote counts it, by a hook of its own."""
     remote, count = tmp_path / "remote.git", tmp_path / "count"
     subprocess.run([*GIT, "init", "-q", "--bare", str(remote)], check=True)
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"],

@@ -59,18 +59,14 @@ def box(service: ServedApprovals, project: Path) -> Iterator[Sandbox]:
 
 
 def python(box: Sandbox, code: str) -> Any:
-    """
-    What *code* leaves in `found`, run by a program in *box*.
-    """
+    """What *code* leaves in `found`, run by a program in *box*."""
     done = box.run(["python3", "-c", f"{BEGIN}{code}\nprint(json.dumps(found))"], timeout=60)
     assert 0 == done.exit_code, done.stderr_text
     return json.loads(done.stdout_text)
 
 
 def started(box: Sandbox, code: str) -> Process:
-    """
-    A program that prints JSON.
-    """
+    """A program that prints JSON."""
     return box.start(["python3", "-c", f"{BEGIN}{code}"], timeout=60)
 
 
@@ -81,9 +77,7 @@ def read_json(process: Process) -> Any:
 
 
 def next_pending(service: ServedApprovals, category: str) -> dict[str, Any]:
-    """
-    The first that waits of *category*, once there is one: a program inside asks for it some time.
-    """
+    """The first that waits of *category*, once there is one: a program inside asks for it some time."""
     found = list[dict[str, Any]]()
 
     def look() -> bool:
@@ -255,9 +249,7 @@ def _branches(repository: Path) -> list[str]:
 
 
 def test_watch_shows_new_requests_and_decides_by_a_key(service: ServedApprovals) -> None:
-    """
-    On a terminal; a request that comes while it waits is shown by the service's event.
-    """
+    """On a terminal; a request that comes while it waits is shown by the service's event."""
     ours, theirs = pty.openpty()
     watching = subprocess.Popen(command("approvals", "watch"), env={**service.env, "TERM": "xterm"}, stdin=theirs,
                                 stdout=theirs, stderr=theirs, start_new_session=True)
@@ -312,9 +304,7 @@ def words_of(service: ServedApprovals, sandbox: str) -> set[tuple[str, str, str]
 
 def test_the_record_has_sandboxes_of_the_profile_that_other_programs_open(
         service: ServedApprovals, daemon: LiveDaemon) -> None:
-    """
-    One that is open when the service looks, and one that has come and gone between two looks.
-    """
+    """One that is open when the service looks, and one that has come and gone between two looks."""
     seconds = 2 * LOOK_S + PATIENCE
     with Sandbox(socket=daemon.socket, profile="approved") as box:
         box.run(["python3", "-c", "import ctypes; ctypes.CDLL(None).mount(0, 0, 0, 0, 0)"])
@@ -384,16 +374,12 @@ def test_another_user_gets_neither_the_socket_nor_the_folder(service: ServedAppr
 
 
 def rows_of(service: ServedApprovals, sandbox: str) -> list[dict[str, Any]]:
-    """
-    The lines of the record about *sandbox*, the oldest first.
-    """
+    """The lines of the record about *sandbox*, the oldest first."""
     return [row for row in reversed(service.audit()) if row.get("sandbox") == sandbox]
 
 
 def opened_for(service: ServedApprovals, number: int) -> str:
-    """
-    The sandbox that was opened for the command of request *number*, once the record has its end.
-    """
+    """The sandbox that was opened for the command of request *number*, once the record has its end."""
     found = list[str]()
 
     def look() -> bool:
@@ -405,9 +391,7 @@ def opened_for(service: ServedApprovals, number: int) -> str:
 
 
 def test_a_person_says_in_which_profile_a_command_runs(service: ServedApprovals, box: Sandbox) -> None:
-    """
-    What it does there is in the record as well: its sandbox's start, what it was denied, and its end.
-    """
+    """What it does there is in the record as well: its sandbox's start, what it was denied, and its end."""
     code = "import ctypes, os; ctypes.CDLL(None).mount(0, 0, 0, 0, 0); print(os.path.exists('note'))"
     box.shell("echo here > note")
     asks = started(box, f"print(json.dumps(agent.request_exec(['python3', '-c', {code!r}])))")
@@ -448,9 +432,7 @@ def test_a_key_says_in_which_profile_commands_run(service: ServedApprovals, box:
 
 
 def test_limits_that_processes_reach_are_in_the_record(service: ServedApprovals, project: Path) -> None:
-    """
-    A process that is killed for want of memory, in a sandbox that goes on; and a sandbox that its lifetime ends.
-    """
+    """A process that is killed for want of memory, in a sandbox that goes on; and a sandbox that its lifetime ends."""
     box = service.open(project, memory="128M", lifetime=8)
     done = box.run(["python3", "-c", "x = bytearray(1 << 30)"])
     assert "cgroup" in done.degraded or "out_of_memory" == done.outcome
@@ -465,9 +447,7 @@ def test_limits_that_processes_reach_are_in_the_record(service: ServedApprovals,
 
 
 def test_the_daemon_remembers_the_refused_calls_of_an_ended_sandbox(daemon: LiveDaemon) -> None:
-    """
-    By a program that ran up to the end, so that no look of the service's came after it.
-    """
+    """By a program that ran up to the end, so that no look of the service's came after it."""
     box = Sandbox(socket=daemon.socket, lifetime=2)
     code = "import ctypes, time; ctypes.CDLL(None).mount(0, 0, 0, 0, 0); print('tried', flush=True); time.sleep(60)"
     program = box.start(["python3", "-c", code])

@@ -1,6 +1,4 @@
-"""
-The agent of examples/approved.py: what it does in its copy reaches the host as far as a person agrees.
-"""
+"""The agent of examples/approved.py: what it does in its copy reaches the host as far as a person agrees."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What the driver without controllers asks the kernel at its start: whether RLIMIT_NPROC holds for this user.
-"""
+"""What the driver without controllers asks the kernel at its start: whether RLIMIT_NPROC holds for this user."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def asked(threads: int, times: int) -> str:
 
 
 def test_whether_tasks_are_refused_is_asked_beside_threads() -> None:
-    """
-    The one that asks is a copy of one thread, and waits for none of those that it lacks. The answer is the same.
-    """
+    """The one that asks is a copy of one thread, and waits for none of those that it lacks. The answer is the same."""
     alone = asked(0, 1).split("}")[0]
 
     assert alone in ("{True", "{False")

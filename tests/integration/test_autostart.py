@@ -1,6 +1,4 @@
-"""
-A daemon by itself: the first command after installing works, for an ordinary user who has done nothing else.
-"""
+"""A daemon by itself: the first command after installing works, for an ordinary user who has done nothing else."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.needs("ordinary-user")
 
 
 class Fresh:
-    """
-    A user's login without a daemon, with a runtime folder of its own.
-    """
+    """A user's login without a daemon, with a runtime folder of its own."""
 
     def __init__(self, user: OrdinaryUser, installation: Installation, runtime: Path) -> None:
         self.user, self.installation, self.runtime = user, installation, runtime
@@ -62,9 +58,7 @@ def fresh(ordinary_user: OrdinaryUser, user_install: Installation, open_folder: 
 
 
 def test_the_first_command_works(fresh: Fresh) -> None:
-    """
-    Code, standard input, and then by the same daemon; it ends when idle.
-    """
+    """Code, standard input, and then by the same daemon; it ends when idle."""
     first = fresh.leeward("exec", "print(1)")
     assert (0, "1\n", "") == (first.returncode, first.stdout, first.stderr)
     pid = fresh.status()["pid"]
@@ -77,18 +71,14 @@ def test_the_first_command_works(fresh: Fresh) -> None:
 
 
 def test_standard_input_isnt_lost(fresh: Fresh) -> None:
-    """
-    It belongs to the job, though the command is handed from one program to the other.
-    """
+    """It belongs to the job, though the command is handed from one program to the other."""
     done = fresh.leeward("exec", "--stdin", "import sys; print(sys.stdin.read())", input="data")
 
     assert (0, "data\n") == (done.returncode, done.stdout), done.stderr
 
 
 def test_commands_that_start_at_once_get_one_daemon(fresh: Fresh) -> None:
-    """
-    Six commands: six answers, one daemon.
-    """
+    """Six commands: six answers, one daemon."""
     with ThreadPoolExecutor(6) as threads:
         done = list(threads.map(lambda number: fresh.leeward("exec", f"print({number})"), range(6)))
 
@@ -108,9 +98,7 @@ def _is_daemon_of(path: Path, runtime: Path) -> bool:
 
 
 def test_clients_of_both_kinds(fresh: Fresh) -> None:
-    """
-    Client and AsyncClient; a session as well.
-    """
+    """Client and AsyncClient; a session as well."""
     done = fresh.python("import leeward\nwith leeward.Client() as client, client.session() as session:\n"
                         "    session.execute('x = 5')\n    print(session.execute('print(x)').stdout)")
     assert (0, "b'5\\n'\n") == (done.returncode, done.stdout), done.stderr
@@ -123,9 +111,7 @@ def test_clients_of_both_kinds(fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("how", ["variable", "option", "named", "ping", "status"])
 def test_no_daemon_is_started_where_the_user_says_so_or_only_asks(fresh: Fresh, how: str) -> None:
-    """
-    Where the user says so, names a socket, or only asks.
-    """
+    """Where the user says so, names a socket, or only asks."""
     words = {"option": ("exec", "1", f"--socket={fresh.socket}"), "ping": ("ping",), "status": ("status",)}.get(
         how, ("exec", "1"))
     env = {"variable": {"LEEWARD_AUTOSTART": "0"}, "named": {"LEEWARD_SOCKET": str(fresh.socket)}}.get(how, {})
@@ -137,9 +123,7 @@ def test_no_daemon_is_started_where_the_user_says_so_or_only_asks(fresh: Fresh, 
 
 
 def test_an_error_of_the_started_daemon_is_reported(fresh: Fresh) -> None:
-    """
-    A mistake in the configuration, by its key.
-    """
+    """A mistake in the configuration, by its key."""
     folder = fresh.runtime / "home" / ".config" / "leeward"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("pool_sise = 3\n")
@@ -153,9 +137,7 @@ def test_an_error_of_the_started_daemon_is_reported(fresh: Fresh) -> None:
 
 
 def test_a_live_sandbox_keeps_it(fresh: Fresh) -> None:
-    """
-    A sandbox starts a daemon by itself, and the daemon stays as long as the sandbox does.
-    """
+    """A sandbox starts a daemon by itself, and the daemon stays as long as the sandbox does."""
     opened = ("import leeward\nbox = leeward.Sandbox(idle=600)\nbox.run(['true'])\nprint(box.detach())")
     assert 0 == fresh.leeward("daemon", "start", "--idle-exit=1").returncode
     pid = fresh.status()["pid"]
@@ -173,9 +155,7 @@ def test_a_live_sandbox_keeps_it(fresh: Fresh) -> None:
 
 
 def test_an_autostarted_daemon_ends_when_it_is_idle(fresh: Fresh) -> None:
-    """
-    With --idle-exit, though a client is still connected; that client's next job has a daemon again.
-    """
+    """With --idle-exit, though a client is still connected; that client's next job has a daemon again."""
     assert 0 == fresh.leeward("daemon", "start", "--idle-exit=1").returncode
     pid = fresh.status()["pid"]
     assert isinstance(pid, int)

@@ -1,6 +1,4 @@
-"""
-What a start does before it is decided what confines jobs: it makes no worker, and all of it can be taken back.
-"""
+"""What a start does before it is decided what confines jobs: it makes no worker, and all of it can be taken back."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def bootstrap() -> Iterator[Bootstrap]:
 
 
 def test_a_zygote_that_is_not_taken_is_killed_and_reaped() -> None:
-    """
-    A second close has no effect.
-    """
+    """A second close has no effect."""
     before = set(descendants(os.getpid()))
     made = begin(SETTINGS)
     assert 1 == len(set(descendants(os.getpid())) - before)  # control: there is one
@@ -69,9 +65,7 @@ def test_an_order_before_the_plan_ends_the_zygote(bootstrap: Bootstrap) -> None:
 
 
 def test_a_zygote_without_a_plan_ends_with_its_daemon(bootstrap: Bootstrap) -> None:
-    """
-    Its channel's end is enough.
-    """
+    """Its channel's end is enough."""
     hatched = bootstrap.take()
     try:
         hatched.channel.close()
@@ -83,9 +77,7 @@ def test_a_zygote_without_a_plan_ends_with_its_daemon(bootstrap: Bootstrap) -> N
 
 
 def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    It has begun by then, and has made no worker.
-    """
+    """It has begun by then, and has made no worker."""
     def fails(**_host: object) -> None:
         raise Unsupported("seccomp", have="riscv64", need="x86_64")
 
@@ -102,9 +94,7 @@ def test_a_filter_that_cant_be_had_ends_the_zygote(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_engine_takes_the_zygote_that_was_begun(bootstrap: Bootstrap) -> None:
-    """
-    The same zygote makes the engine's workers, and closing the beginning no longer touches it.
-    """
+    """The same zygote makes the engine's workers, and closing the beginning no longer touches it."""
     process = bootstrap._hatched.process if bootstrap._hatched is not None else None
     reactor = Reactor()
     engine = Engine(reactor, SETTINGS, Box().log, bootstrap=bootstrap)
@@ -121,9 +111,7 @@ def test_an_engine_takes_the_zygote_that_was_begun(bootstrap: Bootstrap) -> None
 
 
 def test_a_start_that_fails_has_closed_and_a_second_close_is_harmless() -> None:
-    """
-    Whoever has the engine closes it in any case. What is closed twice in C is an abort, or never ends.
-    """
+    """Whoever has the engine closes it in any case. What is closed twice in C is an abort, or never ends."""
     before = set(descendants(os.getpid()))
     reactor = Reactor()
     engine = Engine(reactor, replace(SETTINGS, patience=Patience(start=0.0)), Silent())
@@ -138,9 +126,7 @@ def test_a_start_that_fails_has_closed_and_a_second_close_is_harmless() -> None:
 
 
 class Silent:
-    """
-    A log that nobody reads.
-    """
+    """A log that nobody reads."""
 
     details = False
 

@@ -1,6 +1,4 @@
-"""
-A runner for which somebody waits begins in C: its job finds what any other finds, and an interrupt is told.
-"""
+"""A runner for which somebody waits begins in C: its job finds what any other finds, and an interrupt is told."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ ARM = control.Arm
 
 @pytest.fixture
 def hurried() -> Iterator[None]:
-    """
-    Every runner is armed as one for which somebody waits.
-    """
+    """Every runner is armed as one for which somebody waits."""
     class Hurried(ARM):
         __slots__ = ()
 
@@ -83,9 +79,7 @@ def test_the_job_pipe_of_a_runner_that_begins_in_c_is_empty(hurried: None, code:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupt_before_the_first_line_is_reported(hurried: None, times: int) -> None:
-    """
-    SIGINT while it waits in C for its frame: the interpreter hears of it when it is back.
-    """
+    """SIGINT while it waits in C for its frame: the interpreter hears of it when it is back."""
     with Box(spares=0) as box:
         box.settle()
         (worker,) = box.engine.pool.workers

@@ -1,6 +1,4 @@
-"""
-`leeward bench` against a daemon: that it measures at all, never how fast.
-"""
+"""`leeward bench` against a daemon: that it measures at all, never how fast."""
 
 from __future__ import annotations
 

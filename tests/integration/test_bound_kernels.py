@@ -38,9 +38,7 @@ def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
 
 @pytest.fixture
 def kernel(box: leeward.Sandbox) -> leeward.Kernel:
-    """
-    One that takes the fast path from the next call on.
-    """
+    """One that takes the fast path from the next call on."""
     made = box.kernel()
     for _ in range(3):
         assert b"1\n" == made.execute("print(1)").stdout
@@ -48,9 +46,7 @@ def kernel(box: leeward.Sandbox) -> leeward.Kernel:
 
 
 class Bound:
-    """
-    A kernel bound on a connection of the test's own.
-    """
+    """A kernel bound on a connection of the test's own."""
 
     def __init__(self, socket: str, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
         self.link = Link(socket)
@@ -69,9 +65,7 @@ class Bound:
 
 
 def test_state_values_output_and_errors_are_those_of_the_kernel(box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
-    """
-    What is printed, shown and raised; variables of before; the sandbox's own environment.
-    """
+    """What is printed, shown and raised; variables of before; the sandbox's own environment."""
     assert (b"", None) == ((quiet := kernel.execute("x = 20")).stdout, quiet.value)
     assert b"21\n" == kernel.execute("print(x + 1)").stdout
     assert "22" == kernel.execute("x + 2").value
@@ -93,9 +87,7 @@ def test_options_go_by_the_kernels_name_in_between(kernel: leeward.Kernel) -> No
 
 
 def test_refused_calls_are_reported(kernel: leeward.Kernel) -> None:
-    """
-    And those of one job alone.
-    """
+    """And those of one job alone."""
     code = "import ctypes; print(ctypes.CDLL(None).unshare(0x10000000))"
     assert [1, 1] == [kernel.execute(code).denied.get("unshare") for _ in range(2)]
     assert {} == kernel.execute("print(1)").denied
@@ -111,9 +103,7 @@ def test_times_and_memory_are_reported(kernel: leeward.Kernel) -> None:
 
 
 def test_two_connections_take_turns(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
-    """
-    Each sees what the other one has left, and none is answered with the other's output.
-    """
+    """Each sees what the other one has left, and none is answered with the other's output."""
     kernel.execute("count = 0")
     with Bound(daemon.socket, box, kernel) as other:
         for at in range(1, 41):
@@ -205,9 +195,7 @@ def test_a_branch_a_reset_and_a_close(daemon: LiveDaemon, box: leeward.Sandbox, 
 
 @pytest.mark.parametrize("end", ["import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"])
 def test_the_end_of_its_process(kernel: leeward.Kernel, end: str) -> None:
-    """
-    By a job of the fast path: that has its result, and the next one is told.
-    """
+    """By a job of the fast path: that has its result, and the next one is told."""
     gone = kernel.execute(end)
     assert gone.outcome in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED)
     with pytest.raises(SessionOver):
@@ -218,9 +206,7 @@ def test_the_end_of_its_process(kernel: leeward.Kernel, end: str) -> None:
 
 
 def test_a_process_that_writes_a_reply_between_two_jobs(box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
-    """
-    No request has that as its answer: the next one isn't run, is told why, and the kernel is over.
-    """
+    """No request has that as its answer: the next one isn't run, is told why, and the kernel is over."""
     forged = kernel.execute(f"""
 import os, threading, time
 
@@ -274,9 +260,7 @@ def test_a_connection_that_vanishes_ends_its_running_job(daemon: LiveDaemon, box
 
 
 def test_a_sandbox_that_rests_wakes(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
-    """
-    Its descriptors are closed meanwhile; they are no others' when the fast path has the kernel again.
-    """
+    """Its descriptors are closed meanwhile; they are no others' when the fast path has the kernel again."""
     before = held(daemon.process.pid)
     poll_until(lambda: held(daemon.process.pid) < before, "descriptors of another process")
     for at in range(4):
@@ -286,9 +270,7 @@ def test_a_sandbox_that_rests_wakes(daemon: LiveDaemon, box: leeward.Sandbox, ke
 
 def test_a_connection_that_the_daemon_has_closed(daemon: LiveDaemon, box: leeward.Sandbox,
                                                  kernel: leeward.Kernel) -> None:
-    """
-    The kernel is there still, whatever its number was.
-    """
+    """The kernel is there still, whatever its number was."""
     kernel.execute("x = 1")
     with box._links.one() as link:
         number = link.seats[box.id, kernel.number]
@@ -322,9 +304,7 @@ def test_a_request_of_more_than_code_is_refused_by_number(daemon: LiveDaemon, bo
 
 
 def test_a_connection_binds_so_many(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
-    """
-    Those that are over leave their places to others.
-    """
+    """Those that are over leave their places to others."""
     link = Link(daemon.socket)
     fields = {"sandbox": box.id, "kernel": kernel.number}
     numbers = [(link.call("kernel_bind", fields)[0].ok or {})["session"] for _ in range(MOST_SEATS)]

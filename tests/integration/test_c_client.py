@@ -45,17 +45,13 @@ AWAY, NO_ANSWER, BAD_REPLY, REFUSED, BUSY, SHUTTING_DOWN = -3, -4, -5, -16, -17,
 
 @pytest.fixture(scope="module", params=reactors.WAYS)
 def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveDaemon]:
-    """
-    By socket and by ring: the bytes are the same, their pieces and when they come are not.
-    """
+    """By socket and by ring: the bytes are the same, their pieces and when they come are not."""
     with LiveDaemon(tmp_path_factory.mktemp("c"), "--pool-size", "2", *reactors.OPTIONS[request.param]) as daemon:
         yield daemon
 
 
 def one(program: Path, path: Path | str, *more: str) -> tuple[int, str]:
-    """
-    One job: the code and what came with it.
-    """
+    """One job: the code and what came with it."""
     done = subprocess.run([program, "one", str(path), *more], capture_output=True, text=True, check=False, timeout=60)
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -65,34 +61,26 @@ def one(program: Path, path: Path | str, *more: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_every_promise_holds(daemon: LiveDaemon, plain: Path, what: str) -> None:
-    """
-    Jobs of every kind, and arguments of none.
-    """
+    """Jobs of every kind, and arguments of none."""
     checked(plain, what, daemon.socket)
 
 
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_every_promise_holds_without_a_fault(any_daemon: LiveDaemon, sanitized: Path, what: str) -> None:
-    """
-    The same under ASan and UBSan.
-    """
+    """The same under ASan and UBSan."""
     checked(sanitized, what, any_daemon.socket)
 
 
 @pytest.mark.needs("valgrind")
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_valgrind_reports_no_error(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
-    """
-    No byte is lost, none is read unset.
-    """
+    """No byte is lost, none is read unset."""
     checked("valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
             "--error-exitcode=9", "--track-fds=no", plain, what, any_daemon.socket)
 
 
 def test_the_default_socket_is_found(plain: Path, tmp_path: Path) -> None:
-    """
-    As the Python client finds it: LEEWARD_SOCKET, then the user's runtime folder.
-    """
+    """As the Python client finds it: LEEWARD_SOCKET, then the user's runtime folder."""
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     if 0 != os.geteuid():
         (tmp_path / "leeward").mkdir(mode=0o700)
@@ -105,9 +93,7 @@ def test_the_default_socket_is_found(plain: Path, tmp_path: Path) -> None:
 
 
 def test_a_long_path(sanitized: Path, tmp_path: Path) -> None:
-    """
-    Longer than a sockaddr_un.
-    """
+    """Longer than a sockaddr_un."""
     folder = tmp_path / ("d" * 150)
     folder.mkdir(mode=0o700)
     with FakeDaemon(folder / "s"):
@@ -116,17 +102,13 @@ def test_a_long_path(sanitized: Path, tmp_path: Path) -> None:
 
 
 def test_a_refusal_has_its_code_and_the_daemons_message(sanitized: Path, tmp_path: Path) -> None:
-    """
-    By code, with the daemon's message.
-    """
+    """By code, with the daemon's message."""
     with FakeDaemon(tmp_path / "s", lambda job: Report(refusal=Busy("all workers are busy"))):
         assert (BUSY, "all workers are busy") == one(sanitized, tmp_path / "s")
 
 
 def test_a_busy_daemon_is_asked_again(sanitized: Path, tmp_path: Path) -> None:
-    """
-    As long as the time that it names is before the deadline.
-    """
+    """As long as the time that it names is before the deadline."""
     asked: list[float] = []
 
     def room(job: Job) -> Report:
@@ -145,9 +127,7 @@ def test_a_busy_daemon_is_asked_again(sanitized: Path, tmp_path: Path) -> None:
 
 
 def test_large_results_are_mapped(sanitized: Path, tmp_path: Path) -> None:
-    """
-    Both streams in one memory file.
-    """
+    """Both streams in one memory file."""
     def large(job: Job) -> Report:
         arena = seal([b"o" * 100_000, b"e" * 70_000])
         arena.stdout, arena.stderr = (0, 100_000), (100_000, 70_000)
@@ -233,9 +213,7 @@ HOSTILE: dict[str, Callable[[], Callable[[socket.socket], None]]] = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_c113_a_hostile_daemon(sanitized: Path, tmp_path: Path, what: str) -> None:
-    """
-    An error of one line; nothing is read that wasn't checked.
-    """
+    """An error of one line; nothing is read that wasn't checked."""
     with Rogue(tmp_path / "s", HOSTILE[what]()):
         code, text = one(sanitized, tmp_path / "s", "10")
 
@@ -250,9 +228,7 @@ def test_c113_a_hostile_daemon(sanitized: Path, tmp_path: Path, what: str) -> No
 ])
 def test_c113_a_status_is_one_line_of_ascii(c_build: Path, tmp_path: Path, answer: dict[str, object],
                                             given: bytes | None) -> None:
-    """
-    The daemon writes it; what a program would cut at a NUL, or print to a terminal, is refused.
-    """
+    """The daemon writes it; what a program would cut at a NUL, or print to a terminal, is refused."""
     library = ctypes.CDLL(str(c_build / "libleeward.so"))
     library.leeward_connect.restype = ctypes.c_void_p
     library.leeward_status.restype = ctypes.c_char_p
@@ -266,9 +242,7 @@ def test_c113_a_status_is_one_line_of_ascii(c_build: Path, tmp_path: Path, answe
 
 
 def test_c113_the_control_is_taken(sanitized: Path, tmp_path: Path) -> None:
-    """
-    The same daemon with a result that is right.
-    """
+    """The same daemon with a result that is right."""
     with Rogue(tmp_path / "s", answers(result_frame)):
         assert (0, "fine") == one(sanitized, tmp_path / "s")
     with Rogue(tmp_path / "s2", with_file(memory_file(4096, SHRINK, GROW, WRITE))):
@@ -276,9 +250,7 @@ def test_c113_the_control_is_taken(sanitized: Path, tmp_path: Path) -> None:
 
 
 def test_a_reply_in_pieces(sanitized: Path, tmp_path: Path) -> None:
-    """
-    Byte by byte.
-    """
+    """Byte by byte."""
     def script(sock: socket.socket) -> None:
         for byte in result_frame(request_of(sock)):
             sock.send(bytes([byte]))
@@ -288,9 +260,7 @@ def test_a_reply_in_pieces(sanitized: Path, tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_goes_away(sanitized: Path, tmp_path: Path) -> None:
-    """
-    Before, in and instead of an answer.
-    """
+    """Before, in and instead of an answer."""
     for script in (lambda sock: None, lambda sock: sock.sendall(result_frame(request_of(sock))[:50]),
                    lambda sock: request_of(sock) and None):
         with Rogue(tmp_path / "s", script):
@@ -299,9 +269,7 @@ def test_a_daemon_that_goes_away(sanitized: Path, tmp_path: Path) -> None:
 
 
 def test_a_last_message_of_the_daemon_reaches_the_caller(sanitized: Path, tmp_path: Path) -> None:
-    """
-    A refusal of the whole connection; a message of an unknown kind.
-    """
+    """A refusal of the whole connection; a message of an unknown kind."""
     for kind, code in (("shutting_down", SHUTTING_DOWN), ("mood", REFUSED)):
         last = encode({"id": 0, "error": {"kind": kind, "message": "not today"}})
         with Rogue(tmp_path / "s", lambda sock, last=last: sock.sendall(last)):  # type: ignore[misc]  # a default binds it
@@ -314,9 +282,7 @@ def test_a_last_message_of_the_daemon_reaches_the_caller(sanitized: Path, tmp_pa
     ("two\nlines\tand \x1b[31mred\u009b", r"two lines and \x1b[31mred\x9b"), ("é" * 4096, "é" * 2303),
 ])
 def test_a_reason_is_one_line_for_any_terminal(sanitized: Path, tmp_path: Path, message: str, shown: str) -> None:
-    """
-    Whatever the daemon makes of it.
-    """
+    """Whatever the daemon makes of it."""
     def script(sock: socket.socket) -> None:
         sock.sendall(encode({"id": request_of(sock), "error": {"kind": "busy", "message": message}}))
 
@@ -325,9 +291,7 @@ def test_a_reason_is_one_line_for_any_terminal(sanitized: Path, tmp_path: Path, 
 
 
 def test_a_silent_daemon_meets_the_deadline(sanitized: Path, tmp_path: Path) -> None:
-    """
-    One that reads and never answers, and one that doesn't read a large request.
-    """
+    """One that reads and never answers, and one that doesn't read a large request."""
     def silent(sock: socket.socket) -> None:
         while sock.recv(1 << 16):
             pass
@@ -342,9 +306,7 @@ def test_a_silent_daemon_meets_the_deadline(sanitized: Path, tmp_path: Path) -> 
 
 
 def test_the_library_connects_again_to_a_restarted_daemon(c_build: Path, tmp_path: Path) -> None:
-    """
-    A daemon that was started anew between two calls, by the shared library.
-    """
+    """A daemon that was started anew between two calls, by the shared library."""
     library = ctypes.CDLL(str(c_build / "libleeward.so"))
     library.leeward_connect.restype = ctypes.c_void_p
     with FakeDaemon(tmp_path / "s", lambda job: finished()):
@@ -359,9 +321,7 @@ def test_the_library_connects_again_to_a_restarted_daemon(c_build: Path, tmp_pat
 
 
 def test_a_loop_in_c_costs_no_more_than_the_bench_shows(any_daemon: LiveDaemon, plain: Path) -> None:
-    """
-    Calls as `leeward bench` makes them, by both clients in turn: the median of all rounds' ratios is below 1.3.
-    """
+    """Calls as `leeward bench` makes them, by both clients in turn: the median of all rounds' ratios is below 1.3."""
     rounds = 45
     with (subprocess.Popen([plain, "loop", any_daemon.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                            bufsize=1) as looping, any_daemon.client() as client):
@@ -374,9 +334,7 @@ def test_a_loop_in_c_costs_no_more_than_the_bench_shows(any_daemon: LiveDaemon, 
 
 
 def _ratio(looping: subprocess.Popen[str], client: Client, calls: int = 10, gap: float = 0.005) -> float:
-    """
-    What some calls in C cost of what as many in Python do.
-    """
+    """What some calls in C cost of what as many in Python do."""
     assert looping.stdin is not None
     assert looping.stdout is not None
     python = []
@@ -395,9 +353,7 @@ def _ratio(looping: subprocess.Popen[str], client: Client, calls: int = 10, gap:
 
 
 def test_the_libraries_export_the_headers_names_only(c_build: Path) -> None:
-    """
-    Those of the header, with their version; the archive has no others either.
-    """
+    """Those of the header, with their version; the archive has no others either."""
     header = (CLIENT / "leeward.h").read_text()
     declared = set(re.findall(r"^LEEWARD_API .*?\b(leeward_\w+)\(", header, re.MULTILINE))
     shared = subprocess.run(["nm", "-D", "--defined-only", c_build / "libleeward.so.0"], capture_output=True, text=True,
@@ -420,9 +376,7 @@ def test_the_libraries_export_the_headers_names_only(c_build: Path) -> None:
 @pytest.mark.parametrize("compiler", ["gcc", pytest.param("clang", marks=pytest.mark.needs("clang"))])
 @pytest.mark.needs("c++")
 def test_the_header_is_cxx(tmp_path: Path, c_build: Path, compiler: str) -> None:
-    """
-    C++17, without a warning; and C11 that is pedantic.
-    """
+    """C++17, without a warning; and C11 that is pedantic."""
     plain = clang() if "clang" == compiler else compiler
     assert plain is not None
     for name, command in (("a.cpp", (plain, "-x", "c++", "-std=c++17")), ("a.c", (plain, "-std=c11"))):
@@ -434,9 +388,7 @@ def test_the_header_is_cxx(tmp_path: Path, c_build: Path, compiler: str) -> None
 
 
 def test_the_library_installs_under_a_prefix(tmp_path: Path, plain: Path) -> None:
-    """
-    By one command; what leeward.pc says is enough for a compiler.
-    """
+    """By one command; what leeward.pc says is enough for a compiler."""
     subprocess.run([sys.executable, ROOT / "build_client.py", "--prefix", tmp_path / "p"], check=True)
     written = (tmp_path / "p/lib/pkgconfig/leeward.pc").read_text()
     prefix = re.search(r"^prefix=(.*)$", written, re.MULTILINE)
@@ -451,9 +403,7 @@ def test_the_library_installs_under_a_prefix(tmp_path: Path, plain: Path) -> Non
 
 @pytest.mark.needs("libfuzzer")
 def test_c113_no_bytes_do_harm(tmp_path: Path) -> None:
-    """
-    A million inputs under ASan and UBSan; LEEWARD_LONG=1 feeds ten million.
-    """
+    """A million inputs under ASan and UBSan; LEEWARD_LONG=1 feeds ten million."""
     runs = 10_000_000 if os.environ.get("LEEWARD_LONG") else 1_000_000
     done = subprocess.run([sys.executable, ROOT / "tests" / "fuzz", "--c", str(runs)], capture_output=True, text=True,
                           check=False)

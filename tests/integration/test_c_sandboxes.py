@@ -31,25 +31,19 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_every_promise_holds(daemon: LiveDaemon, plain: Path, what: str) -> None:
-    """
-    Programs, streams, terminals, Python, files; and arguments of none.
-    """
+    """Programs, streams, terminals, Python, files; and arguments of none."""
     checked(plain, what, daemon.socket)
 
 
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_every_promise_holds_without_a_fault(any_daemon: LiveDaemon, sanitized: Path, what: str) -> None:
-    """
-    The same under ASan and UBSan.
-    """
+    """The same under ASan and UBSan."""
     checked(sanitized, what, any_daemon.socket)
 
 
 @pytest.mark.needs("valgrind")
 @pytest.mark.parametrize("what", ["good", "nonsense"])
 def test_valgrind_reports_no_error(any_daemon: LiveDaemon, plain: Path, what: str) -> None:
-    """
-    No byte is lost, none is read unset.
-    """
+    """No byte is lost, none is read unset."""
     checked("valgrind", "--quiet", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
             "--error-exitcode=9", "--track-fds=no", plain, what, any_daemon.socket)

@@ -68,9 +68,7 @@ slots = itertools.count(int(time.monotonic() * 1000) % 1_000_000)
 
 @pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    """
-    Every driver that this machine can have.
-    """
+    """Every driver that this machine can have."""
     made = choose(request.param)
     yield made
     made.close()
@@ -78,18 +76,14 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 
 def homes_of(pid: int) -> list[str]:
-    """
-    The homes of daemon *pid*, wherever they are mounted. Other daemons come and go meanwhile.
-    """
+    """The homes of daemon *pid*, wherever they are mounted. Other daemons come and go meanwhile."""
     return [f"{folder}/{name}" for each in hierarchy.here() for folder, names, _ in os.walk(each.mount)
             for name in names if name.startswith(f"leeward-{pid}-")]
 
 
 @dataclasses.dataclass
 class Ended:
-    """
-    How a job ended: what it returned, or the signal that ended it, and what its leaf says.
-    """
+    """How a job ended: what it returned, or the signal that ended it, and what its leaf says."""
 
     value: object
     signal: int | None
@@ -99,9 +93,7 @@ class Ended:
 
 
 class Worker:
-    """
-    A worker's group, to run jobs in one after the other.
-    """
+    """A worker's group, to run jobs in one after the other."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -173,17 +165,13 @@ def await_true(condition: Callable[[], bool]) -> None:
 
 
 def own_data() -> int:
-    """
-    Bytes that count for RLIMIT_DATA already: these jobs are forks of the test run, and have all it has.
-    """
+    """Bytes that count for RLIMIT_DATA already: these jobs are forks of the test run, and have all it has."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData:"))
 
 
 def join(entry: Entry) -> None:
-    """
-    What the shim does in a job's first moment.
-    """
+    """What the shim does in a job's first moment."""
     if entry.into >= 0:
         fd = os.open("cgroup.procs", os.O_WRONLY, dir_fd=entry.into)
         os.write(fd, b"0")
@@ -193,9 +181,7 @@ def join(entry: Entry) -> None:
 
 
 def be_init(worker: Worker, leaf: Leaf, job: Callable[[], object], writing: int) -> None:
-    """
-    Give up what a worker doesn't have, start the job, reap, and tell how the job ended.
-    """
+    """Give up what a worker doesn't have, start the job, reap, and tell how the job ended."""
     try:
         signal.set_wakeup_fd(-1)
         libc = ctypes.CDLL(None)
@@ -233,9 +219,7 @@ def be_init(worker: Worker, leaf: Leaf, job: Callable[[], object], writing: int)
 
 
 def be_job(leaf: Leaf, driver: Driver, job: Callable[[], object], telling: int) -> None:
-    """
-    Join the leaf, set what no controller sets, run.
-    """
+    """Join the leaf, set what no controller sets, run."""
     try:
         join(leaf.entry)
         for number, value in leaf.rlimits().items():
@@ -267,9 +251,7 @@ def worker(driver: Driver) -> Iterator[Worker]:
 
 
 def touch(size: int, then: Callable[[], object] = str) -> str:
-    """
-    Fill memory as fast as libc can, and hold it meanwhile.
-    """
+    """Fill memory as fast as libc can, and hold it meanwhile."""
     held = (ctypes.c_char * size)()
     ctypes.memset(held, 1, size)
     then()
@@ -285,17 +267,13 @@ def looks() -> int:
 
 
 def a_few_looks() -> None:
-    """
-    Until the watch has looked a few times, whatever else the machine does.
-    """
+    """Until the watch has looked a few times, whatever else the machine does."""
     until = looks() + 4
     poll_until(lambda: looks() >= until, "the count of looks, which the watch writes into shared memory")
 
 
 def fork_and_stay(times: int) -> tuple[int, int]:
-    """
-    Fork children that stay until the watch has seen all of them; as `fork_and`.
-    """
+    """Fork children that stay until the watch has seen all of them; as `fork_and`."""
     held, release = os.pipe()
     made = fork_and(lambda: (os.close(release), os.read(held, 1)), times)
     a_few_looks()
@@ -304,9 +282,7 @@ def fork_and_stay(times: int) -> tuple[int, int]:
 
 
 def fork_and(job: Callable[[], object], times: int) -> tuple[int, int]:
-    """
-    Fork children that run *job* and stay; how many were made, and the errno that ended it.
-    """
+    """Fork children that run *job* and stay; how many were made, and the errno that ended it."""
     children, why = [], 0
     for _ in range(times):
         try:
@@ -336,16 +312,12 @@ def is_out_of_memory(ended: Ended) -> bool:
 
 
 def stay() -> None:
-    """
-    Keep the memory until the driver ends this process: how much it had can't be read once it is gone.
-    """
+    """Keep the memory until the driver ends this process: how much it had can't be read once it is gone."""
     time.sleep(PATIENCE_S / 4)  # no wait for an event, but the most that the driver may take; it kills in this call
 
 
 def populate() -> int:
-    """
-    The fastest way to have memory: one call that touches it all.
-    """
+    """The fastest way to have memory: one call that touches it all."""
     held = mmap.mmap(-1, 400 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
     stay()
     return len(held)
@@ -357,18 +329,14 @@ def in_children() -> None:
 
 
 def small_objects() -> int:
-    """
-    No single request is large, so none is refused.
-    """
+    """No single request is large, so none is refused."""
     return len([b"x" * (100 << 10) + bytes([i & 255]) for i in range(6000)])
 
 
 @pytest.mark.parametrize("job", [lambda: touch(400 * MIB, stay), populate, in_children, small_objects],
                          ids=["touched", "populated", "in children", "in small objects"])
 def test_memory_past_the_limit_ends_the_job(worker, job):
-    """
-    Before it has a quarter more, as fast as it may be.
-    """
+    """Before it has a quarter more, as fast as it may be."""
     got = worker.run(job, DEFAULT)
 
     assert is_out_of_memory(got), got
@@ -376,18 +344,14 @@ def test_memory_past_the_limit_ends_the_job(worker, job):
 
 
 def test_memory_far_past_the_limit_is_refused_or_ends_the_job(worker):
-    """
-    Ten times the limit, in one request.
-    """
+    """Ten times the limit, in one request."""
     got = worker.run(lambda: touch(600 * MIB))
 
     assert is_out_of_memory(got), got
 
 
 def test_memory_is_counted_over_all_processes(worker):
-    """
-    Four times 30 of 64 MiB.
-    """
+    """Four times 30 of 64 MiB."""
     def job() -> None:
         fork_and(lambda: touch(30 * MIB, signal.pause), 4)
         signal.pause()
@@ -398,9 +362,7 @@ def test_memory_is_counted_over_all_processes(worker):
 
 
 def test_memory_that_a_fork_shares_is_counted_once(worker):
-    """
-    30 MiB and eight children that read them: a pool of workers stays below its 64 MiB.
-    """
+    """30 MiB and eight children that read them: a pool of workers stays below its 64 MiB."""
     def job() -> bool:
         held = b"x" * (30 * MIB)
         children, _ = fork_and(lambda: (held.count(b"x"), a_few_looks()), 8)
@@ -414,9 +376,7 @@ def test_memory_that_a_fork_shares_is_counted_once(worker):
 
 
 def test_memory_below_the_limit_is_there(worker):
-    """
-    40 of 64 MiB: nothing is refused, and the peak says it.
-    """
+    """40 of 64 MiB: nothing is refused, and the peak says it."""
     got = worker.run(lambda: touch(40 * MIB, a_few_looks))
 
     assert (None, None) == (got.signal, got.verdict)
@@ -424,9 +384,7 @@ def test_memory_below_the_limit_is_there(worker):
 
 
 def test_a_limit_can_be_changed_before_the_job_starts(worker):
-    """
-    A runner is armed with the defaults; the request has its own limits, in both directions.
-    """
+    """A runner is armed with the defaults; the request has its own limits, in both directions."""
     for memory, fits in ((24 * MIB, False), (128 * MIB, True)):
         leaf = worker.leaf()
         leaf.apply(dataclasses.replace(LIMITS, memory=memory))
@@ -440,9 +398,7 @@ def test_a_limit_can_be_changed_before_the_job_starts(worker):
 
 
 def most(driver: Driver) -> int:
-    """
-    The tasks that a job may have: where the kernel counts by user, those that aren't there yet too.
-    """
+    """The tasks that a job may have: where the kernel counts by user, those that aren't there yet too."""
     return LIMITS.processes + (3 if "none" == driver.name else 0)
 
 
@@ -457,9 +413,7 @@ def fewest(driver: Driver) -> int:
 
 
 def tasks_of(uid: int) -> int:
-    """
-    How many tasks this user has, by their real id.
-    """
+    """How many tasks this user has, by their real id."""
     found = 0
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
@@ -469,16 +423,12 @@ def tasks_of(uid: int) -> int:
 
 
 def is_told(got: Ended, tasks: int) -> bool:
-    """
-    Does a job's leaf know that one was refused? A watch knows it by the limit, which `fewest` may be short of.
-    """
+    """Does a job's leaf know that one was refused? A watch knows it by the limit, which `fewest` may be short of."""
     return got.usage.forks_refused > 0 or tasks < LIMITS.processes
 
 
 def test_processes_end_at_the_limit(worker):
-    """
-    A fork bomb in small: EAGAIN, and the job goes on.
-    """
+    """A fork bomb in small: EAGAIN, and the job goes on."""
     def job() -> tuple[int, int]:
         return fork_and_stay(60)
 
@@ -493,9 +443,7 @@ def test_processes_end_at_the_limit(worker):
 
 
 def test_threads_are_counted(worker):
-    """
-    As processes are.
-    """
+    """As processes are."""
     def job() -> int:
         release = threading.Event()
         started = 0
@@ -516,9 +464,7 @@ def test_threads_are_counted(worker):
 
 
 def test_fewer_processes_refuse_none(worker):
-    """
-    Ten at once, one after another a hundred.
-    """
+    """Ten at once, one after another a hundred."""
     def job() -> int:
         made = 0
         for _ in range(10):
@@ -536,9 +482,7 @@ def test_fewer_processes_refuse_none(worker):
 
 
 def test_four_that_spin_get_one_processor(worker):
-    """
-    100 % is one processor's worth, whatever the machine has.
-    """
+    """100 % is one processor's worth, whatever the machine has."""
     def job() -> float:
         started = time.monotonic()
         children, _ = fork_and(lambda: spin(1.2), 4)
@@ -597,9 +541,7 @@ class Metered:
         return self._leaf.remove()
 
     def rate(self) -> float:
-        """
-        Processors in use over SPUN_S, or longer.
-        """
+        """Processors in use over SPUN_S, or longer."""
         times = [when for when, _ in self._read]
         first = bisect.bisect(times, times[0] + SPUN_S / 10)  # they have started by then
         return (self._read[-1][1] - self._read[first][1]) / (times[-1] - times[first])
@@ -608,9 +550,7 @@ class Metered:
 @pytest.mark.parametrize("percent", [50, pytest.param(100, marks=pytest.mark.needs("processors>=2"))])
 @pytest.mark.parametrize("name", DRIVERS[:2])
 def test_a_share_of_the_processor_is_kept_within_a_twentieth(name, percent):
-    """
-    Two that spin have no more; and no less in every period in which nobody else took the processors from them.
-    """
+    """Two that spin have no more; and no less in every period in which nobody else took the processors from them."""
     driver = choose(name)
     worker = Worker(driver)
     leaf = Metered(worker.leaf(dataclasses.replace(LIMITS, cpu=percent)))
@@ -630,9 +570,7 @@ def test_a_share_of_the_processor_is_kept_within_a_twentieth(name, percent):
 
 
 def test_processor_time_is_reported(worker):
-    """
-    That of a child which was waited for, too.
-    """
+    """That of a child which was waited for, too."""
     def job() -> None:
         fork_and(lambda: spin(0.2, time.process_time), 1)
         os.wait()
@@ -648,9 +586,7 @@ def test_processor_time_is_reported(worker):
 
 
 def test_kill_ends_all(worker):
-    """
-    Orphans that ignore signals, in sessions of their own.
-    """
+    """Orphans that ignore signals, in sessions of their own."""
     leaf = worker.leaf()
     running, alive = os.pipe()
 
@@ -674,9 +610,7 @@ def test_kill_ends_all(worker):
 
 
 def test_no_descriptor_stays_open_or_is_inherited(driver):
-    """
-    Descriptors are those of before, and none goes through an exec.
-    """
+    """Descriptors are those of before, and none goes through an exec."""
     before = set(os.listdir("/proc/self/fd"))
     worker = Worker(driver)
     leaves = [worker.leaf() for _ in range(3)]
@@ -700,9 +634,7 @@ def _is_inheritable(fd: int) -> bool:
 
 @pytest.mark.parametrize("name", DRIVERS[:2])
 def test_a_leaf_with_a_process_in_it_waits(name):
-    """
-    Removing says so instead of raising; once the process has gone it works.
-    """
+    """Removing says so instead of raising; once the process has gone it works."""
     driver = choose(name)
     worker = Worker(driver)
     leaf = worker.leaf()
@@ -729,9 +661,7 @@ def test_a_leaf_with_a_process_in_it_waits(name):
 @pytest.mark.needs("root", "cgroup-v2", "user-namespaces")
 @pytest.mark.parametrize("name", DRIVERS[:2])
 def test_a_worker_enters_its_own_leaves_and_no_others(name):
-    """
-    clone3 into a leaf by the worker's uid, in a user namespace, without a capability outside.
-    """
+    """clone3 into a leaf by the worker's uid, in a user namespace, without a capability outside."""
     driver = choose(name)
     mine, other = Worker(driver), Worker(driver)
     leaf, foreign = mine.leaf(), other.leaf()
@@ -797,9 +727,7 @@ def test_a_job_out_of_memory_takes_no_other_process_with_it(name):
 
 
 def as_user(uid: int, gid: int, scenario: Callable[[], object]) -> object:
-    """
-    What *scenario* returns in a child that has become somebody else.
-    """
+    """What *scenario* returns in a child that has become somebody else."""
     reading, writing = os.pipe()
     pid = os.fork()
     if 0 == pid:
@@ -822,9 +750,7 @@ def as_user(uid: int, gid: int, scenario: Callable[[], object]) -> object:
 
 
 def test_an_ordinary_user_without_delegation_is_held_all_the_same(ordinary_user):
-    """
-    The daemon is the user: memory, processes and a processor's time hold.
-    """
+    """The daemon is the user: memory, processes and a processor's time hold."""
     def scenario() -> tuple[str, list[str], Ended, Ended]:
         driver = choose("none")
         worker = Worker(driver)
@@ -840,9 +766,7 @@ def test_an_ordinary_user_without_delegation_is_held_all_the_same(ordinary_user)
 
 
 def test_the_best_driver_is_taken(ordinary_user):
-    """
-    And those before it are named with their reasons.
-    """
+    """And those before it are named with their reasons."""
     def scenario() -> tuple[str, bool, tuple[tuple[str, str], ...]]:
         driver = choose()
         driver.close()
@@ -895,9 +819,7 @@ def place_of_its_own() -> Iterator[Callable[[str], None]]:
 
 
 def abandon(name: str, enter: Callable[[str], None]) -> tuple[int, int]:
-    """
-    A daemon with a worker and a leaf that dies by SIGKILL; its pid, and that of what ran in the leaf.
-    """
+    """A daemon with a worker and a leaf that dies by SIGKILL; its pid, and that of what ran in the leaf."""
     reading, writing = os.pipe()
     pid = os.fork()
     if 0 == pid:
@@ -923,9 +845,7 @@ def abandon(name: str, enter: Callable[[str], None]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", DRIVERS[:2])
 def test_a_sweep_removes_groups_of_a_dead_daemon(name):
-    """
-    And the process that still runs in one of them; groups of a living daemon stay.
-    """
+    """And the process that still runs in one of them; groups of a living daemon stay."""
     with place_of_its_own() as enter:
         enter("test-living")
         living = choose(name)
@@ -951,9 +871,7 @@ def test_a_sweep_removes_groups_of_a_dead_daemon(name):
 
 @pytest.mark.needs("cgroup-v1-controllers", "root")
 def test_a_sweep_leaves_foreign_groups():
-    """
-    Another user's, one with another name, and one whose lock is held.
-    """
+    """Another user's, one with another name, and one whose lock is held."""
     parent = next(each.own for each in hierarchy.here() if "pids" in each.controllers)
     free = 2**22 + 5  # past the largest pid there is
     theirs, misnamed, held = (f"{parent}/{name}" for name in (

@@ -55,18 +55,14 @@ def tried(call):
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
-    """
-    Without controllers, whoever runs this.
-    """
+    """Without controllers, whoever runs this."""
     with Box(cgroup="none") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """
-    With what this user has: controllers for root, none for most others.
-    """
+    """With what this user has: controllers for root, none for most others."""
     with LiveDaemon(tmp_path_factory.mktemp("charged"), "--pool-size=2") as made:
         yield made
 
@@ -88,9 +84,7 @@ def test_by_a_program_in_a_live_sandbox(daemon: LiveDaemon) -> None:
 
 
 def test_mappings_are_charged_by_length_without_controllers(box: Box) -> None:
-    """
-    Nothing is denied, and a mapping counts with its length though it was never touched.
-    """
+    """Nothing is denied, and a mapping counts with its length though it was never touched."""
     got = box.run(USES)
     large = box.run("import mmap; kept = mmap.mmap(-1, 100 << 20)")
 
@@ -99,9 +93,7 @@ def test_mappings_are_charged_by_length_without_controllers(box: Box) -> None:
 
 
 def test_a_mapping_beyond_the_limit_is_refused_by_its_length(box: Box) -> None:
-    """
-    ENOMEM, for one mapping and for their sum; an unmapped mapping counts as well. The next job has the whole limit.
-    """
+    """ENOMEM, for one mapping and for their sum; an unmapped mapping counts as well. The next job has the whole limit."""
     for _ in range(2):
         got = box.run(TRIED + """
 print(tried(lambda: mmap.mmap(-1, 65 << 20)), tried(lambda: mmap.mmap(-1, 1 << 62)))
@@ -115,9 +107,7 @@ print(*(tried(lambda: mmap.mmap(-1, 10 << 20).close()) for _ in range(8)))
 
 
 def test_a_session_is_charged_until_it_ends_or_is_reset(daemon: LiveDaemon) -> None:
-    """
-    A process of its own lives on from job to job, and with it what it may have mapped.
-    """
+    """A process of its own lives on from job to job, and with it what it may have mapped."""
     code = TRIED + "print(tried(lambda: mmap.mmap(-1, 100 << 20).close()))"
     with daemon.client() as client:
         is_counted = "none" != client.status()["layers"]["cgroup"]["driver"]
@@ -141,16 +131,12 @@ def test_a_session_is_charged_until_it_ends_or_is_reset(daemon: LiveDaemon) -> N
     ("os.link('/proc/self/fd/%d' % os.memfd_create('x'), '/workspace/x', follow_symlinks=True)", "EXDEV"),
 ])
 def test_other_kinds_of_shared_memory_are_refused(box: Box, code: str, says: str) -> None:
-    """
-    A memory file has no seals, which would be another kernel file; its size is that of the job's files at most.
-    """
+    """A memory file has no seals, which would be another kernel file; its size is that of the job's files at most."""
     assert f"{says}\n" == box.run(f"{TRIED}\nprint(tried(lambda: {code}))").stdout_text
 
 
 def test_a_memory_file_has_the_seals_of_one_that_takes_none(box: Box) -> None:
-    """
-    As the kernel's own without MFD_ALLOW_SEALING.
-    """
+    """As the kernel's own without MFD_ALLOW_SEALING."""
     fd = os.memfd_create("x")
     own = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     os.close(fd)
@@ -167,9 +153,7 @@ def live(box: Box) -> Iterator[Live]:
 
 
 def test_processes_of_a_live_sandbox_share_one_limit(live: Live) -> None:
-    """
-    What one of them was granted, another can't have; what an ended one had, the next one can.
-    """
+    """What one of them was granted, another can't have; what an ended one had, the next one can."""
     said = TRIED + "import sys\nprint(tried(lambda: mmap.mmap(-1, 120 << 20)), flush=True)\n"
     python = os.path.realpath(live.python("import sys; print(sys.executable)").out.strip())
 
@@ -183,9 +167,7 @@ def test_processes_of_a_live_sandbox_share_one_limit(live: Live) -> None:
 
 
 def test_the_daemon_has_no_descriptor_more(box: Box) -> None:
-    """
-    Of a memory file the job has the only one.
-    """
+    """Of a memory file the job has the only one."""
     def descriptors() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 

@@ -1,6 +1,4 @@
-"""
-The command line over the real thing: what `leeward exec` and `leeward run` promise.
-"""
+"""The command line over the real thing: what `leeward exec` and `leeward run` promise."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants, environm
 
 @pytest.fixture(autouse=True)
 def _program(program: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Every test runs over the Python program and over the C one.
-    """
+    """Every test runs over the Python program and over the C one."""
     monkeypatch.setattr(live_daemon, "PROGRAM", program)
 
 
@@ -33,18 +29,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def test_exec_prints_a_line(daemon: LiveDaemon) -> None:
-    """
-    The shortest way.
-    """
+    """The shortest way."""
     done = daemon.run("exec", "print('hello')")
 
     assert (b"hello\n", b"", 0) == (done.stdout, done.stderr, done.returncode)
 
 
 def test_streams_and_status_apart(daemon: LiveDaemon) -> None:
-    """
-    Subprocesses and the interpreter alike.
-    """
+    """Subprocesses and the interpreter alike."""
     done = daemon.run("exec", "import os, sys; print('out'); print('err', file=sys.stderr); sys.stdout.flush();"
                               "os.system('echo sub; echo suberr >&2'); sys.exit(7)")
 
@@ -53,18 +45,14 @@ def test_streams_and_status_apart(daemon: LiveDaemon) -> None:
 
 
 def test_binary_output_byte_for_byte(daemon: LiveDaemon) -> None:
-    """
-    All byte values, and more than fits inline.
-    """
+    """All byte values, and more than fits inline."""
     done = daemon.run("exec", "import sys; sys.stdout.buffer.write(bytes(range(256)) * 20000)")
 
     assert bytes(range(256)) * 20000 == done.stdout
 
 
 def test_exec_takes_code_stdin_a_file_and_a_module(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    Code, standard input, a file, a module; arguments after --.
-    """
+    """Code, standard input, a file, a module; arguments after --."""
     program = "import sys; print(sys.argv[1:], __name__)"
     script = tmp_path / "job.py"
     script.write_text(program)
@@ -78,9 +66,7 @@ def test_exec_takes_code_stdin_a_file_and_a_module(daemon: LiveDaemon, tmp_path:
 
 
 def test_c117_a_traceback_names_the_jobs_own_file(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    Its line, and nothing of the host's folders.
-    """
+    """Its line, and nothing of the host's folders."""
     script = tmp_path / "job.py"
     script.write_text("x = 1\ndef fail():\n    raise ValueError('no')\nfail()\n")
     done = daemon.run("exec", "--file", str(script))
@@ -93,9 +79,7 @@ def test_c117_a_traceback_names_the_jobs_own_file(daemon: LiveDaemon, tmp_path: 
 
 @pytest.mark.parametrize("command_", ["exec", "run"])
 def test_files_in_and_out(daemon: LiveDaemon, command_: str, tmp_path: Path) -> None:
-    """
-    A job gets copies, and what it made comes back; what is here already stays, and the status says so.
-    """
+    """A job gets copies, and what it made comes back; what is here already stays, and the status says so."""
     (tmp_path / "in.txt").write_text("abc")
     code = "import os; os.mkdir('out'); open('out/up.txt', 'w').write(open('data/in.txt').read().upper())"
     argv = (command_, "--put", "in.txt:data/in.txt", "--collect", "out/*", code)
@@ -107,9 +91,7 @@ def test_files_in_and_out(daemon: LiveDaemon, command_: str, tmp_path: Path) -> 
 
 
 def test_processes_and_output_have_bounds(daemon: LiveDaemon) -> None:
-    """
-    Those of the command line.
-    """
+    """Those of the command line."""
     done = daemon.run("exec", "--output", "10", "print('x' * 100)")
     assert (153, b"x" * 10) == (done.returncode, done.stdout)
     done = daemon.run("exec", "--json", "--processes", "3", "import os, time\nwhile True:\n"
@@ -118,9 +100,7 @@ def test_processes_and_output_have_bounds(daemon: LiveDaemon) -> None:
 
 
 def test_a_path_in_place_of_code(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    Nothing runs, and the message has the option.
-    """
+    """Nothing runs, and the message has the option."""
     done = daemon.run("exec", "job.py", cwd=tmp_path)
 
     assert (2, b"") == (done.returncode, done.stdout)
@@ -128,9 +108,7 @@ def test_a_path_in_place_of_code(daemon: LiveDaemon, tmp_path: Path) -> None:
 
 
 def test_environment_and_standard_input(daemon: LiveDaemon) -> None:
-    """
-    Given when asked for, empty else.
-    """
+    """Given when asked for, empty else."""
     program = "import os, sys; print(os.environ.get('COLOUR'), sys.stdin.read())"
 
     assert b"red data\n" == daemon.run("exec", "--env", "COLOUR=red", "--stdin", program, input=b"data").stdout
@@ -140,9 +118,7 @@ def test_environment_and_standard_input(daemon: LiveDaemon) -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGSEGV, 139), (signal.SIGKILL, 137),
                                                  (signal.SIGABRT, 134)])
 def test_a_signal_is_128_and_its_number(daemon: LiveDaemon, number: int, status: int) -> None:
-    """
-    Sent by the job to itself.
-    """
+    """Sent by the job to itself."""
     done = daemon.run("exec", "--json", f"import os; os.kill(os.getpid(), {int(number)})")
     result = json.loads(done.stdout)
 
@@ -167,9 +143,7 @@ TOO_MUCH: dict[str, tuple[tuple[str, ...], set[tuple[str, str | None, int]]]] = 
 @pytest.mark.parametrize("command_", ["exec", "run"])
 @pytest.mark.parametrize("what", TOO_MUCH)
 def test_every_limit_ends_a_job_as_documented(daemon: LiveDaemon, what: str, command_: str) -> None:
-    """
-    Each ends as documented, and the next job is right.
-    """
+    """Each ends as documented, and the next job is right."""
     argv, allowed = TOO_MUCH[what]
     done = daemon.run(command_, "--json", *argv)
     result = json.loads(done.stdout)
@@ -181,9 +155,7 @@ def test_every_limit_ends_a_job_as_documented(daemon: LiveDaemon, what: str, com
 
 
 def test_a_lower_memory_limit(daemon: LiveDaemon) -> None:
-    """
-    `--memory` takes sizes.
-    """
+    """`--memory` takes sizes."""
     program = "x = bytearray(100 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('ok')"
 
     assert b"ok\n" == daemon.run("exec", program).stdout  # control: it fits the default
@@ -191,9 +163,7 @@ def test_a_lower_memory_limit(daemon: LiveDaemon) -> None:
 
 
 def test_json_has_the_names_of_the_result(daemon: LiveDaemon) -> None:
-    """
-    One object, all of them.
-    """
+    """One object, all of them."""
     result = json.loads(daemon.run("exec", "--json", "1/0").stdout)
 
     assert {"stdout", "stderr", "exit_code", "outcome", "limit", "duration", "cpu_time", "memory_peak", "denied",
@@ -206,9 +176,7 @@ def test_json_has_the_names_of_the_result(daemon: LiveDaemon) -> None:
 
 
 def test_denied_calls_are_counted(daemon: LiveDaemon) -> None:
-    """
-    By name, in the result; the job goes on.
-    """
+    """By name, in the result; the job goes on."""
     program = "import os\nfor _ in range(3):\n    try: os.chroot('/')\n    except PermissionError: pass\nprint('on')"
     result = json.loads(daemon.run("exec", "--json", program).stdout)
 
@@ -216,9 +184,7 @@ def test_denied_calls_are_counted(daemon: LiveDaemon) -> None:
 
 
 def test_status_has_the_documented_keys_and_counts(daemon: LiveDaemon) -> None:
-    """
-    The documented keys, and that they count.
-    """
+    """The documented keys, and that they count."""
     before = json.loads(daemon.run("status", "--json").stdout)
     daemon.run("exec", "1")
     after = json.loads(daemon.run("status", "--json").stdout)
@@ -244,9 +210,7 @@ def test_status_has_the_documented_keys_and_counts(daemon: LiveDaemon) -> None:
 
 
 def test_ping_and_doctor(daemon: LiveDaemon) -> None:
-    """
-    The short ones.
-    """
+    """The short ones."""
     done = daemon.run("ping")
     doctor = daemon.run("doctor", "--json")
     names = {feature["name"]: feature for feature in json.loads(doctor.stdout)["features"]}
@@ -258,9 +222,7 @@ def test_ping_and_doctor(daemon: LiveDaemon) -> None:
 
 
 def test_ctrl_c_ends_the_job(daemon: LiveDaemon) -> None:
-    """
-    Its worker is there for others within a second.
-    """
+    """Its worker is there for others within a second."""
     process = subprocess.Popen(command("exec", "while True: pass"), env=environment(daemon.socket),
                                stdin=subprocess.DEVNULL)
     daemon.until(lambda status: status["workers"]["busy"] == 1)
@@ -282,9 +244,7 @@ LINE = r"echo one; echo two >&2; printf '\303'; sleep 0.3; printf '\251\n'; exec
 @pytest.mark.parametrize("argv", [("exec", LIVE), ("exec", "--processes", "4", LIVE), ("run", LIVE),
                                   ("exec", "--profile", "workdir", "--", LINE)], ids=["exec", "python", "run", "line"])
 def test_output_is_shown_while_the_job_runs(daemon: LiveDaemon, argv: tuple[str, ...]) -> None:
-    """
-    On pipes; once, and Ctrl-C ends it then.
-    """
+    """On pipes; once, and Ctrl-C ends it then."""
     with subprocess.Popen(command(*argv), env=environment(daemon.socket), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -303,9 +263,7 @@ def test_output_is_shown_while_the_job_runs(daemon: LiveDaemon, argv: tuple[str,
 
 
 def test_output_that_is_shown_comes_once_and_whole(daemon: LiveDaemon) -> None:
-    """
-    Much of it and little, with pauses, a fault at the end, and a reader that goes away.
-    """
+    """Much of it and little, with pauses, a fault at the end, and a reader that goes away."""
     program = ("import os, time\nfor n in (1, 100_000, 3, 300_000, 5):\n    print('x' * n)\n    time.sleep(0.06)\n"
                "os.abort()")
     done = daemon.run("exec", program)
@@ -331,9 +289,7 @@ def without(tmp_path: Path, *argv: str, **options: Any) -> subprocess.CompletedP
 
 
 def test_run_is_exec_without_a_daemon(tmp_path: Path) -> None:
-    """
-    The same options, output and status.
-    """
+    """The same options, output and status."""
     program = ("import os, sys; print(os.environ['A'], sys.stdin.read(), sys.argv[1:]); print('err', file=sys.stderr);"
                "sys.exit(3)")
     done = without(tmp_path, "run", "--env", "A=b", "--stdin", program, "--", "x", input=b"in")
@@ -342,9 +298,7 @@ def test_run_is_exec_without_a_daemon(tmp_path: Path) -> None:
 
 
 def test_run_is_confined_as_exec_is(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    What a job can see and find out is the same.
-    """
+    """What a job can see and find out is the same."""
     program = ("import os\nstatus = open('/proc/self/status').read().splitlines()\n"
                "wanted = ('CapEff', 'CapPrm', 'CapBnd', 'NoNewPrivs', 'Seccomp:', 'Uid', 'Groups')\n"
                "print([line for line in status if line.startswith(wanted)])\n"
@@ -357,16 +311,12 @@ def test_run_is_confined_as_exec_is(daemon: LiveDaemon, tmp_path: Path) -> None:
 
 
 def test_run_takes_large_results(tmp_path: Path) -> None:
-    """
-    By the same memory file.
-    """
+    """By the same memory file."""
     assert b"x" * (5 << 20) == without(tmp_path, "run", "print('x' * (5 << 20), end='')").stdout
 
 
 def test_run_leaves_no_process_or_file(tmp_path: Path) -> None:
-    """
-    Ended from outside in the middle of a job.
-    """
+    """Ended from outside in the middle of a job."""
     process = subprocess.Popen(command("run", "print('on', flush=True)\nwhile True: pass"), env=environment(),
                                stdin=subprocess.DEVNULL)
     # A pid namespace's init is there when the job is: zygote, keeper, init, job, spares.

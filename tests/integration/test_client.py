@@ -1,6 +1,4 @@
-"""
-Both Python clients over a real daemon.
-"""
+"""Both Python clients over a real daemon."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def client(daemon: LiveDaemon) -> Iterator[leeward.Client]:
 
 
 def test_a_result_is_complete(client: leeward.Client) -> None:
-    """
-    Every field of a job that went well.
-    """
+    """Every field of a job that went well."""
     result = client.execute("import sys; print('é'); print('err', file=sys.stderr)")
 
     assert ("é\n".encode(), b"err\n") == (result.stdout, result.stderr)
@@ -52,9 +48,7 @@ def test_a_result_is_complete(client: leeward.Client) -> None:
 
 
 def test_processor_time_is_counted(client: leeward.Client) -> None:
-    """
-    That of the job and of its children; sleeping costs none.
-    """
+    """That of the job and of its children; sleeping costs none."""
     busy = "while time.process_time() < 0.3: pass"
     child = f"import os, time\nif os.fork() == 0:\n    {busy}\n    os._exit(0)\nos.wait()"
 
@@ -64,9 +58,7 @@ def test_processor_time_is_counted(client: leeward.Client) -> None:
 
 
 def test_a_jobs_error(client: leeward.Client) -> None:
-    """
-    Type, message and a traceback with the job's own lines.
-    """
+    """Type, message and a traceback with the job's own lines."""
     result = client.execute("def f():\n    raise KeyError('gone')\nf()", name="work.py")
 
     assert (Outcome.RAISED, 1) == (result.outcome, result.exit_code)
@@ -77,9 +69,7 @@ def test_a_jobs_error(client: leeward.Client) -> None:
 
 
 def test_files_go_in_and_come_back(client: leeward.Client) -> None:
-    """
-    By relative name, in folders, byte for byte; more than fits in a frame, too.
-    """
+    """By relative name, in folders, byte for byte; more than fits in a frame, too."""
     data = os.urandom(5 << 20)
     program = ("import hashlib, pathlib\nfor name in ('a.bin', 'in/b.csv'):\n"
                "    print(hashlib.sha256(pathlib.Path(name).read_bytes()).hexdigest())\n"
@@ -94,9 +84,7 @@ def test_files_go_in_and_come_back(client: leeward.Client) -> None:
 
 
 def test_c116_only_regular_files_with_plain_names_come_back(client: leeward.Client) -> None:
-    """
-    No link out of the workspace, no FIFO, no name that a terminal would act on.
-    """
+    """No link out of the workspace, no FIFO, no name that a terminal would act on."""
     program = ("import os\nos.symlink('/etc/passwd', 'link'); os.mkfifo('fifo'); os.mkdir('folder')\n"
                "open('ok', 'w').write('fine'); open('a\\nb', 'w').write('x'); open('-rf', 'w').write('dash')\n"
                "os.symlink('/etc', 'way'); os.link('ok', 'hard')\n")
@@ -107,9 +95,7 @@ def test_c116_only_regular_files_with_plain_names_come_back(client: leeward.Clie
 
 
 def test_standard_input_arguments_environment(client: leeward.Client) -> None:
-    """
-    As given.
-    """
+    """As given."""
     result = client.execute("import os, sys; print(sys.argv[1:], os.environ['K'], sys.stdin.buffer.read())",
                             args=["a", ""], env={"K": "v"}, stdin=b"\x00\xff")
 
@@ -117,16 +103,12 @@ def test_standard_input_arguments_environment(client: leeward.Client) -> None:
 
 
 def test_a_module_runs_as_by_python_m(client: leeward.Client) -> None:
-    """
-    As python -m.
-    """
+    """As python -m."""
     assert "[\n    1\n]\n" == client.execute(module="json.tool", stdin=b"[1]").stdout_text
 
 
 def test_a_large_result_is_a_sealed_memory_file(daemon: LiveDaemon) -> None:
-    """
-    What the client gets can't change: every seal is on, and writing fails.
-    """
+    """What the client gets can't change: every seal is on, and writing fails."""
     code = b"import sys; sys.stdout.write('o' * (3 << 20)); sys.stderr.write('e' * (1 << 20))"
     link = Link(str(daemon.socket))
     reply, (fd,) = link.call("execute", {"code": code})
@@ -149,9 +131,7 @@ def test_a_large_result_is_a_sealed_memory_file(daemon: LiveDaemon) -> None:
 
 
 def test_time_counts_from_the_jobs_start(daemon: LiveDaemon) -> None:
-    """
-    Not from its place in the queue.
-    """
+    """Not from its place in the queue."""
     async def main() -> list[leeward.Result]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             code = "import time; time.sleep(0.8); print('done')"
@@ -164,9 +144,7 @@ def test_time_counts_from_the_jobs_start(daemon: LiveDaemon) -> None:
 
 
 def test_many_at_once(daemon: LiveDaemon) -> None:
-    """
-    Each gets its own answer.
-    """
+    """Each gets its own answer."""
     async def main() -> list[leeward.Result]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             return list(await asyncio.gather(*(client.execute(f"print({number})") for number in range(60))))
@@ -175,9 +153,7 @@ def test_many_at_once(daemon: LiveDaemon) -> None:
 
 
 def test_threads_with_clients_of_their_own(daemon: LiveDaemon) -> None:
-    """
-    Eight of them over two workers.
-    """
+    """Eight of them over two workers."""
     wrong: list[str] = []
 
     def work(name: int) -> None:
@@ -196,9 +172,7 @@ def test_threads_with_clients_of_their_own(daemon: LiveDaemon) -> None:
 
 
 def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
-    """
-    And a request that waited too long, by its own error; the rest are served.
-    """
+    """And a request that waited too long, by its own error; the rest are served."""
     config = tmp_path / "c.toml"
     config.write_text("queue_size = 2\nqueue_timeout = 1\n")
     config.chmod(0o600)
@@ -226,9 +200,7 @@ def test_a_full_queue_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_a_batch_on_one_connection_is_in_turn_with_the_others_of_its_user(tmp_path: Path) -> None:
-    """
-    While two hundred jobs of one wait, a job of another waits for a few of them.
-    """
+    """While two hundred jobs of one wait, a job of another waits for a few of them."""
     config = tmp_path / "c.toml"
     config.write_text("queue_size = 256\n")
     config.chmod(0o600)
@@ -253,9 +225,7 @@ def test_a_batch_on_one_connection_is_in_turn_with_the_others_of_its_user(tmp_pa
 
 
 def test_a_burst_of_the_queues_size_is_served(tmp_path: Path) -> None:
-    """
-    By default, at once, and again and again.
-    """
+    """By default, at once, and again and again."""
     with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
         async def main() -> None:
             async with leeward.AsyncClient(str(daemon.socket)) as client:
@@ -303,9 +273,7 @@ def overloaded(folder: Path, delay: float) -> tuple[list[float], int]:
 
 
 def test_an_overload_that_lasts_is_shed(tmp_path: Path) -> None:
-    """
-    Who is served waits a fraction of what they wait where the queue is bounded by its size alone.
-    """
+    """Who is served waits a fraction of what they wait where the queue is bounded by its size alone."""
     bounded, refused = overloaded(tmp_path / "bounded", 0.1)
     control, refused_too = overloaded(tmp_path / "control", 0.0)
 
@@ -317,9 +285,7 @@ def test_an_overload_that_lasts_is_shed(tmp_path: Path) -> None:
 @pytest.mark.smoke
 @pytest.mark.parametrize("how", ["killed", "closed", "cancelled"])
 def test_c103_a_client_that_vanishes_takes_its_job_along(daemon: LiveDaemon, how: str) -> None:
-    """
-    Within a second the worker is there for others.
-    """
+    """Within a second the worker is there for others."""
     daemon.idle()
     if how == "killed":
         program = f"import leeward; leeward.Client({str(daemon.socket)!r}).execute('while True: pass')"
@@ -349,9 +315,7 @@ def test_c103_a_client_that_vanishes_takes_its_job_along(daemon: LiveDaemon, how
 
 
 def test_limits_are_asked_for_and_capped(client: leeward.Client) -> None:
-    """
-    Lower, higher up to the ceiling, not above.
-    """
+    """Lower, higher up to the ceiling, not above."""
     assert Outcome.TIMED_OUT is client.execute("while True: pass", timeout=0.2).outcome
     assert "ok\n" == client.execute("x = bytearray(300 << 20); print('ok')", memory="512M").stdout_text
     assert Outcome.OUTPUT_LIMIT is client.execute("print('x' * 5000)", output=1000).outcome
@@ -361,9 +325,7 @@ def test_limits_are_asked_for_and_capped(client: leeward.Client) -> None:
 
 
 def test_output_at_its_limit_is_cut_exactly(client: leeward.Client) -> None:
-    """
-    Not before, and flagged only when something was lost.
-    """
+    """Not before, and flagged only when something was lost."""
     whole = client.execute("print('x' * 1000, end='')", output=1000)
     cut = client.execute("print('x' * 1001, end='')", output=1000)
 
@@ -372,16 +334,12 @@ def test_output_at_its_limit_is_cut_exactly(client: leeward.Client) -> None:
 
 
 def test_degraded_layers_are_in_every_result(daemon: LiveDaemon, client: leeward.Client) -> None:
-    """
-    The same as in status.
-    """
+    """The same as in status."""
     assert tuple(client.status()["degraded"]) == client.execute("1").degraded
 
 
 def test_two_hundred_jobs_leave_no_descriptor_open(daemon: LiveDaemon, client: leeward.Client) -> None:
-    """
-    Two hundred jobs, a tenth of them large, leave the daemon's descriptors as they were.
-    """
+    """Two hundred jobs, a tenth of them large, leave the daemon's descriptors as they were."""
     def descriptors() -> int:
         # By the one connection that is open anyway: another one might still be closing.
         while (workers := client.status()["workers"])["idle"] < workers["total"]:

@@ -1,6 +1,4 @@
-"""
-What a job's files look like to its client: names in, files out, and what is said of those that stay behind.
-"""
+"""What a job's files look like to its client: names in, files out, and what is said of those that stay behind."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ os.mkdir('d.png')
 
 @pytest.mark.smoke
 def test_folders_braces_dots_and_absolute_names(client: leeward.Client) -> None:
-    """
-    All of them in one request, and a reason for all that stays.
-    """
+    """All of them in one request, and a reason for all that stays."""
     result = client.execute(MAKE, collect=["*.{png,csv}", "/workspace/out", "./.env", "nix"],
                             files={"/workspace/in/z": "é", "./y": b"y"})
 
@@ -64,9 +60,7 @@ def test_folders_braces_dots_and_absolute_names(client: leeward.Client) -> None:
 
 
 def test_hidden_files_are_reported_as_left_out(client: leeward.Client) -> None:
-    """
-    A pattern doesn't name them; the pattern with a dot does.
-    """
+    """A pattern doesn't name them; the pattern with a dot does."""
     result = client.execute(MAKE, collect=["**/*.txt", "*"])
 
     assert LeftOutReason.HIDDEN is reasons(result)[".env"]
@@ -79,9 +73,7 @@ def test_hidden_files_are_reported_as_left_out(client: leeward.Client) -> None:
                                   "print('x' * 70_000)\nwhile 1: pass",
                                   "import sys\nwhile True: sys.stdout.write('')"])
 def test_files_come_back_after_a_time_out(client: leeward.Client, code: str) -> None:
-    """
-    Soon, and with the output.
-    """
+    """Soon, and with the output."""
     program = f"open('made', 'w').write('x' * 100_000); print('before')\n{code}"
     start = time.monotonic()
     result = client.execute(program, timeout=0.5, collect=["*", "not"])
@@ -104,9 +96,7 @@ def test_files_come_back_after_a_time_out(client: leeward.Client, code: str) -> 
     ("import os\nwhile True: os.write(1, b'x' * 4096)", Outcome.OUTPUT_LIMIT),
 ])
 def test_a_result_says_why_a_dead_job_has_no_files(client: leeward.Client, code: str, outcome: Outcome) -> None:
-    """
-    With the daemon's own word for the job's end. No job that times out ends by itself.
-    """
+    """With the daemon's own word for the job's end. No job that times out ends by itself."""
     result = client.execute(f"open('made', 'w').write('x')\n{code}", timeout=0.3, output="1M", collect=["made", "*"])
 
     assert outcome is result.outcome
@@ -115,9 +105,7 @@ def test_a_result_says_why_a_dead_job_has_no_files(client: leeward.Client, code:
 
 
 def test_a_job_without_collect_gets_no_more_time(client: leeward.Client) -> None:
-    """
-    The control of the half second: it isn't asked, by the signal that asks.
-    """
+    """The control of the half second: it isn't asked, by the signal that asks."""
     code = "import signal; signal.signal(signal.SIGSTKFLT, lambda *_: print('asked'))\nwhile True: pass"
     without, with_some = (client.execute(code, timeout=0.3, collect=patterns) for patterns in ([], ["*"]))
 
@@ -126,9 +114,7 @@ def test_a_job_without_collect_gets_no_more_time(client: leeward.Client) -> None
 
 
 def test_a_child_that_inherits_the_handler_isnt_asked(client: leeward.Client) -> None:
-    """
-    Whoever sends the signal to a child of the job's ends that child, as if there were no handler.
-    """
+    """Whoever sends the signal to a child of the job's ends that child, as if there were no handler."""
     program = """
 import os, signal, time
 read, write = os.pipe()
@@ -146,9 +132,7 @@ print(os.WTERMSIG(os.waitpid(child, 0)[1]))
 
 
 def test_a_session_collects_the_same(client: leeward.Client) -> None:
-    """
-    Each of its jobs.
-    """
+    """Each of its jobs."""
     with client.session() as session:
         result = session.execute(MAKE, collect=["*.{png,csv}", "out/"])
 
@@ -158,9 +142,7 @@ def test_a_session_collects_the_same(client: leeward.Client) -> None:
 
 
 def test_an_operator_bounds_the_files(tmp_path: Path) -> None:
-    """
-    `max_collected`; the others are named.
-    """
+    """`max_collected`; the others are named."""
     config = tmp_path / "c.toml"
     config.write_text("max_collected = 3\n")
     config.chmod(0o600)
@@ -176,9 +158,7 @@ def test_an_operator_bounds_the_files(tmp_path: Path) -> None:
 
 
 def test_large_files_come_with_a_list(client: leeward.Client) -> None:
-    """
-    By a memory file; pickled and copied, too.
-    """
+    """By a memory file; pickled and copied, too."""
     import copy
     import pickle
 

@@ -1,6 +1,4 @@
-"""
-Large files that a job brings back: what the daemon takes for them, and jobs that lie about them.
-"""
+"""Large files that a job brings back: what the daemon takes for them, and jobs that lie about them."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def peak(daemon: LiveDaemon) -> int:
-    """
-    Bytes of memory that the daemon has had of its own, at most.
-    """
+    """Bytes of memory that the daemon has had of its own, at most."""
     status = Path(f"/proc/{daemon.process.pid}/status").read_text()
     return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
 
@@ -63,9 +59,7 @@ def collected(daemon: LiveDaemon, together: int) -> list[Result]:
 
 @pytest.mark.parametrize("together", [2, 4])
 def test_the_daemons_memory_doesnt_grow_with_the_files(daemon: LiveDaemon, together: int) -> None:
-    """
-    They go from the job's pipe into the memory file that the client gets.
-    """
+    """They go from the job's pipe into the memory file that the client gets."""
     with daemon.client() as client:
         assert client.execute("open('small', 'w').write('s')", collect=["*"]).ok
     before = peak(daemon)
@@ -81,9 +75,7 @@ def test_the_daemons_memory_doesnt_grow_with_the_files(daemon: LiveDaemon, toget
 
 
 def test_a_session_and_a_job_whose_time_is_up_bring_them_too(daemon: LiveDaemon) -> None:
-    """
-    The session goes on.
-    """
+    """The session goes on."""
     with daemon.client() as client:
         late = client.execute(f"open('a', 'wb').write(bytes({LATE}))\nimport time; time.sleep(60)", collect=["a"],
                               timeout=1.0)
@@ -98,9 +90,7 @@ def test_a_session_and_a_job_whose_time_is_up_bring_them_too(daemon: LiveDaemon)
 
 @pytest.mark.parametrize("results", ["inline", "memfd"])
 def test_large_files_come_as_the_switch_says(tmp_path: Path, results: str) -> None:
-    """
-    Within the reply as far as there is room, or by descriptor.
-    """
+    """Within the reply as far as there is room, or by descriptor."""
     with LiveDaemon(tmp_path, "--pool-size=1", f"--results={results}") as daemon, daemon.client() as client:
         for size in (5, 3 << 20, 20 << 20):
             got = client.execute(f"open('a', 'wb').write(bytes({size})); open('b', 'w').write('b')", collect=["*"])

@@ -1,6 +1,4 @@
-"""
-The frames of tests/conformance, run against the Python and the C client over a real socket, and the daemon's reading.
-"""
+"""The frames of tests/conformance, run against the Python and the C client over a real socket, and the daemon's reading."""
 
 from __future__ import annotations
 
@@ -92,33 +90,25 @@ def by_python(path: str, asked: dict[str, Any]) -> Seen:
 
 
 class File(ctypes.Structure):
-    """
-    leeward_file.
-    """
+    """leeward_file."""
 
     _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 class Denied(ctypes.Structure):
-    """
-    leeward_denied.
-    """
+    """leeward_denied."""
 
     _fields_ = (("name", ctypes.c_char_p), ("count", ctypes.c_uint64))
 
 
 class LeftOut(ctypes.Structure):
-    """
-    leeward_left_out.
-    """
+    """leeward_left_out."""
 
     _fields_ = (("name", ctypes.c_char_p), ("reason", ctypes.c_char_p))
 
 
 class Options(ctypes.Structure):
-    """
-    leeward_options.
-    """
+    """leeward_options."""
 
     _fields_ = (
         ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64),
@@ -134,9 +124,7 @@ class Options(ctypes.Structure):
 
 
 class CResult(ctypes.Structure):
-    """
-    leeward_result.
-    """
+    """leeward_result."""
 
     _fields_ = (
         ("size", ctypes.c_size_t), ("id", ctypes.c_int64), ("outcome", ctypes.c_int32), ("exit_code", ctypes.c_int32),
@@ -175,9 +163,7 @@ def c_shown(result: CResult) -> Seen:
 
 
 def c_options(asked: dict[str, Any], keep: list[Any]) -> Options:
-    """
-    Options for *asked*; what they point to stays in *keep*.
-    """
+    """Options for *asked*; what they point to stays in *keep*."""
     def strings(*texts: str) -> Any:
         return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
 
@@ -201,9 +187,7 @@ def c_options(asked: dict[str, Any], keep: list[Any]) -> Options:
 
 @pytest.fixture(scope="module")
 def by_c(c_build: Path) -> Asker:
-    """
-    by_python's work, by the shared library.
-    """
+    """by_python's work, by the shared library."""
     library = ctypes.CDLL(str(c_build / "libleeward.so"))
     library.leeward_connect.restype = ctypes.c_void_p
     library.leeward_execute.restype = ctypes.POINTER(CResult)
@@ -247,9 +231,7 @@ def client(request: pytest.FixtureRequest) -> Asker:
 
 
 def received(sock: socket.socket) -> bytes:
-    """
-    One whole frame, as it came.
-    """
+    """One whole frame, as it came."""
     data = b""
     while len(data) < frames.HEADER or len(data) < frames.HEADER + int.from_bytes(data[:frames.HEADER], "big"):
         more = sock.recv(1 << 16)
@@ -330,9 +312,7 @@ def test_c113_replies_are_read_so(client: Asker, daemon: tuple[Answering, str], 
 
 
 def test_c167_sessions_are_those_bytes(tmp_path: Path) -> None:
-    """
-    One after the other, over the connection that the session was opened on.
-    """
+    """One after the other, over the connection that the session was opened on."""
     asked: list[bytes] = []
 
     def serve(sock: socket.socket) -> None:
@@ -365,9 +345,7 @@ def test_c167_sessions_are_those_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["what"]) for case in CASES["sessions"]])
 def test_the_daemon_takes_the_requests_of_sessions(case: dict[str, Any]) -> None:
-    """
-    As what was asked.
-    """
+    """As what was asked."""
     request = parse_request(frames.decode(content(case["frame"])[frames.HEADER:]))
 
     assert isinstance(request, {"session": SessionOpen, "execute": Execute, "reset": SessionReset,
@@ -382,9 +360,7 @@ def test_the_daemon_takes_the_requests_of_sessions(case: dict[str, Any]) -> None
 
 
 class Lending:
-    """
-    A daemon that gives an arena, or what a case says, and answers what comes then.
-    """
+    """A daemon that gives an arena, or what a case says, and answers what comes then."""
 
     def __init__(self) -> None:
         self.case: dict[str, Any] = {}
@@ -423,9 +399,7 @@ def test_large_requests_go_by_an_arena_if_there_is_one(client: Asker, tmp_path: 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["what"]) for case in CASES["requests"]])
 def test_the_daemon_takes_the_requests(case: dict[str, Any]) -> None:
-    """
-    As what was asked.
-    """
+    """As what was asked."""
     asked = case["execute"]
     limits = {"memory": "memory", "processes": "processes", "output": "output", "timeout": "time"}
     request = parse_request(frames.decode(content(case["frame"])[frames.HEADER:]))
@@ -442,7 +416,5 @@ def test_the_daemon_takes_the_requests(case: dict[str, Any]) -> None:
 
 
 def test_the_file_matches_its_generator() -> None:
-    """
-    If not: `python tests/conformance`.
-    """
+    """If not: `python tests/conformance`."""
     assert runpy.run_path(str(ROOT / "tests" / "conformance" / "__main__.py"))["text"]() == FRAMES.read_text()

@@ -56,9 +56,7 @@ def make(open_folder: Path, user_install: Installation) -> Make:
 
 @pytest.fixture
 def profile(user_install: Installation) -> dict[str, Any]:
-    """
-    As somebody gets it who does what the documentation says.
-    """
+    """As somebody gets it who does what the documentation says."""
     printed = subprocess.run([user_install.leeward, "doctor", "--profile", "seccomp"], check=True, capture_output=True)
     found: dict[str, Any] = json.loads(printed.stdout)
     return found
@@ -83,9 +81,7 @@ LONG = bool(os.environ.get("LEEWARD_LONG"))
 
 
 def shown(checkout: Path, installation: Path) -> dict[Path, Path]:
-    """
-    The checkout, and in it the real packages, which nobody wants to copy, if they are for the Python in *installation*.
-    """
+    """The checkout, and in it the real packages, which nobody wants to copy, if they are for the Python in *installation*."""
     name = ".venv-realpackages"
     (version,) = (path.name for path in installation.glob("lib/python*"))
     ready = (features.ROOT / name / "lib" / version).exists()
@@ -131,9 +127,7 @@ FROM_A_SHELL = "v1" if features.have("cgroup-v1-controllers") else "none"
 ], ids=["root", "user", "root of a user namespace"])
 def test_the_demo_runs_with_the_documented_flags(make: Make, profile: dict[str, Any], who: dict[str, Any],
                                                  cgroup: set[str], engine: str) -> None:
-    """
-    The seccomp profile that is shipped, /proc not covered, cgroups that may be written.
-    """
+    """The seccomp profile that is shipped, /proc not covered, cgroups that may be written."""
     done = make(seccomp=profile, masked=False, cgroups=True, engine=engine, **who).run(DEMO)
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -149,9 +143,7 @@ def test_the_demo_runs_with_the_documented_flags(make: Make, profile: dict[str, 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_version_2_holds_the_limits_of_a_daemon_that_is_the_first_process(make: Make, profile: dict[str, Any],
                                                                           engine: str) -> None:
-    """
-    And who starts one from a shell there is told so.
-    """
+    """And who starts one from a shell there is told so."""
     who = {"uid": 0, "capabilities": (*CAPABILITIES_OF_ROOT, "CAP_CHOWN")}
     container = make(seccomp=profile, masked=False, cgroups=True, engine=engine, **who)
     from_a_shell = container.run("leeward doctor --json")
@@ -169,9 +161,7 @@ def test_version_2_holds_the_limits_of_a_daemon_that_is_the_first_process(make: 
 
 
 def test_with_an_engines_defaults_the_doctor_names_the_reasons(make: Make) -> None:
-    """
-    And so does what doesn't start.
-    """
+    """And so does what doesn't start."""
     done = make(seccomp=DOCKER_LIKE).run("leeward doctor --json; leeward run 1; leeward daemon start; echo $?")
 
     doctor, status = done.stdout.splitlines()
@@ -187,9 +177,7 @@ def test_with_an_engines_defaults_the_doctor_names_the_reasons(make: Make) -> No
 
 
 def test_with_the_filter_lifted_it_is_proc_that_is_covered(make: Make, profile: dict[str, Any]) -> None:
-    """
-    What hid behind the first reason.
-    """
+    """What hid behind the first reason."""
     done = make(seccomp=profile).run("leeward doctor --json; leeward run 1; echo $?")
 
     doctor, status = done.stdout.splitlines()
@@ -203,9 +191,7 @@ def test_with_the_filter_lifted_it_is_proc_that_is_covered(make: Make, profile: 
 
 
 def test_root_without_a_capability_is_told_which(make: Make) -> None:
-    """
-    One of those that engines leave it.
-    """
+    """One of those that engines leave it."""
     done = make(masked=False).run("setpriv --bounding-set=-setpcap --inh-caps=-setpcap leeward doctor --json")
 
     root = told(done.stdout)["root"]
@@ -214,9 +200,7 @@ def test_root_without_a_capability_is_told_which(make: Make) -> None:
 
 
 def test_an_image_without_the_dynamic_linkers_cache_will_do(make: Make) -> None:
-    """
-    Where nobody has run ldconfig no library is found by its name: leeward looks for none.
-    """
+    """Where nobody has run ldconfig no library is found by its name: leeward looks for none."""
     container = make(masked=False)
     os.unlink(container.folder / "rootfs/etc/ld.so.cache")
 

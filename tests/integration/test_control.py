@@ -1,6 +1,4 @@
-"""
-A daemon in the background, looked after by commands: status, logs, reload, restart.
-"""
+"""A daemon in the background, looked after by commands: status, logs, reload, restart."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from kit.ordinary_user import Installation, OrdinaryUser
 
 @pytest.fixture
 def background(tmp_path: Path) -> Iterator[Path]:
-    """
-    The socket of a daemon with two workers and a configuration of its own.
-    """
+    """The socket of a daemon with two workers and a configuration of its own."""
     config, socket = tmp_path / "x.toml", tmp_path / "d.sock"
     config.write_text("queue_size = 5\n")
     config.chmod(0o600)
@@ -37,9 +33,7 @@ def about(socket: Path) -> dict[str, object]:
 
 
 def test_status_logs_and_a_restart(background: Path) -> None:
-    """
-    The process, who started it, its log; after a restart another process with the same options.
-    """
+    """The process, who started it, its log; after a restart another process with the same options."""
     before = about(background)
     text = run(background, "daemon", "status")
     assert "`leeward daemon start`" == before["started_by"]
@@ -57,9 +51,7 @@ def test_status_logs_and_a_restart(background: Path) -> None:
 
 
 def test_a_restart_with_other_options(background: Path) -> None:
-    """
-    These, and a mistake among them leaves the daemon alone.
-    """
+    """These, and a mistake among them leaves the daemon alone."""
     pid = about(background)["pid"]
     assert 1 == run(background, "daemon", "restart", "--config", "/nowhere/x.toml").returncode
     assert pid == about(background)["pid"]
@@ -68,9 +60,7 @@ def test_a_restart_with_other_options(background: Path) -> None:
 
 
 def test_a_reload_reports_its_outcome(background: Path) -> None:
-    """
-    Taken, taken in part, refused.
-    """
+    """Taken, taken in part, refused."""
     config = background.parent / "x.toml"
     config.write_text("queue_size = 6\nspares = 2\n")
     done = run(background, "daemon", "reload")
@@ -86,9 +76,7 @@ def test_a_reload_reports_its_outcome(background: Path) -> None:
 
 @pytest.mark.parametrize("command", ["status", "reload"])
 def test_commands_say_that_no_daemon_runs(command: str, tmp_path: Path) -> None:
-    """
-    Exit 1, and one line.
-    """
+    """Exit 1, and one line."""
     done = run(tmp_path / "s", "daemon", command)
 
     assert (1, b"", 1) == (done.returncode, done.stdout, done.stderr.count(b"\n"))

@@ -84,25 +84,19 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.fixture(scope="module")
 def python(daemon: LiveDaemon) -> list[str]:
-    """
-    The interpreter of the jobs, as they have it: without site-packages.
-    """
+    """The interpreter of the jobs, as they have it: without site-packages."""
     return [daemon.run("exec", "import sys; print(sys.executable)").stdout.decode().strip(), "-S"]
 
 
 def arguments(module: str, report: str, only: Sequence[str] = ()) -> list[str]:
-    """
-    What `python -m test` gets. -v shows in a failure's log what ran last.
-    """
+    """What `python -m test` gets. -v shows in a failure's log what ran last."""
     matches = [f"--match={pattern}" for pattern in only or (() if LONG else MODULES[module])]
     ignored = [f"--ignore=test.{row.tests}" for row in HANGS]
     return ["-v", f"--timeout={STUCK_S}", f"--junit-xml={report}", *matches, *ignored, module]
 
 
 def outcomes(said: bytes) -> Outcomes:
-    """
-    Of every test in the report that *said* ends with; none if it has no report.
-    """
+    """Of every test in the report that *said* ends with; none if it has no report."""
     start, end = said.rfind(b"<testsuites"), said.rfind(b"</testsuites>")
     found: Outcomes = {}
     if end < 0:
@@ -120,9 +114,7 @@ def outcomes(said: bytes) -> Outcomes:
 
 @contextlib.contextmanager
 def outside(python: list[str], options: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """
-    The tests in a plain process, in a folder of their own.
-    """
+    """The tests in a plain process, in a folder of their own."""
     with tempfile.TemporaryDirectory() as folder, open(Path(folder, "log"), "wb") as log:
         run = subprocess.Popen([*python, "-m", "test", *options], cwd=folder, env={**AS_INSIDE, "HOME": folder},
                                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
@@ -134,17 +126,13 @@ def outside(python: list[str], options: list[str]) -> Iterator[subprocess.Popen[
 
 
 def ships(python: list[str], module: str) -> bool:
-    """
-    Whether this interpreter has the tests of *module*.
-    """
+    """Whether this interpreter has the tests of *module*."""
     ask = f"import sys, importlib.util as util; sys.exit(not util.find_spec('test.{module}'))"
     return 0 == subprocess.run([*python, "-c", ask], check=False).returncode
 
 
 def inside(daemon: LiveDaemon, options: list[str]) -> tuple[Outcomes, str]:
-    """
-    The same in a job; and the end of what it said.
-    """
+    """The same in a job; and the end of what it said."""
     done = subprocess.run(command("exec", "--timeout", str(TIME_S), "-m", "test", "--", *options), check=False,
                           env=environment(daemon.socket), stdin=subprocess.DEVNULL, capture_output=True,
                           timeout=TIME_S + 60)
@@ -155,9 +143,7 @@ def inside(daemon: LiveDaemon, options: list[str]) -> tuple[Outcomes, str]:
 @pytest.mark.parametrize("module", MODULES)
 def test_tests_that_pass_outside_pass_inside(module: str, daemon: LiveDaemon, python: list[str], tmp_path: Path,
                                              capfd: pytest.CaptureFixture[str]) -> None:
-    """
-    But for the rows of the table, and those are few.
-    """
+    """But for the rows of the table, and those are few."""
     def say(text: str) -> None:
         with capfd.disabled():
             sys.stdout.write(f"\n    {module}: {text}\n")

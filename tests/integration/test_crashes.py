@@ -46,9 +46,7 @@ LOAD = (
 
 @contextlib.contextmanager
 def load(path: Path) -> Iterator[list[leeward.Result]]:
-    """
-    Clients that have jobs run there, one after the other, whether or not anybody answers; the answers so far.
-    """
+    """Clients that have jobs run there, one after the other, whether or not anybody answers; the answers so far."""
     over = threading.Event()
     answers: list[leeward.Result] = []
 
@@ -73,17 +71,13 @@ def load(path: Path) -> Iterator[list[leeward.Result]]:
 
 
 def homes_of(pid: int) -> list[str]:
-    """
-    The cgroups that a daemon made for all that is its own.
-    """
+    """The cgroups that a daemon made for all that is its own."""
     return [f"{folder}/{name}" for each in hierarchy.here() for folder, names, _ in os.walk(each.mount)
             for name in names if name.startswith(f"leeward-{pid}-")]
 
 
 def in_sessions(sessions: set[int]) -> set[int]:
-    """
-    All processes of these sessions: keepers and jobs are in their zygote's, unless they left it.
-    """
+    """All processes of these sessions: keepers and jobs are in their zygote's, unless they left it."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -140,9 +134,7 @@ def test_c106_a_daemon_killed_at_any_moment_does_not_hinder_the_next(tmp_path: P
 
 
 def test_c109_a_client_of_another_version_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    By an error with a name and both versions in it; the daemon serves on, and so does it the client's own kind.
-    """
+    """By an error with a name and both versions in it; the daemon serves on, and so does it the client's own kind."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon, daemon.client() as client:
         monkeypatch.setattr(conversation, "VERSION", 99)
         for ask in (client.status, lambda: client.execute("print(1)")):
@@ -173,9 +165,7 @@ def parent_of(pid: int) -> int:
 
 
 def serve_from_another(box: Box, old: Zygote, during: Callable[[], object] = lambda: None) -> None:
-    """
-    Jobs are answered one after the other, until one was by a keeper of another zygote's.
-    """
+    """Jobs are answered one after the other, until one was by a keeper of another zygote's."""
     makers = {old.pid}
     while makers <= {old.pid, os.getpid()}:  # ours: what a dead zygote leaves comes to us
         while not box.engine.pool.any_free:
@@ -188,9 +178,7 @@ def serve_from_another(box: Box, old: Zygote, during: Callable[[], object] = lam
 
 
 def test_c107_a_killed_zygote_is_replaced_under_load(tmp_path: Path) -> None:
-    """
-    Every job that runs, waits or comes meanwhile is answered as it should be; nobody's is lost with it.
-    """
+    """Every job that runs, waits or comes meanwhile is answered as it should be; nobody's is lost with it."""
     with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
         answers: list[str] = []
 
@@ -215,18 +203,14 @@ def test_c107_a_killed_zygote_is_replaced_under_load(tmp_path: Path) -> None:
 
 
 def zygotes(daemon: LiveDaemon) -> list[int]:
-    """
-    The daemon's children that lead a session of their own, but for its opener; keepers that lost their zygote don't.
-    """
+    """The daemon's children that lead a session of their own, but for its opener; keepers that lost their zygote don't."""
     return [pid for pid in descendants(daemon.process.pid)
             if session_of(pid) == pid and daemon.process.pid == parent_of(pid)
             and b"import opener" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted() -> None:
-    """
-    Until then nothing depends on it; from then on it has its time, is killed, and the next one makes the keeper.
-    """
+    """Until then nothing depends on it; from then on it has its time, is killed, and the next one makes the keeper."""
     with Box(pool_size=1, recycle_after=3) as box:
         old = zygote_of(box)
         os.kill(old.pid, signal.SIGSTOP)
@@ -248,9 +232,7 @@ def test_c107_a_stopped_zygote_is_replaced_when_a_keeper_is_wanted() -> None:
 
 
 def test_c107_a_zygote_stopped_before_it_is_ready_is_replaced() -> None:
-    """
-    One that is stuck in its imports, say, has the time of a start.
-    """
+    """One that is stuck in its imports, say, has the time of a start."""
     with Box(pool_size=1, recycle_after=1) as box:
         first = zygote_of(box)
         box.engine.patience.start = 0.05
@@ -267,9 +249,7 @@ def test_c107_a_zygote_stopped_before_it_is_ready_is_replaced() -> None:
 
 
 def test_c107_a_zygote_that_takes_no_orders_is_replaced() -> None:
-    """
-    It is stopped and its queue is full: the order that finds no room goes to the next one.
-    """
+    """It is stopped and its queue is full: the order that finds no room goes to the next one."""
     with Box(pool_size=1, recycle_after=1) as box:
         old = zygote_of(box)
         os.kill(old.pid, signal.SIGSTOP)
@@ -286,9 +266,7 @@ def test_c107_a_zygote_that_takes_no_orders_is_replaced() -> None:
 
 
 def test_c107_a_zygote_without_descriptors_is_replaced() -> None:
-    """
-    It can't take the ones of an order: it goes, and the next one can.
-    """
+    """It can't take the ones of an order: it goes, and the next one can."""
     with Box(pool_size=1, recycle_after=1) as box:
         old = zygote_of(box)
         _, most = resource.prlimit(old.pid, resource.RLIMIT_NOFILE)
@@ -298,9 +276,7 @@ def test_c107_a_zygote_without_descriptors_is_replaced() -> None:
 
 
 def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs() -> None:
-    """
-    One that ends as soon as it starts: no job waits for it. When one stands again the workers are renewed.
-    """
+    """One that ends as soon as it starts: no job waits for it. When one stands again the workers are renewed."""
     with Box(pool_size=2, recycle_after=20) as box:
         pool = box.engine.pool
         box.reactor.run(lambda: 2 == len([worker for worker in pool.workers if worker.free]))
@@ -322,9 +298,7 @@ def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs() -> None
 
 
 def test_c107_without_a_zygote_a_doomed_worker_goes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    One whose job left sockets has no other job, whether or not there is another worker: that is a lock.
-    """
+    """One whose job left sockets has no other job, whether or not there is another worker: that is a lock."""
     with Box(pool_size=1, recycle_after=2) as box:
         (worker,) = box.engine.pool.workers
         with points.filled("zygote.entry", lambda _: "raise SystemExit(1)\n"):

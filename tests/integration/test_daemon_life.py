@@ -1,6 +1,4 @@
-"""
-A daemon's life: start, second start, drain, stop, sudden death.
-"""
+"""A daemon's life: start, second start, drain, stop, sudden death."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ LONG = 20 * PATIENCE
 
 
 def test_the_socket_is_private(tmp_path: Path) -> None:
-    """
-    0600, in a folder that was made 0700.
-    """
+    """0600, in a folder that was made 0700."""
     folder = tmp_path / "made"
     with LiveDaemon(folder) as daemon:
         assert 0o600 == stat.S_IMODE(daemon.socket.stat().st_mode)
@@ -36,9 +32,7 @@ def test_the_socket_is_private(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_others_can_look_into_is_warned_of(tmp_path: Path) -> None:
-    """
-    The daemon serves there all the same; in a folder of mode 0700 it says nothing.
-    """
+    """The daemon serves there all the same; in a folder of mode 0700 it says nothing."""
     warned = []
     for mode in (0o700, 0o755):
         folder = tmp_path / f"{mode:o}"
@@ -54,9 +48,7 @@ def test_a_folder_that_others_can_look_into_is_warned_of(tmp_path: Path) -> None
 
 @pytest.mark.smoke
 def test_start_and_stop(tmp_path: Path) -> None:
-    """
-    `start` returns when a job can be run, `stop` when nothing is left.
-    """
+    """`start` returns when a job can be run, `stop` when nothing is left."""
     socket = tmp_path / "leeward.sock"
     start = run(socket, "daemon", "start", "--pool-size", "1")
     assert (0, b"") == (start.returncode, start.stderr)
@@ -76,9 +68,7 @@ def test_start_and_stop(tmp_path: Path) -> None:
 
 
 def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
-    """
-    On the terminal of who typed it, with exit 1.
-    """
+    """On the terminal of who typed it, with exit 1."""
     (tmp_path / "leeward.sock").write_text("mine")
     done = run(tmp_path / "leeward.sock", "daemon", "start")
 
@@ -88,9 +78,7 @@ def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
 
 
 def test_c109_a_second_daemon_refuses(tmp_path: Path) -> None:
-    """
-    In the foreground and in the background; the first one serves on.
-    """
+    """In the foreground and in the background; the first one serves on."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
         for argv in (("daemon", "run"), ("daemon", "start")):
             done = daemon.run(*argv)
@@ -101,9 +89,7 @@ def test_c109_a_second_daemon_refuses(tmp_path: Path) -> None:
 
 
 def test_a_daemon_killed_by_sigkill_leaves_no_process(tmp_path: Path) -> None:
-    """
-    SIGKILL, while a job runs: no process of it is left, and the next daemon takes the stale socket.
-    """
+    """SIGKILL, while a job runs: no process of it is left, and the next daemon takes the stale socket."""
     daemon = LiveDaemon(tmp_path, "--pool-size", "2")
     with daemon:
         job = subprocess.Popen(command("exec", "import os, time\nos.fork()\nos.setsid() if os.getpid() != 2 else 0\n"
@@ -147,9 +133,7 @@ def in_flight(daemon: LiveDaemon, code: str, then: signal.Signals) -> tuple[obje
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_running_jobs_are_finished(tmp_path: Path, number: signal.Signals) -> None:
-    """
-    New ones are refused meanwhile, and it ends with the last one, not when the time for them is up.
-    """
+    """New ones are refused meanwhile, and it ends with the last one, not when the time for them is up."""
     with standing_still(tmp_path, "--pool-size", "1", drain=LONG) as daemon:
         answer, late = in_flight(daemon, "hold(); print('done')", number)
 
@@ -160,9 +144,7 @@ def test_running_jobs_are_finished(tmp_path: Path, number: signal.Signals) -> No
 
 
 def test_a_job_that_never_ends_is_ended(tmp_path: Path) -> None:
-    """
-    With an answer, by the daemon and not by its own limit on time, which is several times as long.
-    """
+    """With an answer, by the daemon and not by its own limit on time, which is several times as long."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
         workers = descendants(daemon.process.pid)
         with watched(workers) as wait:
@@ -179,9 +161,7 @@ CUT = leeward.Outcome.INTERNAL, "the daemon shut down before the job was over"
 
 
 async def begun(client: leeward.AsyncClient, count: int, code: str, **options: Any) -> list[asyncio.Task[Any]]:
-    """
-    So many jobs, all of which run.
-    """
+    """So many jobs, all of which run."""
     jobs = [asyncio.create_task(client.execute(code, **options)) for _ in range(count)]
     while (await client.status())["workers"]["busy"] < count:
         pass
@@ -193,9 +173,7 @@ ASKED = "a client asks to shut down"
 
 
 def test_asked_again_to_end_it_goes_on_draining(tmp_path: Path) -> None:
-    """
-    Signals of both kinds and `daemon stop`, twice each: every job that runs is answered in full, and so is who asks.
-    """
+    """Signals of both kinds and `daemon stop`, twice each: every job that runs is answered in full, and so is who asks."""
     async def main(daemon: LiveDaemon) -> tuple[list[Any], list[subprocess.Popen[bytes]]]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             over = asyncio.Event()
@@ -223,9 +201,7 @@ def test_asked_again_to_end_it_goes_on_draining(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("drains", [False, True])
 def test_a_hurry_is_asked_for(tmp_path: Path, drains: bool) -> None:
-    """
-    `daemon stop --now`, also of a daemon that drains: what runs is answered by a result, what waits is refused.
-    """
+    """`daemon stop --now`, also of a daemon that drains: what runs is answered by a result, what waits is refused."""
     async def main(daemon: LiveDaemon) -> list[Any]:
         async with leeward.AsyncClient(str(daemon.socket), retry=False) as client:
             jobs = await begun(client, 2, "while True: pass")
@@ -248,9 +224,7 @@ def test_a_hurry_is_asked_for(tmp_path: Path, drains: bool) -> None:
 
 
 def test_ctrl_c_at_the_terminal(tmp_path: Path) -> None:
-    """
-    SIGINT to the whole process group, as a terminal sends it: an orderly end.
-    """
+    """SIGINT to the whole process group, as a terminal sends it: an orderly end."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
         with watched(descendants(daemon.process.pid)) as wait:
             os.killpg(daemon.process.pid, signal.SIGINT)
@@ -262,9 +236,7 @@ def test_ctrl_c_at_the_terminal(tmp_path: Path) -> None:
 
 
 def test_shutdown_by_a_client_answers_first(tmp_path: Path) -> None:
-    """
-    `daemon stop` of a foreground daemon: exit 0 on both sides.
-    """
+    """`daemon stop` of a foreground daemon: exit 0 on both sides."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
         assert 0 == daemon.run("daemon", "stop").returncode
         assert 0 == daemon.process.wait(PATIENCE)
@@ -272,9 +244,7 @@ def test_shutdown_by_a_client_answers_first(tmp_path: Path) -> None:
 
 
 def test_jobs_inherit_no_descriptor_of_the_daemon(tmp_path: Path) -> None:
-    """
-    A job has its three descriptors, and those that it needs to open its own.
-    """
+    """A job has its three descriptors, and those that it needs to open its own."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon:
         program = "import os\nprint(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[:3])"
 
@@ -282,9 +252,7 @@ def test_jobs_inherit_no_descriptor_of_the_daemon(tmp_path: Path) -> None:
 
 
 def test_the_log_has_no_input_of_jobs(tmp_path: Path) -> None:
-    """
-    c154: neither code nor output nor environment.
-    """
+    """c154: neither code nor output nor environment."""
     with LiveDaemon(tmp_path, "--pool-size", "1", "--log-level", "debug") as daemon:
         daemon.run("exec", "--env", "TOKEN=canary1", "print('canary2'); 'canary3'; 1/0", "--", "canary4")
         daemon.run("exec", "import os\ntry: os.chroot('/canary5')\nexcept OSError: pass")
@@ -295,9 +263,7 @@ def test_the_log_has_no_input_of_jobs(tmp_path: Path) -> None:
 
 
 def test_told_to_end_while_it_starts(tmp_path: Path) -> None:
-    """
-    SIGTERM between the socket and the first worker: an orderly end, nothing left.
-    """
+    """SIGTERM between the socket and the first worker: an orderly end, nothing left."""
     socket = tmp_path / "leeward.sock"
     process = subprocess.Popen(command("daemon", "run", "--socket", str(socket)), env=environment(),
                                stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -39,9 +39,7 @@ WEB = {"web bodies", "web forms", "web heads", "bridge frames"}
     pytest.param("--web", WEB_RUNS, WEB, marks=pytest.mark.needs("extra-web"))],
     ids=["first", "further", "egress", "web"])
 def test_every_decoder_gives_a_value_or_its_error(side: str, runs: int, targets: set[str]) -> None:
-    """
-    What is found is printed with its seed.
-    """
+    """What is found is printed with its seed."""
     done = subprocess.run([sys.executable, FUZZ, side, str(runs), f"--only={','.join(targets)}"], capture_output=True,
                           text=True, check=False)
 

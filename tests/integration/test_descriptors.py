@@ -1,6 +1,4 @@
-"""
-A daemon that may have few descriptors, or has none left for a moment.
-"""
+"""A daemon that may have few descriptors, or has none left for a moment."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def used(daemon: LiveDaemon) -> list[int]:
 
 @contextlib.contextmanager
 def idle_clients(daemon: LiveDaemon, count: int) -> Iterator[None]:
-    """
-    As many connect and say nothing; those that are sent away stay, too.
-    """
+    """As many connect and say nothing; those that are sent away stay, too."""
     with contextlib.ExitStack() as stack:
         for _ in range(count):
             sock = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -67,9 +63,7 @@ def test_idle_clients_leave_jobs_their_descriptors(tmp_path: Path, limit: int, i
 
 
 def test_a_limit_too_low_for_the_workers_is_refused(tmp_path: Path) -> None:
-    """
-    With the value, what is needed, and the cure.
-    """
+    """With the value, what is needed, and the cure."""
     with pytest.raises(AssertionError), LiveDaemon(tmp_path, "--pool-size", "64", descriptors=256) as daemon:
         pass
     daemon = LiveDaemon(tmp_path, "--pool-size", "64", descriptors=256)
@@ -82,9 +76,7 @@ def test_a_limit_too_low_for_the_workers_is_refused(tmp_path: Path) -> None:
 
 
 def lowered(daemon: LiveDaemon, left: int) -> Callable[[], object]:
-    """
-    From now on the daemon can make *left* more descriptors; returns what ends that.
-    """
+    """From now on the daemon can make *left* more descriptors; returns what ends that."""
     before = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
     taken = set(used(daemon))
     limit = 0

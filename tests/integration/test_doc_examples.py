@@ -41,9 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """
-    A folder that holds `project`, which the examples name.
-    """
+    """A folder that holds `project`, which the examples name."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "app.py").write_text("name = 'old'\n# TODO: more\n")
     (tmp_path / "project" / "test_app.py").write_text(
@@ -61,9 +59,7 @@ def ran(daemon: LiveDaemon, argv: list[str], folder: Path) -> subprocess.Complet
     pytest.param(number, marks=pytest.mark.needs("usr-node") if "exec_js" in block else ())
     for number, block in enumerate(PYTHON.findall(README))])
 def test_a_block_of_the_readme(daemon: LiveDaemon, project: Path, number: int) -> None:
-    """
-    With `import leeward` before those that don't repeat it.
-    """
+    """With `import leeward` before those that don't repeat it."""
     done = ran(daemon, [sys.executable, "-c", "import leeward\n" + PYTHON.findall(README)[number]], project)
 
     assert 0 == done.returncode, done.stderr
@@ -76,9 +72,7 @@ def test_no_block_of_the_readme_is_left_out() -> None:
 
 
 def test_the_blocks_of_the_page_on_sessions(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    Each shows its session's last result, for there is nothing else that it prints.
-    """
+    """Each shows its session's last result, for there is nothing else that it prints."""
     blocks = PYTHON.findall(SESSIONS)
     assert blocks
     for block in blocks:
@@ -88,9 +82,7 @@ def test_the_blocks_of_the_page_on_sessions(daemon: LiveDaemon, tmp_path: Path) 
 
 
 def test_the_commands_of_the_page_for_agents(daemon: LiveDaemon) -> None:
-    """
-    A first call, and the whole harness, as the page has them. The lines for other programs are in test_mcp.py.
-    """
+    """A first call, and the whole harness, as the page has them. The lines for other programs are in test_mcp.py."""
     lines = [line.partition("  #")[0].strip() for line in INDENTED.findall(AGENTS.partition("## A server of tools")[0])]
     assert ["leeward exec 'print(1)'", "python examples/harness.py"] == lines
     first, harness = (ran(daemon, ["sh", "-c", line.replace("leeward", " ".join(command()), 1).replace(
@@ -102,9 +94,7 @@ def test_the_commands_of_the_page_for_agents(daemon: LiveDaemon) -> None:
 
 
 def test_commands_that_the_questions_name_can_be_typed(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    Each `leeward ...` of the page on missing features that needs no file and no root.
-    """
+    """Each `leeward ...` of the page on missing features that needs no file and no root."""
     named = {line for line in re.findall(r"`leeward ([a-z -]+)`", LIMITS) if line.split()[0] in ("explain", "daemon")}
     assert {"explain network", "explain loopback", "explain ptrace", "daemon run --print-config"} <= named
     for words in sorted(named):
@@ -113,9 +103,7 @@ def test_commands_that_the_questions_name_can_be_typed(daemon: LiveDaemon, tmp_p
 
 
 def test_half_a_line_is_lost_as_the_questions_say(daemon: LiveDaemon) -> None:
-    """
-    It is lost without either of the two cures.
-    """
+    """It is lost without either of the two cures."""
     assert 'PYTHONUNBUFFERED=1` in its `env`' in LIMITS
     with daemon.client() as client:
         half = {name: client.execute(f"import os; print('half', end=''{more}); os._exit(0)", env=env).text
@@ -128,9 +116,7 @@ def test_half_a_line_is_lost_as_the_questions_say(daemon: LiveDaemon) -> None:
 @pytest.mark.needs("preload-packages")
 @pytest.mark.timeout(600)
 def test_the_commands_of_the_page_on_data_science(shown_packages: Callable[[Path], Path], tmp_path: Path) -> None:
-    """
-    Its configuration, with an environment of here, and each command with what the page says of it.
-    """
+    """Its configuration, with an environment of here, and each command with what the page says of it."""
     first, *rest = INDENTED.findall(SCIENCE)
     config = "\n".join([first, rest[0]])
     assert {"python_env", "preload"} == set(tomllib.loads(config))

@@ -56,9 +56,7 @@ FIRST = """
 
 @pytest.fixture(scope="module")
 def box(host: Servers) -> Iterator[Box]:
-    """
-    Requests to web.example.org that are seen, TLS to it, and bytes to echo.example.org.
-    """
+    """Requests to web.example.org that are seen, TLS to it, and bytes to echo.example.org."""
     policy = {
         "allow": [f"http://*.example.org:{host.http}", f"https://web.example.org:{host.tls}",
                   f"echo.example.org:{host.echo}", f"GET http://api.test.example.org:{host.http}/v1/*"],
@@ -71,9 +69,7 @@ def box(host: Servers) -> Iterator[Box]:
 
 
 def test_a_name_that_is_allowed_is_reached(box: Box, host: Servers) -> None:
-    """
-    By a program that knows nothing of a proxy; with a row when it begins, and one with the bytes when it is over.
-    """
+    """By a program that knows nothing of a proxy; with a row when it begins, and one with the bytes when it is over."""
     got = box.run(GET, args=(f"http://web.example.org:{host.http}/some/path?x=1",))
 
     assert f"200 GET web.example.org:{host.http} /some/path?x=1\n" == got.stdout.decode(), got
@@ -86,9 +82,7 @@ def test_a_name_that_is_allowed_is_reached(box: Box, host: Servers) -> None:
 
 
 def test_a_name_that_is_not_allowed_does_not_exist(box: Box, host: Servers) -> None:
-    """
-    At once, and with the reason in the record.
-    """
+    """At once, and with the reason in the record."""
     got = box.run(GET, args=(f"http://evil.example.net:{host.http}/",))
 
     assert "Name or service not known" in got.stdout.decode(), got
@@ -102,9 +96,7 @@ def test_a_name_that_is_not_allowed_does_not_exist(box: Box, host: Servers) -> N
     ("missing.example.org", "DNS resolution failed"),
 ])
 def test_a_name_that_leads_elsewhere_is_answered_by_the_broker(box: Box, host: Servers, name: str, said: str) -> None:
-    """
-    HTTP that can't go on gets an answer with the reason.
-    """
+    """HTTP that can't go on gets an answer with the reason."""
     got = box.run(GET, args=(f"http://{name}:{host.http}/",)).stdout.decode()
 
     assert said in got, got
@@ -112,18 +104,14 @@ def test_a_name_that_leads_elsewhere_is_answered_by_the_broker(box: Box, host: S
 
 
 def test_of_several_addresses_one_that_is_allowed_is_dialled(box: Box, host: Servers) -> None:
-    """
-    The answer's first address is private.
-    """
+    """The answer's first address is private."""
     got = box.run(GET, args=(f"http://mixed.example.org:{host.http}/",))
 
     assert f"200 GET mixed.example.org:{host.http} /\n" == got.stdout.decode(), got
 
 
 def test_tls_passes_untouched(box: Box, host: Servers) -> None:
-    """
-    The certificate that the client sees is the server's own.
-    """
+    """The certificate that the client sees is the server's own."""
     ca = {"ca.pem": AUTHORITY.encode()}
     got = box.run(GET_TLS, args=(f"https://web.example.org:{host.tls}/x",), files=ca)
 
@@ -131,18 +119,14 @@ def test_tls_passes_untouched(box: Box, host: Servers) -> None:
 
 
 def test_bytes_pass_where_a_rule_names_the_port(box: Box, host: Servers) -> None:
-    """
-    A server that speaks first isn't waited for by reading the client.
-    """
+    """A server that speaks first isn't waited for by reading the client."""
     got = box.run(FIRST, args=("echo.example.org", str(host.echo)))
 
     assert "b'hello\\n'\nb'again'\n" == got.stdout.decode(), got
 
 
 def test_many_bytes_pass_as_they_are(box: Box, host: Servers) -> None:
-    """
-    In both directions at once, and counted: most of them go past the broker's memory.
-    """
+    """In both directions at once, and counted: most of them go past the broker's memory."""
     got = box.run(f"""
         import os, socket, threading
         sent = os.urandom(4 << 20)
@@ -161,9 +145,7 @@ def test_many_bytes_pass_as_they_are(box: Box, host: Servers) -> None:
 
 
 def test_an_address_or_port_that_no_rule_names_is_refused(box: Box, host: Servers) -> None:
-    """
-    By an error of its own, which is no timeout: the connection or the socket says so.
-    """
+    """By an error of its own, which is no timeout: the connection or the socket says so."""
     direct = box.run(FIRST, args=("93.184.216.34", str(host.echo)))
     assert "ConnectionResetError" in direct.stdout.decode(), direct
     assert egress.row_of(box, "denied", address="93.184.216.34").port == host.echo
@@ -173,9 +155,7 @@ def test_an_address_or_port_that_no_rule_names_is_refused(box: Box, host: Server
 
 
 def test_methods_and_paths_are_those_of_the_rule(box: Box, host: Servers) -> None:
-    """
-    A rule with a method and a path; the wildcard beside it has neither, so another name is used.
-    """
+    """A rule with a method and a path; the wildcard beside it has neither, so another name is used."""
     policy = {"allow": [f"GET http://api.example.org:{host.http}/v1/*"], "addresses": ["127.0.0.1/32"]}
     with egress.reaching(policy, spares=0) as narrow:
         url = f"http://api.example.org:{host.http}"
@@ -205,9 +185,7 @@ KEEPS = """
 
 
 def test_requests_follow_each_other_on_one_connection(box: Box, host: Servers) -> None:
-    """
-    Chunked in both directions.
-    """
+    """Chunked in both directions."""
     got = box.run(KEEPS, args=(str(host.http),))
 
     assert 3 * "b'piece and piece'\n" + "b'one two three' True\n" == got.stdout.decode(), got
@@ -223,9 +201,7 @@ PARTED = """
 
 
 def test_a_connection_outlives_its_servers(box: Box, host: Servers) -> None:
-    """
-    A server that has closed a kept connection is dialled anew: the job's own was never closed.
-    """
+    """A server that has closed a kept connection is dialled anew: the job's own was never closed."""
     got = box.run(PARTED, args=(str(host.http),))
 
     assert f"one more?\nTrue\nGET web.example.org:{host.http} /again\n" == got.stdout.decode(), got
@@ -248,18 +224,14 @@ SOCKET = """
 
 
 def test_a_websocket_stays_open(box: Box, host: Servers) -> None:
-    """
-    After the server's agreement bytes pass as they are.
-    """
+    """After the server's agreement bytes pass as they are."""
     got = box.run(SOCKET, args=(str(host.http),))
 
     assert "b'HTTP/1.1 101 '\nb'ONE'\nb'TWO'\n" == got.stdout.decode().replace("Switching Protocols", ""), got
 
 
 def test_programs_of_the_host_reach_it_in_a_live_sandbox(box: Box, host: Servers) -> None:
-    """
-    curl, by the address that the resolver gave; by the proxy, for those that want one; and by CONNECT.
-    """
+    """curl, by the address that the resolver gave; by the proxy, for those that want one; and by CONNECT."""
     with opened(box) as live:
         plain = live.run("curl", "-sS", f"http://web.example.org:{host.http}/plain")
         assert f"GET web.example.org:{host.http} /plain" == plain.out, plain
@@ -274,9 +246,7 @@ def test_programs_of_the_host_reach_it_in_a_live_sandbox(box: Box, host: Servers
 
 
 def test_a_broker_that_dies_is_replaced(box: Box, host: Servers) -> None:
-    """
-    The sandbox lives on, its names have the addresses that they had, and nothing has to be told again.
-    """
+    """The sandbox lives on, its names have the addresses that they had, and nothing has to be told again."""
     with opened(box) as live:
         before = live.run("getent", "ahostsv4", "web.example.org").out
         broker = box.engine.exits.broker
@@ -290,9 +260,7 @@ def test_a_broker_that_dies_is_replaced(box: Box, host: Servers) -> None:
 
 
 def test_limits_hold_and_are_reported(host: Servers) -> None:
-    """
-    Connections at once, requests in a minute, and the bytes of a response.
-    """
+    """Connections at once, requests in a minute, and the bytes of a response."""
     policy = {"allow": [f"http://web.example.org:{host.http}", f"echo.example.org:{host.echo}"],
               "addresses": ["127.0.0.1/32"], "limits": {"connections": 3, "per_minute": 8, "response": 2000}}
     with egress.reaching(policy, spares=0) as small:
@@ -331,9 +299,7 @@ def test_limits_hold_and_are_reported(host: Servers) -> None:
 
 
 def test_the_route_is_tried_by_a_process_of_its_own() -> None:
-    """
-    It works on each kernel that is tested. Where no netlink socket may be made it is refused.
-    """
+    """It works on each kernel that is tested. Where no netlink socket may be made it is refused."""
     code = "from kit import no_netlink\n{0}from leeward.pool.routed import is_routed\nprint(is_routed())"
     for filtered, said in (("", b"True"), ("no_netlink.prepare()\n", b"False")):
         done = subprocess.run([sys.executable, "-c", code.format(filtered)], stdin=subprocess.DEVNULL,

@@ -77,9 +77,7 @@ def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @contextmanager
 def listening(daemon: LiveDaemon) -> Iterator[leeward.Client]:
-    """
-    A client that answers. `egress_asks` of it waits for the first ask.
-    """
+    """A client that answers. `egress_asks` of it waits for the first ask."""
     with daemon.client() as client:
         assert [] == client.egress_asks(wait=0.001)
         yield client
@@ -116,9 +114,7 @@ def test_an_asking_connection_goes_on_after_its_answer(daemon: LiveDaemon, host:
 
 
 def test_a_refused_request_is_told_the_reason(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    By 403 with the words of the client that refused, or those of the daemon; the record has them as well.
-    """
+    """By 403 with the words of the client that refused, or those of the daemon; the record has them as well."""
     url = f"http://web.example.org:{host.http}/"
     with listening(daemon) as operator, daemon.client() as client, ThreadPoolExecutor() as threads:
         last = 0
@@ -155,9 +151,7 @@ def test_a_fetch_waits_as_well(daemon: LiveDaemon, host: Servers) -> None:
 
 
 def test_no_request_waits_without_a_listening_client(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    Not the name either; and waiting requests are refused when the last listening client has gone.
-    """
+    """Not the name either; and waiting requests are refused when the last listening client has gone."""
     url = f"http://web.example.org:{host.http}/"
     with daemon.client() as client, ThreadPoolExecutor() as threads:
         poll_until(lambda: "not known" in client.execute(GET, args=[url], egress="web").stdout_text,
@@ -173,9 +167,7 @@ def test_no_request_waits_without_a_listening_client(daemon: LiveDaemon, host: S
 
 
 def test_an_ask_ends_with_its_time_and_with_its_sandbox(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    The policy's limit; and the end of the sandbox withdraws its asks.
-    """
+    """The policy's limit; and the end of the sandbox withdraws its asks."""
     url = f"http://web.example.org:{host.http}/"
     with listening(daemon) as operator, daemon.client() as client:
         got = client.execute(GET, args=[url], egress="brief", timeout=30).stdout_text
@@ -189,9 +181,7 @@ def test_an_ask_ends_with_its_time_and_with_its_sandbox(daemon: LiveDaemon, host
 
 
 def test_a_sandbox_has_sixteen_asks_at_most(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    The next one is refused at once.
-    """
+    """The next one is refused at once."""
     with listening(daemon) as operator, leeward.Sandbox(socket=daemon.socket, egress="web") as box:
         process = box.start(["python", "-c", MANY, f"http://web.example.org:{host.http}"])
         seen: dict[int, leeward.EgressAsk] = {}

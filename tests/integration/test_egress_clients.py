@@ -156,9 +156,7 @@ asyncio.run(main())"""), "GET web.example.org", "ClientConnectorDNSError", ("rea
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """
-    Files, without a log.
-    """
+    """Files, without a log."""
 
     protocol_version = "HTTP/1.1"
 
@@ -167,9 +165,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def files(folder: Path) -> Iterator[int]:
-    """
-    The port of a server of a repository and of an index of packages, in *folder*.
-    """
+    """The port of a server of a repository and of an index of packages, in *folder*."""
     for argv in (("init", "-q", "work"), ("-C", "work", "add", "."), ("clone", "-q", "--bare", "work", "repo.git"),
                  ("-C", "repo.git", "update-server-info")):
         if "add" in argv:
@@ -204,9 +200,7 @@ def files(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def http2(folder: Path) -> Iterator[int]:
-    """
-    The port of a host that speaks HTTP/2 in TLS, and nothing else; 1 where there is no node.
-    """
+    """The port of a host that speaks HTTP/2 in TLS, and nothing else; 1 where there is no node."""
     node = shutil.which("node", path="/usr/local/bin:/usr/bin:/bin")
     if node is None:
         yield 1
@@ -236,9 +230,7 @@ def _daemon(ports: dict[str, int], shown: Path, folder: Path,
 
 @pytest.fixture(scope="module")
 def clients(shown_packages: Callable[[Path], Path]) -> Path:
-    """
-    The environment with clients in Python.
-    """
+    """The environment with clients in Python."""
     return shown_packages(packages.PACKAGES) if packages.PACKAGES.exists() else Path(sys.prefix)
 
 
@@ -250,9 +242,7 @@ def daemon(ports: dict[str, int], clients: Path, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="module")
 def unrouted(ports: dict[str, int], clients: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """
-    Its sandboxes have no route, so nothing but the proxy.
-    """
+    """Its sandboxes have no route, so nothing but the proxy."""
     with _daemon(ports, clients, tmp_path_factory.mktemp("unrouted"), UNROUTED) as made:
         yield made
 
@@ -263,9 +253,7 @@ def _rows(rows: Iterable[ClientRow] = ROWS) -> list[object]:
 
 
 def _said(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> tuple[leeward.Result, leeward.Result]:
-    """
-    The same line twice: with a name that is allowed, and with another.
-    """
+    """The same line twice: with a name that is allowed, and with another."""
     with leeward.Sandbox(socket=daemon.socket, egress="web", environment=row.environment or None, memory="1G",
                          processes=100, timeout=120) as box:
         for name, text in (("ca.pem", AUTHORITY), ("A.java", JAVA), ("a.go", GO)):
@@ -285,9 +273,7 @@ def _said(daemon: LiveDaemon, ports: dict[str, int], row: ClientRow) -> tuple[le
 @pytest.mark.parametrize("row", _rows())
 def test_a_program_reaches_the_allowed_name_and_no_other(daemon: LiveDaemon, ports: dict[str, int],
                                                          row: ClientRow) -> None:
-    """
-    The second name doesn't resolve, so the program says so in its own words, and doesn't wait.
-    """
+    """The second name doesn't resolve, so the program says so in its own words, and doesn't wait."""
     _, denied = _said(daemon, ports, row)
     assert row.error in denied.stdout_text + denied.stderr_text, denied
 
@@ -296,9 +282,7 @@ def test_a_program_reaches_the_allowed_name_and_no_other(daemon: LiveDaemon, por
                          _rows(row for row in ROWS if row.refused))
 def test_a_program_reaches_the_same_by_the_proxy_alone(unrouted: LiveDaemon, ports: dict[str, int],
                                                        row: ClientRow) -> None:
-    """
-    The proxy refuses the second name, and no variable has to be set by whoever calls the program.
-    """
+    """The proxy refuses the second name, and no variable has to be set by whoever calls the program."""
     _, denied = _said(unrouted, ports, row)
     assert row.refused in denied.stdout_text + denied.stderr_text, denied
 

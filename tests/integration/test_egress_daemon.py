@@ -1,6 +1,4 @@
-"""
-Egress through a real daemon: the configuration's policy, named by a job, a session, a sandbox and the command line.
-"""
+"""Egress through a real daemon: the configuration's policy, named by a job, a session, a sandbox and the command line."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    A name that it allows is reached, another one isn't there; and without a policy nothing is.
-    """
+    """A name that it allows is reached, another one isn't there; and without a policy nothing is."""
     allowed, denied = f"http://web.example.org:{host.http}/x", f"http://evil.example.org:{host.http}/"
     answer = f"200 GET web.example.org:{host.http} /x\n"
     with daemon.client() as client:
@@ -71,9 +67,7 @@ def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Server
 
 
 def test_fetch_by_a_sandboxs_policy(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    From outside the sandbox, by its policy: a response, a large one by a memory file, and what is refused.
-    """
+    """From outside the sandbox, by its policy: a response, a large one by a memory file, and what is refused."""
     url = f"http://web.example.org:{host.http}"
 
     async def asynchronously() -> leeward.Fetched:
@@ -98,9 +92,7 @@ def test_fetch_by_a_sandboxs_policy(daemon: LiveDaemon, host: Servers) -> None:
 
 
 def test_a_fetch_ends_with_its_sandbox(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    It is answered, and the broker serves on.
-    """
+    """It is answered, and the broker serves on."""
     with leeward.Sandbox(socket=daemon.socket, egress="web") as box, ThreadPoolExecutor(1) as threads:
         waits = threads.submit(box.fetch, f"http://web.example.org:{host.http}/unanswered")
         _rows(daemon, box.id, "allowed")
@@ -112,9 +104,7 @@ def test_a_fetch_ends_with_its_sandbox(daemon: LiveDaemon, host: Servers) -> Non
 
 
 def test_a_client_narrows_its_policy(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    For what runs in its sandbox, and for its fetches; never beyond the operator's.
-    """
+    """For what runs in its sandbox, and for its fetches; never beyond the operator's."""
     url, other = f"http://web.example.org:{host.http}", f"http://127.0.0.1:{host.http}"
     with leeward.Sandbox(socket=daemon.socket, egress="web", policy={
             "allow": ["*.example.org"], "ports": [host.http], "addresses": ["127.0.0.0/8"]}) as box:
@@ -145,9 +135,7 @@ def test_a_client_narrows_its_policy(daemon: LiveDaemon, host: Servers) -> None:
 
 
 def test_a_job_behind_another_one_connects_at_once(host: Servers, tmp_path: Path) -> None:
-    """
-    Also where the broker hears of both late: it is still being started when the second one connects.
-    """
+    """Also where the broker hears of both late: it is still being started when the second one connects."""
     config = tmp_path / "c.toml"
     config.write_text(CONFIG.format(port=host.http))
     config.chmod(0o600)
@@ -158,9 +146,7 @@ def test_a_job_behind_another_one_connects_at_once(host: Servers, tmp_path: Path
 
 
 def test_jobs_and_sessions_narrow_their_policy(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    Each its own: the next job of the same worker has the operator's again; a session keeps its one when it is reset.
-    """
+    """Each its own: the next job of the same worker has the operator's again; a session keeps its one when it is reset."""
     url, other = f"http://web.example.org:{host.http}/x", f"http://127.0.0.1:{host.http}/x"
     narrower = {"allow": ["web.example.org"], "ports": [host.http], "addresses": ["127.0.0.0/8"], "methods": ["GET"]}
     with daemon.client() as client:
@@ -187,9 +173,7 @@ def test_jobs_and_sessions_narrow_their_policy(daemon: LiveDaemon, host: Servers
 
 
 def test_the_command_line_fetches(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    The body on standard output, the status in the exit status, and what was refused on standard error.
-    """
+    """The body on standard output, the status in the exit status, and what was refused on standard error."""
     url = f"http://web.example.org:{host.http}"
     done = daemon.run("fetch", "--policy", "web", "-i", "-d", "hello", "-H", "X-One: 1", f"{url}/post")
     assert (b"HTTP/1.1 200\n", b"\n\nhello") == (done.stdout[:13], done.stdout[-7:]), done
@@ -198,9 +182,7 @@ def test_the_command_line_fetches(daemon: LiveDaemon, host: Servers) -> None:
 
 
 def test_the_network_is_the_operators_to_allow(daemon: LiveDaemon, host: Servers) -> None:
-    """
-    The policy `network` is there where he says so; the tests' names lead to addresses that it doesn't reach.
-    """
+    """The policy `network` is there where he says so; the tests' names lead to addresses that it doesn't reach."""
     denied = f"http://web.example.org:{host.http}/"
     with daemon.client() as client:
         got = client.execute(GET, args=["http://web.example.org/"], allow_network=True).stdout_text
@@ -248,9 +230,7 @@ def test_attempts_are_listed_and_explained(daemon: LiveDaemon, host: Servers, tm
 
 
 def _rows(daemon: LiveDaemon, asked: str, until: str) -> list[dict[str, Any]]:
-    """
-    What the log has of *asked*, followed until a row with the verdict *until*.
-    """
+    """What the log has of *asked*, followed until a row with the verdict *until*."""
     found = []
     with subprocess.Popen(command("egress", "log", "-f", "--json", asked), env=environment(daemon.socket),
                           stdout=subprocess.PIPE) as log:

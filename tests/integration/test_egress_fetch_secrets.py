@@ -1,6 +1,4 @@
-"""
-Secrets in `fetch`, and hosts with certificates of the policy's authorities, through a real daemon.
-"""
+"""Secrets in `fetch`, and hosts with certificates of the policy's authorities, through a real daemon."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def placeholder(box: leeward.Sandbox) -> str:
 
 def test_a_host_gets_the_value_and_the_client_the_placeholder(box: leeward.Sandbox, host: Mirrors,
                                                               placeholder: str) -> None:
-    """
-    In the head, the query and the body; and what the host gives back has the placeholder again.
-    """
+    """In the head, the query and the body; and what the host gives back has the placeholder again."""
     url = f"https://api.example.org:{host.tls}/pieces?key={placeholder}"
     got = box.fetch(url, "POST", {"Authorization": f"Bearer {placeholder}"}, f"key={placeholder}")
 
@@ -74,9 +70,7 @@ def test_a_host_gets_the_value_and_the_client_the_placeholder(box: leeward.Sandb
 
 
 def test_the_secret_reaches_no_other_host(box: leeward.Sandbox, host: Mirrors, placeholder: str) -> None:
-    """
-    Another host, the same one without TLS, and one behind a redirect.
-    """
+    """Another host, the same one without TLS, and one behind a redirect."""
     fields = {"Authorization": f"Bearer {placeholder}", "User-Agent": placeholder}
     for url in (f"https://other.example.org:{host.tls}/?{placeholder}", f"http://api.example.org:{host.http}/",
                 f"https://api.example.org:{host.tls}/away/other.example.org:{host.tls}/"):
@@ -100,9 +94,7 @@ def test_fetches_that_take_less_keep_the_secrets(daemon: LiveDaemon, host: Mirro
 
 
 def test_the_policys_authorities_verify_hosts(daemon: LiveDaemon, host: Mirrors) -> None:
-    """
-    Without them nobody knows that certificate.
-    """
+    """Without them nobody knows that certificate."""
     with leeward.Sandbox(socket=daemon.socket, egress="known") as box:
         assert box.fetch(f"https://api.example.org:{host.tls}/").ok
     with leeward.Sandbox(socket=daemon.socket, egress="unknown") as box, pytest.raises(
@@ -111,9 +103,7 @@ def test_the_policys_authorities_verify_hosts(daemon: LiveDaemon, host: Mirrors)
 
 
 def _holds(pid: int, text: bytes) -> bool:
-    """
-    Is *text* in the writable memory of a process?
-    """
+    """Is *text* in the writable memory of a process?"""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
             place, rights, *_ = line.split()
@@ -140,9 +130,7 @@ def _broker(daemon: int) -> int:
 
 
 def test_a_value_from_a_file_is_in_no_memory_but_the_brokers(host: Mirrors, tmp_path: Path) -> None:
-    """
-    Nor in what the daemon says of itself.
-    """
+    """Nor in what the daemon says of itself."""
     value = "sk-file-" + secrets.token_hex(16)
     key = tmp_path / "key"
     key.write_text(f"{value}\n")
@@ -163,9 +151,7 @@ print(urllib.request.urlopen(asked, timeout=60).read().decode())
 
 def test_the_broker_has_no_privilege_and_leaves_no_core(daemon: LiveDaemon, box: leeward.Sandbox,
                                                         host: Mirrors) -> None:
-    """
-    As the kernel tells of it; its daemon's own user can't look into it either.
-    """
+    """As the kernel tells of it; its daemon's own user can't look into it either."""
     assert box.fetch(f"https://api.example.org:{host.tls}/").ok  # its locks come before anything that it does
     pid = _broker(daemon.process.pid)
     rows = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)

@@ -1,6 +1,4 @@
-"""
-Secrets: a job sees a placeholder, and the secret's hosts the value; with the programs that people use.
-"""
+"""Secrets: a job sees a placeholder, and the secret's hosts the value; with the programs that people use."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ def box(host: Mirrors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box
 
 
 def test_a_host_gets_the_value_and_the_job_the_placeholder(box: Box, host: Mirrors) -> None:
-    """
-    Also in what the host gives back: the body, whole and in pieces, and the header.
-    """
+    """Also in what the host gives back: the body, whole and in pieces, and the header."""
     for path in ("", "pieces"):
         got = box.run(GET, args=(f"https://api.example.org:{host.tls}/{path}",)).stdout.decode()
 
@@ -84,9 +80,7 @@ def test_programs_trust_the_authority(box: Box, host: Mirrors, program: str, com
 
 
 def test_a_module_of_the_pool_trusts_the_sandboxs_own_authority(host: Mirrors, tmp_path: Path) -> None:
-    """
-    One that has made its context when it was imported, before there was any sandbox; in one job as in the next.
-    """
+    """One that has made its context when it was imported, before there was any sandbox; in one job as in the next."""
     got = """
         import early, os, sys, urllib.request
         asked = urllib.request.Request(sys.argv[1], headers={"X-Key": os.environ["API_KEY"]})
@@ -134,9 +128,7 @@ def test_a_new_broker_gets_the_secrets_again(box: Box, host: Mirrors) -> None:
 
 
 def test_rules_for_methods_and_paths_hold_in_tls(host: Mirrors, tmp_path: Path) -> None:
-    """
-    And other names' TLS isn't ended.
-    """
+    """And other names' TLS isn't ended."""
     table = policy(tmp_path, host) | {
         "allow": [f"GET https://api.example.org:{host.tls}/v1/*", f"other.example.org:{host.tls}"],
         "deny": [f"https://api.example.org:{host.tls}/v1/private/*"], "secrets": {}}

@@ -1,6 +1,4 @@
-"""
-How a job of code alone tells its end, and who may tell it.
-"""
+"""How a job of code alone tells its end, and who may tell it."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ CUT = {
 
 @pytest.mark.parametrize("end", CUT)
 def test_output_before_an_end_in_the_middle_comes_back(end: str) -> None:
-    """
-    Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError.
-    """
+    """Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError."""
     code, outcome = CUT[end]
     with Box() as box:
         if "memory" == end and not box.engine.driver.memory_counted:
@@ -65,9 +61,7 @@ def test_output_before_an_end_in_the_middle_comes_back(end: str) -> None:
 
 
 def test_many_short_lines_come_back_whole() -> None:
-    """
-    The daemon looks at a job's output now and then, while the job goes on writing.
-    """
+    """The daemon looks at a job's output now and then, while the job goes on writing."""
     code = ("import time\n"
             "for i in range(20000):\n"
             "    print(i)\n"
@@ -111,9 +105,7 @@ DEEP_FAULTS = {
 
 @pytest.mark.parametrize("name", DEEP_FAULTS)
 def test_no_frame_of_leeward_is_in_a_faults_text(name: str) -> None:
-    """
-    Neither in `error` nor on stderr, and all else is there: the job's frames, and what it wrote before.
-    """
+    """Neither in `error` nor on stderr, and all else is there: the job's frames, and what it wrote before."""
     code = f"import os\ndef crash():\n    os.abort()\n{DEEP_FAULTS[name]}"
     with Box() as box:
         result = box.run(code)
@@ -137,9 +129,7 @@ def frames(stderr: str) -> list[str]:
 
 
 def test_every_client_gets_a_faults_text_with_the_jobs_frames_alone(tmp_path: Path) -> None:
-    """
-    Of a job that shows things or calls functions, a session, a kernel and its branch, and by the command line.
-    """
+    """Of a job that shows things or calls functions, a session, a kernel and its branch, and by the command line."""
     with LiveDaemon(tmp_path) as daemon:
         with daemon.client() as client:
             assert ["3 in _repr_html_", "4 in <module>"] == frames(client.execute(ODD, display=True).stderr_text)
@@ -160,9 +150,7 @@ def test_every_client_gets_a_faults_text_with_the_jobs_frames_alone(tmp_path: Pa
 
 
 def test_a_childs_fault_is_not_its_parents() -> None:
-    """
-    It is told on stderr; the job that goes on ends as it does.
-    """
+    """It is told on stderr; the job that goes on ends as it does."""
     with Box() as box:
         result = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); print('goes on')")
         killed = box.run("import os\nif os.fork() == 0: os.abort()\nos.wait(); os.kill(os.getpid(), 9)")
@@ -182,9 +170,7 @@ def test_a_fault_behind_much_output_is_reported() -> None:
 
 
 def test_last_words_that_a_job_makes_up_are_its_own_text() -> None:
-    """
-    They are taken for no more than text, and no init has a handler that it could be made to say something by.
-    """
+    """They are taken for no more than text, and no init has a handler that it could be made to say something by."""
     with Box() as box:
         forged = box.run("import faulthandler, os\nfaulthandler.disable()\n"
                          "os.write(2, b'Fatal Python error: \\xff made up')\nos.abort()")
@@ -200,9 +186,7 @@ def test_last_words_that_a_job_makes_up_are_its_own_text() -> None:
 
 @pytest.mark.parametrize("rehearse", [True, False])
 def test_a_child_that_reaches_the_end_of_the_code_sends_no_reply(rehearse: bool) -> None:
-    """
-    It exits, and its parent's end is the job's.
-    """
+    """It exits, and its parent's end is the job's."""
     with Box(rehearse=rehearse) as box:
         result = box.run(FALL_THROUGH)
 
@@ -225,9 +209,7 @@ def test_a_job_that_has_closed_its_reply_pipe_is_reported_by_its_exit_status() -
 
 
 def test_a_frame_for_which_there_is_no_memory_is_an_error() -> None:
-    """
-    Else its process would end in order, and the job count as one that has run.
-    """
+    """Else its process would end in order, and the job count as one that has run."""
     code = ("import os, resource\n"
             "from leeward._native.job import Pipes\n"
             "read, write = os.pipe()\n"

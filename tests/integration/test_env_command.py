@@ -1,6 +1,4 @@
-"""
-`leeward env`: environments that pip makes in a sandbox, from a folder and from an index that a policy allows.
-"""
+"""`leeward env`: environments that pip makes in a sandbox, from a folder and from an index that a policy allows."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def build_wheel(folder, settings=None, metadata=None):
 
 
 class Place:
-    """
-    A daemon, its folder of environments, and an index of packages.
-    """
+    """A daemon, its folder of environments, and an index of packages."""
 
     def __init__(self, daemon: LiveDaemon, store: Path, wheels: Path, config: Path, port: int) -> None:
         self.daemon, self.store, self.wheels, self.config, self.port = daemon, store, wheels, config, port
@@ -117,9 +113,7 @@ def test_a_running_daemon_uses_a_new_environment(place: Place) -> None:
 
 @pytest.mark.timeout(300)
 def test_an_index_is_reached_by_its_policy(place: Place) -> None:
-    """
-    And no other one is: pip says so, and nothing is left.
-    """
+    """And no other one is: pip says so, and nothing is left."""
     before = place.built()
     index = ["--egress", "index", "--trusted-host", "packages.example.org", "--index-url"]
     away = place.env("create", "away", "flavour", *index, f"http://evil.example.org:{place.port}/simple/")
@@ -138,9 +132,7 @@ def test_an_index_is_reached_by_its_policy(place: Place) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_package_that_replaces_the_interpreter_is_refused(place: Place) -> None:
-    """
-    The daemon would start it with the daemon's rights. pyvenv.cfg says which one it is.
-    """
+    """The daemon would start it with the daemon's rights. pyvenv.cfg says which one it is."""
     before = place.built()
     done = place.env("create", "hungry", "hungry", "--find-links", str(place.wheels))
     assert 1 == done.returncode, done
@@ -163,9 +155,7 @@ def test_an_environment_that_cannot_be_made_is_an_error(place: Place) -> None:
 
 @pytest.mark.timeout(300)
 def test_packages_of_a_sandbox_are_made_once(place: Place) -> None:
-    """
-    However many ask at the same time, in whatever order of words; and there they are for the next one.
-    """
+    """However many ask at the same time, in whatever order of words; and there they are for the next one."""
     def one(number: int) -> str:
         words = ["flavour == 1.2", "salt"][::number % 2 * 2 - 1]
         with leeward.Sandbox(socket=place.daemon.socket, packages=words) as box:
@@ -224,9 +214,7 @@ const run = (packages, more = {}) => client.execute(code, { packages, ...more })
 @pytest.mark.needs("node>=18")
 @pytest.mark.timeout(300)
 def test_packages_of_the_npm_packages_execute(place: Place) -> None:
-    """
-    By the command, which installs where there is none.
-    """
+    """By the command, which installs where there is none."""
     code = "import salt, sys; print(sys.prefix.rpartition('/')[0])"
     argv = ["node", "-e", NODE, "--", ROOT / "packaging/node", place.daemon.socket, json.dumps(command()), code]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False, env=environment())
@@ -239,9 +227,7 @@ def test_packages_of_the_npm_packages_execute(place: Place) -> None:
 
 @pytest.mark.timeout(300)
 def test_packages_that_cant_be_had_are_pips_error(place: Place) -> None:
-    """
-    And nothing is left: the same again says the same.
-    """
+    """And nothing is left: the same again says the same."""
     before = place.built()
     for _ in range(2):
         with (leeward.Sandbox(socket=place.daemon.socket, packages=["no-such-package"]) as box,
@@ -260,9 +246,7 @@ def test_packages_that_cant_be_had_are_pips_error(place: Place) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_package_that_is_too_large_is_stopped_while_it_is_unpacked(place: Place) -> None:
-    """
-    It would wait until pip's time is over; the folder's size ends it.
-    """
+    """It would wait until pip's time is over; the folder's size ends it."""
     before = place.built()
     small = place.config.parent / "small.toml"
     rows = json.loads(place.env("list", "--json").stdout)

@@ -1,6 +1,4 @@
-"""
-Environments: interpreters with packages of their own, in pools of their own, beside the daemon's.
-"""
+"""Environments: interpreters with packages of their own, in pools of their own, beside the daemon's."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ preload = ["no_such_module"]
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """
-    Two virtual environments, each with a module of its own. Not below /tmp, which a sandbox has for itself.
-    """
+    """Two virtual environments, each with a module of its own. Not below /tmp, which a sandbox has for itself."""
     with tempfile.TemporaryDirectory(prefix="leeward-environments-", dir=packages.outside_tmp()) as folder:
         Path(folder).chmod(0o755)
         for name in ("sour", "sweet"):
@@ -66,9 +62,7 @@ def daemon(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liv
 
 @pytest.mark.smoke
 def test_every_environment_has_its_packages(daemon: LiveDaemon, home: Path) -> None:
-    """
-    By the client, a session, a live sandbox and the command line; the daemon's own has none of them.
-    """
+    """By the client, a session, a live sandbox and the command line; the daemon's own has none of them."""
     with daemon.client() as client:
         for name in ("sour", "sweet", "sour"):
             assert f"{home}/{name} {name}\n" == client.execute(WHERE, environment=name).stdout_text
@@ -85,9 +79,7 @@ def test_every_environment_has_its_packages(daemon: LiveDaemon, home: Path) -> N
 
 
 def test_a_pool_grows_while_jobs_wait(daemon: LiveDaemon) -> None:
-    """
-    From one worker to `max`, and no further.
-    """
+    """From one worker to `max`, and no further."""
     def of_sweet(status: dict[str, Any]) -> dict[str, Any]:
         return next(row for row in status["pools"] if "sweet" == row["environment"])
 
@@ -107,9 +99,7 @@ def test_a_pool_grows_while_jobs_wait(daemon: LiveDaemon) -> None:
 
 
 def test_an_unknown_environment_is_refused_by_name(daemon: LiveDaemon) -> None:
-    """
-    The daemon serves on after each refusal.
-    """
+    """The daemon serves on after each refusal."""
     with daemon.client() as client:
         with pytest.raises(RequestRejected, match="'nothing' is unknown; this daemon has: sour, sweet, gone, ailing"):
             client.execute("1", environment="nothing")
@@ -125,9 +115,7 @@ def test_an_unknown_environment_is_refused_by_name(daemon: LiveDaemon) -> None:
 
 
 def test_the_status_shows_them(daemon: LiveDaemon) -> None:
-    """
-    With what they take and did.
-    """
+    """With what they take and did."""
     with daemon.client() as client:
         client.execute("1", environment="sour")
         (row,) = [row for row in client.status()["pools"] if "sour" == row["environment"]]
@@ -139,9 +127,7 @@ def test_the_status_shows_them(daemon: LiveDaemon) -> None:
 
 
 def test_an_unused_pool_ends(home: Path, tmp_path: Path) -> None:
-    """
-    With all its processes, and it begins again when somebody asks.
-    """
+    """With all its processes, and it begins again when somebody asks."""
     config = tmp_path / "c.toml"
     config.write_text(CONFIG.format(idle=1, home=home))
     config.chmod(0o600)

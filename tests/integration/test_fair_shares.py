@@ -1,6 +1,4 @@
-"""
-Users beside each other on one daemon, of whom some are hostile: workers and connections for everybody else.
-"""
+"""Users beside each other on one daemon, of whom some are hostile: workers and connections for everybody else."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def served(*options: str, config: str = "") -> Iterator[LiveDaemon]:
 
 
 def runs(client: WireClient) -> bool:
-    """
-    Does a job of this client's run at once?
-    """
+    """Does a job of this client's run at once?"""
     return "finished" == client.ask("execute", code=b"print(1)")["ok"]["outcome"]
 
 
@@ -61,9 +57,7 @@ def test_c195_one_guests_long_jobs_leave_a_worker_to_each_one_else(way: str) -> 
 
 
 def test_the_owner_may_have_all_workers_while_no_other_user_waits() -> None:
-    """
-    Control: the reserve is the owner's to use.
-    """
+    """Control: the reserve is the owner's to use."""
     with served("--pool-size", "2") as daemon, WireClient(daemon.socket) as root:
         for _ in range(2):
             root.send("execute", code=FOREVER, limits=LONG)
@@ -72,9 +66,7 @@ def test_the_owner_may_have_all_workers_while_no_other_user_waits() -> None:
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_c196_connections_of_guests_lock_no_user_out(way: str) -> None:
-    """
-    Neither the owner nor another guest, and what the owner asks of the daemon itself is answered.
-    """
+    """Neither the owner nor another guest, and what the owner asks of the daemon itself is answered."""
     with served(*reactors.OPTIONS[way], config="max_connections = 64\n") as daemon, ExitStack() as clients:
         for guest in GUESTS[:4]:
             for _ in range(64):
@@ -93,9 +85,7 @@ def test_c196_connections_of_guests_lock_no_user_out(way: str) -> None:
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_c197_the_owner_is_served_beside_a_flood(way: str) -> None:
-    """
-    64 connections of a guest's, full of requests whose answers he doesn't read; and what he is let have of the answers.
-    """
+    """64 connections of a guest's, full of requests whose answers he doesn't read; and what he is let have of the answers."""
     ping = encode({"v": 1, "id": 1, "op": "ping"})
     with served(*reactors.OPTIONS[way]) as daemon, ExitStack() as clients:
         flood = [clients.enter_context(WireClient(daemon.socket, GUESTS[0])) for _ in range(64)]
@@ -113,9 +103,7 @@ def test_c197_the_owner_is_served_beside_a_flood(way: str) -> None:
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_c311_a_flood_of_a_guests_jobs_has_no_other_users_jobs_refused(way: str) -> None:
-    """
-    Neither the owner's nor another guest's: the fast path refuses the flood, and asks nobody whose turn it is.
-    """
+    """Neither the owner's nor another guest's: the fast path refuses the flood, and asks nobody whose turn it is."""
     with served("--pool-size", "4", *reactors.OPTIONS[way]) as daemon, ExitStack() as clients:
         flood = clients.enter_context(Flood(WireClient(daemon.socket, GUESTS[0]).sock, 100))
         poll_until(lambda: flood.answers["busy"] > 2000, "the fast path refuses by itself")
@@ -128,9 +116,7 @@ def test_c311_a_flood_of_a_guests_jobs_has_no_other_users_jobs_refused(way: str)
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_c198_the_daemon_sees_when_a_guest_lets_go_of_results(way: str) -> None:
-    """
-    Of a real client, that maps them; while it has them the daemon has a descriptor of each, and none after.
-    """
+    """Of a real client, that maps them; while it has them the daemon has a descriptor of each, and none after."""
     def watched() -> int:
         return sum("leeward_results" in name for name in open_files(daemon.process.pid))
 

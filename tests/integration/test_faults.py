@@ -61,9 +61,7 @@ QUICK = [
 
 
 class Peer:
-    """
-    One client's connection: what it asked, and what became of it.
-    """
+    """One client's connection: what it asked, and what became of it."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -85,9 +83,7 @@ class Peer:
         return self._last
 
     def look(self) -> None:
-        """
-        Take what has come.
-        """
+        """Take what has come."""
         while not self.closed:
             try:
                 data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
@@ -106,16 +102,12 @@ class Peer:
 
     @property
     def served(self) -> bool:
-        """
-        Is every request answered, or the connection closed?
-        """
+        """Is every request answered, or the connection closed?"""
         self.look()
         return self.closed or not self.outstanding
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """
-        The answer, or {} where none comes soon.
-        """
+        """The answer, or {} where none comes soon."""
         number = self.send(op, **fields)
         self._stage.wait(lambda: self.served or number in self.answers)
         reply = self.answers.get(number, {})
@@ -127,9 +119,7 @@ class Peer:
 
 
 class Stage:
-    """
-    A daemon at work, and what is played on it.
-    """
+    """A daemon at work, and what is played on it."""
 
     def __init__(self, daemon: main.Daemon, layer: Layer) -> None:
         self.daemon, self.layer = daemon, layer
@@ -202,9 +192,7 @@ class Stage:
             self.wait(over)
 
     def misfortunes(self) -> None:
-        """
-        A keeper and a zygote are killed, jobs vanish with their client, a signal comes.
-        """
+        """A keeper and a zygote are killed, jobs vanish with their client, a signal comes."""
         peer, gone = Peer(self), Peer(self)
         gone.send("execute", code=b"import time; time.sleep(10)")
         gone.send("session_open")
@@ -227,9 +215,7 @@ class Stage:
     # --- what must hold -------------------------------------------------------
 
     def settle(self) -> None:
-        """
-        Every request is answered or its connection closed; the next jobs are served; then nothing is left.
-        """
+        """Every request is answered or its connection closed; the next jobs are served; then nothing is left."""
         assert self.wait(lambda: all(peer.served for peer in self.peers), PATIENCE_S), \
             [(peer.outstanding, peer.answers) for peer in self.peers if not peer.served]
         for peer in self.peers:
@@ -259,9 +245,7 @@ class Stage:
         assert not server.arenas
 
     def open_files(self) -> Counter[str]:
-        """
-        What is open, but for cgroups: of these a worker keeps more or fewer.
-        """
+        """What is open, but for cgroups: of these a worker keeps more or fewer."""
         gc.collect()
         found: Counter[str] = Counter()
         for fd in os.listdir("/proc/self/fd"):
@@ -272,9 +256,7 @@ class Stage:
 
 @contextlib.contextmanager
 def played(folder: Path, which: str, play: Callable[[Stage], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[Layer]:
-    """
-    A daemon from its start to its end; *play* is called once it serves.
-    """
+    """A daemon from its start to its end; *play* is called once it serves."""
     for module, name, value in QUICK:
         monkeypatch.setattr(module, name, value)
     usual = early.settings
@@ -306,9 +288,7 @@ def played(folder: Path, which: str, play: Callable[[Stage], None], monkeypatch:
 
 
 def callbacks(folder: Path, which: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
-    """
-    Every callback of a run without faults, and in how many of the rounds each scene called it.
-    """
+    """Every callback of a run without faults, and in how many of the rounds each scene called it."""
     seen: dict[str, Counter[str]] = {}
 
     def play(stage: Stage) -> None:
@@ -328,9 +308,7 @@ def callbacks(folder: Path, which: str, monkeypatch: pytest.MonkeyPatch) -> dict
 
 
 def raise_in(stage: Stage, name: str, scenes: list[str], when: str, times: int) -> int:
-    """
-    Play until the callback has raised; how often it did.
-    """
+    """Play until the callback has raised; how often it did."""
     for scene in (*scenes, *scenes):
         faults = stage.reactor.barrier.faults
         with stage.layer.raising(name, when, times):
@@ -365,9 +343,7 @@ ONLY = {
 
 @pytest.mark.parametrize("which", reactors.ALL)
 def test_the_daemon_serves_on_after_any_exception(tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Each callback, before its body and after it, and at each call for as long as a scene lasts.
-    """
+    """Each callback, before its body and after it, and at each call for as long as a scene lasts."""
     found = callbacks(tmp_path, which, monkeypatch)
     assert {"Worker._on_message", "Zygote._on_message", "Admission._expire", "Server._meet", "Signals._ready",
             "_Client._ready", "BirthListener.hear", "Turn._keep_time"} <= set(found)

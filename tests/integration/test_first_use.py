@@ -1,6 +1,4 @@
-"""
-What somebody finds who tries leeward by its command line and its client, before he reads much.
-"""
+"""What somebody finds who tries leeward by its command line and its client, before he reads much."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ CUT = {
 @pytest.mark.smoke
 @pytest.mark.parametrize("end", CUT)
 def test_output_before_the_end_is_printed(daemon: LiveDaemon, end: str) -> None:
-    """
-    With the reason in one line, and Python's own words for a fault.
-    """
+    """With the reason in one line, and Python's own words for a fault."""
     code, status, says = CUT[end]
     done = daemon.run("exec", "--timeout", "2", f"import os; print('said before')\n{code}")
 
@@ -59,9 +55,7 @@ def test_output_before_the_end_is_printed(daemon: LiveDaemon, end: str) -> None:
 
 
 def test_output_before_the_memory_ran_out_is_printed(daemon: LiveDaemon, client: leeward.Client) -> None:
-    """
-    Killed at its limit; where memory isn't counted an rlimit refuses it, which is a MemoryError.
-    """
+    """Killed at its limit; where memory isn't counted an rlimit refuses it, which is a MemoryError."""
     code = "print('said before')\nx = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): x[i] = 1"
     done, result = daemon.run("exec", code), client.execute(code)
 
@@ -70,9 +64,7 @@ def test_output_before_the_memory_ran_out_is_printed(daemon: LiveDaemon, client:
 
 
 def test_an_unbuffered_job_loses_no_part_of_a_line(daemon: LiveDaemon) -> None:
-    """
-    By the variable that Python has for it. Without it the part of a line is in the buffer of the process that ended.
-    """
+    """By the variable that Python has for it. Without it the part of a line is in the buffer of the process that ended."""
     code = "import os; print('half a', end=''); os._exit(0)"
 
     assert b"half a" == daemon.run("exec", "--env", "PYTHONUNBUFFERED=1", code).stdout
@@ -87,9 +79,7 @@ def test_an_unbuffered_job_loses_no_part_of_a_line(daemon: LiveDaemon) -> None:
 @pytest.mark.parametrize("newline", ["", "\n"])
 def test_a_mistake_is_shown_as_python_shows_it(daemon: LiveDaemon, tmp_path: Path, source: str, ends: bytes,
                                                newline: str) -> None:
-    """
-    The line, what in it, and a better name, with a final newline and without one.
-    """
+    """The line, what in it, and a better name, with a final newline and without one."""
     (tmp_path / "job.py").write_text(source + newline)
     done = daemon.run("exec", "--file", "job.py", cwd=tmp_path)
 
@@ -99,9 +89,7 @@ def test_a_mistake_is_shown_as_python_shows_it(daemon: LiveDaemon, tmp_path: Pat
 
 
 def test_no_frame_of_leeward_is_in_a_stack(daemon: LiveDaemon) -> None:
-    """
-    Neither in a traceback nor in what `inspect` and `traceback` show of the stack.
-    """
+    """Neither in a traceback nor in what `inspect` and `traceback` show of the stack."""
     done = daemon.run("exec", "import inspect, traceback\ntraceback.print_stack()\n"
                               "print([each.function for each in inspect.stack()])\n1 / 0")
 
@@ -110,9 +98,7 @@ def test_no_frame_of_leeward_is_in_a_stack(daemon: LiveDaemon) -> None:
 
 
 def test_mistakes_in_a_call_have_clear_errors(client: leeward.Client) -> None:
-    """
-    An unknown option, a function, one pattern where several are taken; text as a file's content is taken.
-    """
+    """An unknown option, a function, one pattern where several are taken; text as a file's content is taken."""
     with pytest.raises(TypeError, match="execute\\(\\) has no option 'tiemout'; did you mean 'timeout'\\?"):
         client.execute("1", tiemout=3)  # type: ignore[call-arg]
     with pytest.raises(leeward.RequestRejected, match="code is Python source as text, not the function print: a func"):
@@ -128,9 +114,7 @@ def test_mistakes_in_a_call_have_clear_errors(client: leeward.Client) -> None:
 
 
 def test_a_socket_of_the_configuration_is_the_clients(daemon: LiveDaemon, tmp_path: Path) -> None:
-    """
-    The same file tells both where it is; the variable and the option come before it.
-    """
+    """The same file tells both where it is; the variable and the option come before it."""
     file = tmp_path / ".config" / "leeward" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(f'socket = "{daemon.socket}"\n')
@@ -166,9 +150,7 @@ LEFT = "leeward: not collected: 'link.txt' (a link), 'none*' (nothing there)\n"
 
 @pytest.mark.parametrize("then", ["", "while True: pass"])
 def test_files_come_back_and_missing_ones_are_named(daemon: LiveDaemon, tmp_path: Path, then: str) -> None:
-    """
-    By braces, a dot, a folder, an absolute name; also when the time was up.
-    """
+    """By braces, a dot, a folder, an absolute name; also when the time was up."""
     done = daemon.run("exec", "--timeout", "2", *WANTED, MAKES + then, cwd=tmp_path)
     told = json.loads(daemon.run("exec", "--json", "--timeout", "2", *WANTED, MAKES + then, "--into", "other",
                                  cwd=tmp_path).stdout)
@@ -200,9 +182,7 @@ print(json.dumps({
 
 
 def test_a_job_sees_a_small_machine(client: leeward.Client) -> None:
-    """
-    The folders that programs list, the files that they look into, with the limits of the sandbox and not the host's.
-    """
+    """The folders that programs list, the files that they look into, with the limits of the sandbox and not the host's."""
     seen = json.loads(client.execute(VIEW).stdout)
 
     assert {"bin", "dev", "etc", "home", "lib", "proc", "sys", "tmp", "usr", "workspace"} <= set(seen["root"])
@@ -218,9 +198,7 @@ def test_a_job_sees_a_small_machine(client: leeward.Client) -> None:
 
 
 def test_a_job_has_the_term_of_the_daemon(tmp_path: Path) -> None:
-    """
-    The daemon's TERM, also in a sandbox's commands.
-    """
+    """The daemon's TERM, also in a sandbox's commands."""
     with LiveDaemon(tmp_path, env={"TERM": "screen-256color"}) as daemon:
         with daemon.client() as client:
             assert "screen-256color\n" == client.execute("import os; print(os.environ['TERM'])").text
@@ -229,9 +207,7 @@ def test_a_job_has_the_term_of_the_daemon(tmp_path: Path) -> None:
 
 
 def test_exit_ends_a_job_of_a_session_and_no_more(client: leeward.Client) -> None:
-    """
-    The state and the standard streams are there for the next one, and the source of what was defined.
-    """
+    """The state and the standard streams are there for the next one, and the source of what was defined."""
     with client.session() as session:
         session.execute("def half(x):\n    return x / 0")
         left = session.execute("exit()")
@@ -244,9 +220,7 @@ def test_exit_ends_a_job_of_a_session_and_no_more(client: leeward.Client) -> Non
 
 
 def test_sessions_may_outnumber_workers(daemon: LiveDaemon) -> None:
-    """
-    As many as memory has room for, each with its own state.
-    """
+    """As many as memory has room for, each with its own state."""
     with daemon.client() as client, ExitStack() as stack:
         sessions = [stack.enter_context(client.session()) for _ in range(6)]
         for number, session in enumerate(sessions):
@@ -257,9 +231,7 @@ def test_sessions_may_outnumber_workers(daemon: LiveDaemon) -> None:
 
 
 def test_a_server_is_refused_with_one_line_that_leads_on(daemon: LiveDaemon) -> None:
-    """
-    An exception inside, a count in the result, and one line of the command's own.
-    """
+    """An exception inside, a count in the result, and one line of the command's own."""
     code = "import socket; socket.create_server(('127.0.0.1', 0))"
     done, told = daemon.run("exec", code), json.loads(daemon.run("exec", "--json", code).stdout)
 

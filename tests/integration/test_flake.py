@@ -27,9 +27,7 @@ PARTS = ("flake.nix", "leeward/__init__.py", "packaging", "tests/nix")
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """
-    What the flake needs of this checkout: nix copies all of a folder into its store.
-    """
+    """What the flake needs of this checkout: nix copies all of a folder into its store."""
     folder = tmp_path / "tree"
     for part in PARTS:
         source, target = ROOT / part, folder / part
@@ -42,9 +40,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def check(tree: Path) -> subprocess.CompletedProcess[str]:
-    """
-    `nix flake check` of a tree, with a store of its own: the system's can't be written by everybody.
-    """
+    """`nix flake check` of a tree, with a store of its own: the system's can't be written by everybody."""
     home = tree.parent / "home"
     home.mkdir()
     return subprocess.run(
@@ -66,9 +62,7 @@ def test_the_flake_checks(tree):
     ("import ./packaging/nixos.nix", "import ./packaging/nixo.nix", "nixo.nix"),
 ])
 def test_a_flake_that_is_wrong_does_not_check(tree, old, new, why):
-    """
-    Control: the stand-in lets through what it knows.
-    """
+    """Control: the stand-in lets through what it knows."""
     flake = tree / "flake.nix"
     assert old in flake.read_text()
     flake.write_text(flake.read_text().replace(old, new))
@@ -80,9 +74,7 @@ def test_a_flake_that_is_wrong_does_not_check(tree, old, new, why):
 
 
 def module(settings: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
-    """
-    What the module makes of an operator's settings of services.leeward.
-    """
+    """What the module makes of an operator's settings of services.leeward."""
     # A dummy store: evaluating needs none.
     return subprocess.run(
         ["nix-instantiate", "--store", "dummy://", "--eval", "--strict", "--json", ROOT / "tests/nix/module.nix",
@@ -90,9 +82,7 @@ def module(settings: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
 
 
 def sections(unit: str) -> dict[str, dict[str, str]]:
-    """
-    A unit's settings by section.
-    """
+    """A unit's settings by section."""
     found: dict[str, dict[str, str]] = {}
     for line in unit.splitlines():
         if line.startswith("["):
@@ -105,9 +95,7 @@ def sections(unit: str) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("group", ["", "sandbox"])
 def test_the_module_has_the_units_of_daemon_install(group):
-    """
-    One place decides what is hardened; the module follows it.
-    """
+    """One place decides what is hardened; the module follows it."""
     done = module({"enable": True, "group": group})
     assert 0 == done.returncode, done.stderr
     made = json.loads(done.stdout)["systemd"]
@@ -139,9 +127,7 @@ def test_the_module_has_no_effect_until_it_is_enabled():
     ({"enabel": True}, "services.leeward has no option enabel"),
 ])
 def test_a_setting_that_is_wrong_is_refused(settings, why):
-    """
-    Control: the module's options are looked at.
-    """
+    """Control: the module's options are looked at."""
     done = module(settings)
 
     assert 0 != done.returncode

@@ -1,6 +1,4 @@
-"""
-Folders of the host in live sandboxes, and copies of them: with the real mounts, over both transports.
-"""
+"""Folders of the host in live sandboxes, and copies of them: with the real mounts, over both transports."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -> None:
-    """
-    For programs, fresh interpreters and kernels; what they make belongs to the client.
-    """
+    """For programs, fresh interpreters and kernels; what they make belongs to the client."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
         assert b"/workspace\nold\n" == box.shell("pwd; cat file").stdout
         assert b"old\n" == box.execute("print(open('file').read(), end='')").stdout
@@ -55,9 +51,7 @@ def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -
 
 
 def test_no_process_writes_to_the_folder_after_the_end(daemon: LiveDaemon, project: Path) -> None:
-    """
-    When `close` returns, no process of the sandbox is left.
-    """
+    """When `close` returns, no process of the sandbox is left."""
     for each in range(10):
         mark = f"leeward-end-{os.getpid()}-{each}"
         with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
@@ -68,9 +62,7 @@ def test_no_process_writes_to_the_folder_after_the_end(daemon: LiveDaemon, proje
 
 
 def _running(mark: str) -> list[str]:
-    """
-    The processes that have *mark* among their arguments.
-    """
+    """The processes that have *mark* among their arguments."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -80,9 +72,7 @@ def _running(mark: str) -> list[str]:
 
 
 def test_mounts_anywhere_in_the_view(daemon: LiveDaemon, project: Path) -> None:
-    """
-    Below the writable folders, in the root and deep in it, a single file; all else is where it was.
-    """
+    """Below the writable folders, in the root and deep in it, a single file; all else is where it was."""
     mounts = [leeward.Mount(project, "/data"), leeward.Mount(project / "sub", "/srv/a/b", writable=True),
               leeward.Mount(project / "file", "/opt/one"), leeward.Mount(project, "/tmp/deep/er"),
               leeward.Mount(project, "/home/me/x")]
@@ -104,9 +94,7 @@ def test_mounts_anywhere_in_the_view(daemon: LiveDaemon, project: Path) -> None:
 
 
 def test_an_overlay_lists_its_changes(daemon: LiveDaemon, project: Path) -> None:
-    """
-    And applies all or some of them to the host when asked.
-    """
+    """And applies all or some of them to the host when asked."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         assert [] == box.diff()
         box.shell("echo more >>file; mkdir -p new/er; echo n >new/er/f; rm -r sub; chmod 755 file; mkdir sub;"
@@ -129,9 +117,7 @@ def test_an_overlay_lists_its_changes(daemon: LiveDaemon, project: Path) -> None
 
 
 def test_types_change_places(daemon: LiveDaemon, project: Path) -> None:
-    """
-    A file becomes a folder, a folder a file, a link either.
-    """
+    """A file becomes a folder, a folder a file, a link either."""
     (project / "link").symlink_to("file")
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         box.shell("rm file link; mkdir file; echo in >file/in; rm -r sub; echo flat >sub; echo real >link")
@@ -142,9 +128,7 @@ def test_types_change_places(daemon: LiveDaemon, project: Path) -> None:
 
 
 def test_large_files_are_compared_by_size_and_time(daemon: LiveDaemon, project: Path) -> None:
-    """
-    And applied whole.
-    """
+    """And applied whole."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, memory="256M") as box:
         box.shell("head -c 55000000 /dev/urandom >large; sha256sum large >sum")
         [large] = [change for change in box.diff() if "large" == change.path]
@@ -155,9 +139,7 @@ def test_large_files_are_compared_by_size_and_time(daemon: LiveDaemon, project: 
 
 
 def test_several_overlays_and_a_plain_folder(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
-    """
-    Each has its own changes; a folder that is written at once has none to show.
-    """
+    """Each has its own changes; a folder that is written at once has none to show."""
     (tmp_path / "other").mkdir()
     mounts = [leeward.Mount(tmp_path / "other", "/other", overlay=True)]
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, mounts=mounts) as box:
@@ -173,9 +155,7 @@ def test_several_overlays_and_a_plain_folder(daemon: LiveDaemon, project: Path, 
 
 
 def test_a_folder_that_is_written_at_once_is_compared(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
-    """
-    With what it had at the opening, by whomever it was changed since; also when the sandbox is over.
-    """
+    """With what it had at the opening, by whomever it was changed since; also when the sandbox is over."""
     (tmp_path / "other").mkdir()
     other = leeward.Mount(tmp_path / "other", "/other", writable=True, compare=True)
     with leeward.Sandbox(socket=daemon.socket, workdir=project, compare=True, mounts=[other]) as box:
@@ -203,9 +183,7 @@ def test_a_folder_that_is_written_at_once_is_compared(daemon: LiveDaemon, projec
 
 
 def test_with_await_and_from_another_program(daemon: LiveDaemon, project: Path) -> None:
-    """
-    An asyncio client; `leeward diff` and `leeward apply` by the sandbox's id.
-    """
+    """An asyncio client; `leeward diff` and `leeward apply` by the sandbox's id."""
     async def use() -> str:
         box = leeward.AsyncSandbox(socket=daemon.socket, workdir=project, overlay=True)
         await box.shell("echo async >a; echo b >b")
@@ -229,9 +207,7 @@ def test_with_await_and_from_another_program(daemon: LiveDaemon, project: Path) 
 
 
 def test_refused_before_anything_is_made(daemon: LiveDaemon, project: Path) -> None:
-    """
-    With what is wrong, by the client or the daemon; and a sandbox that is refused leaves nothing.
-    """
+    """With what is wrong, by the client or the daemon; and a sandbox that is refused leaves nothing."""
     for mounts, why in (([leeward.Mount(project / "none", "/data")], "no such file"),
                         ([leeward.Mount("/dev/null", "/data")], "neither a folder"),
                         ([leeward.Mount(project, "data")], "not an absolute path"),
@@ -249,9 +225,7 @@ def test_refused_before_anything_is_made(daemon: LiveDaemon, project: Path) -> N
 
 
 def test_folders_leave_no_descriptor_process_or_mount(daemon: LiveDaemon, project: Path) -> None:
-    """
-    After sandboxes of each kind, openings that were refused, and clients that went in the middle.
-    """
+    """After sandboxes of each kind, openings that were refused, and clients that went in the middle."""
     def once() -> None:
         with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True,
                              mounts=[leeward.Mount(project, "/data")]) as box:
@@ -284,9 +258,7 @@ def test_folders_leave_no_descriptor_process_or_mount(daemon: LiveDaemon, projec
 
 
 def opener_of(daemon: LiveDaemon) -> int:
-    """
-    The one that is the daemon's own child; the others are its children.
-    """
+    """The one that is the daemon's own child; the others are its children."""
     found = []
     for pid in descendants(daemon.process.pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a child of it that has done its order
@@ -298,9 +270,7 @@ def opener_of(daemon: LiveDaemon) -> int:
 
 
 def test_an_opener_that_dies_is_replaced(daemon: LiveDaemon, project: Path) -> None:
-    """
-    By the next one who needs it.
-    """
+    """By the next one who needs it."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
         assert 0 == box.run(["true"]).exit_code
     os.kill(opener_of(daemon), signal.SIGKILL)
@@ -309,9 +279,7 @@ def test_an_opener_that_dies_is_replaced(daemon: LiveDaemon, project: Path) -> N
 
 
 def test_a_child_of_the_opener_that_dies_before_its_order_is_replaced(daemon: LiveDaemon, project: Path) -> None:
-    """
-    One waits for the next order. Whoever ends it takes no folder from anybody.
-    """
+    """One waits for the next order. Whoever ends it takes no folder from anybody."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
         assert 0 == box.run(["true"]).exit_code
     opener = opener_of(daemon)
@@ -326,9 +294,7 @@ def test_a_child_of_the_opener_that_dies_before_its_order_is_replaced(daemon: Li
 
 
 def test_an_opener_that_hangs_delays_no_other_sandbox(daemon: LiveDaemon, project: Path) -> None:
-    """
-    As one would whose client's file system doesn't answer: other sandboxes and jobs go on, and so does this one then.
-    """
+    """As one would whose client's file system doesn't answer: other sandboxes and jobs go on, and so does this one then."""
     said: list[bytes] = []
 
     def use() -> None:
@@ -352,9 +318,7 @@ def test_an_opener_that_hangs_delays_no_other_sandbox(daemon: LiveDaemon, projec
 
 
 def test_many_open_folders_at_once(daemon: LiveDaemon, project: Path) -> None:
-    """
-    From as many threads as there is room for.
-    """
+    """From as many threads as there is room for."""
     said: list[bytes] = []
 
     def use() -> None:

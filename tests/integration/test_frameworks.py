@@ -36,9 +36,7 @@ pytestmark = pytest.mark.timeout(2 * _PATIENCE)
 
 @pytest.fixture(scope="module", params=["whoever runs this", "an ordinary user"])
 def socket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """
-    Of a daemon.
-    """
+    """Of a daemon."""
     if "whoever runs this" == request.param:
         path = tmp_path_factory.mktemp("frameworks") / "leeward.sock"
 

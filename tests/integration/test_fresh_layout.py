@@ -1,6 +1,4 @@
-"""
-`fresh_layout`: each job, session and sandbox has an address layout and a hash seed that no other has.
-"""
+"""`fresh_layout`: each job, session and sandbox has an address layout and a hash seed that no other has."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Box]:
 
 
 def submitted(box: Box) -> Callable[[], tuple[str, ...]]:
-    """
-    Send a job; what is returned waits for it, and says what it saw.
-    """
+    """Send a job; what is returned waits for it, and says what it saw."""
     reports: list[Report] = []
     box.engine.pool.submit(Job(code=LOOK.encode()), reports.append, PATIENCE_S)
 
@@ -61,9 +57,7 @@ def look(box: Box) -> tuple[str, ...]:
 
 
 def distinct(seen: list[tuple[str, ...]]) -> tuple[int, int]:
-    """
-    How many libraries' addresses there are, and how many hashes.
-    """
+    """How many libraries' addresses there are, and how many hashes."""
     return len({row[0] for row in seen}), len({row[2] for row in seen})
 
 

@@ -1,6 +1,4 @@
-"""
-A job whose processes somebody outside has frozen: it is answered all the same, and costs one worker until they thaw.
-"""
+"""A job whose processes somebody outside has frozen: it is answered all the same, and costs one worker until they thaw."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ CODE = "print('started', flush=True)\nwhile True: pass"
 
 @contextlib.contextmanager
 def frozen(pid: int, version: int) -> Iterator[None]:
-    """
-    Process *pid* is in a frozen group of its own meanwhile, and afterwards in its old one again.
-    """
+    """Process *pid* is in a frozen group of its own meanwhile, and afterwards in its old one again."""
     groups = Path("/proc/self/cgroup").read_text()
     home = own_cgroups(Path("/proc/self/mountinfo").read_text(), groups)["freezer" if 1 == version else ""]
     group = home / f"leeward-test-{os.getpid()}"
@@ -56,9 +52,7 @@ def frozen(pid: int, version: int) -> Iterator[None]:
 
 
 def submit(box: Box, code: str, **limits: float) -> list[Report]:
-    """
-    The answers to a job that is under way.
-    """
+    """The answers to a job that is under way."""
     answers: list[Report] = []
     box.engine.pool.submit(Job(code=code.encode(), limits=Limits(**limits)), answers.append, PATIENCE_S)  # type: ignore[arg-type]  # by name
     return answers
@@ -74,9 +68,7 @@ def answer(box: Box, answers: list[Report]) -> Result:
 @pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.needs("root", "cgroup-v1-freezer")),
                                      pytest.param(2, marks=pytest.mark.needs("root", "cgroup-v2"))])
 def test_a_frozen_job_is_answered_and_costs_one_worker_until_it_thaws(version: int) -> None:
-    """
-    Version 1 holds who was killed until it thaws, and version 2 lets it die.
-    """
+    """Version 1 holds who was killed until it thaws, and version 2 lets it die."""
     with Box(pool_size=2) as box:
         box.engine.patience.keeper = 0.3
         under_way = submit(box, CODE, time=0.5)
@@ -99,9 +91,7 @@ def test_a_frozen_job_is_answered_and_costs_one_worker_until_it_thaws(version: i
 
 @pytest.mark.needs("root", "cgroup-v1-freezer")
 def test_a_frozen_process_of_a_sandbox_costs_one_worker_until_it_thaws() -> None:
-    """
-    Its keeper is dead by then, and the sandbox's init waits until somebody has collected it.
-    """
+    """Its keeper is dead by then, and the sandbox's init waits until somebody has collected it."""
     with Box(pool_size=1) as box, opened(box) as live:
         box.engine.patience.keeper = 0.3
         process = live.start("sh", "-c", "echo started; while :; do :; done")

@@ -1,6 +1,4 @@
-"""
-A daemon whose log can't be written: the file system under it is full.
-"""
+"""A daemon whose log can't be written: the file system under it is full."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def answers(path: Path) -> bool:
 
 @pytest.mark.parametrize("form", [(), ("--log-json",)])
 def test_a_log_without_room_costs_its_lines_alone(tmp_path: Path, form: tuple[str, ...]) -> None:
-    """
-    Jobs that would be logged are answered, and the daemon ends in order.
-    """
+    """Jobs that would be logged are answered, and the daemon ends in order."""
     path = tmp_path / "leeward.sock"
     with open("/dev/full", "w") as full:
         daemon = subprocess.Popen(command("daemon", "run", *form, "--socket", str(path)), env=environment(),

@@ -1,6 +1,4 @@
-"""
-Functions of the client's, called by jobs: every way to run code, over every transport.
-"""
+"""Functions of the client's, called by jobs: every way to run code, over every transport."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 class Odd(Exception):
-    """
-    None of Python's own.
-    """
+    """None of Python's own."""
 
 
 def echo(*args: Any, **named: Any) -> Any:
@@ -100,9 +96,7 @@ def check(got: Result) -> None:
 
 @pytest.mark.smoke
 def test_every_way_to_run_code_calls_functions(daemon: LiveDaemon) -> None:
-    """
-    By threads, by asyncio, one after the other; and what they raise comes with its type's name and its text.
-    """
+    """By threads, by asyncio, one after the other; and what they raise comes with its type's name and its text."""
     with daemon.client() as client, leeward.Sandbox(socket=daemon.socket) as box, client.session() as session:
         kernel = box.kernel()
         for execute in (client.execute, session.execute, box.execute, kernel.execute):
@@ -112,9 +106,7 @@ def test_every_way_to_run_code_calls_functions(daemon: LiveDaemon) -> None:
 
 
 def test_every_way_to_run_code_awaits_functions(daemon: LiveDaemon) -> None:
-    """
-    Coroutine functions run in the caller's loop, others in threads.
-    """
+    """Coroutine functions run in the caller's loop, others in threads."""
     async def later(*args: Any, **named: Any) -> Any:
         await asyncio.sleep(0)
         return echo(*args, **named)
@@ -135,9 +127,7 @@ def test_every_way_to_run_code_awaits_functions(daemon: LiveDaemon) -> None:
 
 
 def test_functions_are_of_one_job_alone(daemon: LiveDaemon) -> None:
-    """
-    Their names go with it, and one that was kept can't be called any more; what the job has put there itself stays.
-    """
+    """Their names go with it, and one that was kept can't be called any more; what the job has put there itself stays."""
     with daemon.client() as client, client.session() as session:
         session.execute("kept = f; g = 7", functions={"f": echo, "g": echo})
         got = session.execute("print(g, 'f' in globals())\nkept()")
@@ -148,9 +138,7 @@ def test_functions_are_of_one_job_alone(daemon: LiveDaemon) -> None:
 
 
 def test_a_traceback_ends_at_the_call(daemon: LiveDaemon) -> None:
-    """
-    What is below is nobody's concern.
-    """
+    """What is below is nobody's concern."""
     with daemon.client() as client:
         got = client.execute("def g():\n    fail('value')\ng()", functions=FUNCTIONS)
     assert got.error is not None
@@ -159,9 +147,7 @@ def test_a_traceback_ends_at_the_call(daemon: LiveDaemon) -> None:
 
 
 def test_a_call_waits_for_so_long(daemon: LiveDaemon) -> None:
-    """
-    Then it raises, and a late answer is dropped; other calls are answered meanwhile.
-    """
+    """Then it raises, and a late answer is dropped; other calls are answered meanwhile."""
     done = threading.Event()
     with daemon.client() as client:
         got = client.execute("try:\n    slow()\nexcept TimeoutError as error:\n    print(error)\nprint(echo(1))",
@@ -173,9 +159,7 @@ def test_a_call_waits_for_so_long(daemon: LiveDaemon) -> None:
 
 
 def test_the_time_limit_runs_on_or_stands_still(daemon: LiveDaemon) -> None:
-    """
-    As told; what the job does by itself counts in either case.
-    """
+    """As told; what the job does by itself counts in either case."""
     def slow() -> None:
         time.sleep(0.5)  # time itself is tested: a function that takes longer than the job's limit
 
@@ -194,9 +178,7 @@ def test_the_time_limit_runs_on_or_stands_still(daemon: LiveDaemon) -> None:
 
 
 def test_an_interrupt_ends_a_call(daemon: LiveDaemon) -> None:
-    """
-    And the session goes on, with other calls.
-    """
+    """And the session goes on, with other calls."""
     called, answer = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -226,9 +208,7 @@ def call(number, place=0, body=b'\\x92\\x90\\x80'):
 
 
 def test_a_job_that_has_called_is_not_run_again(daemon: LiveDaemon) -> None:
-    """
-    Answers that nobody has read stand in the pipe when it ends, as the code of one that never started would.
-    """
+    """Answers that nobody has read stand in the pipe when it ends, as the code of one that never started would."""
     calls: list[float] = []
     kill = BY_HAND + "call(1)\nselect.select([3], [], [])\nos.kill(os.getpid(), signal.SIGKILL)"
     with daemon.client() as client, leeward.Sandbox(socket=daemon.socket) as box:
@@ -240,9 +220,7 @@ def test_a_job_that_has_called_is_not_run_again(daemon: LiveDaemon) -> None:
 
 
 def test_answers_that_come_behind_the_end_of_a_job_are_not_the_next_ones(daemon: LiveDaemon) -> None:
-    """
-    Of a session: what stands in the pipe then is read over.
-    """
+    """Of a session: what stands in the pipe then is read over."""
     with daemon.client() as client, client.session() as session:
         got = session.execute(BY_HAND + "call(1)\nselect.select([3], [], [])", functions={"f": lambda: b"x" * 200_000})
         assert Outcome.FINISHED is got.outcome
@@ -253,9 +231,7 @@ def test_answers_that_come_behind_the_end_of_a_job_are_not_the_next_ones(daemon:
 
 
 def test_a_child_of_the_job_cannot_call(daemon: LiveDaemon) -> None:
-    """
-    It has no thread that would carry its calls.
-    """
+    """It has no thread that would carry its calls."""
     code = ("import os\nprint(echo(1), flush=True)\nif not os.fork():\n    try:\n        echo(2)\n"
             "    except RuntimeError as error:\n        print(error, flush=True)\n    os._exit(0)\nos.wait()")
     with daemon.client() as client:
@@ -264,9 +240,7 @@ def test_a_child_of_the_job_cannot_call(daemon: LiveDaemon) -> None:
 
 
 def test_files_come_back_from_a_late_job_that_calls(daemon: LiveDaemon) -> None:
-    """
-    The reply goes by the pipe of the calls.
-    """
+    """The reply goes by the pipe of the calls."""
     answer = threading.Event()
     with daemon.client() as client:
         got = client.execute("open('a', 'w').write('x')\nslow()", functions={"slow": lambda: answer.wait(PATIENCE)},
@@ -276,9 +250,7 @@ def test_files_come_back_from_a_late_job_that_calls(daemon: LiveDaemon) -> None:
 
 
 def test_a_client_that_goes_takes_its_job_along(daemon: LiveDaemon) -> None:
-    """
-    In the middle of a call.
-    """
+    """In the middle of a call."""
     reached, answer = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -310,9 +282,7 @@ def test_a_client_that_goes_takes_its_job_along(daemon: LiveDaemon) -> None:
 
 
 def test_a_daemon_that_parts_takes_the_answers_to_calls() -> None:
-    """
-    The job is to be answered; so its connection is read until it is, and closed then.
-    """
+    """The job is to be answered; so its connection is read until it is, and closed then."""
     with Box(pool_size=1, spares=0) as box, Wire(box) as wire:
         peer = wire.peer()
         job = peer.send("execute", code=b"print(f())", functions={"names": ["f"]})
@@ -325,9 +295,7 @@ def test_a_daemon_that_parts_takes_the_answers_to_calls() -> None:
 
 def test_the_example_runs(daemon: LiveDaemon, monkeypatch: pytest.MonkeyPatch,
                           capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Which docs/functions.md shows.
-    """
+    """Which docs/functions.md shows."""
     monkeypatch.setenv("LEEWARD_SOCKET", str(daemon.socket))
     runpy.run_path(str(ROOT / "examples/functions.py"), run_name="__main__")
     said = capsys.readouterr().out
@@ -342,17 +310,13 @@ def test_the_example_runs(daemon: LiveDaemon, monkeypatch: pytest.MonkeyPatch,
     ({"functions": {"f": echo}, "call_timeout": 0}, "wait"), ({"functions": {"f": echo}, "call_timeout": 1e9}, "wait"),
     ({"stop_clock": True}, "give functions"), ({"call_timeout": 1}, "give functions")])
 def test_an_unsuitable_function_is_refused(daemon: LiveDaemon, options: dict[str, Any], why: str) -> None:
-    """
-    Before any code runs.
-    """
+    """Before any code runs."""
     with daemon.client() as client, pytest.raises(leeward.RequestRejected, match=why):
         client.execute("1", **options)
 
 
 def test_a_module_gets_no_functions_and_a_blocking_client_no_coroutine(daemon: LiveDaemon) -> None:
-    """
-    There is no code in which their names would be, and no loop.
-    """
+    """There is no code in which their names would be, and no loop."""
     async def coroutine() -> None:
         return
 

@@ -1,6 +1,4 @@
-"""
-The harness for a model that docs/agents.md shows: it survives what its scripted model does.
-"""
+"""The harness for a model that docs/agents.md shows: it survives what its scripted model does."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ FILE = ROOT / "examples" / "harness.py"
 
 
 def test_a_loop_over_a_scripted_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    State, a mistake, an answer, a file, no network, a memory limit, the lost state, and on.
-    """
+    """State, a mistake, an answer, a file, no network, a memory limit, the lost state, and on."""
     harness = runpy.run_path(str(FILE))
     scripted: Callable[[list[str]], Any] = harness["scripted"]()
     texts: list[str] = []
@@ -46,7 +42,5 @@ def test_a_loop_over_a_scripted_model(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_harness_has_about_a_hundred_lines() -> None:
-    """
-    As its page says.
-    """
+    """As its page says."""
     assert len(FILE.read_text().splitlines()) <= 130

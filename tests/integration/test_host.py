@@ -43,16 +43,12 @@ def found() -> dict[str, Feature]:
 
 
 def stops() -> set[str]:
-    """
-    What keeps leeward from starting here, by itself.
-    """
+    """What keeps leeward from starting here, by itself."""
     return {name for name, feature in found().items() if feature.stops and not feature.cure.startswith("see ")}
 
 
 def in_child(job: Callable[[], object]) -> object:
-    """
-    What *job* returns in a forked child.
-    """
+    """What *job* returns in a forked child."""
     reading, writing = os.pipe()
     pid = os.fork()
     if 0 == pid:
@@ -68,9 +64,7 @@ def in_child(job: Callable[[], object]) -> object:
 
 
 def test_doctor_agrees_with_the_tests_on_features():
-    """
-    Asked by other code: tests/kit/features.py.
-    """
+    """Asked by other code: tests/kit/features.py."""
     got = found()
 
     assert all(got[name].state is Support.OK for name in ("namespace.user", "namespace.uts", "memfd.seals"))
@@ -84,9 +78,7 @@ def test_doctor_agrees_with_the_tests_on_features():
 
 
 def test_looking_leaves_no_trace():
-    """
-    No group, no process, no descriptor; and it can be done twice.
-    """
+    """No group, no process, no descriptor; and it can be done twice."""
     def held() -> tuple[list[str], str, str]:
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()  # other tests may have left some
         return os.listdir("/proc/self/fd"), Path("/proc/self/cgroup").read_text(), children
@@ -110,9 +102,7 @@ def test_looking_leaves_no_trace():
     ("max_cgroup_namespaces", "namespace.cgroup"),
 ])
 def test_a_host_that_allows_no_more_namespaces(switch, name):
-    """
-    The switches are those of a user namespace: turned off in one of our own, for real.
-    """
+    """The switches are those of a user namespace: turned off in one of our own, for real."""
     def job() -> tuple[Feature, Feature]:
         become_root_of(Clone.NEWUSER)
         Path("/proc/sys/user", switch).write_text("0")
@@ -130,9 +120,7 @@ def test_a_host_that_allows_no_more_namespaces(switch, name):
 
 
 def become_root_of(namespaces: int) -> None:
-    """
-    Uid 0 in namespaces of one's own, as far as it goes: one id is too few for leeward, which the doctor says as well.
-    """
+    """Uid 0 in namespaces of one's own, as far as it goes: one id is too few for leeward, which the doctor says as well."""
     uid, gid = os.geteuid(), os.getegid()
     Table([returns(Call.UNSHARE, namespaces)]).run()
     Path("/proc/self/setgroups").write_text("deny")
@@ -141,9 +129,7 @@ def become_root_of(namespaces: int) -> None:
 
 
 def type_it(cure: str) -> None:
-    """
-    A cure, in a shell, as the user that it was given to.
-    """
+    """A cure, in a shell, as the user that it was given to."""
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"  # as sudo has it
     subprocess.run(["/bin/sh", "-ec", cure], check=True, capture_output=True, env={**os.environ, "PATH": path})
 
@@ -154,9 +140,7 @@ def type_it(cure: str) -> None:
     ("unprivileged_userns_clone", "0", "namespace.user"),  # Debian's kernels
 ])
 def test_switches_of_the_whole_kernel(switch: str, off: str, name: str):
-    """
-    For a moment, in a long run that was told that it may.
-    """
+    """For a moment, in a long run that was told that it may."""
     path = Path("/proc/sys/kernel", switch)
     if not path.exists():
         return  # nothing that could be switched off
@@ -183,9 +167,7 @@ def test_switches_of_the_whole_kernel(switch: str, off: str, name: str):
 
 @pytest.mark.needs("guest", "root", "cgroup-v2-controllers")
 def test_a_group_that_is_delegated_without_the_cpu_controller() -> None:
-    """
-    As older systemd delegates to a user. Enabled above it, which is what the line that is given asks systemd for.
-    """
+    """As older systemd delegates to a user. Enabled above it, which is what the line that is given asks systemd for."""
     above = Path(os.environ["LEEWARD_TEST_GROUPS"], "above")
     inner = above / "inner"
     inner.mkdir(parents=True)
@@ -208,9 +190,7 @@ def test_a_group_that_is_delegated_without_the_cpu_controller() -> None:
 
 
 def put_filter(profile: dict[str, Any]) -> None:
-    """
-    The OCI runtime specification's linux.seccomp around this process, as an engine would.
-    """
+    """The OCI runtime specification's linux.seccomp around this process, as an engine would."""
     import pyseccomp
 
     actions = {"SCMP_ACT_ALLOW": lambda _: pyseccomp.ALLOW, "SCMP_ACT_ERRNO": pyseccomp.ERRNO}
@@ -228,17 +208,13 @@ def put_filter(profile: dict[str, Any]) -> None:
 
 
 def without(errors: dict[str, int]) -> dict[str, Any]:
-    """
-    A filter that answers calls with an errno.
-    """
+    """A filter that answers calls with an errno."""
     return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
         {"names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": code} for name, code in errors.items()]}
 
 
 def test_a_filter_like_dockers_and_the_profile_in_its_place():
-    """
-    Neither namespaces nor a ring; with the profile that is shipped there is nothing left to say.
-    """
+    """Neither namespaces nor a ring; with the profile that is shipped there is nothing left to say."""
     def like_docker() -> tuple[set[str], dict[str, Feature]]:
         put_filter(DOCKER_LIKE)
         return stops(), found()
@@ -304,9 +280,7 @@ def test_without_memory_files_there_is_no_snapshot():
 
 @pytest.mark.needs("kernel>=5.12")
 def test_something_on_top_of_a_part_of_proc():
-    """
-    As engines do it; and taken off again by the line that is given.
-    """
+    """As engines do it; and taken off again by the line that is given."""
     def job() -> tuple[set[str], Feature, set[str]]:
         become_root_of(Clone.NEWUSER | Clone.NEWNS)
         Table([mounts.private_step()]).run()
@@ -327,9 +301,7 @@ def test_something_on_top_of_a_part_of_proc():
 
 @pytest.mark.needs("kernel>=6.6", "root", "unreduced")  # the switch is for who has rights over the pid namespace
 def test_a_host_where_no_memory_file_may_be_run(tmp_path: Path):
-    """
-    vm.memfd_noexec is each pid namespace's own. leeward's memory files were never meant to be run: all works.
-    """
+    """vm.memfd_noexec is each pid namespace's own. leeward's memory files were never meant to be run: all works."""
     job = "print('x' * 300_000)"  # more than goes without a memory file
     script = f"echo 2 >/proc/sys/vm/memfd_noexec; {' '.join(command('doctor', '--json'))} >doctor; exec \"$@\""
 
@@ -346,9 +318,7 @@ def test_a_host_where_no_memory_file_may_be_run(tmp_path: Path):
 @pytest.mark.needs("landlock")  # else there is one cause more
 @pytest.mark.parametrize("argv", [("run", "1"), ("daemon", "start")], ids=["run", "daemon start"])
 def test_a_start_that_fails_names_the_cause_in_the_host(argv: tuple[str, ...], tmp_path: Path):
-    """
-    The finding of the doctor, with its line.
-    """
+    """The finding of the doctor, with its line."""
     def job() -> tuple[int, bytes, str]:
         put_filter(DOCKER_LIKE)
         done = subprocess.run(command(*argv), env=environment(tmp_path / "l.sock"), stdin=subprocess.DEVNULL,
@@ -365,9 +335,7 @@ def test_a_start_that_fails_names_the_cause_in_the_host(argv: tuple[str, ...], t
 
 @pytest.mark.needs("landlock")
 def test_a_daemon_whose_engine_refuses_rings_serves_by_epoll(tmp_path: Path):
-    """
-    As under Docker 25 and newer.
-    """
+    """As under Docker 25 and newer."""
     socket = tmp_path / "l.sock"
 
     def job() -> tuple[Feature, bool, bytes]:
@@ -384,9 +352,7 @@ def test_a_daemon_whose_engine_refuses_rings_serves_by_epoll(tmp_path: Path):
 
 
 def test_the_record_in_json_is_enough_to_say_the_same(tmp_path: Path):
-    """
-    So a user can send what his host is like, and anybody can see what the doctor made of it.
-    """
+    """So a user can send what his host is like, and anybody can see what the doctor made of it."""
     done = subprocess.run(command("doctor", "--json"), env=environment(), capture_output=True, check=True)
     told = json.loads(done.stdout)
     again = judge(facts_of(from_object(told["record"])))
@@ -398,9 +364,7 @@ def test_the_record_in_json_is_enough_to_say_the_same(tmp_path: Path):
 
 
 def test_the_apparmor_profile_names_a_program_without_links_on_the_way():
-    """
-    AppArmor knows files by where they are. The other profile is printed, and used, in test_containers.py.
-    """
+    """AppArmor knows files by where they are. The other profile is printed, and used, in test_containers.py."""
     done = subprocess.run(command("doctor", "--profile", "apparmor"), env=environment(), capture_output=True, text=True,
                           check=True)
 

@@ -1,6 +1,4 @@
-"""
-What a client does to the daemon beside its requests: descriptors that nobody asked for.
-"""
+"""What a client does to the daemon beside its requests: descriptors that nobody asked for."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ from leeward.wire.sandbox_requests import SandboxDock
 
 
 def passes(sock: socket.socket) -> int:
-    """
-    Send a descriptor over *sock* with a byte; 0, or the errno.
-    """
+    """Send a descriptor over *sock* with a byte; 0, or the errno."""
     rights = array.array("i", [sock.fileno()])
     try:
         sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -105,9 +101,7 @@ def lingering(seconds: float = LINGER_S) -> Iterator[socket.socket]:
 
 
 def hand_over(daemon: LiveDaemon, mine: socket.socket, data: bytes, flags: int = 0) -> socket.socket:
-    """
-    Pass the last descriptor of *mine* to the daemon, with *data*.
-    """
+    """Pass the last descriptor of *mine* to the daemon, with *data*."""
     hostile = socket.socket(socket.AF_UNIX)
     hostile.connect(str(daemon.socket))
     rights = array.array("i", [mine.fileno()])
@@ -117,9 +111,7 @@ def hand_over(daemon: LiveDaemon, mine: socket.socket, data: bytes, flags: int =
 
 
 def slowest(daemon: LiveDaemon, enough: float = LINGER_S) -> float:
-    """
-    The longest time that one of ten jobs took, or the first time that is *enough*.
-    """
+    """The longest time that one of ten jobs took, or the first time that is *enough*."""
     most = 0.0
     with daemon.client() as client:
         for _ in range(10):
@@ -140,9 +132,7 @@ def test_control_a_descriptor_that_is_closed_in_the_loops_thread_holds_it_up(tmp
 @pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
 @pytest.mark.parametrize("data", [b"\0", b"x" * 4096], ids=["begun", "no-frame"])
 def test_a_descriptor_that_takes_long_to_close_does_not_delay_the_loop(tmp_path: Path, way: str, data: bytes) -> None:
-    """
-    Its connection is ended; nobody else notices, and nothing of it is left.
-    """
+    """Its connection is ended; nobody else notices, and nothing of it is left."""
     with standing_still(tmp_path, *reactors.OPTIONS[way], rights=True) as daemon:
         daemon.idle()
         before = held(daemon.process.pid)
@@ -159,9 +149,7 @@ def test_a_descriptor_that_takes_long_to_close_does_not_delay_the_loop(tmp_path:
 
 
 def test_a_descriptor_that_is_never_received_does_not_delay_the_loop(tmp_path: Path) -> None:
-    """
-    The client goes at once, or is told that there is no place: its socket is closed with all that is in it.
-    """
+    """The client goes at once, or is told that there is no place: its socket is closed with all that is in it."""
     config = tmp_path / "config.toml"
     config.write_text("max_connections = 2\n")
     config.chmod(0o600)
@@ -191,9 +179,7 @@ def test_a_descriptor_beside_an_urgent_byte_does_not_delay_the_loop(tmp_path: Pa
 
 @pytest.mark.parametrize("way", [reactors.REFERENCE, *reactors.WAYS])
 def test_a_client_that_passes_no_descriptor_is_served_as_ever(tmp_path: Path, way: str) -> None:
-    """
-    By a connection that is looked at before it is received from.
-    """
+    """By a connection that is looked at before it is received from."""
     with standing_still(tmp_path, *reactors.OPTIONS[way], rights=True) as daemon, daemon.client() as client:
         for size in (1, 1 << 10, 1 << 17, 1 << 21):
             result = client.execute("import sys; print(len(sys.stdin.read()))", stdin=b"x" * size)
@@ -225,9 +211,7 @@ def left_on_a_dock(daemon: LiveDaemon, mine: socket.socket, *before: bytes) -> t
 @pytest.mark.parametrize("before", [(), (b"",), (b"x",) * 20], ids=["alone", "behind-nothing", "behind-many"])
 def test_c395_a_descriptor_that_is_left_on_a_dock_does_not_delay_the_loop(tmp_path: Path,
                                                                           before: tuple[bytes, ...]) -> None:
-    """
-    Its client goes without having named the dock in a request.
-    """
+    """Its client goes without having named the dock in a request."""
     with LiveDaemon(tmp_path) as daemon, lingering() as mine:
         left_on_a_dock(daemon, mine, *before)[0].close()
         assert slowest(daemon) < LINGER_S / 2
@@ -248,9 +232,7 @@ def test_c395_a_descriptor_behind_those_that_a_request_names_does_not_delay_the_
 
 
 def test_c396_docks_count_as_descriptors_that_a_client_does_not_take(tmp_path: Path) -> None:
-    """
-    All of them together are as many as there may be large results, however many connections a client has.
-    """
+    """All of them together are as many as there may be large results, however many connections a client has."""
     with LiveDaemon(tmp_path) as daemon, contextlib.ExitStack() as kept:
         daemon.idle()
         before, said = held(daemon.process.pid), b""

@@ -1,6 +1,4 @@
-"""
-Ctrl-C: KeyboardInterrupt in the job, and its end when it comes again. On a person's terminal, over both transports.
-"""
+"""Ctrl-C: KeyboardInterrupt in the job, and its end when it comes again. On a person's terminal, over both transports."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ def named() -> str:
 
 
 def until_named(name: str) -> None:
-    """
-    Wait until a job tells *name*.
-    """
+    """Wait until a job tells *name*."""
     def there() -> bool:
         for folder in Path("/proc").iterdir():
             if folder.name.isdecimal():
@@ -62,9 +58,7 @@ def until_named(name: str) -> None:
 
 
 def pending(pid: int) -> int:
-    """
-    Bits of the signals that wait for a process.
-    """
+    """Bits of the signals that wait for a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("ShdPnd:")[2].split()[0], 16)
 
@@ -81,18 +75,14 @@ Screen = Callable[[str], OperatorTerminal]
 
 @pytest.fixture
 def screen(daemon: LiveDaemon, program: list[str], monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """
-    `leeward exec`, as the C program and as the Python one, on a terminal.
-    """
+    """`leeward exec`, as the C program and as the Python one, on a terminal."""
     monkeypatch.setattr(live_daemon, "PROGRAM", program)
     return lambda code: OperatorTerminal(command("exec", code), environment(daemon.socket))
 
 
 @pytest.fixture
 def alone() -> Screen:
-    """
-    `leeward run`, which has no daemon.
-    """
+    """`leeward run`, which has no daemon."""
     return lambda code: OperatorTerminal(command("run", code), environment())
 
 
@@ -130,9 +120,7 @@ def ended(screen: Screen) -> None:
 
 
 def test_ctrl_c_interrupts_the_job(screen: Screen) -> None:
-    """
-    Which tells it by a traceback, with what it printed before; the exit status is 130.
-    """
+    """Which tells it by a traceback, with what it printed before; the exit status is 130."""
     interrupted(screen, SLEEPS, COUNTS)
 
 
@@ -141,25 +129,19 @@ def test_a_job_that_handles_it_ends_as_it_likes(screen: Screen) -> None:
 
 
 def test_the_second_one_ends_a_job_that_ignores_the_first(screen: Screen) -> None:
-    """
-    What it has written is shown.
-    """
+    """What it has written is shown."""
     ended(screen)
 
 
 def test_without_a_daemon(alone: Screen) -> None:
-    """
-    All of that.
-    """
+    """All of that."""
     interrupted(alone, COUNTS)
     handled(alone)
     ended(alone)
 
 
 def test_a_job_in_c_code_is_ended_by_the_second_one(screen: Screen) -> None:
-    """
-    Python's handler would run only behind that call.
-    """
+    """Python's handler would run only behind that call."""
     name = named()
     with screen(IN_C % name) as terminal:
         until_named(name)
@@ -174,9 +156,7 @@ def test_a_job_in_c_code_is_ended_by_the_second_one(screen: Screen) -> None:
 
 
 def test_a_client_interrupts_its_job_from_another_thread(daemon: LiveDaemon) -> None:
-    """
-    One on the fast path (code alone) and one that isn't; and the client goes on.
-    """
+    """One on the fast path (code alone) and one that isn't; and the client goes on."""
     with Client(daemon.socket) as client, ThreadPoolExecutor(1) as pool:
         for options in ({}, {"args": ["x"]}):
             name = named()
@@ -201,9 +181,7 @@ def test_an_interrupt_brings_the_files(daemon: LiveDaemon) -> None:
 
 
 class Peer:
-    """
-    The wire, one request after the other.
-    """
+    """The wire, one request after the other."""
 
     def __init__(self, client: Client) -> None:
         client.ping()
@@ -223,9 +201,7 @@ class Peer:
 
 
 def test_a_late_cancel_has_no_effect(daemon: LiveDaemon) -> None:
-    """
-    Neither on a job that is over, nor on the next one, nor on a number that is no job's.
-    """
+    """Neither on a job that is over, nor on the next one, nor on a number that is no job's."""
     with Client(daemon.socket) as client:
         peer = Peer(client)
         peer.send(id=10, op="execute", code=b"print(1)")
@@ -246,9 +222,7 @@ def test_a_late_cancel_has_no_effect(daemon: LiveDaemon) -> None:
 
 
 def test_a_job_that_waits_is_taken_back(daemon: LiveDaemon) -> None:
-    """
-    It has nothing that could be interrupted.
-    """
+    """It has nothing that could be interrupted."""
     names = [named(), named()]
     with ThreadPoolExecutor(2) as pool, Client(daemon.socket) as one, Client(daemon.socket) as two, \
             Client(daemon.socket, retry_busy=False) as third:
@@ -266,9 +240,7 @@ def test_a_job_that_waits_is_taken_back(daemon: LiveDaemon) -> None:
 
 
 def test_in_a_session(daemon: LiveDaemon) -> None:
-    """
-    An interrupt keeps the session, a kill ends it.
-    """
+    """An interrupt keeps the session, a kill ends it."""
     with Client(daemon.socket) as client:
         peer = Peer(client)
         peer.send(id=10, op="session_open")
@@ -285,9 +257,7 @@ def test_in_a_session(daemon: LiveDaemon) -> None:
 
 
 def test_an_interrupt_that_finds_the_call_taken_back(daemon: LiveDaemon) -> None:
-    """
-    A blocking client hears of it as Cancelled.
-    """
+    """A blocking client hears of it as Cancelled."""
     names = [named(), named()]
     with ThreadPoolExecutor(3) as pool, Client(daemon.socket) as one, Client(daemon.socket) as two, \
             Client(daemon.socket) as third:

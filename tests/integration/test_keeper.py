@@ -76,9 +76,7 @@ def end(here, pid):
 
 
 def program(body: str, prelude: str = PRELUDE) -> str:
-    """
-    The output of *body*.
-    """
+    """The output of *body*."""
     got = subprocess.run([sys.executable, "-c", prelude + body], cwd=ROOT, capture_output=True, text=True, check=False,
                          timeout=60, stdin=subprocess.DEVNULL)
     assert 0 == got.returncode, got.stdout + got.stderr
@@ -86,9 +84,7 @@ def program(body: str, prelude: str = PRELUDE) -> str:
 
 
 def test_a_runner_comes_with_its_pipes_and_its_end_is_reported():
-    """
-    What goes into the job pipe comes out of the others; the daemon's ends don't block; the status is whole.
-    """
+    """What goes into the job pipe comes out of the others; the daemon's ends don't block; the status is whole."""
     said = program("""
 def job(born):
     data = os.read(2, 100)
@@ -195,9 +191,7 @@ print(here.receive()[0], end(here, pid))
 
 
 def test_the_step_that_fails_is_the_last_one():
-    """
-    The job knows which it was and what the call returned.
-    """
+    """The job knows which it was and what the call returned."""
     said = program("""
 def job(born):
     os.write(6, repr((born.done - len(WAY), born.result, os.getcwd())).encode())
@@ -226,9 +220,7 @@ print(here.receive()[0], end(here, pid))
 @pytest.mark.parametrize("datagram", ["b'x'", "b'\\xc1' * 16", "control.encode(control.Arm(1, False, 3))",
                                       "control.encode(control.Ready({}))"])
 def test_a_malformed_message_ends_the_keeper(datagram: str):
-    """
-    A short one, an unknown kind, descriptors that are missing, MessagePack.
-    """
+    """A short one, an unknown kind, descriptors that are missing, MessagePack."""
     said = program(f"""
 here, pid = start(lambda born: 0)
 here.send_raw({datagram})
@@ -281,9 +273,7 @@ print(end(here, pid))
 
 
 def test_a_scout_finds_the_pages_that_a_rehearsal_writes():
-    """
-    Some hundred pages, whole, and none twice.
-    """
+    """Some hundred pages, whole, and none twice."""
     said = program("""
 from leeward.crossing import scout
 found = scout.written()
@@ -318,9 +308,7 @@ def tell(**given):
 
 
 def test_a_requested_runner_begins_in_c():
-    """
-    The control is one for which nobody does.
-    """
+    """The control is one for which nobody does."""
     said = program(BEGINS + """
 tell(way=LOCKED, renew=RENEW)
 tell(way=LOCKED)

@@ -82,17 +82,13 @@ def parked(born):
 
 
 def program(body: str) -> str:
-    """
-    The output of *body*, without what no run repeats.
-    """
+    """The output of *body*, without what no run repeats."""
     said = test_keeper.program(body, PRELUDE)
     return re.sub(r"(, spent=[0-9.e-]+|, peak=[0-9]+|, pid=[0-9]+)", "", said)
 
 
 def test_a_program_runs_beside_and_its_end_is_reported() -> None:
-    """
-    In the runner's namespaces, as the keeper's child, with the descriptors that came along and no other.
-    """
+    """In the runner's namespaces, as the keeper's child, with the descriptors that came along and no other."""
     said = program("""
 here, pid = start(parked)
 init, _ = runner(here)
@@ -122,9 +118,7 @@ print(os.read(read, 1000).decode().split() == [str(messages[0].inside), "0"], en
     ("Command((b'/bin/true',), {}, b'/'), cpu=5000", "stage=<Stage.AFFINITY: 4>, layer='', result=-22"),
 ])
 def test_a_process_that_cannot_be_made_is_reported_without_a_leak(order: str, says: str) -> None:
-    """
-    Twenty times; the keeper lives, and has the descriptors and children that it had.
-    """
+    """Twenty times; the keeper lives, and has the descriptors and children that it had."""
     said = program(f"""
 here, pid = start(parked)
 init, _ = runner(here)
@@ -140,9 +134,7 @@ print(*said, comes_to(before, pid), end(here, pid))
 
 
 def test_a_dead_runner_takes_no_more() -> None:
-    """
-    ENOMEM is what clone3(2) says of a pid namespace whose init is gone.
-    """
+    """ENOMEM is what clone3(2) says of a pid namespace whose init is gone."""
     said = program("""
 here, pid = start(parked)
 init, fds = runner(here)

@@ -1,6 +1,4 @@
-"""
-Branches of a kernel: what they have of it, and that each of them lives and ends by itself.
-"""
+"""Branches of a kernel: what they have of it, and that each of them lives and ends by itself."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 
 def test_a_branch_has_the_state_and_then_its_own(box: leeward.Sandbox) -> None:
-    """
-    Variables, functions and imports; what either of them sets afterwards is its own.
-    """
+    """Variables, functions and imports; what either of them sets afterwards is its own."""
     with box.kernel() as kernel:
         kernel.execute("import json, os\nx = [1]\ndef twice(n): return 2 * n")
         with kernel.fork() as branch:
@@ -43,9 +39,7 @@ def test_a_branch_has_the_state_and_then_its_own(box: leeward.Sandbox) -> None:
 
 
 def test_branches_answer_at_the_same_time(box: leeward.Sandbox) -> None:
-    """
-    One runs and waits for a file that the other one writes; an interrupt hits the one that it is for.
-    """
+    """One runs and waits for a file that the other one writes; an interrupt hits the one that it is for."""
     kernel = box.kernel()
     branch = kernel.fork()
     got: list[leeward.Result] = []
@@ -68,9 +62,7 @@ def test_branches_answer_at_the_same_time(box: leeward.Sandbox) -> None:
 
 @pytest.mark.parametrize("first", ["kernel", "branch"])
 def test_a_branch_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) -> None:
-    """
-    With what it has started; and a branch of a branch has no need of the one between.
-    """
+    """With what it has started; and a branch of a branch has no need of the one between."""
     kernel = box.kernel()
     kernel.execute("x = 1\nimport os, subprocess")
     branch = kernel.fork()
@@ -94,9 +86,7 @@ def test_a_branch_ends_and_the_others_live_on(box: leeward.Sandbox, first: str) 
 
 
 def test_a_branch_that_exits_or_runs_too_long_ends_alone(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
-    """
-    And it can be reset.
-    """
+    """And it can be reset."""
     kernel = box.kernel()
     kernel.execute("x = 1")
     branch = kernel.fork()
@@ -117,9 +107,7 @@ def test_a_branch_that_exits_or_runs_too_long_ends_alone(daemon: LiveDaemon, box
 
 
 def test_the_request_waits_for_its_turn(box: leeward.Sandbox) -> None:
-    """
-    Behind what was asked before it, and the branch has what that left.
-    """
+    """Behind what was asked before it, and the branch has what that left."""
     kernel = box.kernel()
     before = threading.Thread(target=lambda: kernel.execute(
         "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\nx = 'left'"))
@@ -132,9 +120,7 @@ def test_the_request_waits_for_its_turn(box: leeward.Sandbox) -> None:
 
 
 def test_a_branch_is_counted_and_held(daemon: LiveDaemon) -> None:
-    """
-    As a process of the sandbox's, with every lock of its kernel's.
-    """
+    """As a process of the sandbox's, with every lock of its kernel's."""
     with leeward.Sandbox(socket=daemon.socket, processes=30) as small:
         kernel = small.kernel()
         before = small.info()["processes"]
@@ -154,9 +140,7 @@ def test_a_branch_is_counted_and_held(daemon: LiveDaemon) -> None:
     "import os; os.fork = lambda: 1\nos.waitpid = lambda *_: (1, 0)",
 ])
 def test_c269_a_kernel_that_forks_no_branch_harms_itself_alone(box: leeward.Sandbox, hostile: str) -> None:
-    """
-    The branch is over at its first request, and the sandbox goes on.
-    """
+    """The branch is over at its first request, and the sandbox goes on."""
     kernel = box.kernel()
     kernel.execute("x = 1")
     kernel.execute(hostile)
@@ -168,9 +152,7 @@ def test_c269_a_kernel_that_forks_no_branch_harms_itself_alone(box: leeward.Sand
 
 
 def test_branches_by_asyncio(daemon: LiveDaemon) -> None:
-    """
-    The same calls with await.
-    """
+    """The same calls with await."""
     async def run() -> list[str | None]:
         async with leeward.AsyncSandbox(socket=daemon.socket) as box:
             kernel = await box.kernel()
@@ -183,9 +165,7 @@ def test_branches_by_asyncio(daemon: LiveDaemon) -> None:
 
 
 def test_branches_leave_no_descriptor_or_group(daemon: LiveDaemon) -> None:
-    """
-    However they end.
-    """
+    """However they end."""
     def round_trip() -> None:
         with leeward.Sandbox(socket=daemon.socket) as box:
             kernel = box.kernel()
@@ -204,9 +184,7 @@ def test_branches_leave_no_descriptor_or_group(daemon: LiveDaemon) -> None:
 
 
 def test_c270_a_kernel_cannot_be_its_own_branch(daemon: LiveDaemon) -> None:
-    """
-    Nor can any process be one that the daemon has already: it would be ended and counted twice.
-    """
+    """Nor can any process be one that the daemon has already: it would be ended and counted twice."""
     with leeward.Sandbox(socket=daemon.socket, timeout=1) as box:
         kernel = box.kernel()
         kernel.execute("import os\nos.fork = lambda: 0\nos.setsid = lambda: None")

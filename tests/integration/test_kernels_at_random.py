@@ -66,9 +66,7 @@ class World:
 
 
 class Client:
-    """
-    One connection, and what it may expect.
-    """
+    """One connection, and what it may expect."""
 
     def __init__(self, wire: Wire, world: World, dice: random.Random) -> None:
         self._wire, self._world, self._dice = wire, world, dice
@@ -139,9 +137,7 @@ class Client:
         self._counts.clear()
 
     def hear(self) -> None:
-        """
-        Take the answers that are there.
-        """
+        """Take the answers that are there."""
         self._peer.has(0)
         while self._peer.order:
             number = self._peer.order.pop(0)

@@ -38,9 +38,7 @@ def host(tmp_path: Path) -> Path:
                                    if right not in (FsAccess.MAKE_CHAR, FsAccess.MAKE_BLOCK)],
                          ids=lambda right: right.name)
 def test_a_job_is_free_in_its_own_folder(host, right):
-    """
-    What may be written may be used in every way but for devices.
-    """
+    """What may be written may be used in every way but for devices."""
     needed_for(right)
     attack, _ = ATTACKS[right]
 
@@ -48,9 +46,7 @@ def test_a_job_is_free_in_its_own_folder(host, right):
 
 
 def test_the_sealed_file_tells_whether_landlock_holds(host):
-    """
-    A file that anybody may read and no rule names: EACCES with the lock, and only with it.
-    """
+    """A file that anybody may read and no rule names: EACCES with the lock, and only with it."""
     sealed = host / "sealed"
     sealed.write_text("")
     sealed.chmod(0o444)
@@ -78,9 +74,7 @@ NET_ATTACKS: dict[NetAccess, tuple[str, Callable[[int], object]]] = {
 
 @pytest.mark.parametrize("right", NET_ATTACKS, ids=lambda right: right.name)
 def test_cannot_use_a_port(host, right):
-    """
-    No port is open, though this process is in the host's own network namespace.
-    """
+    """No port is open, though this process is in the host's own network namespace."""
     needs, attack = NET_ATTACKS[right]
     require(needs)
     kind = socket.SOCK_STREAM if right in (NetAccess.BIND_TCP, NetAccess.CONNECT_TCP) else socket.SOCK_DGRAM
@@ -93,9 +87,7 @@ def test_cannot_use_a_port(host, right):
 
 @pytest.mark.needs("landlock>=4")
 def test_a_rule_opens_one_port():
-    """
-    Nothing in a plan uses that yet; the shim's call works.
-    """
+    """Nothing in a plan uses that yet; the shim's call works."""
     with listener(socket.SOCK_STREAM) as server:
         port = server.getsockname()[1]
 
@@ -112,9 +104,7 @@ def test_a_rule_opens_one_port():
 
 
 def test_an_optional_path_may_be_missing(host):
-    """
-    The others hold all the same.
-    """
+    """The others hold all the same."""
     plan = plan_for(host)
     gone = PathRule(str(host / "missing"), FsAccess.READ_FILE, optional=True)
 
@@ -123,9 +113,7 @@ def test_an_optional_path_may_be_missing(host):
 
 
 def test_entering_leaves_no_descriptor(host):
-    """
-    Neither the ruleset nor a path stays open.
-    """
+    """Neither the ruleset nor a path stays open."""
     def count() -> list[int]:
         return [fd for fd in range(256) if not _closed(fd)]
 
@@ -146,9 +134,7 @@ def _closed(fd: int) -> bool:
 
 
 def test_pipes_and_memory_files_open_again_by_proc(host):
-    """
-    What `>/dev/stdout` does: these lie on no file system that a rule could name.
-    """
+    """What `>/dev/stdout` does: these lie on no file system that a rule could name."""
     def attack() -> None:
         _, writing = os.pipe()
         os.close(os.open(f"/proc/self/fd/{writing}", os.O_WRONLY))
@@ -158,9 +144,7 @@ def test_pipes_and_memory_files_open_again_by_proc(host):
 
 
 def test_deny_all_refuses_every_file(host):
-    """
-    The ruleset of the sandbox's init: no file can be opened, no file made.
-    """
+    """The ruleset of the sandbox's init: no file can be opened, no file made."""
     def enter() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         ruleset = Cell("ruleset")
@@ -177,14 +161,10 @@ def test_deny_all_refuses_every_file(host):
 
 
 class TestWitness:
-    """
-    The package `landlock` speaks to the kernel by its own code, and must agree.
-    """
+    """The package `landlock` speaks to the kernel by its own code, and must agree."""
 
     def test_the_abi_is_that_which_ctypes_finds(self):
-        """
-        Asked by ctypes.
-        """
+        """Asked by ctypes."""
         ctypes.set_errno(0)  # the package takes a stale one for its own
 
         assert witness.landlock_abi_version() == landlock.probe()
@@ -192,9 +172,7 @@ class TestWitness:
     @pytest.mark.parametrize("right", ATTACKS, ids=lambda right: right.name)
     @pytest.mark.parametrize("folder", ["inside", "outside"])
     def test_rules_given_by_ctypes_refuse_and_allow_the_same(self, tmp_path, right, folder):
-        """
-        The same rules, given by the other hand, refuse and allow the same.
-        """
+        """The same rules, given by the other hand, refuse and allow the same."""
         needed_for(right)
         attack, _ = ATTACKS[right]
         ours, theirs = make_host(tmp_path / "ours"), make_host(tmp_path / "theirs")

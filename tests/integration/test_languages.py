@@ -47,9 +47,7 @@ each_language = pytest.mark.parametrize(
 
 @dataclass
 class Workshop:
-    """
-    A folder, and an environment with `leeward` on its PATH and a daemon that runs.
-    """
+    """A folder, and an environment with `leeward` on its PATH and a daemon that runs."""
 
     folder: Path
     environment: dict[str, str]
@@ -68,9 +66,7 @@ class Workshop:
 
 @pytest.fixture(scope="module")
 def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """
-    Those of a daemon for each transport that this host has: what is built once runs over both.
-    """
+    """Those of a daemon for each transport that this host has: what is built once runs over both."""
     ways = [reactors.EPOLL, *([reactors.URING] if features.is_met("uring-transport") else [])]
     with contextlib.ExitStack() as daemons:
         yield [str(daemons.enter_context(LiveDaemon(tmp_path_factory.mktemp(way), "--pool-size", "2",
@@ -79,9 +75,7 @@ def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    A folder with the `leeward` of these tests, and what compilers keep between runs beside it.
-    """
+    """A folder with the `leeward` of these tests, and what compilers keep between runs beside it."""
     folder = tmp_path_factory.mktemp("commands")
     # A shell splits what $(leeward config) prints at blanks. Where this checkout's path has one, the package is
     # reached by a link without.
@@ -103,9 +97,7 @@ def workshop(sockets: list[str], commands: Path, tmp_path: Path) -> Workshop:
 
 @each_language
 def test_the_example_runs(workshop: Workshop, sockets: list[str], language: str) -> None:
-    """
-    Output and exit code of the job, a time limit, 16 MiB, and nobody there.
-    """
+    """Output and exit code of the job, a time limit, 16 MiB, and nobody there."""
     shutil.copytree(ROOT / "examples" / FOLDER.get(language, language), workshop.folder, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("target", "node_modules"))
     workshop.shell(BUILD[language])
@@ -126,9 +118,7 @@ def test_the_example_runs(workshop: Workshop, sockets: list[str], language: str)
 
 @each_language
 def test_the_page_runs(workshop: Workshop, sockets: list[str], language: str) -> None:
-    """
-    The program of ten lines and the lines for a shell, as a reader copies them.
-    """
+    """The program of ten lines and the lines for a shell, as a reader copies them."""
     page = (ROOT / "docs" / "languages" / f"{language}.md").read_text()
     name = re.search(r"`(hello\.\w+)`:\n\n```", page)
     program, typed, printed = re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -143,9 +133,7 @@ def test_the_page_runs(workshop: Workshop, sockets: list[str], language: str) ->
 
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_the_ten_line_program_prints_the_connection_error(workshop: Workshop, language: str) -> None:
-    """
-    Without a daemon; the page's program itself doesn't look at leeward_connect's error.
-    """
+    """Without a daemon; the page's program itself doesn't look at leeward_connect's error."""
     if "cpp" == language:
         require("c++")
     page = (ROOT / "docs" / "languages" / f"{language}.md").read_text()
@@ -159,9 +147,7 @@ def test_the_ten_line_program_prints_the_connection_error(workshop: Workshop, la
 
 
 def test_the_pages_are_those_of_the_examples() -> None:
-    """
-    And the page of the whole interface names each of them.
-    """
+    """And the page of the whole interface names each of them."""
     pages = {path.stem for path in (ROOT / "docs" / "languages").iterdir()}
     whole = (ROOT / "docs" / "c-api.md").read_text()
 
@@ -170,9 +156,7 @@ def test_the_pages_are_those_of_the_examples() -> None:
 
 
 def test_config_is_enough_for_a_compiler(workshop: Workshop) -> None:
-    """
-    The shared library by name, the archive by path, and the path for those who load it.
-    """
+    """The shared library by name, the archive by path, and the path for those who load it."""
     (workshop.folder / "a.c").write_text("#include <leeward.h>\n#include <stdio.h>\n"
                                          "int main(void) { return puts(leeward_version()) < 0; }\n")
     for how in ("--cflags --libs", "--cflags --libs --static"):
@@ -194,9 +178,7 @@ def test_config_names_its_options_in_a_usage_error(workshop: Workshop, arguments
 
 @pytest.mark.needs("pkg-config")
 def test_config_installs_under_a_prefix(workshop: Workshop) -> None:
-    """
-    What pkg-config then says is enough; a second time replaces, and a folder of others is an error of one line.
-    """
+    """What pkg-config then says is enough; a second time replaces, and a folder of others is an error of one line."""
     prefix = workshop.folder / "a prefix"
     for _ in range(2):
         printed = workshop.shell(f"leeward config --install '{prefix}'")

@@ -1,6 +1,4 @@
-"""
-A new zygote now and then: jobs of before and after have different address layouts, and nobody waits for it.
-"""
+"""A new zygote now and then: jobs of before and after have different address layouts, and nobody waits for it."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ print(next(m[0] for m in maps if 'python' in m[-1]), next(m[0] for m in maps if 
 
 
 def renewed(box: Box, old: tuple[Worker, ...]) -> bool:
-    """
-    Is none of the *old* workers left, and the old zygote neither?
-    """
+    """Is none of the *old* workers left, and the old zygote neither?"""
     workers = box.engine.pool.workers
     assert box.engine.zygotes.succession is not None
     return not set(old) & set(workers) and len(workers) == box.engine.pool.workforce.size and all(
@@ -80,9 +76,7 @@ def test_after_a_time_the_layout_is_another_if_there_were_jobs() -> None:
 
 
 def test_jobs_that_come_all_the_time_are_all_run() -> None:
-    """
-    By as many clients as there are workers; each worker is renewed between two jobs.
-    """
+    """By as many clients as there are workers; each worker is renewed between two jobs."""
     with Box(pool_size=2, layout_jobs=20) as box:
         box.settle()
         old, layouts = box.engine.pool.workers, set()
@@ -122,9 +116,7 @@ def test_a_session_keeps_its_process_and_then_its_worker_goes() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_new_zygote_that_ends_or_hangs_does_not_disturb_the_daemon(number: int) -> None:
-    """
-    The old one goes on, and another is started later.
-    """
+    """The old one goes on, and another is started later."""
     with Box(pool_size=1, layout_jobs=1) as box:
         succession = box.engine.zygotes.succession
         assert succession is not None

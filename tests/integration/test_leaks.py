@@ -1,6 +1,4 @@
-"""
-What jobs leave behind in the daemon and on the host: nothing, whatever became of them.
-"""
+"""What jobs leave behind in the daemon and on the host: nothing, whatever became of them."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def state(box: Box) -> dict[str, int]:
-    """
-    What could have leaked, counted.
-    """
+    """What could have leaked, counted."""
     zygote = box.engine.zygotes.current
     assert zygote is not None
     pool = box.engine.pool
@@ -83,17 +79,13 @@ def state(box: Box) -> dict[str, int]:
 
 
 def memory(pid: int | str = "self") -> int:
-    """
-    Of the daemon, in KiB, without pages that it shares with files.
-    """
+    """Of the daemon, in KiB, without pages that it shares with files."""
     fields = dict(line.split(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return int(fields["RssAnon"].split()[0])
 
 
 def run(box: Box, count: int) -> int:
-    """
-    How many workers were killed meanwhile.
-    """
+    """How many workers were killed meanwhile."""
     killed = 0
     for number in range(count):
         code, options = KINDS[number % len(KINDS)]
@@ -112,9 +104,7 @@ def run(box: Box, count: int) -> int:
 
 
 def run_sessions(box: Box) -> None:
-    """
-    However they end: by the client, by a limit, by a reset, with a job that runs, and children that are left.
-    """
+    """However they end: by the client, by a limit, by a reset, with a job that runs, and children that are left."""
     with Wire(box) as wire:
         for number in range(SESSIONS):
             code, options = KINDS[number % len(KINDS)]
@@ -139,9 +129,7 @@ def runners() -> int:
 
 
 def test_an_ended_runner_is_freed_before_the_deadline_of_its_arming():
-    """
-    A timer holds the runner that it is about, and seconds are thousands of jobs.
-    """
+    """A timer holds the runner that it is about, and seconds are thousands of jobs."""
     gc.collect()
     others = runners()  # of tests before this one
     with Box(pool_size=1) as box:
@@ -156,9 +144,7 @@ def test_an_ended_runner_is_freed_before_the_deadline_of_its_arming():
 
 
 def test_jobs_and_faults_do_not_leak():
-    """
-    Descriptors, memfds, processes, mounts, cgroups, timers: as after the first hundred.
-    """
+    """Descriptors, memfds, processes, mounts, cgroups, timers: as after the first hundred."""
     with Box(pool_size=WORKERS, recycle_after=40) as box:
         run(box, 100)
         run_sessions(box)
@@ -183,9 +169,7 @@ MUCH: dict[str, dict[str, Any]] = {
 
 
 def test_the_daemon_keeps_no_contents_of_jobs(tmp_path: Path) -> None:
-    """
-    Of the last jobs it remembers numbers. 50 of each kind would be a gigabyte.
-    """
+    """Of the last jobs it remembers numbers. 50 of each kind would be a gigabyte."""
     def run_much(client: leeward.Client, count: int) -> None:
         for _ in range(count):
             for fields in MUCH.values():
@@ -201,9 +185,7 @@ def test_the_daemon_keeps_no_contents_of_jobs(tmp_path: Path) -> None:
 
 
 def test_a_closed_engine_does_not_leak():
-    """
-    Not even in the process that it was in.
-    """
+    """Not even in the process that it was in."""
     with Box(pool_size=WORKERS) as box:
         run(box, len(KINDS))
     gc.collect()
@@ -257,9 +239,7 @@ def run_sandboxes(box: Box, count: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_sandboxes_do_not_leak() -> None:
-    """
-    Descriptors, memfds, processes, mounts, cgroups, timers: after two hundred as after twenty.
-    """
+    """Descriptors, memfds, processes, mounts, cgroups, timers: after two hundred as after twenty."""
     with Box(pool_size=WORKERS, recycle_after=40, max_sessions=WORKERS) as box:
         run_sandboxes(box, SANDBOXES[0])
         before, before_memory = state(box), memory()

@@ -55,9 +55,7 @@ def live(box: Box) -> Iterator[Live]:
 
 
 def test_a_pipe_of_programs_in_the_same_files(live: Live) -> None:
-    """
-    What one process writes the next one reads, and a shell runs programs of the view.
-    """
+    """What one process writes the next one reads, and a shell runs programs of the view."""
     assert 0 == live.shell("echo b >b; echo a >a; mkdir c").code
 
     got = live.run("sh", "-c", "ls | sort -r; cat a b")
@@ -76,9 +74,7 @@ def test_a_pipe_of_programs_in_the_same_files(live: Live) -> None:
     ("bash", "bash -c 'diff <(echo a) <(echo a) && echo same'", "same\n"),
 ])
 def test_programs_of_the_host_run_in_the_view(live: Live, program: str, line: str, says: str) -> None:
-    """
-    What of /usr needs no more than /usr, /proc and the sandbox's own files.
-    """
+    """What of /usr needs no more than /usr, /proc and the sandbox's own files."""
     if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin") is None:
         return  # the host hasn't got it, so a sandbox hasn't
 
@@ -89,9 +85,7 @@ def test_programs_of_the_host_run_in_the_view(live: Live, program: str, line: st
 
 
 def test_all_processes_are_in_the_namespaces_of_the_first(live: Live) -> None:
-    """
-    Only the cgroup namespace is each one's own; and none is the host's.
-    """
+    """Only the cgroup namespace is each one's own; and none is the host's."""
     names = "cgroup ipc mnt net pid user uts"
     line = f"cd /proc/self/ns; for name in {names}; do readlink $name; done; hostname"
     first, second = live.shell(line), live.shell(line)
@@ -142,9 +136,7 @@ def test_a_program_that_cannot_be_started_has_the_exit_status_of_a_shell(live: L
 
 
 def test_the_first_program_of_the_path_that_can_be_run_is_taken(live: Live) -> None:
-    """
-    One that isn't executable is passed over, and a file in place of a folder.
-    """
+    """One that isn't executable is passed over, and a file in place of a folder."""
     live.shell("mkdir a b; echo exit 3 >a/it; printf '#!/bin/sh\\nexit 4\\n' >b/it; chmod +x b/it; touch f")
 
     found = live.run("it", env={b"PATH": b"/workspace/f:/workspace/a:/workspace/b:/workspace"})
@@ -154,9 +146,7 @@ def test_the_first_program_of_the_path_that_can_be_run_is_taken(live: Live) -> N
 
 
 def test_arguments_environment_and_folder_are_those_of_the_request(live: Live) -> None:
-    """
-    All bytes but NUL, empty ones, many; the environment has no other variable.
-    """
+    """All bytes but NUL, empty ones, many; the environment has no other variable."""
     arguments = ["", "a b", "\udcff\n'", "*", "x" * 100_000, *("y" for _ in range(1000))]
     code = ("import os, sys; print(ascii(sys.argv[1:])); print(ascii(sorted(os.environb.items()))); print(os.getcwd())")
 
@@ -179,9 +169,7 @@ def test_arguments_that_execve_cannot_take_are_refused_at_once(live: Live, comma
 
 
 def test_standard_input_is_the_one_of_the_request(live: Live) -> None:
-    """
-    A pipe of the daemon's, whose end is the end of file; a descriptor of the caller's; and none.
-    """
+    """A pipe of the daemon's, whose end is the end of file; a descriptor of the caller's; and none."""
     cat = live.start("cat", stdin=Stdio.PIPE)
     os.write(cat.process.stdin, b"one")
     cat.says("one")
@@ -208,18 +196,14 @@ def test_standard_error_can_be_joined_to_standard_output(live: Live) -> None:
 
 
 def test_a_process_may_open_its_streams_anew(live: Live) -> None:
-    """
-    They belong to the user that it runs as.
-    """
+    """They belong to the user that it runs as."""
     got = live.shell("echo a >/dev/stdout; echo b >/dev/stderr")
 
     assert ("a\n", "b\n", 0) == (got.out, got.err, got.code)
 
 
 def test_a_stream_that_is_paused_makes_its_process_wait(live: Live) -> None:
-    """
-    It has written what a pipe holds, and goes on when it is read again; nothing is lost, though it ends meanwhile.
-    """
+    """It has written what a pipe holds, and goes on when it is read again; nothing is lost, though it ends meanwhile."""
     slow = live.start("sh", "-c", "echo begun; read word; head -c 100000 /dev/zero; echo end >&2", stdin=Stdio.PIPE)
     slow.says("begun")
     slow.process.pause(1)
@@ -270,9 +254,7 @@ def test_a_signal_before_the_process_is_reported_is_not_lost(live: Live) -> None
 
 
 def test_a_kill_takes_all_that_descends(live: Live) -> None:
-    """
-    Children, grandchildren, one that left the session, one whose parent has ended. Others live on.
-    """
+    """Children, grandchildren, one that left the session, one whose parent has ended. Others live on."""
     tree = live.start("sh", "-c", "sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & (setsid sleep 1003 &) ;"
                       " echo ready; sleep 1004")
     other = live.start("sh", "-c", "echo there; sleep 1005")
@@ -304,9 +286,7 @@ def test_a_process_that_is_killed_before_it_runs_never_does(live: Live) -> None:
 
 
 def test_a_background_process_outlives_its_command(live: Live) -> None:
-    """
-    The command's end is told at once, with what was written; the other one writes into nothing, and lives on.
-    """
+    """The command's end is told at once, with what was written; the other one writes into nothing, and lives on."""
     got = live.shell("(while :; do echo more; sleep 0.01; done) & echo first")
 
     assert "first" in got.out
@@ -346,9 +326,7 @@ def test_twenty_at_once_in_any_order(live: Live) -> None:
 
 
 def held() -> tuple[int, int]:
-    """
-    Open descriptors and children of this process.
-    """
+    """Open descriptors and children of this process."""
     return len(os.listdir("/proc/self/fd")), len(children())
 
 
@@ -373,9 +351,7 @@ def test_the_number_of_processes_has_a_bound(box: Box) -> None:
 
 
 def test_all_processes_end_with_the_runner(box: Box) -> None:
-    """
-    Each end is told, and then the runner's; nothing is left, and the worker serves on.
-    """
+    """Each end is told, and then the runner's; nothing is left, and the worker serves on."""
     with opened(box) as live:
         live.shell("sleep 1000 &")
         started = [live.start("sleep", "1000") for _ in range(3)]
@@ -403,9 +379,7 @@ def test_a_runner_whose_first_process_ends_is_over(box: Box) -> None:
 
 
 def test_all_processes_end_with_their_keeper(box: Box) -> None:
-    """
-    They come to the daemon, which collects them; the worker is made anew.
-    """
+    """They come to the daemon, which collects them; the worker is made anew."""
     before = set(zombies())
     live = Live(box)
     started = [live.start("sleep", "1000") for _ in range(3)]
@@ -450,9 +424,7 @@ LOCKED: tuple[tuple[str, Callable[[Live], Ran], Callable[[Ran], bool]], ...] = (
     pytest.param(*row, id=f"{row[0]}{at}") for at, row in enumerate(LOCKED)])
 def test_every_lock_holds_in_a_further_process(live: Live, lock: str, attack: Callable[[Live], Ran],
                                                escaped: Callable[[Ran], bool]) -> None:
-    """
-    As in a job; the control is a sandbox without that lock.
-    """
+    """As in a job; the control is a sandbox without that lock."""
     if lock in MISSING:
         pytest.skip("Landlock is missing on this host")
     with without(lock) as loose:
@@ -464,9 +436,7 @@ def test_every_lock_holds_in_a_further_process(live: Live, lock: str, attack: Ca
 
 
 def test_a_process_has_no_capability_and_gets_none(live: Live) -> None:
-    """
-    An execve would take them from this uid in any case; so there is no control.
-    """
+    """An execve would take them from this uid in any case; so there is no control."""
     got = live.shell("grep -E '^(Cap|NoNew|Seccomp:)' /proc/self/status")
 
     none = "".join(f"Cap{name}:\t{'0' * 16}\n" for name in ("Inh", "Prm", "Eff", "Bnd", "Amb"))
@@ -484,9 +454,7 @@ def test_refused_calls_of_a_process_are_counted_as_its_own(live: Live) -> None:
 
 @pytest.mark.needs("landlock>=6")
 def test_a_process_cannot_signal_another(live: Live) -> None:
-    """
-    Nor the first process, nor the init, with which all would end.
-    """
+    """Nor the first process, nor the init, with which all would end."""
     other = live.start("sh", "-c", "echo $$; sleep 1000")
     other.says("\n")
     pid = other.out.strip()
@@ -527,9 +495,7 @@ def test_tasks_of_all_processes_together_are_limited(box: Box) -> None:
 
 
 def test_memory_of_all_processes_is_limited(box: Box) -> None:
-    """
-    Where the kernel counts, the process that takes too much ends and the others live; else the sandbox does.
-    """
+    """Where the kernel counts, the process that takes too much ends and the others live; else the sandbox does."""
     with opened(box, Limits(memory=128 << 20)) as live:
         other = live.start("sh", "-c", "echo ready; sleep 1000")
         other.says("ready")
@@ -556,9 +522,7 @@ def test_processor_time_is_counted(live: Live) -> None:
 
 
 def test_an_order_that_can_not_be_sent_leaves_no_process(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Too many descriptors in flight, for example: the order is refused, and the process that was to take it ends.
-    """
+    """Too many descriptors in flight, for example: the order is refused, and the process that was to take it ends."""
     def unsent(*_: object) -> None:
         raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
 
@@ -573,9 +537,7 @@ def test_an_order_that_can_not_be_sent_leaves_no_process(live: Live, monkeypatch
 
 
 def test_a_porter_may_begin_before_its_order(live: Live) -> None:
-    """
-    It waits for the order; if that can't be sent, its process ends.
-    """
+    """It waits for the order; if that can't be sent, its process ends."""
     got: list[object] = []
     live.run("true")
     porter = live.runner.carry(None, [], lambda what, _: got.append(what), 5.0)
@@ -616,7 +578,5 @@ def test_a_forker_is_ended_with_its_descendants(box: Box) -> None:
 
 
 def test_the_daemons_programs_are_the_controls() -> None:
-    """
-    The commands of these tests do work outside.
-    """
+    """The commands of these tests do work outside."""
     assert 0 == subprocess.run(["unshare", "-U", "true"], check=False, timeout=60).returncode

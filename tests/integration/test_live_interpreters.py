@@ -1,6 +1,4 @@
-"""
-Interpreters in a live sandbox: a fresh one for a job, with the sandbox's files, and one with state.
-"""
+"""Interpreters in a live sandbox: a fresh one for a job, with the sandbox's files, and one with state."""
 
 from __future__ import annotations
 
@@ -102,9 +100,7 @@ def test_a_kernel_keeps_its_state_beside_others(live: Live) -> None:
 
 
 class Asked:
-    """
-    A job of a kernel, and its report.
-    """
+    """A job of a kernel, and its report."""
 
     client = None
 
@@ -129,9 +125,7 @@ def turn(live: Live, lease: Lease, code: str) -> Result:
 
 
 def test_all_interpreters_end_with_the_sandbox(live: Live) -> None:
-    """
-    A job that runs is answered, and a kernel is lost.
-    """
+    """A job that runs is answered, and a kernel is lost."""
     with Box(cgroup=live.box.engine.driver.name if live.box.engine.driver.name != "v2" else None) as box:
         reports: list[Report] = []
         leases: list[Lease] = []

@@ -1,6 +1,4 @@
-"""
-Live sandboxes with the real thing: programs under all locks, what stays between them, and every way to end.
-"""
+"""Live sandboxes with the real thing: programs under all locks, what stays between them, and every way to end."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def test_files_stay_and_processes_see_each_other(box: leeward.Sandbox) -> None:
-    """
-    One folder, one process table, one set of limits.
-    """
+    """One folder, one process table, one set of limits."""
     assert b"/workspace\n" == box.run(["pwd"]).stdout
     box.shell("mkdir -p a/b && echo kept > a/b/c")
     assert b"kept\n" == box.run(["cat", "b/c"], cwd="/workspace/a").stdout
@@ -47,9 +43,7 @@ def test_files_stay_and_processes_see_each_other(box: leeward.Sandbox) -> None:
 
 
 def test_the_environment_is_the_sandboxs(daemon: LiveDaemon) -> None:
-    """
-    With what the client added, and nothing of the daemon's.
-    """
+    """With what the client added, and nothing of the daemon's."""
     with leeward.Sandbox(socket=daemon.socket, env={"A": "1", "B": "1"}) as box:
         got = box.run(["env"], env={"B": "2", "É": "ü"}).stdout_text.splitlines()
 
@@ -58,9 +52,7 @@ def test_the_environment_is_the_sandboxs(daemon: LiveDaemon) -> None:
 
 
 def test_programs_that_cannot_be_started(box: leeward.Sandbox) -> None:
-    """
-    As a shell has it, for a program, a path and a folder.
-    """
+    """As a shell has it, for a program, a path and a folder."""
     said = {name: (got.exit_code, got.stderr_text) for name, got in {
         "missing": box.run(["no-such-program"]), "path": box.run(["/no/such"]), "file": box.run(["/etc/passwd"]),
         "folder": box.run(["true"], cwd="/no/such")}.items()}
@@ -72,9 +64,7 @@ def test_programs_that_cannot_be_started(box: leeward.Sandbox) -> None:
 
 
 def test_limits_end_the_program_and_all_below_it(box: leeward.Sandbox) -> None:
-    """
-    And what was written before is there.
-    """
+    """And what was written before is there."""
     late = box.shell("echo early; setsid sleep 1001 & sleep 1002", timeout=0.5)
     much = box.shell("yes", output=100_000)
 
@@ -85,9 +75,7 @@ def test_limits_end_the_program_and_all_below_it(box: leeward.Sandbox) -> None:
 
 
 def test_memory_ends_a_program_and_not_the_sandbox(daemon: LiveDaemon) -> None:
-    """
-    The program that takes too much is the one that goes. Where no controller counts, the whole sandbox is, and says so.
-    """
+    """The program that takes too much is the one that goes. Where no controller counts, the whole sandbox is, and says so."""
     with leeward.Sandbox(socket=daemon.socket, memory="64M") as box:
         got = box.shell("head -c 200000000 /dev/zero | tail -c 190000000 | wc -c")
         assert b"190000000\n" != got.stdout
@@ -99,9 +87,7 @@ def test_memory_ends_a_program_and_not_the_sandbox(daemon: LiveDaemon) -> None:
 
 
 def _reason(box: leeward.Sandbox) -> str:
-    """
-    Why it is over, "" if it isn't.
-    """
+    """Why it is over, "" if it isn't."""
     try:
         box.info()
     except leeward.SandboxOver as over:
@@ -110,9 +96,7 @@ def _reason(box: leeward.Sandbox) -> str:
 
 
 def test_a_process_is_talked_to(box: leeward.Sandbox) -> None:
-    """
-    Line by line, from two threads.
-    """
+    """Line by line, from two threads."""
     process = box.start("while read line; do echo \"got $line\"; done; echo end >&2", stdin=None)
     for number in range(20):
         process.write(f"{number}\n")
@@ -122,9 +106,7 @@ def test_a_process_is_talked_to(box: leeward.Sandbox) -> None:
 
 
 def test_a_signal_reaches_the_program(box: leeward.Sandbox) -> None:
-    """
-    Which may handle it.
-    """
+    """Which may handle it."""
     process = box.start("trap 'echo caught; exit 7' USR1; echo ready; while :; do sleep 0.05; done")
     assert b"ready\n" == process.read(PATIENCE)[0].data
     assert process.signal(signal.SIGUSR1)
@@ -134,9 +116,7 @@ def test_a_signal_reaches_the_program(box: leeward.Sandbox) -> None:
 
 
 def test_a_slow_reader_slows_its_own_process_alone(box: leeward.Sandbox) -> None:
-    """
-    It waits in write(2) until somebody reads, and then writes on.
-    """
+    """It waits in write(2) until somebody reads, and then writes on."""
     process = box.start("for i in 1 2 3 4 5 6 7 8 9 10; do head -c 100000 /dev/zero; done; echo done > flag")
     for _ in range(20):
         assert b"x\n" == box.run(["echo", "x"]).stdout
@@ -148,9 +128,7 @@ def test_a_slow_reader_slows_its_own_process_alone(box: leeward.Sandbox) -> None
 
 
 def test_many_at_once(daemon: LiveDaemon) -> None:
-    """
-    In one sandbox, within its limit on processes.
-    """
+    """In one sandbox, within its limit on processes."""
     async def go() -> None:
         async with leeward.AsyncSandbox(socket=daemon.socket, processes=24) as box:
             results = await asyncio.gather(*(box.shell(f"sleep 0.2; echo {number}") for number in range(10)))
@@ -161,9 +139,7 @@ def test_many_at_once(daemon: LiveDaemon) -> None:
 
 
 def test_another_program_attaches(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
-    """
-    And finds files and processes; when it goes, they stay.
-    """
+    """And finds files and processes; when it goes, they stay."""
     process = box.start("echo one; read x; echo $x", stdin=None)
     done = daemon.run("shell", box.id, "--", "sh", "-c", "echo from outside | tee file; exit 5")
     assert (5, b"from outside\n") == (done.returncode, done.stdout)
@@ -176,9 +152,7 @@ def test_another_program_attaches(daemon: LiveDaemon, box: leeward.Sandbox) -> N
 
 
 def test_closing_ends_everything_in_it(daemon: LiveDaemon) -> None:
-    """
-    Also what has left its session and its parent.
-    """
+    """Also what has left its session and its parent."""
     before = set(descendants(daemon.process.pid))
     box = leeward.Sandbox(socket=daemon.socket)
     box.start(["sleep", "1003"])
@@ -201,9 +175,7 @@ def _command(pid: int) -> bytes:
 
 
 def test_a_kill_answers_waiting_requests(box: leeward.Sandbox) -> None:
-    """
-    With the reason.
-    """
+    """With the reason."""
     found: list[leeward.SandboxOver] = []
 
     def run() -> None:
@@ -222,9 +194,7 @@ def test_a_kill_answers_waiting_requests(box: leeward.Sandbox) -> None:
 
 
 def test_the_daemon_ends_and_starts_anew(tmp_path: Path) -> None:
-    """
-    Its sandboxes are over, for that reason, and nothing of them is left.
-    """
+    """Its sandboxes are over, for that reason, and nothing of them is left."""
     with LiveDaemon(tmp_path) as first:
         box = leeward.Sandbox(socket=first.socket)
         box.start(["sleep", "1000"])
@@ -240,9 +210,7 @@ def test_the_daemon_ends_and_starts_anew(tmp_path: Path) -> None:
 
 
 def test_a_keeper_that_dies_ends_its_sandbox_alone(daemon: LiveDaemon) -> None:
-    """
-    Which says so; the next one works.
-    """
+    """Which says so; the next one works."""
     with leeward.Sandbox(socket=daemon.socket) as other, leeward.Sandbox(socket=daemon.socket) as box:
         other.run(["true"])
         before = set(descendants(daemon.process.pid))
@@ -264,9 +232,7 @@ def test_a_keeper_that_dies_ends_its_sandbox_alone(daemon: LiveDaemon) -> None:
 
 
 def test_a_sandbox_waits_for_a_worker() -> None:
-    """
-    In the queue, as a job does, and jobs behind it.
-    """
+    """In the queue, as a job does, and jobs behind it."""
     with Box(pool_size=1, max_sessions=1) as real, Wire(real) as wire:
         peer = wire.peer()
         job = peer.send("execute", code=b"import time; time.sleep(60)")
@@ -285,9 +251,7 @@ def test_a_sandbox_waits_for_a_worker() -> None:
 
 
 def test_times_are_measured(box: leeward.Sandbox) -> None:
-    """
-    Of the program and what it waited for.
-    """
+    """Of the program and what it waited for."""
     start = time.monotonic()
     got = box.shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.2")
     took = time.monotonic() - start
@@ -301,9 +265,7 @@ def test_times_are_measured(box: leeward.Sandbox) -> None:
 
 
 def test_code_in_a_fresh_interpreter(box: leeward.Sandbox) -> None:
-    """
-    With the sandbox's files, and options as for a client's execute.
-    """
+    """With the sandbox's files, and options as for a client's execute."""
     box.shell("echo data > f")
     got = box.execute("import os, sys; print(open('f').read(), open('given').read(), sys.argv[1:], input(),"
                       " os.environ['K']); open('made', 'w').write('x'); sys.exit(3)", args=["a"], stdin="in\n",
@@ -320,9 +282,7 @@ def test_code_in_a_fresh_interpreter(box: leeward.Sandbox) -> None:
 
 
 def test_kernels_keep_their_own_state(box: leeward.Sandbox) -> None:
-    """
-    And share the files.
-    """
+    """And share the files."""
     with box.kernel() as one, box.kernel() as other:
         one.execute("import math\nx = 41")
         assert b"42\n" == one.execute("print(x + 1)").stdout
@@ -334,9 +294,7 @@ def test_kernels_keep_their_own_state(box: leeward.Sandbox) -> None:
 
 
 def test_a_kernels_requests_wait_in_order(daemon: LiveDaemon) -> None:
-    """
-    Also before it has a process.
-    """
+    """Also before it has a process."""
     async def go() -> None:
         async with leeward.AsyncSandbox(socket=daemon.socket) as box:
             kernel = await box.kernel()
@@ -350,9 +308,7 @@ def test_a_kernels_requests_wait_in_order(daemon: LiveDaemon) -> None:
 
 
 def test_a_kernel_is_interrupted_and_lives_on(box: leeward.Sandbox) -> None:
-    """
-    As it does at its time limit, if its code heeds the interrupt; else that ends it, and a reset gives another.
-    """
+    """As it does at its time limit, if its code heeds the interrupt; else that ends it, and a reset gives another."""
     kernel = box.kernel()
     kernel.execute("x = 1")
     found: list[leeward.Result] = []
@@ -378,9 +334,7 @@ def test_a_kernel_is_interrupted_and_lives_on(box: leeward.Sandbox) -> None:
 
 
 def test_a_kernel_that_exits_says_so(box: leeward.Sandbox) -> None:
-    """
-    To the next request.
-    """
+    """To the next request."""
     kernel = box.kernel()
     assert 7 == kernel.execute("import os; os._exit(7)").exit_code
     with pytest.raises(leeward.SessionOver, match="has exited"):
@@ -388,9 +342,7 @@ def test_a_kernel_that_exits_says_so(box: leeward.Sandbox) -> None:
 
 
 def test_a_waiting_python_request_is_told_of_the_sandboxs_end(box: leeward.Sandbox) -> None:
-    """
-    In a fresh interpreter and in a kernel.
-    """
+    """In a fresh interpreter and in a kernel."""
     found: list[str] = []
     kernel = box.kernel()
 
@@ -412,9 +364,7 @@ def test_a_waiting_python_request_is_told_of_the_sandboxs_end(box: leeward.Sandb
 
 
 def test_a_sandbox_reports_its_memory_and_refused_calls(box: leeward.Sandbox) -> None:
-    """
-    Memory now, and the peak; refused calls of all processes that have ended in it.
-    """
+    """Memory now, and the peak; refused calls of all processes that have ended in it."""
     box.shell("head -c 30000000 /dev/zero > /tmp/large")
     poll_until(lambda: 30_000_000 <= box.info()["memory"], "its files aren't in its memory")
     box.shell("rm /tmp/large")
@@ -426,8 +376,6 @@ def test_a_sandbox_reports_its_memory_and_refused_calls(box: leeward.Sandbox) ->
 
 
 def test_set_timeout_is_the_lifetime_from_now_on(box: leeward.Sandbox) -> None:
-    """
-    As `extend` has it.
-    """
+    """As `extend` has it."""
     box.set_timeout(50)
     assert 0 < box.info()["left"] <= 50

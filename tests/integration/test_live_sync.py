@@ -1,6 +1,4 @@
-"""
-Live sync, with a real daemon and a real sandbox: what flows to the host, what flows in, and what doesn't.
-"""
+"""Live sync, with a real daemon and a real sandbox: what flows to the host, what flows in, and what doesn't."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ def sync_of(service: ServedApprovals, box: Sandbox) -> dict[str, Any]:
 
 
 def noted(service: ServedApprovals, box: Sandbox, path: str) -> dict[str, Any]:
-    """
-    The note about *path*, once there is one.
-    """
+    """The note about *path*, once there is one."""
     found = list[dict[str, Any]]()
 
     def look() -> bool:

@@ -66,9 +66,7 @@ BOX: list[tuple[str, dict[str, str], str]] = [
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """
-    A home with a project.
-    """
+    """A home with a project."""
     with tempfile.TemporaryDirectory(prefix="leeward-llm-", dir=packages.outside_tmp()) as made:
         for name, text in (("project/file", "of the host\n"), ("project/.env", "hidden-token"), ("project/sub/x", ""),
                            (".netrc", "hidden-token"), (".ssh/key", "hidden-token")):
@@ -83,9 +81,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def llm(place: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """
-    What the command needs: leeward as pip would have put it there, by the entry points that pyproject.toml has.
-    """
+    """What the command needs: leeward as pip would have put it there, by the entry points that pyproject.toml has."""
     folder = tmp_path_factory.mktemp("llm")
     (folder / "leeward-0.dist-info").mkdir()
     (folder / "leeward-0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: leeward\nVersion: 0\n")
@@ -136,9 +132,7 @@ def test_the_model_runs_a_command_by_sandboxed_shell(shell: dict[str, str], plac
 
 
 def test_the_toolbox_has_one_sandbox_for_a_conversation(llm: list[str], daemon: LiveDaemon, place: Path) -> None:
-    """
-    One sandbox for all calls of a conversation.
-    """
+    """One sandbox for all calls of a conversation."""
     got = answers(llm, daemon.socket, place / "project", "Leeward",
                   [(f"Leeward_{name}", arguments) for name, arguments, _ in BOX])
     for (name, _, wanted), answer in zip(BOX, got, strict=True):
@@ -152,9 +146,7 @@ def test_the_tools_are_listed(llm: list[str], daemon: LiveDaemon, place: Path) -
 
 
 def test_failures_are_text(llm: list[str], place: Path, tmp_path: Path) -> None:
-    """
-    No daemon; and a time limit, with what was written before.
-    """
+    """No daemon; and a time limit, with what was written before."""
     config = tmp_path / "c.toml"
     config.write_text("[limits]\ntime = 1.0\n[ceilings]\ntime = 1.0\n")
     calls = [("sandboxed_shell", {"command": "echo begun; sleep 600"})]

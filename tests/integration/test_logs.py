@@ -1,6 +1,4 @@
-"""
-`leeward logs` and `leeward explain` of a job: how jobs, sandboxes and what runs in them ended.
-"""
+"""`leeward logs` and `leeward explain` of a job: how jobs, sandboxes and what runs in them ended."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def told(daemon: LiveDaemon, *words: str) -> list[dict[str, Any]]:
 
 
 def test_ends_limits_and_denied_calls_are_logged(daemon: LiveDaemon) -> None:
-    """
-    Of jobs, and of programs, interpreters and kernels in a sandbox, and of the sandbox; the daemon alone says so.
-    """
+    """Of jobs, and of programs, interpreters and kernels in a sandbox, and of the sandbox; the daemon alone says so."""
     before = max([0, *(row["number"] for row in told(daemon))])
     with daemon.client() as client:
         client.execute("print(1)", label="fine")
@@ -75,9 +71,7 @@ def test_ends_limits_and_denied_calls_are_logged(daemon: LiveDaemon) -> None:
 
 
 def test_new_lines_are_followed(daemon: LiveDaemon) -> None:
-    """
-    At once, until Ctrl-C; a job's own name is shown escaped.
-    """
+    """At once, until Ctrl-C; a job's own name is shown escaped."""
     with daemon.client() as client, leeward.Sandbox(socket=daemon.socket) as box:
         follower = subprocess.Popen(command("logs", "-f"), env=environment(daemon.socket), stdout=subprocess.PIPE,
                                     text=True)
@@ -98,9 +92,7 @@ def test_new_lines_are_followed(daemon: LiveDaemon) -> None:
 
 
 def test_a_follower_that_leaves_is_forgotten(daemon: LiveDaemon) -> None:
-    """
-    One that was cancelled, one whose connection has ended, one whose time is up.
-    """
+    """One that was cancelled, one whose connection has ended, one whose time is up."""
     daemon.idle()
     link = Link(str(daemon.socket))
     reply, _ = link.call("recall", {})

@@ -35,9 +35,7 @@ def test_pages_of_a_runner_are_copied_by_the_clone() -> None:
 
 @pytest.mark.needs("io-uring", "locked-memory")
 def test_pages_of_a_runner_that_does_not_begin_in_c_are_copied_by_the_clone() -> None:
-    """
-    OpenSSL's generator is renewed by bytecode.
-    """
+    """OpenSSL's generator is renewed by bytecode."""
     assert faults("", preload=("ssl",)) + 200 < faults(OFF, preload=("ssl",))
 
 
@@ -57,9 +55,7 @@ def test_a_job_finds_the_same_state_with_and_without_pinned_pages(beginning: str
 
 
 def test_no_job_finds_the_writes_of_another() -> None:
-    """
-    In memory of which both have copies: the interpreter's own.
-    """
+    """In memory of which both have copies: the interpreter's own."""
     code = "import sys\nprint(hasattr(sys, 'mark'), sys.getrecursionlimit())\nsys.mark = 1\nsys.setrecursionlimit(77)"
     with Box() as box:
         assert [b"False 1000\n"] * 4 == [box.run(code).stdout for _ in range(4)]

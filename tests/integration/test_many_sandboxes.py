@@ -22,9 +22,7 @@ LONG = bool(os.environ.get("LEEWARD_LONG"))
 
 
 def test_many_sandboxes_at_once_and_in_turn_do_not_leak() -> None:
-    """
-    And each takes less than 5 MiB.
-    """
+    """And each takes less than 5 MiB."""
     count, turns = (170, 10_000) if LONG else (16, 60)
     ended = subprocess.run([sys.executable, "-P", str(Path(sandboxes.__file__)), "--count", str(count), "--turns",
                             str(turns), "--json"], capture_output=True, text=True, timeout=3600 if LONG else 240,
@@ -37,9 +35,7 @@ def test_many_sandboxes_at_once_and_in_turn_do_not_leak() -> None:
 
 def test_the_check_finds_a_wrong_answer_and_a_leaked_sandbox(monkeypatch: pytest.MonkeyPatch,
                                                              capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    A sandbox that isn't ended is, and one that gives another answer.
-    """
+    """A sandbox that isn't ended is, and one that gives another answer."""
     ask, said = sandboxes.SandboxLink.ask, []
 
     def forgetful(link: sandboxes.SandboxLink, op: str, **fields: object) -> dict[str, object]:
@@ -59,9 +55,7 @@ def test_the_check_finds_a_wrong_answer_and_a_leaked_sandbox(monkeypatch: pytest
 
 
 def test_groups_that_are_kept_for_later_are_counted_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """
-    How many are kept depends on the load. A group that has a process in any hierarchy, or below, counts.
-    """
+    """How many are kept depends on the load. A group that has a process in any hierarchy, or below, counts."""
     monkeypatch.setattr(sandboxes, "GROUPS", str(tmp_path))
 
     def group(path: str, processes: str = "") -> None:
@@ -83,9 +77,7 @@ def test_groups_that_are_kept_for_later_are_counted_apart(monkeypatch: pytest.Mo
 
 
 def test_a_sandbox_that_stays_has_its_worker_alone(tmp_path: Path) -> None:
-    """
-    The other runners of its worker go, whose memory nobody needs; they are there again when it is over.
-    """
+    """The other runners of its worker go, whose memory nobody needs; they are there again when it is over."""
     with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
         def stocked(status: dict[str, Any], count: int) -> bool:
             return [count, count, 0] == [status[f"runners_{what}"] for what in ("armed", "kept", "arming")]

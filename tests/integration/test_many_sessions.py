@@ -1,6 +1,4 @@
-"""
-More sessions than half of the workers: workers are made for them, jobs keep theirs, and all go again.
-"""
+"""More sessions than half of the workers: workers are made for them, jobs keep theirs, and all go again."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ def test_sessions_are_opened_up_to_the_bound(box: Box, monkeypatch: pytest.Monke
 
 
 def test_a_few_sessions_make_no_extra_workers(box: Box) -> None:
-    """
-    However often they are opened and closed.
-    """
+    """However often they are opened and closed."""
     with Wire(box) as wire:
         before = box.engine.pool.workers
         for _ in range(10):
@@ -67,9 +63,7 @@ def test_a_few_sessions_make_no_extra_workers(box: Box) -> None:
 
 
 def test_one_worker_and_sessions() -> None:
-    """
-    A pool of one had none before.
-    """
+    """A pool of one had none before."""
     box = Box(pool_size=1, max_sessions=-1)
     box.engine.room = 1
     with box, Wire(box) as wire:

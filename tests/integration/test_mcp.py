@@ -33,9 +33,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.fixture(autouse=True)
 def all_closed(daemon: LiveDaemon) -> Iterator[None]:
-    """
-    No server leaves its sandbox.
-    """
+    """No server leaves its sandbox."""
     yield
     poll_until(lambda: not boxes(daemon), "the end of the sandboxes")
 
@@ -45,9 +43,7 @@ def boxes(daemon: LiveDaemon) -> list[str]:
 
 
 class Client:
-    """
-    The SDK's client of one server.
-    """
+    """The SDK's client of one server."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
@@ -134,9 +130,7 @@ def test_wrong_calls_are_refused(daemon: LiveDaemon) -> None:
 
 
 def test_a_call_is_cancelled_and_others_go_on(daemon: LiveDaemon) -> None:
-    """
-    A call of a shell, of Python that runs, of Python that waits for it, and of Python that ignores the interrupt.
-    """
+    """A call of a shell, of Python that runs, of Python that waits for it, and of Python that ignores the interrupt."""
     import anyio
 
     async def test(client: Client) -> None:
@@ -176,9 +170,7 @@ def test_a_call_is_cancelled_and_others_go_on(daemon: LiveDaemon) -> None:
 
 
 def test_calls_are_bounded(daemon: LiveDaemon) -> None:
-    """
-    A cancelled call holds its place until it has ended, and no longer.
-    """
+    """A cancelled call holds its place until it has ended, and no longer."""
     import anyio
     from mcp import MCPError
 
@@ -263,9 +255,7 @@ def test_a_folder_and_limits_are_the_callers(daemon: LiveDaemon, tmp_path: Path)
 
 
 class RawClient:
-    """
-    A client that can send anything.
-    """
+    """A client that can send anything."""
 
     def __init__(self, daemon: LiveDaemon, **options: Any) -> None:
         self.process = subprocess.Popen(command("mcp"), env=environment(daemon.socket), stdin=subprocess.PIPE,
@@ -320,9 +310,7 @@ def test_what_is_no_message_is_passed_over(hostile: RawClient) -> None:
 
 
 def test_a_line_that_is_too_long_is_passed_over_without_being_kept(hostile: RawClient) -> None:
-    """
-    256 MiB. The line behind it is read.
-    """
+    """256 MiB. The line behind it is read."""
     peak = _peak(hostile.process.pid)
     assert hostile.process.stdin is not None
     for _ in range(256):
@@ -351,9 +339,7 @@ def test_wrong_requests_get_an_error_and_the_next_one_is_read(hostile: RawClient
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_closes_the_sandbox(daemon: LiveDaemon, number: signal.Signals) -> None:
-    """
-    While a call runs, and the client neither reads nor closes its end.
-    """
+    """While a call runs, and the client neither reads nor closes its end."""
     client = RawClient(daemon)
     client.initialize()
     client.call("run_shell", command="sleep 1000")
@@ -367,9 +353,7 @@ def test_a_signal_closes_the_sandbox(daemon: LiveDaemon, number: signal.Signals)
 
 
 def test_the_end_of_the_input_closes_the_sandbox_of_a_call_that_runs(daemon: LiveDaemon) -> None:
-    """
-    Even if its Python ignores the interrupt.
-    """
+    """Even if its Python ignores the interrupt."""
     client = RawClient(daemon)
     client.initialize()
     client.call("run_python", code="import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"

@@ -1,6 +1,4 @@
-"""
-The mount table of a job is the intended list, line by line.
-"""
+"""The mount table of a job is the intended list, line by line."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ SCRATCH = {"rw", "nosuid", "nodev"}
 
 @dataclass(frozen=True)
 class Mount:
-    """
-    A line of mountinfo; see proc(5).
-    """
+    """A line of mountinfo; see proc(5)."""
 
     root: str
     target: str
@@ -52,9 +48,7 @@ class Mount:
 
 
 def table(text: str) -> list[Mount]:
-    """
-    The mounts of a mountinfo, without the options about access times.
-    """
+    """The mounts of a mountinfo, without the options about access times."""
     mounts = []
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
@@ -66,9 +60,7 @@ def table(text: str) -> list[Mount]:
 
 
 def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
-    """
-    Targets and options, in the order in which they are mounted.
-    """
+    """Targets and options, in the order in which they are mounted."""
     links = interpreter.root_links()
     assert not set(links) & {bind.target for bind in box.engine.spec.view.binds}
     binds = [(bind.target, frozenset(DEVICE if bind.device else READ_ONLY)) for bind in box.engine.spec.view.binds
@@ -102,9 +94,7 @@ def test_the_mount_table_is_the_list() -> None:
 
 
 def test_mounts_of_a_job_are_at_their_places() -> None:
-    """
-    Binds show a path of the host at the same path; the rest are new filesystems, bounded in size.
-    """
+    """Binds show a path of the host at the same path; the rest are new filesystems, bounded in size."""
     with Box() as box:
         seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
 
@@ -123,9 +113,7 @@ def test_mounts_of_a_job_are_at_their_places() -> None:
 
 @pytest.mark.needs("root")
 def test_the_host_sees_the_same_table() -> None:
-    """
-    The table that the job reads is the one that the kernel shows from outside, of init and job alike.
-    """
+    """The table that the job reads is the one that the kernel shows from outside, of init and job alike."""
     with Box() as box:
         inside = within(box, 'tell(open("/proc/self/mountinfo").read())')
         with running(box) as family:
@@ -141,9 +129,7 @@ def test_the_host_sees_the_same_table() -> None:
 
 
 def test_the_templates_proc_shows_no_process() -> None:
-    """
-    What lies beneath a job's /proc belongs to a pid namespace that is dead.
-    """
+    """What lies beneath a job's /proc belongs to a pid namespace that is dead."""
     # The only way to look: with the keeper's capabilities, which no job has.
     with Box(locks={"mounts"}) as box:
         got = within(box, """
@@ -156,9 +142,7 @@ os._exit(0)
 
 
 def test_mounts_of_a_job_do_not_change_the_daemons_table() -> None:
-    """
-    The daemon's own table doesn't change by a job.
-    """
+    """The daemon's own table doesn't change by a job."""
     before = Path("/proc/self/mountinfo").read_text()
     with Box() as box, running(box):
         during = Path("/proc/self/mountinfo").read_text()
@@ -211,9 +195,7 @@ def on(folder: Path, attributes: MountAttr) -> None:
 
 
 def test_without_mount_setattr_every_mount_gets_the_same(tmp_path: Path) -> None:
-    """
-    A bind, one below it and one below that: read-only all of them, and what one had besides it keeps.
-    """
+    """A bind, one below it and one below that: read-only all of them, and what one had besides it keeps."""
     shown = tmp_path / "shown"
     (shown / "a folder").mkdir(parents=True)
     (shown / "device").touch()
@@ -238,9 +220,7 @@ def test_without_mount_setattr_every_mount_gets_the_same(tmp_path: Path) -> None
 
 
 def test_without_mount_setattr_an_unreachable_mount_stops_the_start(tmp_path: Path) -> None:
-    """
-    A mount under another on the same folder: it can't be made read-only, so it isn't left writable.
-    """
+    """A mount under another on the same folder: it can't be made read-only, so it isn't left writable."""
     shown = tmp_path / "shown"
     shown.mkdir()
     view = View((Bind(str(shown), "/shown"),), (), (), Scratch(("/workspace",)))
@@ -261,9 +241,7 @@ def test_without_mount_setattr_an_unreachable_mount_stops_the_start(tmp_path: Pa
 
 @pytest.mark.parametrize("mount_setattr", [pytest.param(True, marks=pytest.mark.needs("kernel>=5.12")), False])
 def test_later_mounts_of_the_host_stay_outside(tmp_path: Path, mount_setattr: bool) -> None:
-    """
-    On a host whose mounts are shared, which systemd sees to: a copy in another namespace would follow them.
-    """
+    """On a host whose mounts are shared, which systemd sees to: a copy in another namespace would follow them."""
     shown = tmp_path / "shown"
     shown.mkdir()
     view = View((Bind(str(shown), "/shown"),), (), (), Scratch(("/workspace",)))

@@ -1,6 +1,4 @@
-"""
-Namespaces and ids of zygote, keeper, init and job, read from the host.
-"""
+"""Namespaces and ids of zygote, keeper, init and job, read from the host."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ KEPT = {"user", "net"}
 
 
 def test_a_job_shares_no_namespace_with_the_daemon() -> None:
-    """
-    Every link differs, and two workers differ in every one of them too.
-    """
+    """Every link differs, and two workers differ in every one of them too."""
     with Box(pool_size=2) as box:
         with running(box) as first, running(box) as second:
             assert first.keeper != second.keeper
@@ -55,9 +51,7 @@ def test_a_job_shares_no_namespace_with_the_daemon() -> None:
 
 @pytest.mark.needs("root", "unreduced")
 def test_successive_jobs_of_a_worker_share_the_keepers_namespaces() -> None:
-    """
-    User and network namespace are the worker's; every other namespace is made for each job.
-    """
+    """User and network namespace are the worker's; every other namespace is made for each job."""
     with Box() as box:
         seen = []
         for _ in range(2):
@@ -73,9 +67,7 @@ def test_successive_jobs_of_a_worker_share_the_keepers_namespaces() -> None:
 
 
 def test_pids_inside_are_init_and_job() -> None:
-    """
-    pid 1 is the init, pid 2 the job; the keeper is in the host's pid namespace.
-    """
+    """pid 1 is the init, pid 2 the job; the keeper is in the host's pid namespace."""
     with Box() as box, running(box) as family:
         # The last column is the innermost namespace's.
         assert [str(family.init), "1"] == status(family.init)["NSpid"].split()[-2:]
@@ -87,9 +79,7 @@ def test_pids_inside_are_init_and_job() -> None:
 
 
 def test_no_thread_remembers_a_number_of_the_host() -> None:
-    """
-    The main thread's id is noted when it starts, in the zygote.
-    """
+    """The main thread's id is noted when it starts, in the zygote."""
     with Box() as box:
         got = within(box, "import threading\ntell([threading.main_thread().native_id, threading.get_native_id()])")
 
@@ -97,9 +87,7 @@ def test_no_thread_remembers_a_number_of_the_host() -> None:
 
 
 def test_host_ids_of_a_worker() -> None:
-    """
-    Run by root: ids of the worker's own, never 0. Run by a user: the user's.
-    """
+    """Run by root: ids of the worker's own, never 0. Run by a user: the user's."""
     with Box(pool_size=2) as box, running(box) as first, running(box) as second:
         seen = []
         for family in (first, second):
@@ -122,9 +110,7 @@ def test_host_ids_of_a_worker() -> None:
 
 
 def test_id_maps_are_one_user_and_one_group() -> None:
-    """
-    As the host reads them: 1000 inside, one id long, setgroups denied.
-    """
+    """As the host reads them: 1000 inside, one id long, setgroups denied."""
     with Box() as box, running(box) as family:
         for pid in (family.keeper, family.init, family.job):
             shown = status(pid)
@@ -134,9 +120,7 @@ def test_id_maps_are_one_user_and_one_group() -> None:
 
 
 def test_inside_it_is_user_1000_in_no_other_group() -> None:
-    """
-    Real, effective, saved and filesystem ids alike; groups that stayed with it have no name there.
-    """
+    """Real, effective, saved and filesystem ids alike; groups that stayed with it have no name there."""
     with Box() as box:
         got = within(box, 'tell([status("Uid"), status("Gid"), os.getgroups(), os.uname().nodename])')
 

@@ -71,9 +71,7 @@ def answer(socket: Path, number: int) -> str:
 
 
 def test_a_call_without_memory_costs_a_job_at_most(tmp_path: Path) -> None:
-    """
-    Whatever is refused, each job is answered; and what a worker left half made doesn't keep it from being replaced.
-    """
+    """Whatever is refused, each job is answered; and what a worker left half made doesn't keep it from being replaced."""
     config = tmp_path / "config.toml"
     config.write_text("pool_size = 2\nrecycle_after = 10\n")
     config.chmod(0o600)

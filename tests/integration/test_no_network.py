@@ -1,6 +1,4 @@
-"""
-A sandbox without a network, as programs and their users see it.
-"""
+"""A sandbox without a network, as programs and their users see it."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.mark.smoke
 def test_a_name_cant_be_resolved(daemon: LiveDaemon) -> None:
-    """
-    The error is the one that programs know, and the result counts what was asked for.
-    """
+    """The error is the one that programs know, and the result counts what was asked for."""
     with daemon.client() as client:
         result = client.execute(NAMES)
 
@@ -51,9 +47,7 @@ def test_a_name_cant_be_resolved(daemon: LiveDaemon) -> None:
 
 
 def test_an_address_cant_be_reached(daemon: LiveDaemon) -> None:
-    """
-    An OSError; a Unix socket is no network.
-    """
+    """An OSError; a Unix socket is no network."""
     program = "import socket\nsocket.socket(socket.AF_UNIX)\nsocket.socketpair()\n{}"
     with daemon.client() as client:
         refused = client.execute(program.format("socket.create_connection(('192.0.2.1', 80), 2)"))
@@ -77,9 +71,7 @@ def commands(daemon: LiveDaemon, c_build: Path | None, *argv: str) -> bytes:
 
 @pytest.mark.parametrize("which", ["python", "c"])
 def test_the_command_line_says_it_in_a_line(daemon: LiveDaemon, which: str, request: pytest.FixtureRequest) -> None:
-    """
-    Of its own, after the job's; not of a job that came to terms with it.
-    """
+    """Of its own, after the job's; not of a job that came to terms with it."""
     if "c" == which:
         require("compiler")
     c_build = request.getfixturevalue("c_build") if "c" == which else None

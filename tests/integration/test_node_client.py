@@ -1,6 +1,4 @@
-"""
-The package for Node, packaging/node: its own tests, over a live daemon; and that it is what the rest of leeward is.
-"""
+"""The package for Node, packaging/node: its own tests, over a live daemon; and that it is what the rest of leeward is."""
 
 from __future__ import annotations
 
@@ -36,16 +34,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def promised(file: Path) -> set[str]:
-    """
-    The names of the tests in *file*.
-    """
+    """The names of the tests in *file*."""
     return set(re.findall(r"^test\('([^'\n]+)'", file.read_text(), re.MULTILINE))
 
 
 def test_every_test_file_of_the_package_has_unique_tests() -> None:
-    """
-    None twice, and none marked to be skipped or to run alone.
-    """
+    """None twice, and none marked to be skipped or to run alone."""
     assert ["client", "msgpack", "retry", "sandbox", "workdir"] == [file.name.partition(".")[0] for file in FILES]
     for file in FILES:
         text = file.read_text()
@@ -55,9 +49,7 @@ def test_every_test_file_of_the_package_has_unique_tests() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=[file.name.partition(".")[0] for file in FILES])
 def test_every_case_passes(daemon: LiveDaemon, file: Path) -> None:
-    """
-    As many as the file has; one that is skipped names what this machine lacks.
-    """
+    """As many as the file has; one that is skipped names what this machine lacks."""
     env = environment(LEEWARD_TEST_SOCKET=str(daemon.socket), LEEWARD_TEST_COMMAND=json.dumps(command()))
     done = subprocess.run(["node", "--test", "--test-reporter=tap", file], env=env, capture_output=True, text=True,
                           check=False, timeout=PATIENCE, cwd=file.parent)
@@ -73,9 +65,7 @@ def test_every_case_passes(daemon: LiveDaemon, file: Path) -> None:
 
 
 def test_no_sandbox_or_connection_is_left(daemon: LiveDaemon) -> None:
-    """
-    No sandbox, and no connection but the one that asks.
-    """
+    """No sandbox, and no connection but the one that asks."""
     daemon.idle()
     with leeward.Client(daemon.socket) as client:
         assert 1 == client.status()["connections"]
@@ -85,9 +75,7 @@ def test_no_sandbox_or_connection_is_left(daemon: LiveDaemon) -> None:
 
 @pytest.mark.needs("typescript")
 def test_the_types_are_right() -> None:
-    """
-    By tsc, strictly: the declarations, and a program that uses them well, and wrongly where it says so.
-    """
+    """By tsc, strictly: the declarations, and a program that uses them well, and wrongly where it says so."""
     tools = ROOT / ".venv-typescript" / "node_modules"
     done = subprocess.run([tools / ".bin" / "tsc", "-p", PACKAGE / "test" / "types", "--typeRoots", tools / "@types"],
                           capture_output=True, text=True, check=False, timeout=PATIENCE)
@@ -96,9 +84,7 @@ def test_the_types_are_right() -> None:
 
 
 def test_the_types_declare_every_class_of_the_package() -> None:
-    """
-    Each class of the package, and no other.
-    """
+    """Each class of the package, and no other."""
     said = subprocess.run(["node", "-p", "JSON.stringify(Object.keys(require('./index.js')))"], cwd=PACKAGE, check=True,
                           capture_output=True, text=True).stdout
     declared = set(re.findall(r"^export class (\w+)", (PACKAGE / "index.d.ts").read_text(), re.MULTILINE))
@@ -107,9 +93,7 @@ def test_the_types_declare_every_class_of_the_package() -> None:
 
 
 def test_errors_have_the_names_of_python() -> None:
-    """
-    Every kind of refusal, by its class.
-    """
+    """Every kind of refusal, by its class."""
     said = subprocess.run(
         ["node", "-p", "JSON.stringify(Object.entries(require('./lib/errors.js')).map(([n, c]) => [n, c.kind]))"],
         cwd=PACKAGE, check=True, capture_output=True, text=True).stdout
@@ -124,9 +108,7 @@ def test_errors_have_the_names_of_python() -> None:
 
 
 def test_a_folder_with_tools_is_that_of_python() -> None:
-    """
-    The same tools in the same order, and the same words for its errors.
-    """
+    """The same tools in the same order, and the same words for its errors."""
     code = ("JSON.stringify([require('./lib/tools.js'), Object.entries(require('./lib/errors.js'))"
             ".filter(([n, c]) => c.prototype instanceof require('./index.js').WorkdirError)"
             ".map(([n, c]) => [n, c.kind])])")
@@ -141,9 +123,7 @@ def test_a_folder_with_tools_is_that_of_python() -> None:
 
 
 def test_every_operation_that_it_asks_for_is_one() -> None:
-    """
-    By their names in the source; and its version is left to whoever publishes it.
-    """
+    """By their names in the source; and its version is left to whoever publishes it."""
     source = "\n".join(file.read_text() for file in sorted((PACKAGE / "lib").glob("*.js")))
     asked = set(re.findall(r"\b(?:ask|call|send)\('([a-z_]+)'", source))
 
@@ -152,9 +132,7 @@ def test_every_operation_that_it_asks_for_is_one() -> None:
 
 
 def test_the_package_depends_on_no_other() -> None:
-    """
-    What is required is Node's own, or lies beside it.
-    """
+    """What is required is Node's own, or lies beside it."""
     about = json.loads((PACKAGE / "package.json").read_text())
     for file in (PACKAGE / "lib").glob("*.js"):
         for name in re.findall(r"require\('([^']+)'\)", file.read_text()):

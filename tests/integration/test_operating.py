@@ -1,6 +1,4 @@
-"""
-Operating a daemon: metrics, the security log, several users, reload, and the service manager's socket.
-"""
+"""Operating a daemon: metrics, the security log, several users, reload, and the service manager's socket."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveDaemon, Path]]:
-    """
-    A daemon with one worker, metrics on a socket and a security log.
-    """
+    """A daemon with one worker, metrics on a socket and a security log."""
     folder = tmp_path_factory.mktemp("watched")
     config = configured(folder, f'max_sessions = 1\nmetrics = "{folder}/m"\nsecurity_log = "{folder}/security.log"\n')
     with LiveDaemon(folder, "--pool-size", "1", "--config", str(config)) as daemon:
@@ -69,9 +65,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveDaem
 
 
 def test_metrics_after_some_jobs(watched: tuple[LiveDaemon, Path]) -> None:
-    """
-    What ran, how it ended, what it was denied, and what there is now.
-    """
+    """What ran, how it ended, what it was denied, and what there is now."""
     daemon, folder = watched
     before = scraped(folder / "m")
     with daemon.client() as client:
@@ -106,9 +100,7 @@ def test_metrics_after_some_jobs(watched: tuple[LiveDaemon, Path]) -> None:
 
 
 def test_health_users_and_sessions(watched: tuple[LiveDaemon, Path]) -> None:
-    """
-    Asked over the same socket: whether it takes jobs; whose they are; how many sessions are open.
-    """
+    """Asked over the same socket: whether it takes jobs; whose they are; how many sessions are open."""
     daemon, folder = watched
     user = str(os.geteuid())
     before = scraped(folder / "m")["leeward_user_executions_total"].value(user=user)
@@ -126,9 +118,7 @@ def test_health_users_and_sessions(watched: tuple[LiveDaemon, Path]) -> None:
 
 
 def test_a_label_is_in_log_and_result(tmp_path: Path) -> None:
-    """
-    With the number that the log names the job by; and a line for each job, where asked for.
-    """
+    """With the number that the log names the job by; and a line for each job, where asked for."""
     config = configured(tmp_path, "log_jobs = true\n")
     with LiveDaemon(tmp_path, "--pool-size", "1", "--config", str(config)) as daemon:
         with daemon.client() as client:
@@ -146,9 +136,7 @@ def test_a_label_is_in_log_and_result(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_a_worker_is_that_of_its_job(watched: tuple[LiveDaemon, Path]) -> None:
-    """
-    With whatever cgroup driver the host allows.
-    """
+    """With whatever cgroup driver the host allows."""
     daemon, folder = watched
     seen: list[float] = []
     with daemon.client() as client:
@@ -164,9 +152,7 @@ def test_the_memory_of_a_worker_is_that_of_its_job(watched: tuple[LiveDaemon, Pa
 
 
 def test_the_security_log_has_every_denied_call_and_every_end_by_a_limit(watched: tuple[LiveDaemon, Path]) -> None:
-    """
-    By job and user; twelve hundred denied calls are five records, and add up.
-    """
+    """By job and user; twelve hundred denied calls are five records, and add up."""
     daemon, folder = watched
     log = folder / "security.log"
     seen = len(rows(log))
@@ -198,9 +184,7 @@ def test_the_security_log_has_every_denied_call_and_every_end_by_a_limit(watched
 
 
 def test_hangup_reloads_the_reloadable_settings(tmp_path: Path) -> None:
-    """
-    New limits hold, the others are named; a mistake changes no setting; and the security log is reopened.
-    """
+    """New limits hold, the others are named; a mistake changes no setting; and the security log is reopened."""
     log = tmp_path / "s.log"
     config = configured(tmp_path, f'security_log = "{log}"\n')
 
@@ -236,9 +220,7 @@ def test_hangup_reloads_the_reloadable_settings(tmp_path: Path) -> None:
 
 
 def test_a_quota_makes_wait_and_not_fail(tmp_path: Path) -> None:
-    """
-    With two workers and one job at once, what a user sends runs one after the other.
-    """
+    """With two workers and one job at once, what a user sends runs one after the other."""
     config = configured(tmp_path, f"[users.{os.geteuid()}]\njobs = 1\n")
     program = "import time; print(time.monotonic()); time.sleep(0.1); print(time.monotonic())"
     with LiveDaemon(tmp_path, "--pool-size", "2", "--config", str(config)) as daemon:
@@ -251,9 +233,7 @@ def test_a_quota_makes_wait_and_not_fail(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "ordinary-user")
 def test_a_group_is_let_in(open_folder: Path, ordinary_user: OrdinaryUser) -> None:
-    """
-    A member by any of his groups, within his quota, and not to end the daemon; others not.
-    """
+    """A member by any of his groups, within his quota, and not to end the daemon; others not."""
     folder = open_folder / "shared"
     folder.mkdir()
     folder.chmod(0o710)
@@ -286,9 +266,7 @@ def test_a_group_is_let_in(open_folder: Path, ordinary_user: OrdinaryUser) -> No
 @pytest.mark.needs("root", "ordinary-user")
 def test_a_guest_of_a_third_users_daemon_says_whom_he_trusts(ordinary_user: OrdinaryUser,
                                                               user_install: Installation) -> None:
-    """
-    Neither his own nor root's: each client refuses to talk to it, until it is told whose it is.
-    """
+    """Neither his own nor root's: each client refuses to talk to it, until it is told whose it is."""
     folder = ordinary_user.home.parent / "third"
     folder.mkdir()
     folder.chmod(0o710)
@@ -331,9 +309,7 @@ TOO_MUCH = {
 @pytest.mark.needs("root", "ordinary-user")
 def test_a_job_is_stopped_at_its_limits_without_delegated_cgroups(ordinary_user: OrdinaryUser,
                                                                   user_install: Installation) -> None:
-    """
-    A fork bomb, 600 MB at once and bit by bit, an endless loop; and the daemon serves on.
-    """
+    """A fork bomb, 600 MB at once and bit by bit, an endless loop; and the daemon serves on."""
     folder = ordinary_user.home / "undelegated"
     ordinary_user.run(["mkdir", "-m", "700", folder], check=True)
     config = configured(folder, f'allow_degraded = {json.dumps(MISSING)}\n')
@@ -361,9 +337,7 @@ def test_a_job_is_stopped_at_its_limits_without_delegated_cgroups(ordinary_user:
 
 
 class Manager:
-    """
-    A service manager's part: keeps the socket, starts daemons on it, hears what they say.
-    """
+    """A service manager's part: keeps the socket, starts daemons on it, hears what they say."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "kept.sock"
@@ -407,9 +381,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 def test_a_kept_socket_and_the_words_of_a_service(manager: Manager) -> None:
-    """
-    READY when jobs can be taken, a sign of life, RELOADING and READY again, STOPPING; the socket stays.
-    """
+    """READY when jobs can be taken, a sign of life, RELOADING and READY again, STOPPING; the socket stays."""
     process = manager.start(WATCHDOG_USEC="100000")
     ready = manager.hears()
     assert ("1", str(process.pid)) == (ready["READY"], ready["MAINPID"])
@@ -454,9 +426,7 @@ def test_a_restart_refuses_no_request(manager: Manager) -> None:
             assert more.wait_for(lambda: {"new", "same"} <= set(done[seen:]), PATIENCE), faults
 
     def connecting() -> None:
-        """
-        A new connection each time: what `leeward exec` does.
-        """
+        """A new connection each time: what `leeward exec` does."""
         while not over.is_set():
             try:
                 with leeward.Client(str(manager.path)) as client:
@@ -466,9 +436,7 @@ def test_a_restart_refuses_no_request(manager: Manager) -> None:
                 faults.append(fault)
 
     def staying() -> None:
-        """
-        One client, which connects again by itself.
-        """
+        """One client, which connects again by itself."""
         with leeward.Client(str(manager.path)) as client:
             while not over.is_set():
                 try:
@@ -517,9 +485,7 @@ def test_restarts_under_load_fail_no_call_and_run_none_twice(manager: Manager, c
         answered[who] += 1
 
     def by_c() -> None:
-        """
-        `leeward exec`, which is the C library's.
-        """
+        """`leeward exec`, which is the C library's."""
         for number in itertools.count():
             if over.is_set():
                 return

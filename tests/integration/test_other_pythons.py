@@ -43,9 +43,7 @@ inner()
 
 
 def shown(folder: Path, place: Path) -> Path:
-    """
-    *folder*, or a copy below *place* if a sandbox can't show it.
-    """
+    """*folder*, or a copy below *place* if a sandbox can't show it."""
     try:
         interpreter.find(str(folder))
     except BadRequest:
@@ -68,9 +66,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_code_runs_by_another_version(daemon: LiveDaemon, name: str) -> None:
-    """
-    With its own library, threads, children, and tracebacks of the code's own lines.
-    """
+    """With its own library, threads, children, and tracebacks of the code's own lines."""
     with daemon.client() as client:
         got = client.execute(CODE, environment=f"py{name}")
         assert f'{name} {name}\nthread\n{{"a": 1}}\n' == got.stdout_text, got.stderr_text
@@ -88,9 +84,7 @@ def test_code_runs_by_another_version(daemon: LiveDaemon, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sandbox_of_another_version(daemon: LiveDaemon, name: str) -> None:
-    """
-    Its programs find that interpreter, and a kernel of it keeps state and has branches.
-    """
+    """Its programs find that interpreter, and a kernel of it keeps state and has branches."""
     with leeward.Sandbox(socket=daemon.socket, environment=f"py{name}") as box:
         assert box.run(["python3", "-V"]).text.startswith(f"Python {name}.")
         kernel = box.kernel()
@@ -101,9 +95,7 @@ def test_a_sandbox_of_another_version(daemon: LiveDaemon, name: str) -> None:
 
 
 def test_an_environment_without_the_zygotes_packages_is_refused() -> None:
-    """
-    By name, with the cure: it is the same interpreter, without packages.
-    """
+    """By name, with the cure: it is the same interpreter, without packages."""
     with packages.shown_folder() as place:
         bare = place / "bare"
         os.makedirs(bare / "bin")

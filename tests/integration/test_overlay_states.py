@@ -1,6 +1,4 @@
-"""
-States of an overlay that are kept, gone back to, and undone in part: with the real mounts.
-"""
+"""States of an overlay that are kept, gone back to, and undone in part: with the real mounts."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def rows(box: leeward.Sandbox) -> list[tuple[object, ...]]:
 
 
 def test_a_checkpoint_is_gone_back_to(daemon: LiveDaemon, project: Path) -> None:
-    """
-    Whiteouts, a folder that replaces another, hard links, modes, times and attributes are as they were; and again.
-    """
+    """Whiteouts, a folder that replaces another, hard links, modes, times and attributes are as they were; and again."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         made = box.shell("echo more >>file; rm -r sub; mkdir sub; echo n >sub/new; ln sub/new sub/hard; mkfifo fifo;"
                          " touch -d @1000000000 sub/new; chmod 000 file; ln -s file link; python3 -c '"
@@ -89,9 +85,7 @@ def test_a_part_is_discarded(daemon: LiveDaemon, project: Path) -> None:
 
 
 def test_a_restore_is_refused_while_a_program_or_kernel_runs(daemon: LiveDaemon, project: Path) -> None:
-    """
-    A program or kernel that runs refuses it; what a command left behind is ended.
-    """
+    """A program or kernel that runs refuses it; what a command left behind is ended."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         box.shell("echo x >x")
         process = box.start(["sleep", "1000"])
@@ -114,9 +108,7 @@ def test_a_restore_is_refused_while_a_program_or_kernel_runs(daemon: LiveDaemon,
 
 
 def test_copies_have_bounds(daemon: LiveDaemon, project: Path) -> None:
-    """
-    In number, and in bytes: what doesn't fit changes nothing.
-    """
+    """In number, and in bytes: what doesn't fit changes nothing."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, memory="64M") as box:
         box.shell("echo x >x")
         for number in range(1, 9):
@@ -135,9 +127,7 @@ def test_copies_have_bounds(daemon: LiveDaemon, project: Path) -> None:
 
 def test_by_several_targets_from_asyncio_and_the_command_line(daemon: LiveDaemon, project: Path,
                                                               tmp_path: Path) -> None:
-    """
-    One overlay is gone back to and the other stays; nothing of it is left in the daemon.
-    """
+    """One overlay is gone back to and the other stays; nothing of it is left in the daemon."""
     (tmp_path / "other").mkdir()
     mounts = [leeward.Mount(project, "/plain"), leeward.Mount(tmp_path / "other", "/srv/other", overlay=True)]
 

@@ -28,9 +28,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 
 def test_c311_a_flood_of_jobs_has_no_other_connections_refused(daemon: LiveDaemon) -> None:
-    """
-    Each call of one that sends the next when it has the answer is answered; the flood gets what is left.
-    """
+    """Each call of one that sends the next when it has the answer is answered; the flood gets what is left."""
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(str(daemon.socket))
     with Flood(sock, AHEAD) as flood, leeward.Client(daemon.socket, retry_busy=False) as other:

@@ -1,6 +1,4 @@
-"""
-What is built, and that a stranger can install it: wheel, source archive, `dev`.
-"""
+"""What is built, and that a stranger can install it: wheel, source archive, `dev`."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ SHIM = "leeward/_native/_shim.abi3.so"
 
 
 def checkout(to: Path, owner: int = -1) -> Path:
-    """
-    A copy of this checkout without anything that was built in it.
-    """
+    """A copy of this checkout without anything that was built in it."""
     built = (".git", ".venv*", "*.so", "sdk", "__pycache__", ".*_cache", ".hypothesis", "dist", "build")
     shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(*built))
     for path in (to, *to.rglob("*")):
@@ -83,9 +79,7 @@ def test_the_source_archive_builds_the_same_wheel(wheel, tmp_path):
 
 
 def test_the_command_is_python_where_the_program_cannot_be_compiled(tmp_path):
-    """
-    Slower, and all there.
-    """
+    """Slower, and all there."""
     make = runpy.run_path(str(ROOT / "hatch_build.py"))["ShimHook"]
     hook = make(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
     with tempfile.TemporaryDirectory(dir=tmp_path) as hook._work:
@@ -160,9 +154,7 @@ def test_dev_sets_up_a_demo_in_a_path_with_spaces(ordinary_user, open_folder, wh
 
 @pytest.fixture
 def bare_tools(open_folder):
-    """
-    A folder of commands, as a system without Python and a compiler has them.
-    """
+    """A folder of commands, as a system without Python and a compiler has them."""
     folder = open_folder / "bare-tools"
     folder.mkdir(exist_ok=True)
     for name in ("sh", "cat", "cksum", "dirname", "grep", "id", "printf", "rm", "stat", "tr"):

@@ -35,9 +35,7 @@ TARGETS = ("job", "init", "keeper", "zygote")
 
 
 class Requests:
-    """
-    Jobs under way, and every answer that came for them.
-    """
+    """Jobs under way, and every answer that came for them."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
@@ -50,18 +48,14 @@ class Requests:
                                             answers.append, patience)
 
     def wait(self) -> list[Report]:
-        """
-        The one answer of each, once all have come and the pool is whole again.
-        """
+        """The one answer of each, once all have come and the pool is whole again."""
         self._box.reactor.run(lambda: all(self.answers))
         whole(self._box)
         assert {1} == {len(answers) for answers in self.answers}
         return [answers[0] for answers in self.answers]
 
     def results(self) -> list[Result]:
-        """
-        As `wait`; none may have been refused.
-        """
+        """As `wait`; none may have been refused."""
         return [result(report) for report in self.wait()]
 
 
@@ -71,9 +65,7 @@ def result(report: Report) -> Result:
 
 
 def whole(box: Box) -> None:
-    """
-    Let the reactor run until every worker can take a job.
-    """
+    """Let the reactor run until every worker can take a job."""
     pool = box.engine.pool
     box.reactor.run(lambda: len(pool.workers) == pool.counts()["workers"]["total"]  # type: ignore[index,call-overload]  # status as JSON
                     and all(worker.free for worker in pool.workers))
@@ -92,9 +84,7 @@ def requests(box: Box) -> Requests:
 
 
 def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
-    """
-    SIGKILL to *target*, and wait until all that dies of it is dead; the reactor sees nothing yet.
-    """
+    """SIGKILL to *target*, and wait until all that dies of it is dead; the reactor sees nothing yet."""
     zygote = box.engine.zygotes.current
     assert zygote is not None
     job = job_of(runner.pid)
@@ -110,9 +100,7 @@ def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
 
 
 def next_up(box: Box) -> tuple[Worker, Runner]:
-    """
-    The worker that gets the next job, and the runner there.
-    """
+    """The worker that gets the next job, and the runner there."""
     worker = next(worker for worker in box.engine.pool.workers if worker.free)
     return worker, worker._armed[0]
 
@@ -124,9 +112,7 @@ def running(box: Box) -> tuple[Worker, Runner]:
 
 
 def started(worker: Worker) -> None:
-    """
-    Wait until the job of *worker* has said something, without taking it.
-    """
+    """Wait until the job of *worker* has said something, without taking it."""
     output = select.poll()
     output.register(worker._leasing.execution.output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
     assert output.poll(PATIENCE_S * 1000)
@@ -137,9 +123,7 @@ def started(worker: Worker) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_death_while_armed_spoils_no_job(box: Box, requests: Requests, target: str):
-    """
-    The code of the next job goes to a dead process, or none, and then elsewhere.
-    """
+    """The code of the next job goes to a dead process, or none, and then elsewhere."""
     kill(box, *next_up(box), target)
     for number in range(2 * WORKERS):
         requests.submit(f"print({number})")
@@ -149,9 +133,7 @@ def test_a_death_while_armed_spoils_no_job(box: Box, requests: Requests, target:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_death_while_arming_spoils_no_job_of_that_worker(target: str, monkeypatch: pytest.MonkeyPatch):
-    """
-    A runner that is born beside a running job takes, if it dies, only itself along; its keeper takes both.
-    """
+    """A runner that is born beside a running job takes, if it dies, only itself along; its keeper takes both."""
     with Box(pool_size=1, spares=1) as box:
         requests = Requests(box)
         box.reactor.run(lambda: 2 == len(next_up(box)[0]._armed))
@@ -176,9 +158,7 @@ def test_a_death_while_arming_spoils_no_job_of_that_worker(target: str, monkeypa
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_death_under_a_running_job_spoils_that_one_alone(box: Box, requests: Requests, target: str):
-    """
-    Exactly one answer for it, with a reason; the zygote's death isn't its own.
-    """
+    """Exactly one answer for it, with a reason; the zygote's death isn't its own."""
     requests.submit(FOREVER, time=1.5 if "zygote" == target else PATIENCE_S)  # whose death ends no job
     worker, runner = running(box)
     started(worker)
@@ -195,9 +175,7 @@ def test_a_death_under_a_running_job_spoils_that_one_alone(box: Box, requests: R
 
 
 def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: Requests):
-    """
-    It is alive and says nothing: no end of a job, no armed runner. Both have a deadline.
-    """
+    """It is alive and says nothing: no end of a job, no armed runner. Both have a deadline."""
     box.engine.patience.keeper = 0.3
     requests.submit(FOREVER, time=0.2)
     worker, _ = running(box)
@@ -211,9 +189,7 @@ def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: R
 
 
 def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Requests):
-    """
-    The reply comes; the next runner doesn't.
-    """
+    """The reply comes; the next runner doesn't."""
     box.engine.patience.keeper = 0.3
     requests.submit("print(1)")
     worker, _ = running(box)
@@ -227,9 +203,7 @@ def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Re
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_death_after_the_reply_does_not_change_the_result(box: Box, requests: Requests, target: str):
-    """
-    A job's reply stands, though the daemon reads it after the job's death.
-    """
+    """A job's reply stands, though the daemon reads it after the job's death."""
     requests.submit("print('done'); raise SystemExit(3)")
     worker, runner = running(box)
     reply = select.poll()
@@ -244,9 +218,7 @@ def test_a_death_after_the_reply_does_not_change_the_result(box: Box, requests: 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_kill_without_waiting_spoils_at_most_one(box: Box, requests: Requests, target: str):
-    """
-    Whatever the processes were at when the signal came: one answer each, one job spoiled at most.
-    """
+    """Whatever the processes were at when the signal came: one answer each, one job spoiled at most."""
     zygote = box.engine.zygotes.current
     assert zygote is not None
     for number in range(2 * WORKERS):
@@ -263,9 +235,7 @@ def test_a_kill_without_waiting_spoils_at_most_one(box: Box, requests: Requests,
 
 
 def test_code_that_lies_unread_in_the_pipe_runs_elsewhere(box: Box, requests: Requests):
-    """
-    A stopped runner gets the whole of the code, reads none of it and is killed.
-    """
+    """A stopped runner gets the whole of the code, reads none of it and is killed."""
     worker, runner = next_up(box)
     job = job_of(runner.pid)
     os.kill(job, signal.SIGSTOP)
@@ -282,9 +252,7 @@ def test_code_that_lies_unread_in_the_pipe_runs_elsewhere(box: Box, requests: Re
 
 def test_a_worker_that_never_starts_a_job_is_not_tried_for_ever(box: Box, requests: Requests,
                                                                  monkeypatch: pytest.MonkeyPatch):
-    """
-    After some workers the answer is `internal`; before, a client would have waited for ever.
-    """
+    """After some workers the answer is `internal`; before, a client would have waited for ever."""
     def refuse(self: Runner, limits: Limits) -> None:
         raise KernelRefusal("write", "memory.max", 16)
 
@@ -301,9 +269,7 @@ def test_a_worker_that_never_starts_a_job_is_not_tried_for_ever(box: Box, reques
 
 
 def test_input_too_large_for_the_memory_limit_is_out_of_memory(box: Box, requests: Requests):
-    """
-    The runner is ended while it reads, so the job hasn't started; but it would go so everywhere.
-    """
+    """The runner is ended while it reads, so the job hasn't started; but it would go so everywhere."""
     files = {"big": b"x" * (40 << 20)}
     answers: list[Report] = []
     box.engine.pool.submit(Job(code=b"pass", files=files, limits=Limits(memory=17 << 20)), answers.append, PATIENCE_S)
@@ -340,9 +306,7 @@ def test_a_full_queue_is_busy_at_once():
 
 
 def test_a_request_waits_no_longer_than_its_patience(box: Box, requests: Requests):
-    """
-    It is answered with a refusal, and never runs.
-    """
+    """It is answered with a refusal, and never runs."""
     blockers = occupy(requests, WORKERS)
     requests.submit("print('late')", patience=0.01)
     waiting = requests.answers[-1]
@@ -371,9 +335,7 @@ def test_a_request_taken_back_from_the_queue_never_runs(box: Box, requests: Requ
 
 
 def test_a_request_taken_back_while_it_runs_is_ended(box: Box, requests: Requests):
-    """
-    Its processes are gone, nobody is answered, and its worker takes the next.
-    """
+    """Its processes are gone, nobody is answered, and its worker takes the next."""
     (ticket,) = occupy(requests, 1)
     _, runner = running(box)
     pidfd = os.pidfd_open(job_of(runner.pid))
@@ -390,9 +352,7 @@ def test_a_request_taken_back_while_it_runs_is_ended(box: Box, requests: Request
 
 def test_a_request_that_moved_to_another_worker_can_still_be_taken_back(box: Box, requests: Requests,
                                                                          monkeypatch: pytest.MonkeyPatch):
-    """
-    The first worker fails at once, the second has the job: `cancel` has to reach that one.
-    """
+    """The first worker fails at once, the second has the job: `cancel` has to reach that one."""
     refused: list[Runner] = []
     limit = Runner.limit
 
@@ -436,9 +396,7 @@ def test_draining_refuses_waiting_jobs_and_lets_running_ones_end():
 
 
 def test_jobs_cut_by_a_drain_are_answered_while_their_processes_live_on(monkeypatch: pytest.MonkeyPatch):
-    """
-    By a result, for it has run in part; a job whose runner was lost after the cut has not, and is refused.
-    """
+    """By a result, for it has run in part; a job whose runner was lost after the cut has not, and is refused."""
     refused: list[Report] = []
     with Box(pool_size=1) as box:
         pool, requests = box.engine.pool, Requests(box)
@@ -467,9 +425,7 @@ def test_jobs_cut_by_a_drain_are_answered_while_their_processes_live_on(monkeypa
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_worker_is_replaced_after_so_many_jobs(after: int):
-    """
-    Another keeper, and so other namespaces, for each *after* jobs; none is lost at the change.
-    """
+    """Another keeper, and so other namespaces, for each *after* jobs; none is lost at the change."""
     with Box(pool_size=1, recycle_after=after) as box:
         keepers = []
         for number in range(3 * after):
@@ -483,9 +439,7 @@ def test_a_worker_is_replaced_after_so_many_jobs(after: int):
 
 
 def test_jobs_in_a_row_are_answered_across_the_changes():
-    """
-    Submitted all at once, to workers that each take one.
-    """
+    """Submitted all at once, to workers that each take one."""
     with Box(pool_size=WORKERS, recycle_after=1) as box:
         requests = Requests(box)
         for number in range(8):
@@ -498,9 +452,7 @@ def test_jobs_in_a_row_are_answered_across_the_changes():
 
 
 def zombies() -> set[int]:
-    """
-    Dead children of this process that nobody has collected.
-    """
+    """Dead children of this process that nobody has collected."""
     found = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -513,9 +465,7 @@ def zombies() -> set[int]:
 
 
 def test_an_init_whose_keeper_died_unreported_is_reaped(box: Box, requests: Requests):
-    """
-    It becomes the daemon's child, without a pidfd that would tell.
-    """
+    """It becomes the daemon's child, without a pidfd that would tell."""
     worker, runner = next_up(box)
     keeper, init = worker.pid, runner.pid
     # As if the message with its pidfd had never come.
@@ -529,9 +479,7 @@ def test_an_init_whose_keeper_died_unreported_is_reaped(box: Box, requests: Requ
 
 
 def test_a_keeper_is_told_that_a_runner_has_passed_only_when_one_was_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Each keeper's first runners take the whole check of themselves until one of them is ready.
-    """
+    """Each keeper's first runners take the whole check of themselves until one of them is ready."""
     orders: dict[Keeper, list[bool]] = {}
     ready: dict[Keeper, int] = {}  # how many orders a keeper had when its first runner was
     send, prove = Keeper.send, Keeper.prove

@@ -1,6 +1,4 @@
-"""
-What happens to the daemon happens to all its pools: its end, a lost zygote, a changed configuration.
-"""
+"""What happens to the daemon happens to all its pools: its end, a lost zygote, a changed configuration."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def pool(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def zygotes(daemon: LiveDaemon) -> list[int]:
-    """
-    The newest last.
-    """
+    """The newest last."""
     found = []
     for pid in sorted(descendants(daemon.process.pid)):
         with contextlib.suppress(OSError):  # a runner that is gone
@@ -56,9 +52,7 @@ def zygotes(daemon: LiveDaemon) -> list[int]:
 
 
 def test_the_daemons_end_is_that_of_all_pools(tmp_path: Path) -> None:
-    """
-    A job that runs is cut, what waits is refused, and no process is left.
-    """
+    """A job that runs is cut, what waits is refused, and no process is left."""
     async def run(daemon: LiveDaemon, stack: contextlib.ExitStack) -> tuple[Any, Any, Callable[[float], list[int]]]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             await client.execute("1", environment="other")
@@ -85,9 +79,7 @@ def test_the_daemons_end_is_that_of_all_pools(tmp_path: Path) -> None:
 
 
 def test_a_lost_zygote_is_made_again(tmp_path: Path) -> None:
-    """
-    Of a pool that isn't the daemon's first; requests for it are served on, and the other pool is left alone.
-    """
+    """Of a pool that isn't the daemon's first; requests for it are served on, and the other pool is left alone."""
     with started(tmp_path) as daemon, daemon.client() as client:
         assert client.execute("1", environment="other").ok
         first, second = zygotes(daemon)
@@ -102,9 +94,7 @@ def test_a_lost_zygote_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_changed_quota_holds_in_all_pools(tmp_path: Path) -> None:
-    """
-    Also in one that stood before.
-    """
+    """Also in one that stood before."""
     with started(tmp_path) as daemon, daemon.client() as client:
         assert client.execute("1", environment="other").ok
         path = tmp_path / "c.toml"
@@ -116,9 +106,7 @@ def test_a_changed_quota_holds_in_all_pools(tmp_path: Path) -> None:
 
 
 def test_every_client_is_told_when_its_pool_ends(tmp_path: Path) -> None:
-    """
-    The first worker of an environment never starts: every request that waits for it is told why.
-    """
+    """The first worker of an environment never starts: every request that waits for it is told why."""
     path = tmp_path / "c.toml"
     path.write_text('[environments.ailing]\npreload = ["no_such_module"]\n')
     path.chmod(0o600)

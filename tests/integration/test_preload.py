@@ -1,6 +1,4 @@
-"""
-Modules that are imported before any job: what they may leave behind, what is told of them, and who imports them where.
-"""
+"""Modules that are imported before any job: what they may leave behind, what is told of them, and who imports them where."""
 
 from __future__ import annotations
 
@@ -54,16 +52,12 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def module(folder: Path) -> Path:
-    """
-    The file of a module `mine`, in an environment.
-    """
+    """The file of a module `mine`, in an environment."""
     return make_environment(folder) / "mine.py"
 
 
 def test_output_of_a_preloaded_module_is_logged_and_in_no_job(folder: Path, module: Path) -> None:
-    """
-    It doesn't keep the daemon from starting. Bytes that stayed in a buffer would be in every job's output.
-    """
+    """It doesn't keep the daemon from starting. Bytes that stayed in a buffer would be in every job's output."""
     module.write_text(NOISE)
     with Box(python_env=str(folder), preload=("mine",)) as box:
         said = "\n".join(str(row["text"]) for row in box.log.of("zygote says"))
@@ -101,9 +95,7 @@ def test_a_module_that_cant_be_imported_is_named(folder: Path, module: Path, tex
 
 
 def test_a_thread_that_waits_for_work_is_ended(folder: Path, module: Path) -> None:
-    """
-    One of those that the table names, and that waits. The zygote has one thread then, and so has a job.
-    """
+    """One of those that the table names, and that waits. The zygote has one thread then, and so has a job."""
     module.write_text(WAITS.format(name=libraries.IDLE[0], act="event.wait()"))
     with Box(python_env=str(folder), preload=("mine",)) as box:
         zygote = box.engine.zygotes.current
@@ -117,9 +109,7 @@ def test_a_thread_that_waits_for_work_is_ended(folder: Path, module: Path) -> No
     (libraries.IDLE[0], "ctypes.CDLL(None).pause()"),
 ], ids=["unknown", "busy"])
 def test_any_other_thread_stops_the_start(folder: Path, module: Path, name: str, act: str) -> None:
-    """
-    It isn't in the table; or it is, and doesn't come to rest.
-    """
+    """It isn't in the table; or it is, and doesn't come to rest."""
     module.write_text(WAITS.format(name=name, act=act))
     with pytest.raises(LeewardError, match=f"module mine starts a thread [(]{name}[)]"), \
             Box(python_env=str(folder), preload=("mine",)):
@@ -127,9 +117,7 @@ def test_any_other_thread_stops_the_start(folder: Path, module: Path, name: str,
 
 
 def test_a_cache_has_a_place_and_it_is_no_jobs(folder: Path, module: Path) -> None:
-    """
-    Programs and libraries that want a cache find a folder for it; a job has the environment that all have.
-    """
+    """Programs and libraries that want a cache find a folder for it; a job has the environment that all have."""
     module.write_text("import os\nplace = os.environ['XDG_CACHE_HOME']\nos.makedirs(place + '/fonts')\n")
     with Box(python_env=str(folder), preload=("mine",)) as box:
         got = box.run("import mine, os\n"
@@ -155,9 +143,7 @@ def test_the_next_worker_sees_a_file_that_the_host_has_replaced(folder: Path, mo
 
 
 def test_no_path_leads_to_the_hosts_tree(folder: Path, module: Path) -> None:
-    """
-    It is there for keepers, and covered while modules are imported.
-    """
+    """It is there for keepers, and covered while modules are imported."""
     module.write_text("import os\ntry:\n    found = os.listdir('/.host')\n"
                       "except OSError as e:\n    found = e.strerror\n"
                       "where = os.getcwd()\n")

@@ -1,6 +1,4 @@
-"""
-Privileges of zygote, keeper, init and job, as the host's /proc tells them, and python-prctl from within.
-"""
+"""Privileges of zygote, keeper, init and job, as the host's /proc tells them, and python-prctl from within."""
 
 from __future__ import annotations
 
@@ -23,18 +21,14 @@ NONE = f"{0:016x}"
 
 @pytest.fixture(scope="module")
 def family() -> Iterator[Running]:
-    """
-    A running job and what is above it.
-    """
+    """A running job and what is above it."""
     with Box() as box, running(box) as made:
         yield made
 
 
 @pytest.mark.needs("unfiltered")
 def test_init_and_job_have_no_capability(family: Running) -> None:
-    """
-    No capability in any set, no_new_privs, one filter each.
-    """
+    """No capability in any set, no_new_privs, one filter each."""
     for pid in (family.init, family.job):
         shown = status(pid)
 
@@ -45,9 +39,7 @@ def test_init_and_job_have_no_capability(family: Running) -> None:
 
 @pytest.mark.needs("unfiltered")
 def test_the_keeper_has_capabilities_of_its_own_namespace_only(family: Running) -> None:
-    """
-    None in the bounding set, so that none comes back by an exec; no_new_privs; no filter.
-    """
+    """None in the bounding set, so that none comes back by an exec; no_new_privs; no filter."""
     shown = status(family.keeper)
 
     assert {name: NONE for name in SETS if name not in ("CapPrm", "CapEff")} == {
@@ -56,9 +48,7 @@ def test_the_keeper_has_capabilities_of_its_own_namespace_only(family: Running) 
 
 
 def test_the_zygote_has_no_capability(family: Running) -> None:
-    """
-    Though root's own, if root runs the daemon: it needs to read root's interpreter, no more.
-    """
+    """Though root's own, if root runs the daemon: it needs to read root's interpreter, no more."""
     shown = status(family.zygote)
 
     assert {NONE} == {shown[name] for name in SETS if name != "CapBnd"}
@@ -68,9 +58,7 @@ def test_the_zygote_has_no_capability(family: Running) -> None:
 
 
 def test_keeper_init_and_job_are_not_dumpable(family: Running) -> None:
-    """
-    The kernel gives the files of an undumpable process to root.
-    """
+    """The kernel gives the files of an undumpable process to root."""
     for pid in (family.keeper, family.init, family.job):
         assert (0, 0) == (os.stat(f"/proc/{pid}/environ").st_uid, os.stat(f"/proc/{pid}/environ").st_gid)
     if 0 != os.geteuid():
@@ -82,9 +70,7 @@ def test_keeper_init_and_job_are_not_dumpable(family: Running) -> None:
 
 @pytest.mark.needs("root", "unreduced")
 def test_init_and_job_hold_only_their_own_descriptors(family: Running) -> None:
-    """
-    The init has none; the job its three streams, and the pipe for its reply.
-    """
+    """The init has none; the job its three streams, and the pipe for its reply."""
     assert [] == os.listdir(f"/proc/{family.init}/fd")
     held = {int(name): os.readlink(f"/proc/{family.job}/fd/{name}") for name in os.listdir(f"/proc/{family.job}/fd")}
     assert {0, 1, 2, 4} == set(held)
@@ -95,9 +81,7 @@ def test_init_and_job_hold_only_their_own_descriptors(family: Running) -> None:
 
 @pytest.mark.needs("python-prctl")
 def test_python_prctl_agrees() -> None:
-    """
-    An independent witness, called by the job itself, reads back what the shim has set.
-    """
+    """An independent witness, called by the job itself, reads back what the shim has set."""
     spec = importlib.util.find_spec("prctl")
     native = importlib.util.find_spec("_prctl")
     assert spec is not None

@@ -1,6 +1,4 @@
-"""
-The processor time of short jobs: to the microsecond, and without arming, whoever counts it.
-"""
+"""The processor time of short jobs: to the microsecond, and without arming, whoever counts it."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def test_three_milliseconds_are_no_tick_of_a_clock(box: Box, code: str, outcome:
 
 
 def test_an_empty_job_is_charged_some_processor_time(box: Box) -> None:
-    """
-    And less than what arming takes.
-    """
+    """And less than what arming takes."""
     assert 0 < box.run("pass").cpu_time < 0.002
 
 

@@ -1,6 +1,4 @@
-"""
-Profiles that the operator has made of leeward's own: what they show and permit, and what `leeward profiles` says.
-"""
+"""Profiles that the operator has made of leeward's own: what they show and permit, and what `leeward profiles` says."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ show = ["/opt/nothing-is-here"]
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Path]:
-    """
-    Things of the host to show. Not below /tmp, which a sandbox has for itself.
-    """
+    """Things of the host to show. Not below /tmp, which a sandbox has for itself."""
     with tempfile.TemporaryDirectory(prefix="leeward-profiles-", dir=packages.outside_tmp()) as folder:
         Path(folder).chmod(0o755)
         for name in ("tools/deep/file", "single/file", "single/other"):
@@ -66,9 +62,7 @@ def daemon(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 @pytest.mark.smoke
 def test_a_profile_shows_its_folders_read_only(daemon: LiveDaemon, host: Path) -> None:
-    """
-    A folder and a file, to be read alone; a plain sandbox shows neither, nor does a profile what is beside them.
-    """
+    """A folder and a file, to be read alone; a plain sandbox shows neither, nor does a profile what is beside them."""
     look = f"cat {host}/tools/deep/file {host}/single/file; touch {host}/tools/new {host}/single/file; ls {host}/single"
     with leeward.Sandbox(socket=daemon.socket, profile="build") as box:
         seen = box.shell(look)
@@ -82,9 +76,7 @@ def test_a_profile_shows_its_folders_read_only(daemon: LiveDaemon, host: Path) -
 
 
 def test_a_profile_has_its_variables_limits_and_network(daemon: LiveDaemon) -> None:
-    """
-    The others are as the daemon has them; a request may ask for more, up to the ceilings.
-    """
+    """The others are as the daemon has them; a request may ask for more, up to the ceilings."""
     ask = "import os, socket; print(os.environ['COLOUR'], os.environ['PATH'], os.environ['HOME']); socket.socket()"
     with leeward.Sandbox(socket=daemon.socket, profile="build") as box:
         result = box.execute(ask + "; os.openpty()")
@@ -142,9 +134,7 @@ def test_a_job_and_a_session_have_a_profile(daemon: LiveDaemon, host: Path, tmp_
 
 
 def test_the_command_shows_them(daemon: LiveDaemon, config: Path, host: Path) -> None:
-    """
-    All of them, and one field by field.
-    """
+    """All of them, and one field by field."""
     listed = daemon.run("profiles", "--config", str(config))
     names = [line.split()[0] for line in listed.stdout.decode().splitlines()]
     assert [*OURS, "build", "plain", "lost"] == names

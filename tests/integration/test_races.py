@@ -29,9 +29,7 @@ CALLS = 50_000 if os.environ.get("LEEWARD_LONG") else 300
 
 
 def races(folder: Path, way: str, counts: Path = NATIVE / "supervisor_counts.c") -> subprocess.CompletedProcess[str]:
-    """
-    The program over this way to the kernel, with this file for the supervisor's *counts*, to its end.
-    """
+    """The program over this way to the kernel, with this file for the supervisor's *counts*, to its end."""
     program = folder / "races"
     sources = [NATIVE / name for name in SOURCES if counts.name != name]
     flags, libraries = (["-DLW_URING"], ["-l:liburing.a"]) if reactors.URING == way else ([], [])
@@ -45,9 +43,7 @@ def races(folder: Path, way: str, counts: Path = NATIVE / "supervisor_counts.c")
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_loop_and_supervisor_have_no_data_race(way: str, tmp_path: Path) -> None:
-    """
-    Connections come and go, jobs take the fast path and leave it, listeners are added and removed, calls are refused.
-    """
+    """Connections come and go, jobs take the fast path and leave it, listeners are added and removed, calls are refused."""
     got = races(tmp_path, way)
 
     assert "data race" not in got.stderr, got.stderr
@@ -55,9 +51,7 @@ def test_loop_and_supervisor_have_no_data_race(way: str, tmp_path: Path) -> None
 
 
 def test_a_look_without_the_mutex_is_found(tmp_path: Path) -> None:
-    """
-    Control: the fast path's own question, whether a job was refused anything, asked without it.
-    """
+    """Control: the fast path's own question, whether a job was refused anything, asked without it."""
     source = (NATIVE / "supervisor_counts.c").read_text()
     before, name, after = source.partition("int lw_supervisor_total(")
     assert name

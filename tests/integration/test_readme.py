@@ -1,6 +1,4 @@
-"""
-What the README tells a reader to type works as it stands.
-"""
+"""What the README tells a reader to type works as it stands."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ README = (ROOT / "README.md").read_text()
 
 @pytest.fixture
 def reader(open_folder, tmp_path):
-    """
-    Somebody with a shell, in a folder of his own, on a socket of his own.
-    """
+    """Somebody with a shell, in a folder of his own, on a socket of his own."""
     (tmp_path / "job.py").write_text("import sys; print(sys.argv[1:])")
     environment = {**os.environ, "LEEWARD_SOCKET": str(open_folder / "readme" / "leeward.sock"),
                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -67,9 +67,7 @@ pytestmark = [pytest.mark.needs("real-packages"), pytest.mark.timeout(5 * PATIEN
 
 
 class Place:
-    """
-    An installation of leeward, and an environment for its jobs.
-    """
+    """An installation of leeward, and an environment for its jobs."""
 
     def __init__(self, run: Run, python: list[str], env: Path, folder: Path) -> None:
         self.run, self.python, self.env, self.folder = run, python, env, folder
@@ -78,9 +76,7 @@ class Place:
         return self.run([*self.python, "-m", "leeward_cli", *words])
 
     def job(self, preload: list[str]) -> dict[str, Any]:
-        """
-        The program's result, from a daemon of its own.
-        """
+        """The program's result, from a daemon of its own."""
         socket = self.folder / "leeward.sock"
         config = self.folder / "config.toml"
         config.write_text(f'python_env = "{self.env}"\npreload = {json.dumps(preload)}\npool_size = 1\n')
@@ -104,9 +100,7 @@ def shown_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module", params=["whoever runs this", "an ordinary user"])
 def place(request: pytest.FixtureRequest, shown_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """
-    Who runs it, and with what.
-    """
+    """Who runs it, and with what."""
     if "whoever runs this" == request.param:
         def run(words: list[str]) -> subprocess.CompletedProcess[str]:
             return subprocess.run(words, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -133,9 +127,7 @@ def place(request: pytest.FixtureRequest, shown_folder: Path, tmp_path_factory: 
 
 @pytest.mark.parametrize("preload", [[], ["numpy"]], ids=["cold", "preloaded"])
 def test_a_csv_becomes_a_picture(place: Place, preload: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    """
-    Read with pandas, computed with numpy, drawn with matplotlib.
-    """
+    """Read with pandas, computed with numpy, drawn with matplotlib."""
     got = place.job(preload)
 
     assert "finished" == got["outcome"], got["stderr"]
@@ -152,9 +144,7 @@ def test_a_csv_becomes_a_picture(place: Place, preload: list[str], capfd: pytest
 
 
 def test_a_preload_that_starts_a_thread_is_refused(shown_folder: Path, tmp_path: Path) -> None:
-    """
-    A thread of the zygote would exist in no job, while others wait for it: the daemon says so and ends.
-    """
+    """A thread of the zygote would exist in no job, while others wait for it: the daemon says so and ends."""
     env = shown_folder / "eager"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True, capture_output=True)
     (site,) = (env / "lib").glob("python*/site-packages")

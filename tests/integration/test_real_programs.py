@@ -1,6 +1,4 @@
-"""
-What ordinary programs do, and expect to work, inside.
-"""
+"""What ordinary programs do, and expect to work, inside."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from leeward.outcome import Outcome
 
 
 class Boxes:
-    """
-    Sandboxes by what the operator allows, each started once.
-    """
+    """Sandboxes by what the operator allows, each started once."""
 
     def __init__(self, shown: Callable[[Path], Path]) -> None:
         self._shown = shown
@@ -50,17 +46,13 @@ def boxes(shown_packages: Callable[[Path], Path]) -> Iterator[Boxes]:
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
-    """
-    The product as it is.
-    """
+    """The product as it is."""
     with Box() as made:
         yield made
 
 
 def test_a_named_script_knows_its_file(box: Box) -> None:
-    """
-    As after `python job.py`: beside it lie the job's files.
-    """
+    """As after `python job.py`: beside it lie the job's files."""
     got = box.run("from pathlib import Path; print(__file__, (Path(__file__).parent / 'data').read_text())",
                   name="job.py", files={"data": b"42"})
 
@@ -68,9 +60,7 @@ def test_a_named_script_knows_its_file(box: Box) -> None:
 
 
 def test_a_file_of_the_job_is_not_replaced_by_its_script(box: Box) -> None:
-    """
-    It was asked for by name.
-    """
+    """It was asked for by name."""
     got = box.run("print(open('job.py').read())", name="job.py", files={"job.py": b"data"})
 
     assert "data\n" == got.stdout_text, got.stderr_text
@@ -78,9 +68,7 @@ def test_a_file_of_the_job_is_not_replaced_by_its_script(box: Box) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing(box: Box, method: str) -> None:
-    """
-    With a function of the script, which spawn and forkserver find by importing the script again.
-    """
+    """With a function of the script, which spawn and forkserver find by importing the script again."""
     got = box.run(f"""
         import multiprocessing
         def square(x):
@@ -94,9 +82,7 @@ def test_multiprocessing(box: Box, method: str) -> None:
 
 
 def parallel(affinity: int) -> str:
-    """
-    What node says of a limit of one processor, as a regular expression. Before 1.49 libuv read no file.
-    """
+    """What node says of a limit of one processor, as a regular expression. Before 1.49 libuv read no file."""
     asked = subprocess.run(["node", "-p", "process.versions.uv"], capture_output=True, text=True, check=True)
     libuv = tuple(int(part) for part in asked.stdout.strip().split(".")[:2])
     if libuv < (1, 49) or not Path("/proc/self/cgroup").read_text().startswith("0::"):
@@ -109,9 +95,7 @@ def parallel(affinity: int) -> str:
     for program in PROGRAMS
 ])
 def test_every_program_works_or_prints_the_reason(boxes: Boxes, program: Program) -> None:
-    """
-    Each works, or fails and says why in words that its user understands.
-    """
+    """Each works, or fails and says why in words that its user understands."""
     box = boxes.get(program.where)
     got = box.run(program.code, limits=program.limits)
     said = got.stdout_text + got.stderr_text
@@ -125,9 +109,7 @@ def test_every_program_works_or_prints_the_reason(boxes: Boxes, program: Program
 
 
 def test_the_table_has_a_hundred_programs_with_unique_names() -> None:
-    """
-    A row is asked for by its name: `-k`. The programs that users ask for first are among them.
-    """
+    """A row is asked for by its name: `-k`. The programs that users ask for first are among them."""
     names = [program.name for program in PROGRAMS]
     asked = {"numpy", "pandas", "matplotlib", "pillow", "gcc", "g++", "clang", "make", "cmake", "java", "kotlin",
              "node", "go", "rust", "git", "pip into a target", "http.server", "a server of asyncio", "nginx", "UDP",

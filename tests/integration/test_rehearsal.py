@@ -1,6 +1,4 @@
-"""
-A job can't tell whether its process has rehearsed.
-"""
+"""A job can't tell whether its process has rehearsed."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def test_a_job_finds_the_same_state_with_and_without_a_rehearsal(monkeypatch: py
 
 
 def test_a_rehearsal_has_no_visible_output():
-    """
-    It prints; an empty job has no output, and no error.
-    """
+    """It prints; an empty job has no output, and no error."""
     with Box() as box:
         got = box.run("")
 
@@ -76,9 +72,7 @@ def test_a_rehearsal_has_no_visible_output():
 
 
 def test_a_rehearsal_takes_the_page_faults_of_a_first_job():
-    """
-    Counted, not timed: what runs before the code itself is the reading of the job.
-    """
+    """Counted, not timed: what runs before the code itself is the reading of the job."""
     code = """
         import resource
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -28,9 +28,7 @@ BUILD_S = 3600
 
 
 def renamed(wheel: Path, tag: str, folder: Path) -> Path:
-    """
-    The same wheel by another name, and by that name inside too.
-    """
+    """The same wheel by another name, and by that name inside too."""
     parts = wheel.stem.split("-")
     other = folder / f"{'-'.join([*parts[:4], tag])}.whl"
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(other, "w") as copy:
@@ -52,9 +50,7 @@ def renamed(wheel: Path, tag: str, folder: Path) -> Path:
     ("manylinux_2_99_riscv64", ("manylinux_2_99_riscv64 is no platform of leeward's",)),
 ])
 def test_the_audit_finds_a_tag_that_is_not_true(wheel, tmp_path, tag, faults):
-    """
-    This machine's own wheel, under names of other platforms.
-    """
+    """This machine's own wheel, under names of other platforms."""
     found = AUDIT(renamed(wheel, tag, tmp_path))
 
     for fault in faults:
@@ -62,9 +58,7 @@ def test_the_audit_finds_a_tag_that_is_not_true(wheel, tmp_path, tag, faults):
 
 
 def test_the_audit_reads_the_wheels_own_metadata(wheel, tmp_path):
-    """
-    A file that was only renamed.
-    """
+    """A file that was only renamed."""
     other = tmp_path / wheel.name.replace("linux_", "manylinux_2_99_")
     shutil.copyfile(wheel, other)
 

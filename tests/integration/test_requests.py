@@ -1,6 +1,4 @@
-"""
-Large requests to a real daemon, by the arena.
-"""
+"""Large requests to a real daemon, by the arena."""
 
 from __future__ import annotations
 
@@ -27,16 +25,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def arenas(pid: int) -> int:
-    """
-    How many the daemon has open.
-    """
+    """How many the daemon has open."""
     return sum("/memfd:leeward_requests" in link for link in open_files(pid))
 
 
 def test_a_large_request_arrives_whole(daemon: LiveDaemon):
-    """
-    As code, standard input and files; small ones in between go their ways.
-    """
+    """As code, standard input and files; small ones in between go their ways."""
     data = os.urandom(LARGE)
     with daemon.client() as client:
         pid = client.status()["pid"]
@@ -56,9 +50,7 @@ def test_a_large_request_arrives_whole(daemon: LiveDaemon):
 
 
 def test_many_at_once_over_one_connection(daemon: LiveDaemon):
-    """
-    More than an arena has slots.
-    """
+    """More than an arena has slots."""
     inputs = [os.urandom(1 << 10) * (LARGE >> 10) for _ in range(2 * arena.SLOTS)]
 
     async def run() -> list[leeward.Result]:

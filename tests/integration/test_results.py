@@ -1,6 +1,4 @@
-"""
-Results by memory file and inline, by the switch --results.
-"""
+"""Results by memory file and inline, by the switch --results."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def by_memfd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def mappings() -> int:
-    """
-    How many results this process has mapped; each of them read-only.
-    """
+    """How many results this process has mapped; each of them read-only."""
     with open("/proc/self/maps") as maps:
         found = [line.split() for line in maps if NAME in line]
     assert all("r--s" == line[1] for line in found), found
@@ -44,9 +40,7 @@ def mappings() -> int:
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """
-    The sizes of the memory files that came, each of which is looked at: its name, its seals.
-    """
+    """The sizes of the memory files that came, each of which is looked at: its name, its seals."""
     seen: list[int] = []
 
     def look(fds: list[int], announced: list[int]) -> list[memoryview]:
@@ -80,9 +74,7 @@ def test_inline_as_far_as_there_is_room(tmp_path: Path, sizes: list[int]):
 
 
 def test_the_mapping_lives_as_long_as_the_result(by_memfd: LiveDaemon):
-    """
-    Not as the connection, and not longer.
-    """
+    """Not as the connection, and not longer."""
     def check(result: leeward.Result) -> None:
         assert 1 == mappings()
         assert bytes(MUCH) == result.stdout_view == result.stdout

@@ -1,6 +1,4 @@
-"""
-Every example of docs/sandboxes.md, docs/workdir.md and docs/shell.md works as it stands, and prints what the page says.
-"""
+"""Every example of docs/sandboxes.md, docs/workdir.md and docs/shell.md works as it stands, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def test_every_block_of_code_is_an_example() -> None:
-    """
-    None is left out of the test below.
-    """
+    """None is left out of the test below."""
     assert len(EXAMPLES) == len(re.findall(r"```(?:python|sh)\n", PAGES))
     assert len(EXAMPLES) >= 6
 
@@ -39,9 +35,7 @@ def test_every_block_of_code_is_an_example() -> None:
 @pytest.mark.parametrize(("language", "code", "printed"), EXAMPLES)
 def test_every_example_prints_the_output_on_the_page(daemon: LiveDaemon, tmp_path: Path, language: str, code: str,
                                                      printed: str) -> None:
-    """
-    In a program of its own.
-    """
+    """In a program of its own."""
     argv = [sys.executable, "-c", code] if "python" == language else ["sh", "-e", "-c", code]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(argv, env=environment(daemon.socket, PATH=path), capture_output=True, text=True, timeout=60,
@@ -52,9 +46,7 @@ def test_every_example_prints_the_output_on_the_page(daemon: LiveDaemon, tmp_pat
 
 
 def test_every_reason_of_an_end_is_reported() -> None:
-    """
-    In the table.
-    """
+    """In the table."""
     rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
 
     assert set(Reason) == {Reason(name) for row in rows for name in re.findall(r"`(\w+)`", row)}

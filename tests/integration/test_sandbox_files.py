@@ -1,6 +1,4 @@
-"""
-Files of live sandboxes with the real thing: under all locks, over both transports, and in bounded memory.
-"""
+"""Files of live sandboxes with the real thing: under all locks, over both transports, and in bounded memory."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
 
 
 def test_files_are_those_of_programs(box: leeward.Sandbox) -> None:
-    """
-    Both ways, in the sandbox's own folders, and nowhere else.
-    """
+    """Both ways, in the sandbox's own folders, and nowhere else."""
     box.files.write("a/b", b"by a client\n")
     assert b"by a client\n" == box.run(["cat", "/workspace/a/b"]).stdout
     box.shell("echo by a program > /tmp/c")
@@ -66,9 +62,7 @@ def test_files_are_those_of_programs(box: leeward.Sandbox) -> None:
 
 
 def test_special_files_never_hang_a_request(box: leeward.Sandbox) -> None:
-    """
-    FIFOs, devices, sockets, loops, files of /proc.
-    """
+    """FIFOs, devices, sockets, loops, files of /proc."""
     box.shell("mkfifo fifo; ln -s loop loop; ln -s /dev/zero zero; ln -s fifo to-fifo")
     for path in ("fifo", "/dev/null", "/dev/zero", "zero", "to-fifo", "loop", "/dev/random"):
         for call in (box.files.read, lambda name: box.files.edit(name, "a", "b"),
@@ -82,9 +76,7 @@ def test_special_files_never_hang_a_request(box: leeward.Sandbox) -> None:
 
 
 def test_modes_and_times_are_kept_on_both_ways(box: leeward.Sandbox, tmp_path: Path) -> None:
-    """
-    Through a folder, and through an archive.
-    """
+    """Through a folder, and through an archive."""
     here = tmp_path / "here"
     (here / "sub").mkdir(parents=True)
     (here / "sub/run").write_bytes(b"#!/bin/sh\necho ran\n")
@@ -106,9 +98,7 @@ def test_modes_and_times_are_kept_on_both_ways(box: leeward.Sandbox, tmp_path: P
 
 
 def test_calls_of_many_are_answered(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
-    """
-    Threads, and tasks of asyncio with the same sandbox, each with its own answers.
-    """
+    """Threads, and tasks of asyncio with the same sandbox, each with its own answers."""
     failed: list[BaseException] = []
 
     def use(number: int) -> None:
@@ -138,9 +128,7 @@ def test_calls_of_many_are_answered(daemon: LiveDaemon, box: leeward.Sandbox) ->
 
 
 def test_a_large_file_needs_no_copy_in_memory(daemon: LiveDaemon, box: leeward.Sandbox, tmp_path: Path) -> None:
-    """
-    Not in the daemon, not in the process inside; in a client that streams none, in one that reads it one.
-    """
+    """Not in the daemon, not in the process inside; in a client that streams none, in one that reads it one."""
     box.files.exists(".")  # the process is there
     inside = box.info()["memory_peak"]
     before = _peak(daemon.process.pid)
@@ -175,17 +163,13 @@ print(streamed, peak() - first)
 
 
 def _peak(pid: int) -> int:
-    """
-    Bytes that a process had resident at most.
-    """
+    """Bytes that a process had resident at most."""
     with open(f"/proc/{pid}/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
 
 
 def test_a_full_file_system_is_reported_and_leaves_no_partial_file(box: leeward.Sandbox) -> None:
-    """
-    Of a file that has no room.
-    """
+    """Of a file that has no room."""
     def endless() -> Iterator[bytes]:
         while True:
             yield bytes(CHUNK)
@@ -198,9 +182,7 @@ def test_a_full_file_system_is_reported_and_leaves_no_partial_file(box: leeward.
 
 
 def test_the_process_for_files_is_in_no_list(daemon: LiveDaemon) -> None:
-    """
-    It is in no list, there is one of it however many calls there are, and it ends with the sandbox.
-    """
+    """It is in no list, there is one of it however many calls there are, and it ends with the sandbox."""
     counts = []
     for _ in range(5):
         with leeward.Sandbox(socket=daemon.socket) as box:
@@ -220,9 +202,7 @@ _NUMBERS = "import os; print(sum(name.isdigit() for name in os.listdir('/proc'))
 
 
 def test_the_command_copies_in_out_and_within(daemon: LiveDaemon, box: leeward.Sandbox, tmp_path: Path) -> None:
-    """
-    Files and folders, to a name and into a folder; what goes wrong is told.
-    """
+    """Files and folders, to a name and into a folder; what goes wrong is told."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/file").write_bytes(b"1")
     for argv in ((str(tmp_path / "in"), f"{box.id}:"), (f"{box.id}:in/file", f"{box.id}:copied"),

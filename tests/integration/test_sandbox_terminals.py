@@ -1,6 +1,4 @@
-"""
-Terminals of live sandboxes as their clients have them: over the daemon, with the programs that people use on one.
-"""
+"""Terminals of live sandboxes as their clients have them: over the daemon, with the programs that people use on one."""
 
 from __future__ import annotations
 
@@ -26,17 +24,13 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 class Screen:
-    """
-    A terminal, and all that it has shown.
-    """
+    """A terminal, and all that it has shown."""
 
     def __init__(self, process: leeward.Process) -> None:
         self.process, self.shown = process, ""
 
     def until(self, pattern: str, patience: float = PATIENCE) -> re.Match[str]:
-        """
-        Wait until it shows something that wasn't there at the last call.
-        """
+        """Wait until it shows something that wasn't there at the last call."""
         until = time.monotonic() + patience
         while not (found := re.search(pattern, self.shown, re.DOTALL)):
             chunks = self.process.read(until - time.monotonic())
@@ -63,9 +57,7 @@ class Screen:
 
 
 def test_a_shell_with_job_control(box: leeward.Sandbox) -> None:
-    """
-    Lines, Ctrl-C, Ctrl-Z, jobs and fg; and the exit code at its end.
-    """
+    """Lines, Ctrl-C, Ctrl-Z, jobs and fg; and the exit code at its end."""
     screen = Screen(box.terminal(["bash", "--norc", "-i"]))
     screen.until(r"\$ ")
     screen.types("sh -c 'echo star\"\"ted; tr a-z A-Z'\n")
@@ -103,9 +95,7 @@ def test_a_terminal_has_its_size_and_is_a_terminal(box: leeward.Sandbox) -> None
 
 
 def test_python_with_its_line_editor(box: leeward.Sandbox) -> None:
-    """
-    readline: history by the arrow, and Ctrl-D.
-    """
+    """readline: history by the arrow, and Ctrl-D."""
     screen = Screen(box.terminal(["python3", "-q"], env={"TERM": "xterm"}))
     screen.until(">>> ")
     screen.types("6 * 7\r")
@@ -138,9 +128,7 @@ def test_a_pager_works_on_a_terminal(box: leeward.Sandbox) -> None:
 
 
 def test_requests_that_a_terminal_cannot_serve_are_refused(box: leeward.Sandbox) -> None:
-    """
-    Closing its input, a size out of bounds; a process without a terminal has no size.
-    """
+    """Closing its input, a size out of bounds; a process without a terminal has no size."""
     screen = box.terminal(["cat"])
     with pytest.raises(leeward.RequestRejected, match="Ctrl-D"):
         screen.close_stdin()
@@ -208,9 +196,7 @@ def test_terminals_by_asyncio(daemon: LiveDaemon) -> None:
 
 
 def test_all_output_before_a_programs_end_comes(box: leeward.Sandbox) -> None:
-    """
-    Though a child keeps the terminal open, more than a terminal, or the daemon, holds.
-    """
+    """Though a child keeps the terminal open, more than a terminal, or the daemon, holds."""
     line = "(trap '' HUP; sleep 1000) & seq 1 60000; echo last"
     started = box.terminal(line)
     got = started.result()

@@ -116,9 +116,7 @@ NAMES = sorted(dir(lib))
 
 @dataclass(frozen=True)
 class Build:
-    """
-    An instrumented shim, and what its runs leave.
-    """
+    """An instrumented shim, and what its runs leave."""
 
     folder: Path
 
@@ -128,9 +126,7 @@ class Build:
 
     @property
     def environment(self) -> dict[str, str]:
-        """
-        In which every Python loads the shim, and reports go to files.
-        """
+        """In which every Python loads the shim, and reports go to files."""
         compiler = shlex.split(os.environ.get("CC", "gcc"))
         runtimes = [subprocess.run([*compiler, f"-print-file-name=lib{name}.so"], check=True, capture_output=True,
                                    text=True).stdout.strip() for name in ("asan", "ubsan")]
@@ -162,15 +158,11 @@ class Build:
                         *(f"--deselect={name}" for name in NOT_INSTRUMENTED))
 
     def reports(self) -> str:
-        """
-        What any process of the last run had to report.
-        """
+        """What any process of the last run had to report."""
         return KNOWN.sub("", "".join(path.read_text() for path in sorted(self.folder.glob("report*"))))
 
     def called(self) -> set[str]:
-        """
-        The functions of the shim that the last run called.
-        """
+        """The functions of the shim that the last run called."""
         noted = (self.folder / "called").read_bytes()
         return {name for name, was in zip(NAMES, noted, strict=True) if was and name.startswith("lw_")}
 
@@ -191,9 +183,7 @@ def instrumented(open_folder: Path) -> Build:
 
 @pytest.fixture(scope="module")
 def faulty(open_folder: Path) -> Build:
-    """
-    The same with a fault in it: the supervisor has too little memory for a notification.
-    """
+    """The same with a fault in it: the supervisor has too little memory for a notification."""
     source = open_folder / "faulty-source"
     for name in ("build_ffi.py", "leeward/_native"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -207,9 +197,7 @@ def faulty(open_folder: Path) -> Build:
 
 
 def test_the_sanitizers_are_awake(instrumented: Build, tmp_path: Path) -> None:
-    """
-    The same flags on functions with a fault in them: each is found, and told to us though nobody looks at the process.
-    """
+    """The same flags on functions with a fault in them: each is found, and told to us though nobody looks at the process."""
     (tmp_path / "fault.c").write_text(
         "#include <stdlib.h>\n"
         "int beyond(int at) { int four[4] = {0}; return four[at]; }\n"
@@ -227,9 +215,7 @@ def test_the_sanitizers_are_awake(instrumented: Build, tmp_path: Path) -> None:
 
 
 def test_the_daemon_is_instrumented_and_its_zygotes_are_not(instrumented: Build, tmp_path: Path) -> None:
-    """
-    By what is in their memory: the instrumented shim and the sanitizer in one, the usual shim in the other.
-    """
+    """By what is in their memory: the instrumented shim and the sanitizer in one, the usual shim in the other."""
     program = f"""
 import json, sys
 sys.path.insert(0, {str(ROOT / "tests")!r})
@@ -255,9 +241,7 @@ with LiveDaemon(Path({str(tmp_path)!r}), "--pool-size", "1") as daemon:
 
 
 def test_a_fault_in_the_daemon_is_found(faulty: Build) -> None:
-    """
-    The control of those below: a test that passes there doesn't with a fault in the shim; the report names the place.
-    """
+    """The control of those below: a test that passes there doesn't with a fault in the shim; the report names the place."""
     which = "tests/integration/test_daemon_life.py::test_the_log_has_no_input_of_jobs"
     assert which in SOME
 
@@ -268,17 +252,13 @@ def test_a_fault_in_the_daemon_is_found(faulty: Build) -> None:
 
 @pytest.fixture(scope="module")
 def some(instrumented: Build) -> tuple[subprocess.CompletedProcess[str], str, set[str]]:
-    """
-    One run of the shim's own tests and of some of the daemon's: how it ended, reports, the functions called.
-    """
+    """One run of the shim's own tests and of some of the daemon's: how it ended, reports, the functions called."""
     got = instrumented.tests(*OWN, *SOME)
     return got, instrumented.reports(), instrumented.called()
 
 
 def test_no_fault_shows(some: tuple[subprocess.CompletedProcess[str], str, set[str]]) -> None:
-    """
-    Every test passes, and no process had anything to report.
-    """
+    """Every test passes, and no process had anything to report."""
     got, reports, _ = some
 
     assert 0 == got.returncode, got.stdout[-10000:] + got.stderr[-10000:]
@@ -314,9 +294,7 @@ threads.end_no_more()
 @pytest.mark.needs("user-namespaces")
 def test_every_function_of_the_shim_was_called(instrumented: Build,
                                                some: tuple[subprocess.CompletedProcess[str], str, set[str]]) -> None:
-    """
-    By the tests above, or here.
-    """
+    """By the tests above, or here."""
     got = instrumented.run("-c", "import os, subprocess, sys; sys.exit(subprocess.call(['unshare', '--user',"
                            f" '--map-root-user', '--net', '--uts', '--mount', sys.executable, '-c', {REST!r}]))")
 
@@ -328,9 +306,7 @@ if os.environ.get("LEEWARD_LONG"):
     @pytest.mark.timeout(3600)
     @pytest.mark.parametrize("tests", ALL)
     def test_no_fault_shows_in_any(instrumented: Build, tests: str) -> None:
-        """
-        The long form: every test, file by file, each in its short form.
-        """
+        """The long form: every test, file by file, each in its short form."""
         got = instrumented.tests(tests)
 
         assert 0 == got.returncode, got.stdout[-10000:] + got.stderr[-10000:]

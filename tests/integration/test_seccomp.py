@@ -1,6 +1,4 @@
-"""
-The filter in a real kernel: it decides what the plan says, and nothing gets round it.
-"""
+"""The filter in a real kernel: it decides what the plan says, and nothing gets round it."""
 
 from __future__ import annotations
 
@@ -34,18 +32,14 @@ pytestmark = pytest.mark.needs("seccomp-notify")
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    """
-    A supervisor for one test.
-    """
+    """A supervisor for one test."""
     made = Supervisor()
     yield made
     made.close()
 
 
 def run(code: str, supervisor: Supervisor) -> tuple[object, dict[str, int]]:
-    """
-    What the code told, and what it was refused.
-    """
+    """What the code told, and what it was refused."""
     with confined.confined(code, supervisor) as child:
         told = child.told()
         assert 0 == child.end()
@@ -53,9 +47,7 @@ def run(code: str, supervisor: Supervisor) -> tuple[object, dict[str, int]]:
 
 
 def outside(number: int, *args: int) -> int:
-    """
-    The call in this process, without a filter: the control.
-    """
+    """The call in this process, without a filter: the control."""
     libc = ctypes.CDLL(None, use_errno=True)
     got = int(libc.syscall(ctypes.c_long(number), *map(ctypes.c_ulong, args)))
     return -ctypes.get_errno() if -1 == got else got
@@ -67,9 +59,7 @@ NOT_TO_BE_TRIED = {"exit", "exit_group", "fork", "vfork", "pause", "rt_sigreturn
 
 @pytest.mark.needs("unfiltered")
 def test_c045_the_kernel_decides_every_call_number_as_the_plan_says(supervisor: Supervisor) -> None:
-    """
-    All numbers from -1 to 500, each with arguments that no call takes: refused ones are counted, one each.
-    """
+    """All numbers from -1 to 500, each with arguments that no call takes: refused ones are counted, one each."""
     bad = 0xFFFF_FFFF_FFFF_FFFF
     wanted = {number: HERE.decide(HERE.audit_arch, number, (bad,) * 6) for number in range(-1, 501)}
     tried = [number for number in wanted
@@ -91,9 +81,7 @@ def test_c045_the_kernel_decides_every_call_number_as_the_plan_says(supervisor: 
 @pytest.mark.needs("x86-64")
 @pytest.mark.parametrize("number", [39 | 1 << 30, 0 | 1 << 30, 512 | 1 << 30])
 def test_c030_x32_ends_the_process(number: int, supervisor: Supervisor) -> None:
-    """
-    x86_64's other calling convention isn't there for jobs.
-    """
+    """x86_64's other calling convention isn't there for jobs."""
     with confined.confined(f"tell(1); call({number})", supervisor) as child:
         child.told()
 
@@ -102,9 +90,7 @@ def test_c030_x32_ends_the_process(number: int, supervisor: Supervisor) -> None:
 
 @pytest.mark.needs("x86-64", "unfiltered")
 def test_c029_the_32_bit_entry_ends_the_process(supervisor: Supervisor) -> None:
-    """
-    int 0x80 with number 20, getpid there and writev here; outside it answers.
-    """
+    """int 0x80 with number 20, getpid there and writev here; outside it answers."""
     code = """
 import mmap
 page = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -127,9 +113,7 @@ CLONE_NEW = {"NEWTIME": 0x80, "NEWNS": 0x20000, "NEWCGROUP": 0x2000000, "NEWUTS"
 
 
 def test_c001_c003_cannot_make_a_namespace(supervisor: Supervisor) -> None:
-    """
-    By unshare and by clone, each flag, also with garbage in the upper half of the register.
-    """
+    """By unshare and by clone, each flag, also with garbage in the upper half of the register."""
     with subprocess.Popen(["unshare", "--user", "true"]) as control:
         control.wait()
     assert 0 == control.returncode or os.geteuid(), "control: a new user namespace can be had outside"
@@ -145,9 +129,7 @@ tell(found)""", supervisor)
 
 
 def test_c002_clone3_says_that_it_doesnt_exist(supervisor: Supervisor) -> None:
-    """
-    Its flags can't be seen; libc falls back, so that threads and processes still work.
-    """
+    """Its flags can't be seen; libc falls back, so that threads and processes still work."""
     told, denied = run(f"""
 thread = threading.Thread(target=lambda: None); thread.start(); thread.join()
 pid = os.fork() or os._exit(7)
@@ -161,9 +143,7 @@ tell([call({NUMBER["clone3"]}, 0, 0), os.waitstatus_to_exitcode(os.waitpid(pid, 
 
 
 def test_c034_cannot_install_a_second_listener(supervisor: Supervisor) -> None:
-    """
-    Not while ours lives, and not once it is closed: the filter itself says no.
-    """
+    """Not while ours lives, and not once it is closed: the filter itself says no."""
     code = f"""
 found = []
 for turn in range(2):
@@ -188,9 +168,7 @@ for turn in range(2):
 
 
 def test_c009_no_prctl_raises_a_right(supervisor: Supervisor) -> None:
-    """
-    Nothing that raises a right or opens a process to others.
-    """
+    """Nothing that raises a right or opens a process to others."""
     told, _ = run(f"""
 def prctl(*args): return call({NUMBER["prctl"]}, *args)
 tell({{"no_new_privs 0": prctl(38, 0, 0, 0, 0), "ambient raise": prctl(47, 2, 21, 0, 0), "keepcaps": prctl(8, 1),
@@ -207,9 +185,7 @@ tell({{"no_new_privs 0": prctl(38, 0, 0, 0, 0), "ambient raise": prctl(47, 2, 21
 
 @pytest.mark.parametrize("place", [0x1_0000_0000, 0x7000_0000], ids=["low half null", "high half null"])
 def test_the_limit_on_cores_can_be_read_and_not_changed(supervisor: Supervisor, place: int) -> None:
-    """
-    A null pointer is a question and answered; one of which a half is null is none, and nothing is done.
-    """
+    """A null pointer is a question and answered; one of which a half is null is none, and nothing is done."""
     ask = """
 import mmap, resource, struct
 resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
@@ -247,9 +223,7 @@ except OSError as refused: os._exit(refused.errno)
 
 
 def test_c043_cannot_type_on_a_terminal(supervisor: Supervisor) -> None:
-    """
-    TIOCSTI, TIOCLINUX and TIOCSETD, with and without high bits: nothing is typed on the terminal that is stdin.
-    """
+    """TIOCSTI, TIOCLINUX and TIOCSETD, with and without high bits: nothing is typed on the terminal that is stdin."""
     ours, terminal = os.openpty()
     with open(ours, "rb", buffering=0) as screen, open(terminal, "rb", buffering=0) as stdin:
         control = subprocess.run([sys.executable, "-c", TYPES], stdin=stdin, check=False).returncode
@@ -271,9 +245,7 @@ tell([call({NUMBER["ioctl"]}, 0, request | high, ctypes.addressof(typed))
 
 
 def test_c044_sockets_of_unix_only(supervisor: Supervisor) -> None:
-    """
-    Every family and type; socketpair as well.
-    """
+    """Every family and type; socketpair as well."""
     told, denied = run(f"""
 def close(got):
     if got >= 0: os.close(got)
@@ -294,9 +266,7 @@ tell([[[close(call({NUMBER["socket"]}, family | high, kind, 0)) for kind in (1, 
 
 
 def test_c026_cannot_make_a_device(supervisor: Supervisor, tmp_path: Path) -> None:
-    """
-    Not a character device, nor a block device, nor the whiteout 0:0; a FIFO, a plain file and a socket can be made.
-    """
+    """Not a character device, nor a block device, nor the whiteout 0:0; a FIFO, a plain file and a socket can be made."""
     told, denied = run(f"""
 def node(mode, device=0):
     try: os.mknod({str(tmp_path)!r} + f"/{{mode}}{{device}}", mode | 0o600, device)
@@ -335,9 +305,7 @@ tell([lines, refused])""", supervisor)
 
 
 def test_the_listener_is_close_on_exec_and_unique() -> None:
-    """
-    Close-on-exec, and a second one on the same thread is refused with a reason.
-    """
+    """Close-on-exec, and a second one on the same thread is refused with a reason."""
     code = """
 from leeward.errors import KernelRefusal
 allow_all = bytes.fromhex("060000000000ff7f")
@@ -356,9 +324,7 @@ tell([fcntl.fcntl(first, fcntl.F_GETFD), second])
 
 
 def test_a_filter_needs_no_new_privs() -> None:
-    """
-    The error names the call; as root the kernel asks for none.
-    """
+    """The error names the call; as root the kernel asks for none."""
     if os.geteuid():
         with pytest.raises(KernelRefusal, match=r"seccomp\(.*\): EACCES"):
             Table([native.listen_step(Cell("listener"), bytes.fromhex("060000000000ff7f"), killable=False)]).run()
@@ -367,9 +333,7 @@ def test_a_filter_needs_no_new_privs() -> None:
 
 
 def test_the_probes_agree_with_the_kernels_version() -> None:
-    """
-    The probes agree with the kernel's version.
-    """
+    """The probes agree with the kernel's version."""
     release = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
 
     assert native.has_user_notif()
@@ -377,9 +341,7 @@ def test_the_probes_agree_with_the_kernels_version() -> None:
 
 
 def test_the_inits_filter_kills() -> None:
-    """
-    Waiting and exiting work; the first other call is the last.
-    """
+    """Waiting and exiting work; the first other call is the last."""
     boot = f"""
 import ctypes, os, struct
 libc = ctypes.CDLL(None, use_errno=True)

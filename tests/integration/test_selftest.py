@@ -1,6 +1,4 @@
-"""
-`leeward selftest` on this machine; and over sandboxes that lack a lock, where exactly the rows of that lock fail.
-"""
+"""`leeward selftest` on this machine; and over sandboxes that lack a lock, where exactly the rows of that lock fail."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ INTERFACE = next(attack.name for attack in ATTACKS if "network interface" in att
 
 
 def findings(monkeypatch: pytest.MonkeyPatch, **lacking: object) -> list[Finding]:
-    """
-    Of every row, in a sandbox made so.
-    """
+    """Of every row, in a sandbox made so."""
     token = secrets.token_hex(8)
     monkeypatch.setenv(VARIABLE, token)
     with Box(pool_size=2, **lacking) as box:  # type: ignore[arg-type]  # its own names
@@ -49,9 +45,7 @@ def opened(found: list[Finding]) -> set[str]:
 
 
 def named(lock: str) -> set[str]:
-    """
-    The rows that this lock alone holds.
-    """
+    """The rows that this lock alone holds."""
     names = {attack.name for attack in ATTACKS if lock == attack.only}
     return names - ({INTERFACE} if len(socket.if_nameindex()) < 2 else set())
 
@@ -59,9 +53,7 @@ def named(lock: str) -> set[str]:
 @pytest.mark.parametrize("lock", ["seccomp", "mounts", "namespaces", "privileges", "rlimits", "descriptors",
                                   "environment", "randomness"])
 def test_a_lock_that_is_off_is_seen(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Exactly the rows that it alone holds get through; all others are held by the locks that are left.
-    """
+    """Exactly the rows that it alone holds get through; all others are held by the locks that are left."""
     found = findings(monkeypatch, locks=LOCKS - {lock})
 
     assert named(lock)
@@ -69,18 +61,14 @@ def test_a_lock_that_is_off_is_seen(lock: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_limits_that_are_off_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Memory in one process and in several, and tasks.
-    """
+    """Memory in one process and in several, and tasks."""
     found = findings(monkeypatch, lacks={"limits"})
 
     assert named("limits") == opened(found)
 
 
 def test_landlock_holds_where_the_mounts_dont(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    It is the second lock of many rows and the first of none: without both, what it held gets through.
-    """
+    """It is the second lock of many rows and the first of none: without both, what it held gets through."""
     both = opened(findings(monkeypatch, locks=LOCKS - {"mounts", "landlock"}))
     one = opened(findings(monkeypatch, locks=LOCKS - {"mounts"}))
 
@@ -106,9 +94,7 @@ def check(status: int, shown: dict[str, object], errors: str) -> None:
 
 
 def test_the_selftest_passes_with_a_private_daemon() -> None:
-    """
-    Every row, but for what no controllers hold where there are none.
-    """
+    """Every row, but for what no controllers hold where there are none."""
     status, shown, errors = selftest("--private")
 
     check(status, shown, errors)
@@ -116,9 +102,7 @@ def test_the_selftest_passes_with_a_private_daemon() -> None:
 
 
 def test_the_selftest_passes_with_a_running_daemon(tmp_path: Path) -> None:
-    """
-    That daemon is the one that is tested, and it serves afterwards.
-    """
+    """That daemon is the one that is tested, and it serves afterwards."""
     with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
         status, shown, errors = selftest(socket=daemon.socket)
         check(status, shown, errors)
@@ -127,9 +111,7 @@ def test_the_selftest_passes_with_a_running_daemon(tmp_path: Path) -> None:
 
 
 def test_the_selftest_starts_a_daemon_where_none_answers(tmp_path: Path) -> None:
-    """
-    And the text says which daemon it was.
-    """
+    """And the text says which daemon it was."""
     done = subprocess.run(command("selftest"), env=environment(tmp_path / "none"), capture_output=True, timeout=180,
                           check=False, stdin=subprocess.DEVNULL, text=True)
 

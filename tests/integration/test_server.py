@@ -1,6 +1,4 @@
-"""
-Hostile clients against a real daemon, and a good one beside them. In the catalogue: daemon and protocol.
-"""
+"""Hostile clients against a real daemon, and a good one beside them. In the catalogue: daemon and protocol."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def connect(daemon: LiveDaemon) -> socket.socket:
 
 
 def replies(sock: socket.socket, count: int) -> list[dict[str, Any]]:
-    """
-    The next *count* replies, or those until the end of the stream.
-    """
+    """The next *count* replies, or those until the end of the stream."""
     reader, got = FrameReader(), []
     while len(got) < count:
         try:
@@ -51,9 +47,7 @@ def replies(sock: socket.socket, count: int) -> list[dict[str, Any]]:
 
 
 def serves(daemon: LiveDaemon) -> None:
-    """
-    Three plain jobs, as every case ends.
-    """
+    """Three plain jobs, as every case ends."""
     with daemon.client() as client:
         assert ["0\n", "1\n", "2\n"] == [client.execute(f"print({number})").stdout_text for number in range(3)]
 
@@ -85,9 +79,7 @@ def test_c098_slow_clients_do_not_delay_others(daemon: LiveDaemon) -> None:
     struct.pack(">I", MAX_REQUEST + 1), b"\xff" * 100_000, frame(b"\x81\xa1a" + b"\x91" * 100_000),
 ], ids=["empty", "one byte", "2^31", "2^63", "one too long", "noise", "nesting"])
 def test_c099_c100_broken_streams(daemon: LiveDaemon, data: bytes) -> None:
-    """
-    A refusal with id 0, the end of the connection, and no memory for claimed lengths.
-    """
+    """A refusal with id 0, the end of the connection, and no memory for claimed lengths."""
     def resident() -> int:
         return int(Path(f"/proc/{daemon.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
@@ -107,9 +99,7 @@ def test_c099_c100_broken_streams(daemon: LiveDaemon, data: bytes) -> None:
 
 
 def test_c101_64_mib_of_code(daemon: LiveDaemon) -> None:
-    """
-    One refusal, and the connection lives.
-    """
+    """One refusal, and the connection lives."""
     with daemon.client() as client:
         with pytest.raises(leeward.RequestRejected, match="code has 67108864 bytes"):
             client.execute(b"#" * (64 << 20))
@@ -120,9 +110,7 @@ def test_c101_64_mib_of_code(daemon: LiveDaemon) -> None:
 
 
 def test_large_inputs_arrive(daemon: LiveDaemon) -> None:
-    """
-    Control: 40 MiB of standard input is no attack.
-    """
+    """Control: 40 MiB of standard input is no attack."""
     with daemon.client() as client:
         result = client.execute("import sys; print(len(sys.stdin.buffer.read()))", stdin=bytes(40 << 20))
 
@@ -130,9 +118,7 @@ def test_large_inputs_arrive(daemon: LiveDaemon) -> None:
 
 
 def test_c102_cancelling_somebody_elses_request(daemon: LiveDaemon) -> None:
-    """
-    By its id, from another connection: nothing.
-    """
+    """By its id, from another connection: nothing."""
     with connect(daemon) as mine, connect(daemon) as theirs:
         mine.sendall(encode({"v": 1, "id": 5, "op": "execute", "code": b"import time; time.sleep(60)"}))
         theirs.sendall(encode({"v": 1, "id": 1, "op": "cancel", "target": 5}))
@@ -144,9 +130,7 @@ def test_c102_cancelling_somebody_elses_request(daemon: LiveDaemon) -> None:
 
 
 def test_c103_clients_that_vanish_anywhere(daemon: LiveDaemon) -> None:
-    """
-    Three hundred times, at every point of a request: nothing grows, and the others are served.
-    """
+    """Three hundred times, at every point of a request: nothing grows, and the others are served."""
     def descriptors() -> int:
         daemon.idle()
         return held(daemon.process.pid)
@@ -168,9 +152,7 @@ def test_c103_clients_that_vanish_anywhere(daemon: LiveDaemon) -> None:
 
 @pytest.mark.needs("root", "ordinary-user")
 def test_c104_another_user_is_turned_away(open_folder: Path, ordinary_user: OrdinaryUser) -> None:
-    """
-    Even if the folder and the socket were opened to everybody.
-    """
+    """Even if the folder and the socket were opened to everybody."""
     program = ("import socket, sys\nsock = socket.socket(socket.AF_UNIX)\nsock.settimeout(30)\n"
                "sock.connect(sys.argv[1])\nprint(sock.recv(4096))\nprint(sock.recv(1))")
     folder = open_folder / "exposed"
@@ -189,9 +171,7 @@ def test_c104_another_user_is_turned_away(open_folder: Path, ordinary_user: Ordi
 
 @pytest.mark.smoke
 def test_c105_a_job_cannot_reach_the_daemon(daemon: LiveDaemon) -> None:
-    """
-    Neither by the socket's path nor by looking for it.
-    """
+    """Neither by the socket's path nor by looking for it."""
     path = str(daemon.socket)
     attack = (f"import os, socket\nprint(os.path.exists({path!r}))\nsock = socket.socket(socket.AF_UNIX)\n"
               f"try:\n    sock.connect({path!r}); print('in')\n"
@@ -208,9 +188,7 @@ def test_c105_a_job_cannot_reach_the_daemon(daemon: LiveDaemon) -> None:
 
 
 def test_c108_without_descriptors(tmp_path: Path) -> None:
-    """
-    More connections than the daemon may have: those that are served are served, and it recovers.
-    """
+    """More connections than the daemon may have: those that are served are served, and it recovers."""
     config = tmp_path / "c.toml"
     config.write_text("max_connections = 20\n")
     config.chmod(0o600)

@@ -1,6 +1,4 @@
-"""
-Sessions with the real thing: state, interrupts, resets, limits, and every process that may die meanwhile.
-"""
+"""Sessions with the real thing: state, interrupts, resets, limits, and every process that may die meanwhile."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ WORKERS = 3
 
 @pytest.fixture(scope="module", params=[reactors.REFERENCE, "native"])
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """
-    All in Python; and with the shim's loop, where plain jobs go by the fast path.
-    """
+    """All in Python; and with the shim's loop, where plain jobs go by the fast path."""
     made_by = NativeReactor("auto", fast_path=True) if "native" == request.param else reactors.reactor(request.param)
     with Box(pool_size=WORKERS, spares=1, max_sessions=2, session_grace=0.1, reactor=made_by) as made:
         yield made
@@ -65,9 +61,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 def test_the_next_job_of_a_session_finds_the_state_of_the_one_before(wire: Wire):
-    """
-    Variables, imports, threads, files, folder, environment, arguments.
-    """
+    """Variables, imports, threads, files, folder, environment, arguments."""
     peer = wire.peer()
     number = peer.open()
     peer.run(number, "import math, os, threading\nx = [1]\nopen('f', 'w').write('kept')\nos.mkdir('d'); os.chdir('d')\n"
@@ -84,9 +78,7 @@ def test_the_next_job_of_a_session_finds_the_state_of_the_one_before(wire: Wire)
 
 
 def test_results_are_each_jobs_own(wire: Wire):
-    """
-    Output, errors, exit codes, denied calls, times.
-    """
+    """Output, errors, exit codes, denied calls, times."""
     peer = wire.peer()
     number = peer.open()
     busy = peer.run(number, "import ctypes, time\nfor _ in range(3): ctypes.CDLL(None).unshare(0x10000000)\n"
@@ -106,9 +98,7 @@ def test_results_are_each_jobs_own(wire: Wire):
 
 
 def test_large_output_and_many_jobs(wire: Wire):
-    """
-    A memory file now and then, and no trace of it in the next job.
-    """
+    """A memory file now and then, and no trace of it in the next job."""
     peer = wire.peer()
     number = peer.open()
     for count in range(30):
@@ -118,9 +108,7 @@ def test_large_output_and_many_jobs(wire: Wire):
 
 @pytest.mark.parametrize("held_back", [0.0, 3600.0], ids=["told when it began", "told when it was over"])
 def test_the_books_of_many_short_jobs(wire: Wire, monkeypatch: pytest.MonkeyPatch, held_back: float):
-    """
-    However the daemon hears of them: each is counted once, and what they used is no later job's.
-    """
+    """However the daemon hears of them: each is counted once, and what they used is no later job's."""
     monkeypatch.setattr(fast_path, "_HELD_S", held_back)
     pool = wire.box.engine.pool
     before = pool.done
@@ -145,9 +133,7 @@ def test_the_books_of_many_short_jobs(wire: Wire, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_drain_while_a_session_has_a_job(monkeypatch: pytest.MonkeyPatch):
-    """
-    It is answered; the next one is not taken, not even by the fast path, on which the job stays here.
-    """
+    """It is answered; the next one is not taken, not even by the fast path, on which the job stays here."""
     monkeypatch.setattr(output_watch, "_FLOOD_LOOK_S", 3600.0)
     drained: list[int] = []
     with Box(pool_size=2, spares=0, max_sessions=1, reactor=NativeReactor("auto", fast_path=True)) as box, \
@@ -182,9 +168,7 @@ ENDS: dict[str, tuple[str, dict[str, Any], str, int, str]] = {
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_of_the_process_is_the_end_of_the_state(wire: Wire, name: str):
-    """
-    The job is answered as any other; later ones are refused, with the reason, until a reset.
-    """
+    """The job is answered as any other; later ones are refused, with the reason, until a reset."""
     code, fields, outcome, exit_code, why = ENDS[name]
     peer = wire.peer()
     number = peer.open(limits={"memory": 64 << 20})
@@ -210,9 +194,7 @@ def test_the_end_of_the_process_is_the_end_of_the_state(wire: Wire, name: str):
 @pytest.mark.parametrize("target", ["job", "init", "keeper"])
 @pytest.mark.parametrize("when", ["idle", "running"])
 def test_a_death_ends_one_session(wire: Wire, target: str, when: str):
-    """
-    SIGKILL to one of its processes: this session is lost, the one beside it lives.
-    """
+    """SIGKILL to one of its processes: this session is lost, the one beside it lives."""
     peer, other = wire.peer(), wire.peer()
     number = peer.open()
     worker = next(worker for worker in wire.box.engine.pool.workers if worker.busy)
@@ -250,9 +232,7 @@ def test_sessions_outlive_the_zygote(wire: Wire):
 
 
 def test_an_interrupt_hits_the_job_that_runs(wire: Wire):
-    """
-    At every moment of its life: sent with it, while it sleeps, while it computes; and none comes late.
-    """
+    """At every moment of its life: sent with it, while it sleeps, while it computes; and none comes late."""
     peer = wire.peer()
     number = peer.open()
     assert {"interrupted": False} == peer.ask("interrupt", session=number)
@@ -269,9 +249,7 @@ def test_an_interrupt_hits_the_job_that_runs(wire: Wire):
 
 
 def test_many_interrupts_never_hit_a_later_job(wire: Wire):
-    """
-    Jobs that last as long as an interrupt takes: it hits, or comes too late and is forgotten.
-    """
+    """Jobs that last as long as an interrupt takes: it hits, or comes too late and is forgotten."""
     peer = wire.peer()
     number = peer.open()
     hit = 0
@@ -288,9 +266,7 @@ def test_many_interrupts_never_hit_a_later_job(wire: Wire):
 
 
 def test_a_job_may_handle_its_interrupt(wire: Wire):
-    """
-    Then it ends as it wants.
-    """
+    """Then it ends as it wants."""
     peer = wire.peer()
     number = peer.open()
     job = peer.send("execute", session=number, code=b"""\
@@ -310,9 +286,7 @@ except KeyboardInterrupt:
 
 
 def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
-    """
-    One that raises when no job runs is told with the next job, and ends nothing.
-    """
+    """One that raises when no job runs is told with the next job, and ends nothing."""
     peer = wire.peer()
     number = peer.open()
     peer.run(number, "import signal\ndef ring(*_): raise RuntimeError('rang')\n"
@@ -332,9 +306,7 @@ def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
 
 
 def test_bounds_and_refusals(wire: Wire):
-    """
-    So many in all and no more; limits that are the session's; what was closed makes room.
-    """
+    """So many in all and no more; limits that are the session's; what was closed makes room."""
     peer, other = wire.peer(), wire.peer()
     first, _ = peer.open(), other.open()
     assert "busy" == peer.ask("session_open")["kind"]
@@ -348,9 +320,7 @@ def test_bounds_and_refusals(wire: Wire):
 
 
 def test_a_guest_leaves_sessions_to_others(wire: Wire):
-    """
-    A quarter of them at most, on all his connections together; one is always his.
-    """
+    """A quarter of them at most, on all his connections together; one is always his."""
     guest = wire.peer(user=4711)
     number = guest.open()
     assert "all that a guest may have" in wire.peer(user=4711).ask("session_open")["message"]
@@ -369,9 +339,7 @@ def test_a_connection_has_so_many_and_no_more(wire: Wire):
 
 
 def test_quotas_hold_for_sessions(wire: Wire):
-    """
-    One is one running job of its user, as long as it has a worker.
-    """
+    """One is one running job of its user, as long as it has a worker."""
     pool = wire.box.engine.pool
     pool.govern(Quotas(Quota(jobs=1)), 8, 2)
     wire.server.govern(Quotas(Quota(jobs=1)))
@@ -388,9 +356,7 @@ def test_quotas_hold_for_sessions(wire: Wire):
 
 
 def test_idle_and_lifetime(box: Box):
-    """
-    What nobody uses gives its worker back; what is old ends.
-    """
+    """What nobody uses gives its worker back; what is old ends."""
     with Wire(box, session_idle=0.2, session_lifetime=1.5) as wire:
         peer = wire.peer()
         number = peer.open()
@@ -428,9 +394,7 @@ def test_a_reset_answers_the_running_job_first(wire: Wire):
 
 
 def test_closing_answers_a_reset_that_waits(wire: Wire):
-    """
-    For a worker; nobody else would ever answer it.
-    """
+    """For a worker; nobody else would ever answer it."""
     peer = wire.peer()
     number = peer.open()
     others = [peer.send("execute", code=b"import time; time.sleep(60)") for _ in range(WORKERS)]
@@ -444,9 +408,7 @@ def test_closing_answers_a_reset_that_waits(wire: Wire):
 
 
 def test_closing_answers_an_open_that_waits(daemon: LiveDaemon):
-    """
-    More often than a connection may have requests in flight: none of them stays there.
-    """
+    """More often than a connection may have requests in flight: none of them stays there."""
     daemon.idle()
     code = b"import time; time.sleep(60)"
     with socket.socket(socket.AF_UNIX) as peer:
@@ -473,9 +435,7 @@ def test_closing_answers_an_open_that_waits(daemon: LiveDaemon):
 
 
 def test_a_withdrawn_reset_has_no_answer(wire: Wire):
-    """
-    Its number may be another request's by the time that the session is closed.
-    """
+    """Its number may be another request's by the time that the session is closed."""
     peer = wire.peer()
     number = peer.open()
     others = [peer.send("execute", code=b"import time; time.sleep(60)") for _ in range(WORKERS)]
@@ -496,9 +456,7 @@ def test_a_withdrawn_reset_has_no_answer(wire: Wire):
 
 
 def test_the_blocking_client(daemon: LiveDaemon):
-    """
-    Interrupted from another thread; reset; refused by errors of their own; beside other calls of the client.
-    """
+    """Interrupted from another thread; reset; refused by errors of their own; beside other calls of the client."""
     with daemon.client() as client, client.session(memory="64M", timeout=20, idle=30) as session:
         session.execute("x = 6")
         job = threading.Thread(target=lambda: results.append(session.execute("print('there', flush=True)\n"
@@ -544,9 +502,7 @@ def test_closing_from_another_thread_ends_the_job(daemon: LiveDaemon):
 
 
 def test_the_asyncio_client(daemon: LiveDaemon):
-    """
-    Two sessions over one connection, one at a time each.
-    """
+    """Two sessions over one connection, one at a time each."""
     async def main() -> None:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             async with client.session() as one, client.session(output="1M") as two:

@@ -44,9 +44,7 @@ def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
 
 
 class Client:
-    """
-    One connection, and what it may expect.
-    """
+    """One connection, and what it may expect."""
 
     def __init__(self, wire: Wire, dice: random.Random) -> None:
         self._wire, self._dice = wire, dice
@@ -109,9 +107,7 @@ class Client:
         self._lost.clear()
 
     def hear(self) -> None:
-        """
-        Take the answers that are there.
-        """
+        """Take the answers that are there."""
         self._peer.has(0)
         while self._peer.order:
             number = self._peer.order.pop(0)

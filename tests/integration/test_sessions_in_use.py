@@ -19,9 +19,7 @@ GRACE_S = 0.5
 
 @pytest.fixture(scope="module", params=[reactors.REFERENCE, "native"])
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """
-    All in Python; and with the shim's loop, where plain jobs take the fast path.
-    """
+    """All in Python; and with the shim's loop, where plain jobs take the fast path."""
     made_by = NativeReactor("auto", fast_path=True) if "native" == request.param else reactors.reactor(request.param)
     with Box(pool_size=2, spares=0, max_sessions=1, session_grace=GRACE_S, reactor=made_by) as made:
         yield made
@@ -29,9 +27,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
 
 @pytest.fixture
 def peer(box: Box) -> Iterator[Peer]:
-    """
-    A client with one session, which is number 1.
-    """
+    """A client with one session, which is number 1."""
     with Wire(box) as wire:
         made = wire.peer()
         assert 1 == made.open(limits={"time": 20.0})
@@ -42,9 +38,7 @@ def peer(box: Box) -> Iterator[Peer]:
 
 
 def test_a_traceback_shows_the_lines_of_earlier_jobs(peer: Peer):
-    """
-    Of jobs that did not raise, and whose code has no newline at its end.
-    """
+    """Of jobs that did not raise, and whose code has no newline at its end."""
     peer.run(1, "def f(x):\n    return g(x) + 1")
     peer.run(1, "def g(x): return x / 0")
     got = peer.run(1, "f(2)")
@@ -86,9 +80,7 @@ def test_a_traceback_has_suggestions_and_no_frames_of_leeward(peer: Peer):
 
 @pytest.mark.parametrize("leave", ["exit", "quit", "sys.exit"])
 def test_exit_ends_a_job_and_no_more(peer: Peer, leave: str):
-    """
-    State, standard input and streams are there for the next one.
-    """
+    """State, standard input and streams are there for the next one."""
     left = peer.run(1, f"import sys\nx = 1\nprint('before')\n{leave}(3)\nprint('after')")
     said = peer.run(1, f"{leave}('why')")
     got = peer.run(1, f"print(x, sys.stdin.closed, sys.stdin.read() == '', {leave} is not None)")
@@ -112,9 +104,7 @@ STOPPED = {
 
 @pytest.mark.parametrize("way", STOPPED)
 def test_a_time_out_leaves_the_state(peer: Peer, way: str):
-    """
-    It interrupts; what was printed and written before comes back, and the session goes on.
-    """
+    """It interrupts; what was printed and written before comes back, and the session goes on."""
     peer.run(1, "x = 'kept'")
     got = peer.run(1, "open('/workspace/f', 'w').write('1')\nprint('before')\nprint('half', end='')\n" + STOPPED[way],
                    limits={"time": 0.2}, collect=["f"])
@@ -139,9 +129,7 @@ def test_a_time_out_leaves_the_state(peer: Peer, way: str):
     "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: time.sleep(60)",
     "sum(range(1 << 62))"], ids=["catches all", "ignores it", "blocks it", "is in C"])
 def test_a_job_that_does_not_end_by_that_is_killed(peer: Peer, code: str):
-    """
-    When the grace is over, not before: by itself none of them ends.
-    """
+    """When the grace is over, not before: by itself none of them ends."""
     got = peer.run(1, f"print('before')\n{code}", limits={"time": 0.2})
     refused = peer.run(1, "pass")
 
@@ -170,9 +158,7 @@ def test_other_limits_hold_in_the_grace(peer: Peer):
 
 
 def test_a_time_out_never_hits_a_later_job(peer: Peer):
-    """
-    Jobs that last about as long as their limit: the interrupt hits, or comes too late and is forgotten.
-    """
+    """Jobs that last about as long as their limit: the interrupt hits, or comes too late and is forgotten."""
     hit = 0
     for count in range(60):
         got = peer.run(1, f"for n in range({count * count * 200}): pass", limits={"time": 0.01})
@@ -226,9 +212,7 @@ def test_output_before_an_end_in_the_middle_comes_back(peer: Peer, writer: str, 
 
 
 def test_output_before_the_memory_ran_out_comes_back(peer: Peer):
-    """
-    Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError, and the session lives.
-    """
+    """Without a group that counts memory so large a piece is refused by an rlimit: a MemoryError, and the session lives."""
     got = peer.run(1, "print('said')\nx = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): x[i] = 1")
 
     assert b"said\n" == got["stdout"]

@@ -1,6 +1,4 @@
-"""
-A daemon with shards: which process serves what, moves of connections, and ends of each process.
-"""
+"""A daemon with shards: which process serves what, moves of connections, and ends of each process."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ from leeward.wire.frames import encode
 
 @contextlib.contextmanager
 def sharded(folder: Path, *options: str, shards: int = 2, config: str = "", build: Any = None) -> Iterator[LiveDaemon]:
-    """
-    A daemon whose shards are ready.
-    """
+    """A daemon whose shards are ready."""
     path = folder / "shards.toml"
     path.write_text(f"shards = {shards}\n{config}")
     path.chmod(0o600)
@@ -52,18 +48,14 @@ def shard_pid(daemon: LiveDaemon, number: int = 1) -> int:
 
 
 def in_shards(daemon: LiveDaemon) -> int:
-    """
-    Connections that shards have.
-    """
+    """Connections that shards have."""
     with daemon.client() as client:
         return sum(shard["connections"] for shard in client.status()["shards"])
 
 
 @contextlib.contextmanager
 def on_the_shard(daemon: LiveDaemon) -> Iterator[WireClient]:
-    """
-    A connection that the shard serves: the first one that asks for a fresh job.
-    """
+    """A connection that the shard serves: the first one that asks for a fresh job."""
     daemon.until(lambda status: not status["shards"][0]["connections"])
     with WireClient(daemon.socket) as client:
         assert "finished" == client.ask("execute", code="0")["ok"]["outcome"]
@@ -72,9 +64,7 @@ def on_the_shard(daemon: LiveDaemon) -> Iterator[WireClient]:
 
 
 def test_fresh_jobs_are_divided(daemon: LiveDaemon) -> None:
-    """
-    Clients with fresh jobs are dealt to the processes in turn, and the status has the sums.
-    """
+    """Clients with fresh jobs are dealt to the processes in turn, and the status has the sums."""
     with daemon.client() as client:
         before = client.status()
     with contextlib.ExitStack() as stack:
@@ -95,9 +85,7 @@ def test_fresh_jobs_are_divided(daemon: LiveDaemon) -> None:
 
 
 def test_a_connection_moves_back(daemon: LiveDaemon) -> None:
-    """
-    Sessions, sandboxes and status come after fresh jobs on one connection, in any order.
-    """
+    """Sessions, sandboxes and status come after fresh jobs on one connection, in any order."""
     with on_the_shard(daemon) as client:
         session = client.ask("session_open")["ok"]["session"]
         assert 0 == in_shards(daemon)
@@ -128,9 +116,7 @@ def test_a_request_waits_for_jobs_in_flight(daemon: LiveDaemon) -> None:
 
 
 def test_no_byte_is_lost_or_served_twice(daemon: LiveDaemon) -> None:
-    """
-    Requests of all kinds, cut into pieces of random lengths: each has one answer, whichever process reads which piece.
-    """
+    """Requests of all kinds, cut into pieces of random lengths: each has one answer, whichever process reads which piece."""
     chance = random.Random(7)
     for _ in range(12):
         with WireClient(daemon.socket) as client:
@@ -158,9 +144,7 @@ def test_no_byte_is_lost_or_served_twice(daemon: LiveDaemon) -> None:
 
 
 def test_many_clients_move_at_once(daemon: LiveDaemon) -> None:
-    """
-    Threads with a client each, which go from jobs to sessions and on. Nothing is left of them.
-    """
+    """Threads with a client each, which go from jobs to sessions and on. Nothing is left of them."""
     failures: list[BaseException] = []
 
     def one(seed: int) -> None:
@@ -191,9 +175,7 @@ def test_many_clients_move_at_once(daemon: LiveDaemon) -> None:
 
 
 def test_a_large_request_goes_back_with_its_bytes(daemon: LiveDaemon) -> None:
-    """
-    More unread bytes than a message of the channel has room for.
-    """
+    """More unread bytes than a message of the channel has room for."""
     with on_the_shard(daemon) as client:
         opened = client.send("sandbox_open")
         number = client.send("execute", code="print(len(input()))", stdin=b"y" * 3_000_000)
@@ -236,9 +218,7 @@ def test_a_flood_behind_a_move_is_not_kept(daemon: LiveDaemon, target: str) -> N
 
 
 def test_a_large_frame_behind_a_move_stays_with_the_kernel(daemon: LiveDaemon) -> None:
-    """
-    The move copies what was read, in the loop, so the shard doesn't read tens of megabytes before it.
-    """
+    """The move copies what was read, in the loop, so the shard doesn't read tens of megabytes before it."""
     with on_the_shard(daemon) as client:
         job = client.send("execute", code="import time; time.sleep(600)", limits={"time": 2.0})
         opened = client.send("session_open")
@@ -263,9 +243,7 @@ def test_functions_and_live_output_in_a_shard(daemon: LiveDaemon) -> None:
 
 
 def test_a_shard_that_dies_is_replaced(tmp_path: Path) -> None:
-    """
-    Its clients' connections end, others stay; the next shard serves; and the counts don't go back.
-    """
+    """Its clients' connections end, others stay; the next shard serves; and the counts don't go back."""
     with sharded(tmp_path) as daemon:
         pid = shard_pid(daemon)
         with on_the_shard(daemon) as lost, daemon.client() as kept, kept.session() as session:
@@ -285,9 +263,7 @@ def test_a_shard_that_dies_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_killed_daemon_leaves_nothing(tmp_path: Path) -> None:
-    """
-    A shard and all its processes end with the daemon.
-    """
+    """A shard and all its processes end with the daemon."""
     with contextlib.ExitStack() as stack:
         daemon = stack.enter_context(sharded(tmp_path))
         everyone = descendants(daemon.process.pid)
@@ -298,9 +274,7 @@ def test_a_killed_daemon_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_drain_waits_for_jobs_of_shards(tmp_path: Path) -> None:
-    """
-    A job that ends within the drain is answered; the process and the control groups are gone afterwards.
-    """
+    """A job that ends within the drain is answered; the process and the control groups are gone afterwards."""
     with sharded(tmp_path) as daemon:
         pid = shard_pid(daemon)
         with on_the_shard(daemon) as client:
@@ -326,9 +300,7 @@ def test_a_stop_without_delay_ends_jobs_of_shards(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root")
 def test_users_with_quotas_are_served_by_the_daemon() -> None:
-    """
-    A quota is counted in one process, so guests aren't dealt; the bound on connections counts those of shards.
-    """
+    """A quota is counted in one process, so guests aren't dealt; the bound on connections counts those of shards."""
     with guest_house("max_connections = 12\npool_size = 4\nshards = 2\n[quota]\njobs = 1\n") as (folder, config), \
             LiveDaemon(folder, "--config", str(config)) as daemon:
         daemon.until(lambda status: "serving" == status["shards"][0]["state"])
@@ -352,9 +324,7 @@ def test_users_with_quotas_are_served_by_the_daemon() -> None:
 
 
 def test_the_owner_connects_while_a_shards_connections_are_idle(tmp_path: Path) -> None:
-    """
-    Idle connections of a shard make room as those of the daemon do.
-    """
+    """Idle connections of a shard make room as those of the daemon do."""
     with sharded(tmp_path, config="max_connections = 4\n") as daemon, contextlib.ExitStack() as stack:
         for _ in range(4):
             client = stack.enter_context(WireClient(daemon.socket))
@@ -368,9 +338,7 @@ def test_the_owner_connects_while_a_shards_connections_are_idle(tmp_path: Path) 
 
 
 def test_ends_and_records_of_shards(tmp_path: Path) -> None:
-    """
-    `leeward logs` knows jobs of shards by numbers of their own, and the security log has what was denied to them.
-    """
+    """`leeward logs` knows jobs of shards by numbers of their own, and the security log has what was denied to them."""
     security = tmp_path / "security.jsonl"
     with sharded(tmp_path, config=f'security_log = "{security}"\n') as daemon, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(daemon.client()) for _ in range(4)]
@@ -394,9 +362,7 @@ def test_ends_and_records_of_shards(tmp_path: Path) -> None:
 
 
 def test_a_reload_reaches_shards(tmp_path: Path) -> None:
-    """
-    Limits that the configuration changes hold in each process.
-    """
+    """Limits that the configuration changes hold in each process."""
     with sharded(tmp_path) as daemon, on_the_shard(daemon) as client:
         (tmp_path / "shards.toml").write_text("shards = 2\n[limits]\noutput = 1000\n")
         daemon.process.send_signal(signal.SIGHUP)
@@ -430,9 +396,7 @@ def test_metrics_are_sums(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root")
 def test_workers_of_two_processes_share_no_user(daemon: LiveDaemon) -> None:
-    """
-    The host's uids of all keepers differ, in whichever process of the daemon they are.
-    """
+    """The host's uids of all keepers differ, in whichever process of the daemon they are."""
     owners = [os.stat(f"/proc/{pid}").st_uid for pid in descendants(daemon.process.pid)]
     keepers = {uid for uid in owners if uid >= 2_000_000_000}
     assert 2 == sum(uid >= 2_000_004_096 for uid in keepers)

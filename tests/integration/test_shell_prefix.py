@@ -48,9 +48,7 @@ def outside(place: Place) -> Iterator[OutsideAgent]:
 
 
 def test_lines_run_in_one_sandbox_of_the_project(place: Place, outside: OutsideAgent) -> None:
-    """
-    They share what they make there, see the project and nothing else of the home, and don't reach a host.
-    """
+    """They share what they make there, see the project and nothing else of the home, and don't reach a host."""
     code, out, err, told = outside.line("echo made >/tmp/one; echo 'a \"b\"' | tee sub/new; exit 3")
     assert (3, 'a "b"\n', "", "") == (code, out, err, told)
     assert 'a "b"\n' == (place.project / "sub" / "new").read_text()
@@ -74,9 +72,7 @@ def test_the_agent_follows_into_folders_of_the_project_alone(place: Place, outsi
 
 
 def test_a_hostile_line_writes_no_file_of_the_host(place: Place, outside: OutsideAgent) -> None:
-    """
-    It is told apart where the folder goes by the end of the line, which the agent's own program writes.
-    """
+    """It is told apart where the folder goes by the end of the line, which the agent's own program writes."""
     victim = place.home / "claude-1-cwd"
     outside.line(f"true && pwd -P >| {victim}")
     outside.line(f"true' && pwd -P >| {victim} #")
@@ -113,9 +109,7 @@ def test_agents_have_a_sandbox_each_and_it_ends_after_them(place: Place) -> None
 
 
 def test_an_agent_that_goes_to_another_project_has_another_sandbox(place: Place) -> None:
-    """
-    Its tools can take it to another folder. A line doesn't run in the first one's folder of the same name then.
-    """
+    """Its tools can take it to another folder. A line doesn't run in the first one's folder of the same name then."""
     other = place.project.parent / "other"
     (other / "sub").mkdir(parents=True)
     agent = """
@@ -153,9 +147,7 @@ def test_a_line_ends_sandboxes_that_are_younger_than_its_own(place: Place) -> No
 
 
 def test_a_name_to_hide_that_appears_later_is_hidden(place: Place, outside: OutsideAgent) -> None:
-    """
-    Before the next line, and while a line runs.
-    """
+    """Before the next line, and while a line runs."""
     assert 0 == outside.line("true")[0]
     (place.project / "sub/.env").write_text("SECRET")
     code, out, err, _ = outside.line("cat sub/.env")
@@ -184,9 +176,7 @@ def test_a_line_runs_whatever_is_closed(place: Place, script: str, out: str, err
 
 
 def test_descriptors_that_do_not_block_are_waited_for(place: Place) -> None:
-    """
-    The program that has made a pipe may have made it so.
-    """
+    """The program that has made a pipe may have made it so."""
     agent = """
 import os, subprocess, sys, threading
 (sin, into), (out, sout) = os.pipe(), os.pipe()
@@ -208,9 +198,7 @@ print(size, line.wait())
 
 
 def test_a_line_whose_output_is_not_taken_is_ended(place: Place) -> None:
-    """
-    126 says that nothing was run, which isn't so here.
-    """
+    """126 says that nothing was run, which isn't so here."""
     done = place.shell("\"$1\" yes | head -n 1; echo ${PIPESTATUS[0]}; \"$1\" 'echo x; sleep 1000' >/dev/full; echo $?")
 
     assert "y\n141\n137\n" == done.stdout
@@ -250,9 +238,7 @@ def test_a_line_that_is_not_text_is_not_run(place: Place) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_command_ends_with_its_caller(place: Place, outside: OutsideAgent, number: signal.Signals) -> None:
-    """
-    By SIGTERM at once; after a SIGKILL with the next line.
-    """
+    """By SIGTERM at once; after a SIGKILL with the next line."""
     outside.send("sleep 1000")
     poll_until(place.sandboxes, "the sandbox")
     box = leeward.Sandbox.attach(place.sandboxes()[0], socket=place.daemon.socket)
@@ -336,9 +322,7 @@ def test_the_hook_answers_as_it_is_documented(place: Place) -> None:
 
 def _claude(place: Place, way: str, script: model_api.Script) -> tuple[model_api.ModelApi,
                                                                        subprocess.CompletedProcess[str]]:
-    """
-    Run Claude Code with a scripted model; its lines go into the sandbox by the prefix or by the hook.
-    """
+    """Run Claude Code with a scripted model; its lines go into the sandbox by the prefix or by the hook."""
     program = agent_programs.claude()
     assert program is not None
     settings = {}
@@ -362,9 +346,7 @@ def _claude(place: Place, way: str, script: model_api.Script) -> tuple[model_api
 @pytest.mark.needs("agent-claude")
 @pytest.mark.parametrize("way", ["prefix", "hook"])
 def test_the_real_claude_watches_in_the_sandbox(place: Place, way: str) -> None:
-    """
-    Its tool Monitor runs a line of its own in the background.
-    """
+    """Its tool Monitor runs a line of its own in the background."""
     line = f"echo $$ >sub/ran; echo evil >{place.home}/evil; until [ -e sub/over ]; do sleep 0.1; done"
     script = [model_api.Call("ToolSearch", {"query": "select:Monitor", "max_results": 5}),
               model_api.Call("Monitor", {"command": line, "description": "x", "timeout_ms": 60_000,
@@ -382,9 +364,7 @@ def test_the_real_claude_watches_in_the_sandbox(place: Place, way: str) -> None:
 @pytest.mark.needs("agent-claude")
 @pytest.mark.parametrize("way", ["prefix", "hook"])
 def test_the_real_claude_runs_its_lines_in_the_sandbox(place: Place, way: str) -> None:
-    """
-    Claude Code outside, with a model that is scripted: its lines are in the sandbox, and it follows into a folder.
-    """
+    """Claude Code outside, with a model that is scripted: its lines are in the sandbox, and it follows into a folder."""
     lines = [f"cat .env {place.home}/private; echo made >sub/made; echo $((6 * 7)); cd sub", "pwd; cat made",
              f"echo evil >{place.home}/evil; echo tried"]
     script = [*(model_api.Call("Bash", {"command": line, "description": "x"}) for line in lines), "done"]
@@ -404,9 +384,7 @@ def test_the_real_claude_runs_its_lines_in_the_sandbox(place: Place, way: str) -
 
 @pytest.mark.needs("agent-codex")
 def test_the_real_codex_works_by_a_server_in_the_sandbox(place: Place) -> None:
-    """
-    Codex outside, whose commands its own server runs inside: `environments.toml` as the page has it.
-    """
+    """Codex outside, whose commands its own server runs inside: `environments.toml` as the page has it."""
     script = agent_programs.codex()
     assert script is not None
     modules = script.parents[3]

@@ -28,9 +28,7 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.smoke
 def test_every_way_to_run_code(daemon: LiveDaemon) -> None:
-    """
-    Only a kernel shows without being asked.
-    """
+    """Only a kernel shows without being asked."""
     code = "class A:\n    def _repr_html_(self): return '<b>'\n    def __repr__(self): return 'A()'\ndisplay(1)\nA()"
     wanted = [{"text/plain": "1"}, {"text/plain": "A()", "text/html": "<b>"}]
     quiet = code.replace("display(1)\n", "")
@@ -49,9 +47,7 @@ def test_every_way_to_run_code(daemon: LiveDaemon) -> None:
 
 
 def test_the_async_clients(daemon: LiveDaemon) -> None:
-    """
-    Side by side, each with its own.
-    """
+    """Side by side, each with its own."""
     async def run() -> list[object]:
         async with leeward.AsyncClient(daemon.socket) as client, leeward.AsyncSandbox(socket=daemon.socket) as box:
             kernel = await box.kernel()
@@ -64,9 +60,7 @@ def test_the_async_clients(daemon: LiveDaemon) -> None:
 
 
 def test_a_kernel_goes_on(daemon: LiveDaemon) -> None:
-    """
-    After an error, an interrupt at the time limit, a line of IPython's; and its tracebacks have its own lines alone.
-    """
+    """After an error, an interrupt at the time limit, a line of IPython's; and its tracebacks have its own lines alone."""
     with leeward.Sandbox(socket=daemon.socket) as box, box.kernel() as kernel:
         assert "20" == kernel.execute("x = 20\nx").value
         failed = kernel.execute("display('before')\nasync def f():\n    1 / 0\nawait f()")
@@ -90,9 +84,7 @@ def test_a_kernel_goes_on(daemon: LiveDaemon) -> None:
 
 
 def test_a_value_without_room_is_named_and_the_others_come(daemon: LiveDaemon) -> None:
-    """
-    In the largest answer that there is, with output and files beside it.
-    """
+    """In the largest answer that there is, with output and files beside it."""
     with daemon.client() as client:
         got = client.execute(f"""
 import os
@@ -130,9 +122,7 @@ def drawing(shown_packages: Callable[[Path], Path], tmp_path_factory: pytest.Tem
 
 
 def size(png: object) -> tuple[int, int]:
-    """
-    Of a picture, in pixels.
-    """
+    """Of a picture, in pixels."""
     assert isinstance(png, bytes)
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack_from(">II", png, 16)
@@ -142,9 +132,7 @@ def size(png: object) -> tuple[int, int]:
 @pytest.mark.needs("real-packages")
 @pytest.mark.timeout(300)
 def test_frames_pictures_and_figures(drawing: LiveDaemon) -> None:
-    """
-    A figure needs no code: by `show`, by the end, as the value; and each comes once.
-    """
+    """A figure needs no code: by `show`, by the end, as the value; and each comes once."""
     with leeward.Sandbox(socket=drawing.socket, memory="1G", timeout=100) as box, box.kernel() as kernel:
         table = kernel.execute("import pandas\npandas.DataFrame({'a': [1, 2]})")
         assert table.value is not None, table.stderr_text

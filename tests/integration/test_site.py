@@ -1,6 +1,4 @@
-"""
-The documentation as a site: mkdocs builds it without a warning, and each link leads somewhere.
-"""
+"""The documentation as a site: mkdocs builds it without a warning, and each link leads somewhere."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ pytestmark = pytest.mark.needs("mkdocs")
 
 
 def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """
-    What `./dev docs` runs, into the folder *site*.
-    """
+    """What `./dev docs` runs, into the folder *site*."""
     return subprocess.run(
         [ROOT / ".venv-docs/bin/python", "-m", "mkdocs", "build", "--strict", "--site-dir", site], cwd=source,
         text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, check=False, timeout=100)

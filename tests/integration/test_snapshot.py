@@ -61,9 +61,7 @@ print(own() == [*range(8), 9, 598, 599])
 
 @pytest.mark.needs("root")
 def test_its_file_is_in_huge_pages_where_the_kernel_gives_them() -> None:
-    """
-    By the flags of its pages, which root alone can read: tails of compound pages.
-    """
+    """By the flags of its pages, which root alone can read: tails of compound pages."""
     said = program("""
 import ctypes
 def tails():

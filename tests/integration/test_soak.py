@@ -1,6 +1,4 @@
-"""
-`bench/soak.py`: thousands of jobs, some hostile, while processes are killed. And that it finds what is wrong.
-"""
+"""`bench/soak.py`: thousands of jobs, some hostile, while processes are killed. And that it finds what is wrong."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def test_a_wrong_answer_is_found(monkeypatch, capsys):
 
 
 def test_a_lost_job_that_no_kill_explains_is_found(monkeypatch, capsys):
-    """
-    A job that kills itself looks like one whose process somebody killed.
-    """
+    """A job that kills itself looks like one whose process somebody killed."""
     def dies(number: int) -> dict[str, str]:
         return {"code": "import os; os.kill(os.getpid(), 9)"}
 
@@ -60,9 +56,7 @@ def test_a_lost_job_that_no_kill_explains_is_found(monkeypatch, capsys):
 
 
 def test_descriptors_that_are_left_are_found(monkeypatch, capsys):
-    """
-    Connections that stay: more than the room that groups need.
-    """
+    """Connections that stay: more than the room that groups need."""
     kept: list[socket.socket] = []
 
     def stays(of: soak.Soak) -> None:

@@ -64,9 +64,7 @@ def keeper(work):
 
 
 def program(body: str) -> str:
-    """
-    The output of *body*, which runs in a keeper.
-    """
+    """The output of *body*, which runs in a keeper."""
     lines = "\n".join("    " + line for line in body.strip().splitlines())
     got = subprocess.run([sys.executable, "-c", f"{PRELUDE}\ndef main():\n{lines}\n\nkeeper(main)\n"], cwd=ROOT,
                          capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL)
@@ -75,9 +73,7 @@ def program(body: str) -> str:
 
 
 def test_a_job_is_pid_2_and_its_status_comes_back_whole():
-    """
-    Exit codes and signals, SIGKILL and SIGABRT among them, are what they are for any process.
-    """
+    """Exit codes and signals, SIGKILL and SIGABRT among them, are what they are for any process."""
     said = program("""
 own = [runner(lambda: 0 if os.getpid() == 2 and os.getppid() == 1 else 5), runner(lambda: 7)]
 killed = [runner(lambda: os.kill(os.getpid(), number)) for number in (signal.SIGTERM, signal.SIGKILL)]
@@ -89,9 +85,7 @@ print(*own, *killed, aborted)
 
 
 def test_an_orphan_is_reaped_and_dies_with_the_job():
-    """
-    A job's daemonised child ends when the job does; the keeper reaps the init and nothing else.
-    """
+    """A job's daemonised child ends when the job does; the keeper reaps the init and nothing else."""
     said = program("""
 read, write = os.pipe()
 def work():
@@ -113,9 +107,7 @@ except ChildProcessError:
 
 
 def test_a_spawned_process_has_the_state_that_fork_prepares():
-    """
-    Random numbers differ, thread ids are the new namespace's, threads start, the processor is known.
-    """
+    """Random numbers differ, thread ids are the new namespace's, threads start, the processor is known."""
     said = program("""
 read, write = os.pipe()
 def work():
@@ -139,9 +131,7 @@ print(len(numbers), str(own) in numbers, [row.split(" ", 1)[1] for row in rows])
 
 
 def test_an_init_that_cannot_lock_itself_leaves_no_process():
-    """
-    A filter that the kernel refuses: an error with the errno, no child, and the next one works.
-    """
+    """A filter that the kernel refuses: an error with the errno, no child, and the next one works."""
     said = program("""
 try:
     runner(lambda: 0, filter=b"\\xff" * 8)
@@ -158,9 +148,7 @@ except ChildProcessError:
 
 
 def test_an_init_that_is_killed_takes_the_job_along():
-    """
-    The status isn't known then, and that is said.
-    """
+    """The status isn't known then, and that is said."""
     said = program("""
 read, write = os.pipe()
 init = Init()

@@ -1,6 +1,4 @@
-"""
-A program that is started backstage: it is there, or nothing is left of it.
-"""
+"""A program that is started backstage: it is there, or nothing is left of it."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def started(argv: Sequence[str], view: View, control: int) -> BackstageProcess:
 
 def test_a_program_has_its_streams_its_channel_and_the_covered_tree(view: View,
                                                             control: tuple[socket.socket, socket.socket]) -> None:
-    """
-    And nothing else; its end is told as of any other process.
-    """
+    """And nothing else; its end is told as of any other process."""
     before = descriptors()
     executable = interpreter.find().executable
     process = started([executable, "-I", "-S", "-c", PROGRAM.format(BackstageProcess.CONTROL)], view,
@@ -95,9 +91,7 @@ def test_a_missing_program_leaves_no_process_or_descriptor(view: View,
 
 
 def test_a_failed_step_or_parent_leaves_no_process_or_descriptor() -> None:
-    """
-    A call that is refused; and a parent that can't do its part while the child waits.
-    """
+    """A call that is refused; and a parent that can't do its part while the child waits."""
     def refused(cells: Sequence[Cell]) -> list[Step]:
         return [returns(Call.FCNTL, cells[0], fcntl.F_SETFD, fcntl.FD_CLOEXEC), returns(Call.CHDIR, "/nowhere"),
                 start.execve_step(sys.executable, [sys.executable], {})]

@@ -1,6 +1,4 @@
-"""
-The supervisor's thread on real listeners: always EACCES, nobody waits for another, nothing is lost.
-"""
+"""The supervisor's thread on real listeners: always EACCES, nobody waits for another, nothing is lost."""
 
 from __future__ import annotations
 
@@ -33,44 +31,34 @@ MOUNT = f"call({NUMBER['mount']})"
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    """
-    A supervisor for one test.
-    """
+    """A supervisor for one test."""
     made = Supervisor()
     yield made
     made.close()
 
 
 def ready(fd: int, seconds: float) -> bool:
-    """
-    Does *fd* become readable in time?
-    """
+    """Does *fd* become readable in time?"""
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     return bool(waiting.poll(seconds * 1000))
 
 
 def spent(seconds: float) -> float:
-    """
-    Processor time of this process, the thread's included, over so long a while of idleness.
-    """
+    """Processor time of this process, the thread's included, over so long a while of idleness."""
     before = time.process_time()
     select.select([], [], [], seconds)
     return time.process_time() - before
 
 
 def drained(supervisor: Supervisor, seconds: float = 10) -> list[Denied]:
-    """
-    The records that come next.
-    """
+    """The records that come next."""
     assert ready(supervisor.fileno(), seconds)
     return supervisor.drain()
 
 
 def test_refuses_counts_and_reports(supervisor: Supervisor) -> None:
-    """
-    EACCES, and the process goes on; name, pid and job are known.
-    """
+    """EACCES, and the process goes on; name, pid and job are known."""
     with confined.confined(f"tell([{MOUNT}, {MOUNT}, call({NUMBER['ptrace']})]); link.recv(1)", supervisor) as child:
         assert [-errno.EACCES] * 3 == child.told()
         assert {"mount": 2, "ptrace": 1} == supervisor.counts(child.job)
@@ -104,9 +92,7 @@ def test_refused_calls_of_a_self_check_are_neither_counted_nor_reported(supervis
 
 
 def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -> None:
-    """
-    c040: a flood is a few records; the counts are exact.
-    """
+    """c040: a flood is a few records; the counts are exact."""
     with confined.confined(f"link.recv(1)\nfor _ in range(2000): {MOUNT}\ntell(1)\nlink.recv(1)", supervisor) as child:
         start = time.monotonic()
         child.go()
@@ -120,9 +106,7 @@ def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -
 
 
 def test_one_drain_has_the_refused_calls_of_all_jobs(supervisor: Supervisor) -> None:
-    """
-    No job is left out because another one had records: they would come later, when another job has begun.
-    """
+    """No job is left out because another one had records: they would come later, when another job has begun."""
     with contextlib.ExitStack() as stack:
         code = f"tell({MOUNT})\nlink.recv(1)"
         children = [stack.enter_context(confined.confined(code, supervisor)) for _ in range(5)]
@@ -133,9 +117,7 @@ def test_one_drain_has_the_refused_calls_of_all_jobs(supervisor: Supervisor) -> 
 
 
 def test_records_of_a_removed_job_are_drained_after_it(supervisor: Supervisor) -> None:
-    """
-    remove() gives the final counts, drain() the records.
-    """
+    """remove() gives the final counts, drain() the records."""
     with confined.confined(f"tell({MOUNT})", supervisor) as child:
         child.told()
         child.end()
@@ -145,9 +127,7 @@ def test_records_of_a_removed_job_are_drained_after_it(supervisor: Supervisor) -
 
 
 def test_counts_stay_when_all_tasks_are_dead(supervisor: Supervisor) -> None:
-    """
-    The hang-up is noticed without spinning.
-    """
+    """The hang-up is noticed without spinning."""
     with confined.confined(f"tell({MOUNT})", supervisor) as child:
         child.told()
         child.end()
@@ -176,9 +156,7 @@ link.recv(1)
 
 
 def timed(supervisor: Supervisor) -> list[float]:
-    """
-    How long a job waits for its refusals.
-    """
+    """How long a job waits for its refusals."""
     with confined.confined(TIMED, supervisor) as child:
         times = child.told()
         assert isinstance(times, list)
@@ -186,9 +164,7 @@ def timed(supervisor: Supervisor) -> list[float]:
 
 
 def test_c040_a_flood_doesnt_slow_another_job(supervisor: Supervisor) -> None:
-    """
-    Eight threads refuse to stop; another job's calls are answered as promptly as without, and the flood is slowed.
-    """
+    """Eight threads refuse to stop; another job's calls are answered as promptly as without, and the flood is slowed."""
     alone = timed(supervisor)
     with confined.confined(FLOOD, supervisor) as flood:
         flood.told()
@@ -204,9 +180,7 @@ def test_c040_a_flood_doesnt_slow_another_job(supervisor: Supervisor) -> None:
 
 
 def test_c040_a_flood_is_answered_within_100_ms(supervisor: Supervisor) -> None:
-    """
-    c039: the flooding job's own calls wait their turn, no longer.
-    """
+    """c039: the flooding job's own calls wait their turn, no longer."""
     alone = timed(supervisor)
     with confined.confined(FLOOD + TIMED, supervisor) as child:
         child.told()
@@ -218,9 +192,7 @@ def test_c040_a_flood_is_answered_within_100_ms(supervisor: Supervisor) -> None:
 
 
 def test_c039_answers_without_descriptors(supervisor: Supervisor) -> None:
-    """
-    EMFILE in the daemon keeps no answer back.
-    """
+    """EMFILE in the daemon keeps no answer back."""
     with confined.confined(f"link.recv(1); tell([{MOUNT} for _ in range(100)])", supervisor) as child:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
@@ -232,9 +204,7 @@ def test_c039_answers_without_descriptors(supervisor: Supervisor) -> None:
 
 
 def test_c035_without_a_supervisor_the_kernel_refuses() -> None:
-    """
-    SIGKILL the process that has the listener: ENOSYS for what was notified, also for a call that waits.
-    """
+    """SIGKILL the process that has the listener: ENOSYS for what was notified, also for a call that waits."""
     child, listener = confined.start(f"tell({MOUNT}); tell([{MOUNT}, call({NUMBER['seccomp']}, 1, 8, 0)])")
     with contextlib.closing(child.link), child.process:
         holder = subprocess.Popen([sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
@@ -252,9 +222,7 @@ def test_c035_without_a_supervisor_the_kernel_refuses() -> None:
 
 
 def test_removing_under_a_flood(supervisor: Supervisor) -> None:
-    """
-    The listener closes between two answers; the counts are those that the job saw, and then the kernel refuses.
-    """
+    """The listener closes between two answers; the counts are those that the job saw, and then the kernel refuses."""
     code = f"""
 refused = 0
 tell(1)
@@ -271,9 +239,7 @@ tell([refused, got])"""
 
 
 def test_c037_a_target_that_dies_is_no_error_of_the_supervisor(supervisor: Supervisor) -> None:
-    """
-    Killed between asking and answering, a hundred times; the thread goes on, the job's count is bounded.
-    """
+    """Killed between asking and answering, a hundred times; the thread goes on, the job's count is bounded."""
     code = f"""
 for _ in range(100):
     pid = os.fork()
@@ -288,9 +254,7 @@ tell({MOUNT})"""
 
 
 def test_c042_memory_that_cant_be_read_is_no_matter(supervisor: Supervisor) -> None:
-    """
-    c036, c038: pointers to nowhere, huge names, a process that nobody may look into: the same answer.
-    """
+    """c036, c038: pointers to nowhere, huge names, a process that nobody may look into: the same answer."""
     told = []
     with confined.confined(f"""
 huge = ctypes.create_string_buffer(b"a" * 100000)
@@ -304,9 +268,7 @@ tell(calls + [{MOUNT}, call({NUMBER["chroot"]}, ctypes.addressof(huge))])""", su
 
 @pytest.mark.needs("unfiltered")
 def test_many_different_calls_are_all_named(supervisor: Supervisor) -> None:
-    """
-    c033: every call that is refused, one by one; each in the counts, each in a record.
-    """
+    """c033: every call that is refused, one by one; each in the counts, each in a record."""
     bad = 0xFFFF_FFFF_FFFF_FFFF
     refused = {call.name: number for number, call in confined.HERE.calls.items()
                if NOTIFY == confined.HERE.decide(confined.HERE.audit_arch, number, (bad,) * 6)}
@@ -324,9 +286,7 @@ def test_many_different_calls_are_all_named(supervisor: Supervisor) -> None:
 
 
 def test_a_descriptor_that_is_no_listener(supervisor: Supervisor, tmp_path: Path) -> None:
-    """
-    The kernel says so, and the descriptor isn't leaked.
-    """
+    """The kernel says so, and the descriptor isn't leaked."""
     (tmp_path / "file").touch()
     fd = os.open(tmp_path / "file", os.O_RDONLY | os.O_CLOEXEC)
     with pytest.raises(KernelRefusal, match=r"epoll_ctl.*EPERM"):
@@ -336,9 +296,7 @@ def test_a_descriptor_that_is_no_listener(supervisor: Supervisor, tmp_path: Path
 
 
 def test_a_descriptor_that_can_be_polled_but_isnt_a_listener(supervisor: Supervisor) -> None:
-    """
-    It is given up on; others go on being answered, and nothing spins.
-    """
+    """It is given up on; others go on being answered, and nothing spins."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     supervisor.add(reader, 1)
     os.write(writer, b"x")
@@ -351,9 +309,7 @@ def test_a_descriptor_that_can_be_polled_but_isnt_a_listener(supervisor: Supervi
 
 
 def test_no_descriptor_or_thread_is_left_after_close() -> None:
-    """
-    With listeners open or not.
-    """
+    """With listeners open or not."""
     before = set(os.listdir("/proc/self/fd")), set(os.listdir("/proc/self/task"))
     for _ in range(20):
         supervisor = Supervisor()
@@ -368,9 +324,7 @@ def test_no_descriptor_or_thread_is_left_after_close() -> None:
 
 
 def test_python_may_be_busy(supervisor: Supervisor) -> None:
-    """
-    The thread never waits for the GIL: a Python that holds it for 300 ms delays no answer.
-    """
+    """The thread never waits for the GIL: a Python that holds it for 300 ms delays no answer."""
     with confined.confined(f"""
 link.recv(1)
 start = time.monotonic(); got = {MOUNT}; tell([got, time.monotonic() - start])""", supervisor) as child:
@@ -401,9 +355,7 @@ def test_one_code_path_continues_a_call() -> None:
 
 
 def test_adding_and_removing_from_busy_threads(supervisor: Supervisor) -> None:
-    """
-    Jobs come and go while others are answered; each gets its own counts.
-    """
+    """Jobs come and go while others are answered; each gets its own counts."""
     rounds = 10
     with confined.confined(FLOOD, supervisor):
         for _ in range(rounds):
@@ -424,9 +376,7 @@ WITHOUT_MUTEX = ["-Dpthread_mutex_lock=no_lock", "-Dpthread_mutex_unlock=no_lock
 @pytest.mark.needs("compiler", "sanitizers")
 @pytest.mark.parametrize("flags", [pytest.param([], id="as it is"), pytest.param(WITHOUT_MUTEX, id="control")])
 def test_no_data_races(flags: list[str], tmp_path: Path) -> None:
-    """
-    ThreadSanitizer over jobs that flood, come, go, die and are asked about, all at once.
-    """
+    """ThreadSanitizer over jobs that flood, come, go, die and are asked about, all at once."""
     program = tmp_path / "races"
     subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=thread", f"-I{NATIVE}", *flags, "-o",
                     program, ROOT / "tests/native/supervisor_races.c", NATIVE / "supervisor.c",

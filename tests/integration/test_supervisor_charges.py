@@ -120,9 +120,7 @@ def test_a_job_gets_as_many_watches_as_it_leaves(tmp_path: Path, program: bytes)
 
 
 def test_watches_are_charged_where_no_controller_counts_them(supervisor: Supervisor) -> None:
-    """
-    256 bytes each, of the job's limit: what the kernel keeps is less.
-    """
+    """256 bytes each, of the job's limit: what the kernel keeps is less."""
     plenty = Supervisor(watches=1 << 30)
     with confined.confined("link.recv(1)\n" + WATCH.format(count=1000), plenty, program=UNCOUNTED) as child:
         plenty.grant(child.job, 40 * 256, -1)
@@ -153,9 +151,7 @@ link.recv(1)
 
 
 def test_charges_no_less_than_it_grants_under_signals(supervisor: Supervisor) -> None:
-    """
-    A call that is interrupted and made again may be charged twice; none goes on without.
-    """
+    """A call that is interrupted and made again may be charged twice; none goes on without."""
     with confined.confined(AT_ONCE, supervisor, program=UNCOUNTED) as child:
         supervisor.grant(child.job, 200 * 8192, -1)
         child.go()

@@ -1,6 +1,4 @@
-"""
-The system calls that the daemon makes for a request, and for many at once, over each transport.
-"""
+"""The system calls that the daemon makes for a request, and for many at once, over each transport."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.needs("strace")
 
 
 class Traced:
-    """
-    The calls of a daemon's main thread while something goes on.
-    """
+    """The calls of a daemon's main thread while something goes on."""
 
     def __init__(self, daemon: LiveDaemon, file: Path) -> None:
         self._file = file
@@ -36,15 +32,11 @@ class Traced:
         assert "attached" in said, said
 
     def so_far(self) -> list[str]:
-        """
-        Whole lines: it writes out each as the call returns.
-        """
+        """Whole lines: it writes out each as the call returns."""
         return self._file.read_text(errors="replace").rpartition("\n")[0].splitlines()
 
     def calls(self) -> list[str]:
-        """
-        All of them; nothing is traced any more.
-        """
+        """All of them; nothing is traced any more."""
         self._strace.send_signal(signal.SIGINT)
         self._strace.communicate(timeout=PATIENCE)
         return self.so_far()
@@ -60,9 +52,7 @@ WAITS = ("epoll_wait(", "io_uring_enter(")
 
 @pytest.mark.needs("uring-transport")
 def test_the_ring_does_all_of_a_connection(tmp_path: Path) -> None:
-    """
-    No wait, accept, receive or send of the daemon's own; its channels to keepers and runners are no connections.
-    """
+    """No wait, accept, receive or send of the daemon's own; its channels to keepers and runners are no connections."""
     with LiveDaemon(tmp_path, "--pool-size", "2", "--io=uring") as daemon:
         with daemon.client() as client:
             client.execute("print(1)")
@@ -125,9 +115,7 @@ def ways(calls: Sequence[str]) -> list[list[str]]:
 
 
 def until_reply(calls: Sequence[str]) -> list[str]:
-    """
-    Between a job and its reply: a wait that ended in a look at its pipes, and the next, are one.
-    """
+    """Between a job and its reply: a wait that ended in a look at its pipes, and the next, are one."""
     kept: list[str] = []
     for call in calls:
         if "FIONREAD" not in call and not (call.startswith(WAITS) and kept and kept[-1].startswith(WAITS)):
@@ -137,9 +125,7 @@ def until_reply(calls: Sequence[str]) -> list[str]:
 
 @pytest.fixture
 def fast_path_calls() -> None:
-    """
-    It reads what a job has used from control files; without controllers every job goes Python's way.
-    """
+    """It reads what a job has used from control files; without controllers every job goes Python's way."""
     if not features.is_met("cgroup-v2-controllers"):
         skip_policy.require("cgroup-v1-controllers", "root")
 
@@ -185,9 +171,7 @@ def test_calls_for_a_request(way: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fast_path_calls")
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_calls_for_a_batch_of_jobs(way: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """
-    Thirty-two jobs that came together, and a runner on offer for each: heard of by one call, and each passed on by one.
-    """
+    """Thirty-two jobs that came together, and a runner on offer for each: heard of by one call, and each passed on by one."""
     many = 32
     tmp_path = tmp_path_factory.mktemp("j")  # a socket's path has 107 bytes
     with (LiveDaemon(tmp_path, "--pool-size", str(many), "--spares=0", *reactors.OPTIONS[way]) as daemon,

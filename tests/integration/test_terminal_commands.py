@@ -1,6 +1,4 @@
-"""
-`leeward shell`, `sandbox attach`, `python` and `top` by a person at a terminal.
-"""
+"""`leeward shell`, `sandbox attach`, `python` and `top` by a person at a terminal."""
 
 from __future__ import annotations
 
@@ -109,9 +107,7 @@ def test_a_shell_of_its_own(daemon: LiveDaemon, on_terminal: Callable[..., Opera
 
 def test_a_command_in_a_sandbox_that_is_there(box: leeward.Sandbox,
                                               on_terminal: Callable[..., OperatorTerminal]) -> None:
-    """
-    By `shell ID` and by `sandbox attach ID`; it stays.
-    """
+    """By `shell ID` and by `sandbox attach ID`; it stays."""
     box.shell("echo kept > note")
     for words in (("shell",), ("sandbox", "attach")):
         with on_terminal(*words, box.id, "--", "sh", "-c", "test -t 0 && cat note; exit 5") as screen:
@@ -135,9 +131,7 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(daemon: LiveDaemon, numb
 
 
 def test_a_shell_can_be_stopped_and_goes_on(on_terminal: Callable[..., OperatorTerminal]) -> None:
-    """
-    SIGTSTP from outside: the terminal is as before meanwhile.
-    """
+    """SIGTSTP from outside: the terminal is as before meanwhile."""
     with on_terminal("shell", "--", "cat") as screen:
         becomes_raw(screen)  # until then the terminal outside echoes, too
         screen.types("one\r")
@@ -154,9 +148,7 @@ def test_a_shell_can_be_stopped_and_goes_on(on_terminal: Callable[..., OperatorT
 
 
 def test_without_its_daemon(tmp_path: Path) -> None:
-    """
-    Killed while somebody is on a terminal: a message, and the terminal as it was.
-    """
+    """Killed while somebody is on a terminal: a message, and the terminal as it was."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon, \
             OperatorTerminal(command("shell", "--", "sh", "-c", "echo ready; sleep 1000"),
                              environment(daemon.socket)) as screen:
@@ -179,9 +171,7 @@ def test_a_sandbox_that_ends_meanwhile(box: leeward.Sandbox, on_terminal: Callab
 
 
 def test_c189_output_on_pipes_is_escaped(daemon: LiveDaemon, on_terminal: Callable[..., OperatorTerminal]) -> None:
-    """
-    Output on a terminal of a program that has none, unless it is asked for; a character that came in two pieces, too.
-    """
+    """Output on a terminal of a program that has none, unless it is asked for; a character that came in two pieces, too."""
     line = r"printf '\342\200'; sleep 0.2; printf '\256\033]0;owned\007\342\200\213.\303'"
     with on_terminal("shell", "--no-terminal", "--", "sh", "-c", line) as screen:
         assert 0 == screen.end()
@@ -208,9 +198,7 @@ def test_c189_an_answer_of_the_terminal_is_discarded(daemon: LiveDaemon) -> None
 
 
 def test_c321_answers_to_many_questions_are_discarded(daemon: LiveDaemon) -> None:
-    """
-    The terminal is slow, or far away, and takes longer for the answers than leeward waits after the last one.
-    """
+    """The terminal is slow, or far away, and takes longer for the answers than leeward waits after the last one."""
     after = "import sys, termios, select; print('left', select.select([0], [], [], 0.1)[0])"
     line = " ".join([*map(_quoted, command("shell", "--", "printf", r"\033[c%.0s", *map(str, range(200)))), ";",
                      *map(_quoted, [sys.executable, "-c", after])])
@@ -231,9 +219,7 @@ CHANGES = r"\033[?7;25l\033[?1;5;9;1000;1002;1003;1004;1005;1006;1015;1016;2004;
 
 
 def modes_of(text: str) -> set[str]:
-    """
-    The modes that a terminal has after *text*.
-    """
+    """The modes that a terminal has after *text*."""
     found = set(USUAL)
     for numbers, letter in re.findall(r"\x1b\[\?([\d;]+)([hl])", text):
         (found.update if "h" == letter else found.difference_update)(numbers.split(";"))
@@ -271,9 +257,7 @@ def _quoted(word: str) -> str:
 
 
 def test_the_prompt_of_python(on_terminal: Callable[..., OperatorTerminal], home: Path) -> None:
-    """
-    Values, blocks, state, `_`, an exception with its line, Ctrl-C; and history in the next session.
-    """
+    """Values, blocks, state, `_`, an exception with its line, Ctrl-C; and history in the next session."""
     with on_terminal("python") as screen:
         screen.until(r"Python 3.*>>> ")
         screen.types("x = 40\r")
@@ -313,9 +297,7 @@ def test_the_prompt_of_python(on_terminal: Callable[..., OperatorTerminal], home
 
 def test_control_c_interrupts_the_running_code_and_keeps_the_state(
         box: leeward.Sandbox, on_terminal: Callable[..., OperatorTerminal]) -> None:
-    """
-    A second one ends a program that ignores it, and the state with it.
-    """
+    """A second one ends a program that ignores it, and the state with it."""
     with on_terminal("python", box.id) as screen:
         screen.until(">>> ")
         screen.types("x = 1; import time\r")
@@ -353,9 +335,7 @@ def test_python_from_a_pipe(daemon: LiveDaemon) -> None:
 
 
 def test_python_takes_any_bytes_from_a_pipe(daemon: LiveDaemon) -> None:
-    """
-    What isn't UTF-8 is the kernel's to refuse.
-    """
+    """What isn't UTF-8 is the kernel's to refuse."""
     done = subprocess.run(command("python"), input=b"x = '\xff'\n", capture_output=True, timeout=PATIENCE, check=False,
                           env=environment(daemon.socket))
     assert (1, b"") == (done.returncode, done.stdout)
@@ -366,9 +346,7 @@ def test_python_takes_any_bytes_from_a_pipe(daemon: LiveDaemon) -> None:
 @pytest.mark.parametrize("argv", [["shell", "--", "sh", "-c", "echo up; sleep 100"],
                                   ["python"]], ids=lambda argv: argv[0])
 def test_the_third_ctrl_c_ends_the_command_itself(tmp_path: Path, argv: list[str]) -> None:
-    """
-    Where the daemon takes no notice of the first two.
-    """
+    """Where the daemon takes no notice of the first two."""
     with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
         run = subprocess.Popen(command(*argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                env=environment(daemon.socket))
@@ -436,9 +414,7 @@ def test_completion_is_loadable_by_the_shell(daemon: LiveDaemon, shell: str) -> 
 @pytest.mark.parametrize("which", ["made", "packaged"])
 def test_bash_completes_commands_options_and_ids(daemon: LiveDaemon, box: leeward.Sandbox, tmp_path: Path,
                                                  which: str) -> None:
-    """
-    By a bash that has read what the command prints, or what the packages bring.
-    """
+    """By a bash that has read what the command prints, or what the packages bring."""
     (tmp_path / "leeward").write_text(f"#!/bin/sh\nexec {' '.join(map(_quoted, command()))} \"$@\"\n")
     (tmp_path / "leeward").chmod(0o755)
     made = tmp_path / "completion"

@@ -1,6 +1,4 @@
-"""
-A process of a live sandbox on a terminal: a pty whose master the daemon keeps.
-"""
+"""A process of a live sandbox on a terminal: a pty whose master the daemon keeps."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def live() -> Iterator[Live]:
 
 
 class Terminal:
-    """
-    A pty with a process on it. What it shows is in `shown`.
-    """
+    """A pty with a process on it. What it shows is in `shown`."""
 
     def __init__(self, live: Live, *argv: str) -> None:
         self._reactor = live.box.reactor
@@ -61,9 +57,7 @@ class Terminal:
         assert text in self.shown, self.shown
 
     def close(self) -> None:
-        """
-        The terminal hangs up: what is on it gets SIGHUP, and is killed if that doesn't end it.
-        """
+        """The terminal hangs up: what is on it gets SIGHUP, and is killed if that doesn't end it."""
         self._reactor.forget(self.master)
         os.close(self.master)
         self.started.process.kill()
@@ -78,9 +72,7 @@ def terminal(live: Live, request: pytest.FixtureRequest) -> Iterator[Terminal]:
 
 
 def test_a_pty_is_the_controlling_terminal(live: Live) -> None:
-    """
-    Of a session that the process leads, in the foreground; and it has its streams there.
-    """
+    """Of a session that the process leads, in the foreground; and it has its streams there."""
     terminal = Terminal(live, os.path.realpath(sys.executable), "-c",
                         "import os; print([os.isatty(fd) for fd in range(3)], os.getsid(0) == os.getpid(),"
                         " os.tcgetpgrp(0) == os.getpgrp(), os.getpid() > 2)")
@@ -93,9 +85,7 @@ def test_a_pty_is_the_controlling_terminal(live: Live) -> None:
 
 
 def test_control_c_interrupts_the_foreground_processes(live: Live) -> None:
-    """
-    Python looks for signals before it sleeps: one that comes in between is seen when it wakes up.
-    """
+    """Python looks for signals before it sleeps: one that comes in between is seen when it wakes up."""
     terminal = Terminal(live, os.path.realpath(sys.executable), "-c",
                         "import time; print('ready', flush=True)\nwhile True: time.sleep(0.1)")
     terminal.shows(b"ready")
@@ -108,9 +98,7 @@ def test_control_c_interrupts_the_foreground_processes(live: Live) -> None:
 
 @pytest.mark.parametrize("terminal", [("bash", "--norc", "-i")], indirect=True)
 def test_job_control_stops_and_continues(terminal: Terminal) -> None:
-    """
-    ^Z stops, `jobs` shows, `fg` goes on, in process groups of their own.
-    """
+    """^Z stops, `jobs` shows, `fg` goes on, in process groups of their own."""
     terminal.shows(b"$ ")
     assert b"no job control" not in terminal.shown
     terminal.types(b"sh -c 'echo rea''dy; read word; echo got $word'\n")
@@ -125,9 +113,7 @@ def test_job_control_stops_and_continues(terminal: Terminal) -> None:
 
 
 def test_a_new_size_reaches_the_program(live: Live) -> None:
-    """
-    SIGWINCH, and the size itself.
-    """
+    """SIGWINCH, and the size itself."""
     terminal = Terminal(live, os.path.realpath(sys.executable), "-c",
                         "import os, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n"
                         "print('ready', flush=True)\nsignal.sigwait([signal.SIGWINCH])\nprint(os.get_terminal_size())")
@@ -139,9 +125,7 @@ def test_a_new_size_reaches_the_program(live: Live) -> None:
 
 
 def test_line_editors_can_set_their_modes(terminal: Terminal) -> None:
-    """
-    stty raw and back, and what they flush.
-    """
+    """stty raw and back, and what they flush."""
     terminal.types(b"stty -echo && stty raw && stty sane && stty | head -1 && echo do''ne\n")
 
     terminal.shows(b"done\r\n")
@@ -160,9 +144,7 @@ print("end")
 
 
 def test_a_command_cannot_type_on_its_terminal(live: Live) -> None:
-    """
-    TIOCSTI, TIOCLINUX and TIOCSETD: what a command typed there the shell would read after it.
-    """
+    """TIOCSTI, TIOCLINUX and TIOCSETD: what a command typed there the shell would read after it."""
     ours, slave = os.openpty()
     with control():  # EIO: this kernel lets nobody (dev.tty.legacy_tiocsti)
         code = f"import os, fcntl, termios\nos.setsid()\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{TYPES}"
@@ -203,9 +185,7 @@ def test_a_kill_ends_all_that_is_on_it(live: Live) -> None:
 
 
 def test_a_sandbox_has_a_terminal_of_its_own(live: Live) -> None:
-    """
-    Its size, its line editor and one stream for all three; it is no terminal of the host's.
-    """
+    """Its size, its line editor and one stream for all three; it is no terminal of the host's."""
     started = live.start("sh", "-c", "stty size; stty -a | grep -o ' iutf8'; echo err >&2; exit 3", size=(33, 111))
     got = started.end()
 

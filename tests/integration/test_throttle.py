@@ -1,6 +1,4 @@
-"""
-Clients that ask for more than the daemon has room for, and get all of it.
-"""
+"""Clients that ask for more than the daemon has room for, and get all of it."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 @pytest.mark.smoke
 def test_a_thousand_at_once_give_a_thousand_results(daemon: LiveDaemon) -> None:
-    """
-    Over one connection, each its own.
-    """
+    """Over one connection, each its own."""
     async def main() -> list[str]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             results = await asyncio.gather(*(client.execute(f"print({number})") for number in range(1000)))
@@ -44,9 +40,7 @@ def test_a_thousand_at_once_give_a_thousand_results(daemon: LiveDaemon) -> None:
 
 
 def test_without_the_retry_many_are_refused(daemon: LiveDaemon) -> None:
-    """
-    The control: the daemon hasn't room for them. But none is refused for what the client knows by itself.
-    """
+    """The control: the daemon hasn't room for them. But none is refused for what the client knows by itself."""
     async def main() -> list[BaseException | None]:
         async with leeward.AsyncClient(str(daemon.socket), retry_busy=False) as client:
             calls = [asyncio.create_task(client.execute("import time; time.sleep(60)")) for _ in range(100)]
@@ -66,9 +60,7 @@ def test_without_the_retry_many_are_refused(daemon: LiveDaemon) -> None:
 
 
 def test_the_daemon_tells_its_bounds(daemon: LiveDaemon) -> None:
-    """
-    By ping, when more calls wait than every daemon takes.
-    """
+    """By ping, when more calls wait than every daemon takes."""
     async def main() -> tuple[int, int]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             await client.execute("1")
@@ -112,9 +104,7 @@ def test_more_than_a_connection_may_have_is_busy_on_the_wire(daemon: LiveDaemon)
 
 
 def test_a_blocking_client_waits_for_room(daemon: LiveDaemon) -> None:
-    """
-    Forty threads with a client each, where eleven jobs have room.
-    """
+    """Forty threads with a client each, where eleven jobs have room."""
     texts: list[str] = []
 
     def one(number: int) -> None:
@@ -131,9 +121,7 @@ def test_a_blocking_client_waits_for_room(daemon: LiveDaemon) -> None:
 
 
 def test_a_session_waits_for_another_to_end(daemon: LiveDaemon) -> None:
-    """
-    The connection may have one.
-    """
+    """The connection may have one."""
     async def main() -> tuple[bytes, type]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             async with client.session() as session:
@@ -152,9 +140,7 @@ def test_a_session_waits_for_another_to_end(daemon: LiveDaemon) -> None:
 
 
 def test_the_jobs_of_a_session_take_turns(daemon: LiveDaemon) -> None:
-    """
-    In the order of the calls; one whose deadline has passed before its turn never runs.
-    """
+    """In the order of the calls; one whose deadline has passed before its turn never runs."""
     async def main() -> tuple[list[str], str]:
         async with leeward.AsyncClient(str(daemon.socket)) as client, client.session() as session:
             await session.execute("seen = []")
@@ -175,9 +161,7 @@ def test_the_jobs_of_a_session_take_turns(daemon: LiveDaemon) -> None:
 
 
 def test_a_client_works_in_one_event_loop_after_the_other(daemon: LiveDaemon) -> None:
-    """
-    And in two at once, each in a thread of its own.
-    """
+    """And in two at once, each in a thread of its own."""
     client = leeward.AsyncClient(str(daemon.socket))
 
     async def some(count: int) -> list[str]:

@@ -1,6 +1,4 @@
-"""
-A script on the host that removes empty cgroups, a daemon's among them: it costs a runner at most.
-"""
+"""A script on the host that removes empty cgroups, a daemon's among them: it costs a runner at most."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ JOBS = 150
 
 @contextlib.contextmanager
 def tidied(pid: int, pause: float) -> Iterator[list[str]]:
-    """
-    Whatever is empty of the groups that daemon *pid* made is removed again and again; what was, so far.
-    """
+    """Whatever is empty of the groups that daemon *pid* made is removed again and again; what was, so far."""
     over = threading.Event()
     removed: list[str] = []
     homes = [each.own for each in hierarchy.here()]

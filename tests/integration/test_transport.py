@@ -1,6 +1,4 @@
-"""
-The daemon over each of its transports: the same answers, and what it does where the kernel refuses io_uring.
-"""
+"""The daemon over each of its transports: the same answers, and what it does where the kernel refuses io_uring."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def test_status_tells_which(daemon: LiveDaemon, request: pytest.FixtureRequest) 
 
 
 def test_every_kind_of_end(daemon: LiveDaemon) -> None:
-    """
-    The fast path, and what is handed over at each point of it.
-    """
+    """The fast path, and what is handed over at each point of it."""
     with daemon.client() as client:
         hello = client.execute("print('hello')")
         raised = client.execute("1 / 0")
@@ -76,9 +72,7 @@ def test_every_kind_of_end(daemon: LiveDaemon) -> None:
 
 
 def test_many_at_once_on_one_connection(daemon: LiveDaemon) -> None:
-    """
-    Forty requests in one piece, each answered once; the queue's limit refuses none of them.
-    """
+    """Forty requests in one piece, each answered once; the queue's limit refuses none of them."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(PATIENCE)
         sock.connect(str(daemon.socket))
@@ -95,9 +89,7 @@ def test_many_at_once_on_one_connection(daemon: LiveDaemon) -> None:
 
 
 def test_a_job_on_the_fast_path_can_be_cancelled(daemon: LiveDaemon) -> None:
-    """
-    A job on the fast path is cancelled like any other, and its worker serves on.
-    """
+    """A job on the fast path is cancelled like any other, and its worker serves on."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(PATIENCE)
         sock.connect(str(daemon.socket))
@@ -126,9 +118,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 @pytest.mark.needs("uring-transport")
 @pytest.mark.parametrize("error", [1, 38], ids=["EPERM", "ENOSYS"])
 def test_a_kernel_that_refuses_the_ring(tmp_path: Path, error: int) -> None:
-    """
-    A container's filter, say: by itself the daemon takes the socket; told to take the ring it says why it can't.
-    """
+    """A container's filter, say: by itself the daemon takes the socket; told to take the ring it says why it can't."""
     where = str(tmp_path / "s")
 
     def refused(*options: str) -> list[str]:
@@ -180,9 +170,7 @@ sys.exit(main())
 
 @contextlib.contextmanager
 def failing(where: str, *calls: str) -> Iterator[subprocess.Popen[str]]:
-    """
-    A daemon that is ready, and whose kernel refuses *calls* from SIGUSR1 on.
-    """
+    """A daemon that is ready, and whose kernel refuses *calls* from SIGUSR1 on."""
     daemon = subprocess.Popen([sys.executable, "-c", FAILING, *calls, "--", "daemon", "run", "--io=uring", "--log-json",
                                "--socket", where, "--pool-size", "2"], env=environment(), stderr=subprocess.PIPE,
                               text=True, stdin=subprocess.DEVNULL)
@@ -207,9 +195,7 @@ def fail(daemon: subprocess.Popen[str]) -> None:
 
 @pytest.mark.needs("uring-transport")
 def test_a_ring_that_fails_costs_no_job(tmp_path: Path) -> None:
-    """
-    The daemon goes on by epoll: what runs is answered, connections stay, and new ones are taken.
-    """
+    """The daemon goes on by epoll: what runs is answered, connections stay, and new ones are taken."""
     where = str(tmp_path / "s")
     with failing(where, "io_uring_enter") as daemon, leeward.Client(where) as idle, leeward.Client(where) as client, \
             leeward.Client(where) as other, ThreadPoolExecutor() as threads:
@@ -242,9 +228,7 @@ def test_a_ring_that_fails_costs_no_job(tmp_path: Path) -> None:
 
 @pytest.mark.needs("uring-transport")
 def test_a_ring_that_cannot_even_be_cancelled_costs_the_connections_in_it(tmp_path: Path) -> None:
-    """
-    Nobody knows what the kernel still does with them, so they are shut down; the daemon serves on.
-    """
+    """Nobody knows what the kernel still does with them, so they are shut down; the daemon serves on."""
     where = str(tmp_path / "s")
     with failing(where, "io_uring_enter", "io_uring_register") as daemon, leeward.Client(where) as client, \
             ThreadPoolExecutor() as threads:
@@ -266,9 +250,7 @@ JOBS = 10_000 if os.environ.get("LEEWARD_LONG") else 300
 
 
 def test_the_fast_path_does_not_leak(daemon: LiveDaemon) -> None:
-    """
-    Descriptors, and memory beyond what recycled workers and caches explain, after many jobs as after some.
-    """
+    """Descriptors, and memory beyond what recycled workers and caches explain, after many jobs as after some."""
     def held() -> tuple[int, int]:
         daemon.idle()
         folder = f"/proc/{daemon.process.pid}"

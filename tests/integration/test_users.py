@@ -1,6 +1,4 @@
-"""
-Several users on one pool: turns, quotas, and what changes while jobs run and wait.
-"""
+"""Several users on one pool: turns, quotas, and what changes while jobs run and wait."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ FOREVER = "import signal\nwhile True: signal.pause()"
 
 
 class Users:
-    """
-    Who sent what, and in which order the answers came.
-    """
+    """Who sent what, and in which order the answers came."""
 
     def __init__(self, box: Box) -> None:
         self.box = box
@@ -35,9 +31,7 @@ class Users:
         return self.box.engine.pool.submit(Job(code=code.encode(), limits=Limits(memory=memory)), done, patience, user)
 
     def wait(self, count: int) -> list[int]:
-        """
-        Whose answers came, in order.
-        """
+        """Whose answers came, in order."""
         self.box.reactor.run(lambda: len(self.answers) >= count)
         assert count == len(self.answers)
         return [user for user, _ in self.answers]
@@ -61,9 +55,7 @@ def users(two_workers: Box) -> Iterator[Users]:
 
 
 def test_users_take_turns(users: Users) -> None:
-    """
-    Who comes last with one job doesn't wait for all of another's; and a full queue makes room.
-    """
+    """Who comes last with one job doesn't wait for all of another's; and a full queue makes room."""
     held = [users.submit(1, FOREVER) for _ in range(2)]
     for _ in range(4):
         users.submit(1)
@@ -83,9 +75,7 @@ def test_users_take_turns(users: Users) -> None:
 
 
 def test_a_quota_leaves_a_worker_for_others(users: Users) -> None:
-    """
-    Jobs at once and memory: a free worker waits for who may have it, and a larger quota is taken at once.
-    """
+    """Jobs at once and memory: a free worker waits for who may have it, and a larger quota is taken at once."""
     pool = users.box.engine.pool
     pool.govern(Quotas(Quota(jobs=1, memory=256 * MIB), {3: Quota(memory=128 * MIB)}), 4)
     first = users.submit(1, FOREVER)
@@ -109,9 +99,7 @@ def test_a_quota_leaves_a_worker_for_others(users: Users) -> None:
 
 
 def test_an_end_makes_room_in_a_quota(users: Users) -> None:
-    """
-    For the job that waits for it, though a worker was free all the time.
-    """
+    """For the job that waits for it, though a worker was free all the time."""
     users.box.engine.pool.govern(Quotas(Quota(memory=100 * MIB)), 4)
     for _ in range(3):
         users.submit(1)

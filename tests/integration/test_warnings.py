@@ -33,9 +33,7 @@ def test_the_c_has_no_warning_for_the_other_architecture(builder: str) -> None:
 
 @pytest.mark.needs("other-architecture")
 def test_a_warning_is_found(tmp_path: Path) -> None:
-    """
-    The control: what only that architecture's compiler minds, a long that is put into an int there alone, say.
-    """
+    """The control: what only that architecture's compiler minds, a long that is put into an int there alone, say."""
     source = tmp_path / "fault.c"
     target = other_headers().parent.name
     machine = "__aarch64__" if target.startswith("aarch64") else "__x86_64__"

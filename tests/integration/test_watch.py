@@ -83,9 +83,7 @@ leaf.apply(Limits())
 
 
 def told(program: str) -> Any:
-    """
-    What *program* prints, behind PRELUDE.
-    """
+    """What *program* prints, behind PRELUDE."""
     got = subprocess.run(["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc",
                           sys.executable, "-c", PRELUDE + program],
                          env={**os.environ, "PYTHONPATH": os.path.dirname(leeward.__path__[0])}, cwd=ROOT,
@@ -95,9 +93,7 @@ def told(program: str) -> Any:
 
 
 def test_a_stranger_with_the_number_of_the_job_is_left_alone():
-    """
-    Nobody is killed by a number that has passed on.
-    """
+    """Nobody is killed by a number that has passed on."""
     got = told("""
 os.write(order, b"x")
 os.read(answers, 4)
@@ -112,9 +108,7 @@ print(json.dumps([control, lives(stranger), leaf._alive == set()]))
 
 
 def test_no_limit_is_set_by_a_number_once_the_init_has_ended():
-    """
-    The job's number may be a stranger's then: here it is this process's own.
-    """
+    """The job's number may be a stranger's then: here it is this process's own."""
     gone = subprocess.Popen(["true"])
     pidfd = os.pidfd_open(gone.pid)
     here, there = Channel.pair()
@@ -133,9 +127,7 @@ def test_no_limit_is_set_by_a_number_once_the_init_has_ended():
 
 
 def test_a_stranger_with_the_number_of_the_init_is_not_looked_at():
-    """
-    What is below it isn't charged to the job, and isn't killed.
-    """
+    """What is below it isn't charged to the job, and isn't killed."""
     got = told("""
 before = len(leaf._alive)
 end(init)
@@ -157,9 +149,7 @@ print(json.dumps([before, control, after, is_dead, lives(stranger)]))
 
 
 def test_a_stranger_with_the_number_of_a_child_is_not_taken_for_one():
-    """
-    The number was read while it was the child's.
-    """
+    """The number was read while it was the child's."""
     got = told("""
 read = watch.children_of
 stranger = fork(signal.pause)

@@ -39,9 +39,7 @@ GROWING = ("import time\nkept = []\nfor megabytes in range(300):\n    kept.appen
 
 @contextlib.contextmanager
 def stalled(daemon: LiveDaemon) -> Iterator[None]:
-    """
-    The loop stands still from when something runs that the block has begun.
-    """
+    """The loop stands still from when something runs that the block has begun."""
     over, stood = threading.Event(), []
 
     def ping() -> None:
@@ -63,9 +61,7 @@ def stalled(daemon: LiveDaemon) -> Iterator[None]:
 
 
 def ended_meanwhile(daemon: LiveDaemon) -> list[tuple[int, int]]:
-    """
-    How many were ended for their time and for their memory in each time that the loop stood still; it was the ping.
-    """
+    """How many were ended for their time and for their memory in each time that the loop stood still; it was the ping."""
     told = "the event loop stood still"
     daemon.logged(lambda rows: any(told == row["event"] for row in rows))
     rows = [row for row in daemon.log if told == row["event"]]
@@ -102,9 +98,7 @@ def test_a_memory_limit_without_controllers(tmp_path: Path, watchdog: bool) -> N
 
 
 def test_a_sessions_job_is_ended_and_not_interrupted(tmp_path: Path) -> None:
-    """
-    Nobody interrupts its job, which then has the time that it would have had to see to that.
-    """
+    """Nobody interrupts its job, which then has the time that it would have had to see to that."""
     with standing_still(tmp_path, seconds=2 * STALL_S) as daemon, daemon.client() as client:
         with client.session() as session, stalled(daemon):
             result = session.execute(ENDLESS, timeout=LIMIT_S)
@@ -118,9 +112,7 @@ def test_a_sessions_job_is_ended_and_not_interrupted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cgroup", [pytest.param({}, id="groups"), pytest.param({"cgroup": "none"}, id="none")])
 def test_a_process_of_a_live_sandbox(tmp_path: Path, cgroup: dict[str, str]) -> None:
-    """
-    With what descends from it. The sandbox lives on.
-    """
+    """With what descends from it. The sandbox lives on."""
     with standing_still(tmp_path, seconds=STALL_S, **cgroup) as daemon, \
             leeward.Sandbox(socket=daemon.socket) as sandbox:
         with stalled(daemon):
@@ -143,9 +135,7 @@ def test_code_in_a_live_sandbox(tmp_path: Path) -> None:
 
 
 def test_a_reply_that_was_complete_counts(tmp_path: Path) -> None:
-    """
-    The job was over in time, and the loop hears of it late.
-    """
+    """The job was over in time, and the loop hears of it late."""
     with standing_still(tmp_path, seconds=STALL_S) as daemon, daemon.client() as client, stalled(daemon):
         result = client.execute("import time; time.sleep(1); print(1)", timeout=STALL_S - 1.0 * features.SLOWER)
 
@@ -153,9 +143,7 @@ def test_a_reply_that_was_complete_counts(tmp_path: Path) -> None:
 
 
 class Owner:
-    """
-    Whoever has a pidfd, and closes it as `Runner.dispose` does.
-    """
+    """Whoever has a pidfd, and closes it as `Runner.dispose` does."""
 
     def __init__(self, pidfd: int) -> None:
         self.pidfd = pidfd

@@ -1,6 +1,4 @@
-"""
-`loopback` and `terminal` of the configuration, through the command line: what works with them, and how it is without.
-"""
+"""`loopback` and `terminal` of the configuration, through the command line: what works with them, and how it is without."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ print(json.dumps({"processors": os.cpu_count(), "term": os.environ.get("TERM", "
 
 
 def run(folder: Path, config: str, code: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """
-    `leeward run` of *code* with *config* as its file.
-    """
+    """`leeward run` of *code* with *config* as its file."""
     path = folder / "leeward.toml"
     path.write_text(config)
     path.chmod(0o600)
@@ -54,9 +50,7 @@ def run(folder: Path, config: str, code: str, **more: str) -> subprocess.Complet
     ("terminal", TALKS, "/dev/pts/0\n", "out of pty devices"),
 ])
 def test_a_switch_is_off_until_it_is_set(tmp_path: Path, switch: str, code: str, says: str, without: str) -> None:
-    """
-    And the one doesn't bring the other.
-    """
+    """And the one doesn't bring the other."""
     for config in ("", f"{'terminal' if 'loopback' == switch else 'loopback'} = true\n"):
         off = run(tmp_path, config, code)
         assert 0 != off.returncode
@@ -67,9 +61,7 @@ def test_a_switch_is_off_until_it_is_set(tmp_path: Path, switch: str, code: str,
 
 
 def test_a_job_sees_a_machine_as_large_as_the_configuration(tmp_path: Path) -> None:
-    """
-    Its limits, and the TERM of who runs it.
-    """
+    """Its limits, and the TERM of who runs it."""
     done = run(tmp_path, "[limits]\nmemory = 300_000_000\n", SHOWN, TERM="vt220")
 
     assert 0 == done.returncode, done.stderr
@@ -79,9 +71,7 @@ def test_a_job_sees_a_machine_as_large_as_the_configuration(tmp_path: Path) -> N
 
 
 def test_a_job_with_limits_of_its_own_sees_a_machine_as_large_as_those(tmp_path: Path) -> None:
-    """
-    The next one on the fast path sees the configuration's again, and so does one after a session or a sandbox.
-    """
+    """The next one on the fast path sees the configuration's again, and so does one after a session or a sandbox."""
     def told(of: Any, **limits: Any) -> tuple[str, str, str]:
         said = json.loads(of.execute(SHOWN, **limits).stdout)
         return said["total"], said["memory"], said["processes"]

@@ -1,6 +1,4 @@
-"""
-A folder with tools: each tool does what the table says, and the object's calls what its documentation says.
-"""
+"""A folder with tools: each tool does what the table says, and the object's calls what its documentation says."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ def work(daemon: LiveDaemon) -> Iterator[leeward.WorkdirSandbox]:
 
 @pytest.fixture
 def files(work: leeward.WorkdirSandbox) -> leeward.WorkdirSandbox:
-    """
-    With the table's files, and nothing else.
-    """
+    """With the table's files, and nothing else."""
     place = Path(work._path)
     for entry in place.iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -70,24 +66,18 @@ def check(work: leeward.WorkdirSandbox, row: ToolRow) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.argv if isinstance(row.argv, str) else " ".join(row.argv))
 def test_a_tool_behaves_as_the_table_says(files: leeward.WorkdirSandbox, row: ToolRow) -> None:
-    """
-    By its status and what it prints, and no system call of it is refused.
-    """
+    """By its status and what it prints, and no system call of it is refused."""
     check(files, row)
 
 
 @pytest.mark.parametrize("name", SHELL)
 def test_the_shell_behaves_as_the_table_says(files: leeward.WorkdirSandbox, name: str) -> None:
-    """
-    As `sh -c`.
-    """
+    """As `sh -c`."""
     check(files, SHELL[name])
 
 
 def test_the_table_has_every_tool() -> None:
-    """
-    But curl, which has no network to work with.
-    """
+    """But curl, which has no network to work with."""
     lines = " ".join(row.argv if isinstance(row.argv, str) else " ".join(row.argv) for row in ROWS)
     words = set(lines.replace("(", " ").replace(";", " ").split())
 
@@ -95,18 +85,14 @@ def test_the_table_has_every_tool() -> None:
 
 
 def test_the_environment_has_only_the_given_variables(work: leeward.WorkdirSandbox) -> None:
-    """
-    And PATH, for a tool as for what it starts.
-    """
+    """And PATH, for a tool as for what it starts."""
     names = {line.partition("=")[0] for line in work.exec("env").text.splitlines()}
 
     assert {"PATH", "GIVEN"} == names
 
 
 def test_a_program_outside_the_tools_is_not_found(work: leeward.WorkdirSandbox) -> None:
-    """
-    Also where the host or the folder has such a program.
-    """
+    """Also where the host or the folder has such a program."""
     work.write_file("script", "#!/bin/sh\necho ran\n")
     for name in ("no-such-tool", "python3", "./script", "/bin/cat", "cat ", "", "CAT"):
         with pytest.raises(leeward.CommandNotFound, match=r"^command not found: "):
@@ -123,9 +109,7 @@ print(socket.create_connection(server.getsockname()).recv(64).decode())
 
 
 def test_programs_of_a_folder_talk_over_loopback(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    And to nobody else; a sandbox of the profile `python` has no such sockets.
-    """
+    """And to nobody else; a sandbox of the profile `python` has no such sockets."""
     with leeward.WorkdirSandbox(folder, socket=daemon.socket) as work:
         work.write_file("talks.py", TALKS)
         assert "over lo\n" == work.exec("sh", ["-c", "python3 talks.py"]).text
@@ -146,9 +130,7 @@ def test_the_operator_takes_loopback_from_folders(folder: Path, tmp_path: Path) 
 
 
 def test_a_tool_that_the_host_lacks_is_not_found(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    A PATH that leads nowhere is such a host; Node, too, is missing there.
-    """
+    """A PATH that leads nowhere is such a host; Node, too, is missing there."""
     with leeward.WorkdirSandbox(folder, env_vars={"PATH": "/nowhere"}, socket=daemon.socket) as work:
         with pytest.raises(leeward.CommandNotFound):
             work.exec("jq")
@@ -157,16 +139,12 @@ def test_a_tool_that_the_host_lacks_is_not_found(daemon: LiveDaemon, folder: Pat
 
 
 def test_a_program_may_end_with_127(work: leeward.WorkdirSandbox) -> None:
-    """
-    Which isn't mistaken for a missing one.
-    """
+    """Which isn't mistaken for a missing one."""
     assert 127 == work.exec("sh", ["-c", "exit 127"]).exit_code
 
 
 def test_available_tools_are_in_order(work: leeward.WorkdirSandbox) -> None:
-    """
-    And those that every Debian has are among them.
-    """
+    """And those that every Debian has are among them."""
     found = work.available_tools()
 
     assert [tool for tool in TOOLS if tool in found] == list(found)
@@ -174,9 +152,7 @@ def test_available_tools_are_in_order(work: leeward.WorkdirSandbox) -> None:
 
 
 def test_curl_says_that_there_is_no_network(work: leeward.WorkdirSandbox) -> None:
-    """
-    As an exception, and in a shell line on stderr with curl's own status for it.
-    """
+    """As an exception, and in a shell line on stderr with curl's own status for it."""
     text = "networking disabled: configure fetch_policy to enable"
     with pytest.raises(leeward.NetworkingDisabled, match=f"^{text}"):
         work.exec("curl", ["http://example.com"])
@@ -186,9 +162,7 @@ def test_curl_says_that_there_is_no_network(work: leeward.WorkdirSandbox) -> Non
 
 
 def test_fetch_tells_a_wrong_url_from_a_network_that_is_missing(work: leeward.WorkdirSandbox) -> None:
-    """
-    Without a policy there is no network.
-    """
+    """Without a policy there is no network."""
     for url in ("no url", "ftp://example.com/", "http://", "http://[1/"):
         with pytest.raises(leeward.FetchError, match=r"^invalid URL"):
             work.fetch(url)
@@ -197,9 +171,7 @@ def test_fetch_tells_a_wrong_url_from_a_network_that_is_missing(work: leeward.Wo
 
 
 def test_a_time_limit_is_a_timeout(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    With what was written before.
-    """
+    """With what was written before."""
     with leeward.WorkdirSandbox(folder, timeout=0.3, socket=daemon.socket) as work:
         with pytest.raises(leeward.Timeout) as caught:
             work.exec("sh", ["-c", "echo before; sleep 60"])
@@ -208,9 +180,7 @@ def test_a_time_limit_is_a_timeout(daemon: LiveDaemon, folder: Path) -> None:
 
 
 def test_a_bound_on_processor_time_is_a_timeout_of_its_own(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    It counts what a command starts, also what that leaves behind, and not the time that it waits.
-    """
+    """It counts what a command starts, also what that leaves behind, and not the time that it waits."""
     with leeward.WorkdirSandbox(folder, cpu=0.3, socket=daemon.socket) as work:
         assert 0 == work.exec("sleep", ["0.6"]).exit_code
         for line in ("while :; do :; done", "(while :; do :; done) & (while :; do :; done) & wait",
@@ -223,9 +193,7 @@ def test_a_bound_on_processor_time_is_a_timeout_of_its_own(daemon: LiveDaemon, f
 
 
 def test_a_command_that_takes_too_much_memory_has_a_result(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    And the next command runs.
-    """
+    """And the next command runs."""
     with leeward.WorkdirSandbox(folder, memory="64M", socket=daemon.socket) as work:
         got = work.exec("sh", ["-c", "V=x; while :; do V=$V$V; done"])
         assert (leeward.Outcome.OUT_OF_MEMORY, leeward.Limit.MEMORY) == (got.outcome, got.limit)
@@ -233,9 +201,7 @@ def test_a_command_that_takes_too_much_memory_has_a_result(daemon: LiveDaemon, f
 
 
 def test_every_command_is_a_fresh_process(work: leeward.WorkdirSandbox) -> None:
-    """
-    In the work folder, without variables of the one before; files stay.
-    """
+    """In the work folder, without variables of the one before; files stay."""
     work.exec("sh", ["-c", "cd /tmp; V=1; export V; umask 0; echo kept >/workspace/kept"])
     got = work.exec("sh", ["-c", "pwd; echo \"<$V>\"; cat kept"])
 
@@ -243,9 +209,7 @@ def test_every_command_is_a_fresh_process(work: leeward.WorkdirSandbox) -> None:
 
 
 def test_files_are_the_hosts(work: leeward.WorkdirSandbox) -> None:
-    """
-    What either side writes the other one reads, and folders that lead there are made.
-    """
+    """What either side writes the other one reads, and folders that lead there are made."""
     work.write_file("a/b/c.txt", "by the host")
     assert "by the host" == work.exec("cat", ["a/b/c.txt"]).text
     work.exec("sh", ["-c", "printf 'by a tool' >a/b/c.txt"])
@@ -260,9 +224,7 @@ def test_files_are_the_hosts(work: leeward.WorkdirSandbox) -> None:
 
 
 def test_wrong_files_are_errors_with_an_errno(work: leeward.WorkdirSandbox) -> None:
-    """
-    And none of them makes the caller wait.
-    """
+    """And none of them makes the caller wait."""
     work.write_file("plain", "x")
     work.exec("sh", ["-c", "mkdir -p folder; rm -f tube; mkfifo tube; ln -sf loop loop"])
     cases = ((lambda: work.read_file("none"), errno.ENOENT), (lambda: work.read_file("folder"), errno.EISDIR),
@@ -278,9 +240,7 @@ def test_wrong_files_are_errors_with_an_errno(work: leeward.WorkdirSandbox) -> N
 
 
 def test_a_copy_is_compared_and_leaves_the_folder_alone(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    Files of the copy are read and written there.
-    """
+    """Files of the copy are read and written there."""
     (folder / "old").write_text("old\n")
     (folder / "out").symlink_to("/etc")
     with leeward.WorkdirSandbox(folder, overlay=True, socket=daemon.socket) as work:
@@ -301,17 +261,13 @@ def test_a_copy_is_compared_and_leaves_the_folder_alone(daemon: LiveDaemon, fold
 
 
 def test_a_diff_needs_a_copy_or_a_comparison(work: leeward.WorkdirSandbox) -> None:
-    """
-    Nobody has written down what a folder was like before.
-    """
+    """Nobody has written down what a folder was like before."""
     with pytest.raises(leeward.WorkdirRuntimeError, match=r"overlay=True .* compare=True"):
         work.diff()
 
 
 def test_a_folder_is_compared_with_what_it_was(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    Before the first call, whatever it was; also where the sandbox was replaced meanwhile, and with asyncio.
-    """
+    """Before the first call, whatever it was; also where the sandbox was replaced meanwhile, and with asyncio."""
     (folder / "old").write_text("old\n")
     (folder / "same").write_text("same\n")
     with leeward.WorkdirSandbox(folder, compare=True, socket=daemon.socket) as work:
@@ -332,9 +288,7 @@ def test_a_folder_is_compared_with_what_it_was(daemon: LiveDaemon, folder: Path)
 
 
 def test_mounts_are_shown(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    And are no part of the work folder.
-    """
+    """And are no part of the work folder."""
     (folder / "data").mkdir()
     (folder / "data/x").write_text("shown")
     (folder / "work").mkdir()
@@ -346,9 +300,7 @@ def test_mounts_are_shown(daemon: LiveDaemon, folder: Path) -> None:
 
 
 def test_a_missing_folder_fails_at_construction(folder: Path) -> None:
-    """
-    No daemon is asked.
-    """
+    """No daemon is asked."""
     (folder / "file").write_text("")
     cases: tuple[tuple[Path, list[leeward.Mount], int], ...] = (
         (folder / "none", [], errno.ENOENT), (folder / "file", [], errno.ENOTDIR),
@@ -360,9 +312,7 @@ def test_a_missing_folder_fails_at_construction(folder: Path) -> None:
 
 
 def test_after_destroy_every_call_says_so(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    The folder's files stay, and a command that runs meanwhile ends.
-    """
+    """The folder's files stay, and a command that runs meanwhile ends."""
     work = leeward.WorkdirSandbox(folder, socket=daemon.socket)
     work.write_file("kept", "x")
     seen: list[BaseException] = []
@@ -392,9 +342,7 @@ def test_after_destroy_every_call_says_so(daemon: LiveDaemon, folder: Path) -> N
 
 
 def test_a_sandbox_that_has_ended_is_replaced(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    For the next command; a copy of the folder can't be.
-    """
+    """For the next command; a copy of the folder can't be."""
     for overlay in (False, True):
         with leeward.WorkdirSandbox(folder, overlay=overlay, socket=daemon.socket) as work:
             work.exec("touch", ["/tmp/gone"])
@@ -411,9 +359,7 @@ def test_a_sandbox_that_has_ended_is_replaced(daemon: LiveDaemon, folder: Path) 
 
 
 def test_a_sandbox_that_ends_under_a_command_is_not_asked_again(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    The command may have had effects.
-    """
+    """The command may have had effects."""
     with leeward.WorkdirSandbox(folder, socket=daemon.socket) as work:
         os.mkfifo(folder / "begun")
 
@@ -431,9 +377,7 @@ def test_a_sandbox_that_ends_under_a_command_is_not_asked_again(daemon: LiveDaem
 
 
 def test_without_a_daemon_it_is_a_runtime_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Of which the daemon's error is the cause.
-    """
+    """Of which the daemon's error is the cause."""
     monkeypatch.setenv("LEEWARD_AUTOSTART", "0")
     with leeward.WorkdirSandbox(folder, socket=folder / "no-daemon") as work:
         with pytest.raises(leeward.WorkdirRuntimeError) as caught:
@@ -442,9 +386,7 @@ def test_without_a_daemon_it_is_a_runtime_error(folder: Path, monkeypatch: pytes
 
 
 def test_by_asyncio_it_is_the_same(daemon: LiveDaemon, folder: Path) -> None:
-    """
-    Each call, the errors, calls side by side; and the end, which ends what runs.
-    """
+    """Each call, the errors, calls side by side; and the end, which ends what runs."""
     async def use() -> None:
         async with leeward.AsyncWorkdirSandbox(folder, env_vars={"GIVEN": "yes"}, socket=daemon.socket) as work:
             await work.write_file("a/b", "3\n1\n")
@@ -479,9 +421,7 @@ def test_by_asyncio_it_is_the_same(daemon: LiveDaemon, folder: Path) -> None:
 
 
 def test_the_two_objects_have_the_same_calls() -> None:
-    """
-    By name, arguments and kind, for whoever changes one of them.
-    """
+    """By name, arguments and kind, for whoever changes one of them."""
     def calls(kind: type) -> dict[str, list[str]]:
         return {name: [str(each) for each in inspect.signature(call).parameters.values()]
                 for name, call in vars(kind).items() if callable(call) and (name == "__init__" or name[0] != "_")}
@@ -490,9 +430,7 @@ def test_the_two_objects_have_the_same_calls() -> None:
 
 
 def test_a_hundred_commands_in_a_row_leave_memory_flat(daemon: LiveDaemon, work: leeward.WorkdirSandbox) -> None:
-    """
-    Of the daemon and of this process, with their descriptors. What a command needs once it has had before.
-    """
+    """Of the daemon and of this process, with their descriptors. What a command needs once it has had before."""
     def state() -> tuple[int, int, int]:
         held = 0
         for pid in (str(daemon.process.pid), "self"):

@@ -63,18 +63,14 @@ def argv_of(row: ToolRow) -> list[str]:
 
 
 def misses(row: ToolRow, got: Mapping[str, Any]) -> bool:
-    """
-    Is it something else than what the table says?
-    """
+    """Is it something else than what the table says?"""
     return not (row.status == got["status"] and row.out in (None, got["out"]) and row.has in got["out"])
 
 
 @pytest.mark.needs("node>=18", "usr-node")
 @pytest.mark.timeout(600)
 def test_the_npm_package_behaves_as_the_tables_say(daemon: LiveDaemon) -> None:
-    """
-    Tools, the shell, and JavaScript. A tool that the host lacks isn't found there either.
-    """
+    """Tools, the shell, and JavaScript. A tool that the host lacks isn't found there either."""
     rows = [*ROWS, *SHELL.values()]
     asked = {"rows": [argv_of(row) for row in rows], "files": FILES, "jsFiles": JS_FILES,
              "js": [{"code": case.code, "args": case.args} for case in CASES.values()]}
@@ -96,9 +92,7 @@ def test_the_npm_package_behaves_as_the_tables_say(daemon: LiveDaemon) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_command_line_behaves_as_the_tables_say(daemon: LiveDaemon) -> None:
-    """
-    In sandboxes of the profile, each with a folder of its own: `leeward shell ID -- COMMAND`.
-    """
+    """In sandboxes of the profile, each with a folder of its own: `leeward shell ID -- COMMAND`."""
     there = [row for row in reversed(ROWS) if not row.needs or shutil.which(row.needs, path="/usr/bin")]
     rows = [*{argv_of(row)[0]: row for row in there}.values(), *list(SHELL.values())[::4]]
 
@@ -132,9 +126,7 @@ OWN = ("fetch", "no arguments", "the environment")
 @pytest.mark.needs("usr-node")
 @pytest.mark.timeout(300)
 def test_javascript_by_the_command_line(daemon: LiveDaemon) -> None:
-    """
-    `leeward shell ID -- node -e CODE`, in a sandbox of the profile.
-    """
+    """`leeward shell ID -- node -e CODE`, in a sandbox of the profile."""
     cases = [(name, case) for name, case in CASES.items() if not name.startswith(OWN)]
     assert len(cases) > 30
 

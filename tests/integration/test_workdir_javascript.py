@@ -1,6 +1,4 @@
-"""
-JavaScript in a work folder: a real Node, confined and bounded like everything else.
-"""
+"""JavaScript in a work folder: a real Node, confined and bounded like everything else."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ WAITING = "grep -ls 'warm.cj[s]' /proc/[0-9]*/cmdline; :"
 
 
 def one_waits(work: leeward.WorkdirSandbox) -> str:
-    """
-    The one Node of *work* that waits, once it is there.
-    """
+    """The one Node of *work* that waits, once it is there."""
     found: list[str] = []
 
     def there() -> bool:
@@ -80,9 +76,7 @@ def test_node_behaves_as_the_table_says(work: leeward.WorkdirSandbox, name: str)
 
 @pytest.mark.parametrize("name", SEEN)
 def test_a_node_that_waited_is_no_other(work: leeward.WorkdirSandbox, name: str) -> None:
-    """
-    Whatever a program can see, and whatever Node writes, is the same to the letter but for the process's number.
-    """
+    """Whatever a program can see, and whatever Node writes, is the same to the letter but for the process's number."""
     def seen(got: leeward.Result) -> tuple[object, ...]:
         return got.outcome, got.exit_code, got.stdout, re.sub(rb"\(node:\d+\)", b"(node:N)", got.stderr), got.denied
 
@@ -94,9 +88,7 @@ def test_a_node_that_waited_is_no_other(work: leeward.WorkdirSandbox, name: str)
 
 
 def test_every_code_has_a_node_of_its_own_that_was_started_before(work: leeward.WorkdirSandbox) -> None:
-    """
-    Its times and its limits begin with the code: the process is older, and has used more.
-    """
+    """Its times and its limits begin with the code: the process is older, and has used more."""
     work.exec_js("globalThis.left = 1; require('./own').left = 1")
     waits = one_waits(work)
     work.exec("sleep", ["0.5"])  # it boots meanwhile
@@ -111,9 +103,7 @@ def test_every_code_has_a_node_of_its_own_that_was_started_before(work: leeward.
 
 
 def test_a_node_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandbox) -> None:
-    """
-    By another command: the next code gets a Node all the same, and nothing of what was written.
-    """
+    """By another command: the next code gets a Node all the same, and nothing of what was written."""
     for line in ("kill -9 {0}", "echo words >/proc/{0}/fd/1", "kill -9 {0}"):
         work.exec_js("")
         work.exec("sh", ["-c", line.format(one_waits(work))])
@@ -121,9 +111,7 @@ def test_a_node_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandb
 
 
 def test_a_hundred_codes_in_a_row_leave_memory_flat(daemon: LiveDaemon, work: leeward.WorkdirSandbox) -> None:
-    """
-    Of the daemon, with its descriptors; and there is one Node that waits, as before.
-    """
+    """Of the daemon, with its descriptors; and there is one Node that waits, as before."""
     def state() -> tuple[int, int]:
         text = Path(f"/proc/{daemon.process.pid}/status").read_text()
         one_waits(work)
@@ -151,9 +139,7 @@ def test_a_small_sandbox_has_none_that_waits(daemon: LiveDaemon) -> None:
 
 
 def test_an_endless_loop_is_a_timeout(daemon: LiveDaemon) -> None:
-    """
-    Of time, or of the processor's time where that is shorter.
-    """
+    """Of time, or of the processor's time where that is shorter."""
     for limits, limit in (({"timeout": 0.5}, leeward.Limit.TIME), ({"cpu": 0.5}, leeward.Limit.CPU)):
         with (tempfile.TemporaryDirectory() as folder,
               leeward.WorkdirSandbox(folder, socket=daemon.socket, **limits) as work):  # type: ignore[arg-type]
@@ -169,9 +155,7 @@ def test_an_endless_loop_is_a_timeout(daemon: LiveDaemon) -> None:
     "let s = 'x'.repeat(1 << 20); const a = []; for (;;) a.push([...s])",
 ])
 def test_code_that_takes_too_much_memory_is_out_of_memory(daemon: LiveDaemon, code: str) -> None:
-    """
-    And no abort, nor a core file; the next code runs.
-    """
+    """And no abort, nor a core file; the next code runs."""
     with (tempfile.TemporaryDirectory() as folder,
           leeward.WorkdirSandbox(folder, memory="192M", timeout=120, socket=daemon.socket) as work):
         got = work.exec_js(code)
@@ -181,9 +165,7 @@ def test_code_that_takes_too_much_memory_is_out_of_memory(daemon: LiveDaemon, co
 
 
 def test_most_of_the_memory_is_there_for_the_heap(daemon: LiveDaemon) -> None:
-    """
-    What is kept and fits is no reason to run out of it.
-    """
+    """What is kept and fits is no reason to run out of it."""
     with (tempfile.TemporaryDirectory() as folder,
           leeward.WorkdirSandbox(folder, memory="256M", socket=daemon.socket) as work):
         got = work.exec_js("const kept = []; for (let i = 0; i < 120; i++) kept.push(new Array(1 << 17).fill(1.5));"
@@ -192,9 +174,7 @@ def test_most_of_the_memory_is_there_for_the_heap(daemon: LiveDaemon) -> None:
 
 
 def test_garbage_is_no_reason_to_run_out_of_memory(daemon: LiveDaemon) -> None:
-    """
-    A heap that may be as large as all of the memory is collected before it is.
-    """
+    """A heap that may be as large as all of the memory is collected before it is."""
     with (tempfile.TemporaryDirectory() as folder,
           leeward.WorkdirSandbox(folder, memory="192M", socket=daemon.socket) as work):
         got = work.exec_js("const kept = []; for (let i = 0; i < 5e5; i++) kept.push({i}); let gone;"

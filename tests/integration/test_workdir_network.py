@@ -75,9 +75,7 @@ def work(daemon: LiveDaemon) -> Iterator[leeward.WorkdirSandbox]:
 
 
 def test_fetch_is_decided_by_the_policy(work: leeward.WorkdirSandbox, host: Servers) -> None:
-    """
-    A response where it allows; else an error of the kind `fetch`, which begins with the reason.
-    """
+    """A response where it allows; else an error of the kind `fetch`, which begins with the reason."""
     url = f"http://web.example.org:{host.http}"
     got = work.fetch(f"{url}/x", "POST", {"X-One": "1"}, "sent")
     assert (200, True, b"sent") == (got.status, got.ok, got.body)
@@ -93,9 +91,7 @@ def test_fetch_is_decided_by_the_policy(work: leeward.WorkdirSandbox, host: Serv
 
 
 def test_curl_goes_by_the_policy(work: leeward.WorkdirSandbox, host: Servers) -> None:
-    """
-    As a command and in a line of the shell; what isn't allowed has no address, in curl's own words.
-    """
+    """As a command and in a line of the shell; what isn't allowed has no address, in curl's own words."""
     url, evil = f"http://web.example.org:{host.http}", f"http://evil.example.com:{host.http}"
     if "curl" not in work.available_tools():
         require("usr-curl")
@@ -108,9 +104,7 @@ def test_curl_goes_by_the_policy(work: leeward.WorkdirSandbox, host: Servers) ->
 
 
 def test_the_environment_has_only_the_given_variables(work: leeward.WorkdirSandbox) -> None:
-    """
-    A policy whose TLS nobody ends adds no variable.
-    """
+    """A policy whose TLS nobody ends adds no variable."""
     names = {line.partition("=")[0] for line in work.exec("env").text.splitlines()}
 
     assert {"PATH", "GIVEN"} == names
@@ -144,9 +138,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_javascript_fetches_by_the_policy(work: leeward.WorkdirSandbox, host: Servers, name: str) -> None:
-    """
-    `fetch` is Node's own, and the process ends after `fetchSync` though its thread is still there.
-    """
+    """`fetch` is Node's own, and the process ends after `fetchSync` though its thread is still there."""
     if "node" not in work.available_tools():
         require("usr-node")
     code, says = SCRIPTS[name]
@@ -160,9 +152,7 @@ def test_javascript_fetches_by_the_policy(work: leeward.WorkdirSandbox, host: Se
 
 
 def test_an_empty_policy_allows_no_host(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
-    """
-    For a folder as for a sandbox; and without fetch_policy the operator's holds as it is.
-    """
+    """For a folder as for a sandbox; and without fetch_policy the operator's holds as it is."""
     url = f"http://web.example.org:{host.http}/"
     with leeward.WorkdirSandbox(tmp_path, fetch_policy={}, egress="web", socket=daemon.socket) as nothing:
         with pytest.raises(leeward.FetchError, match=r"^domain not in allowlist"):
@@ -177,9 +167,7 @@ def test_an_empty_policy_allows_no_host(daemon: LiveDaemon, host: Servers, tmp_p
 
 
 def test_a_policy_needs_an_operators(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
-    """
-    `network` where none is named, which reaches no address that is private; and a wrong key is said.
-    """
+    """`network` where none is named, which reaches no address that is private; and a wrong key is said."""
     with (leeward.WorkdirSandbox(tmp_path, fetch_policy=POLICY, socket=daemon.socket) as public,
           pytest.raises(leeward.FetchError, match=r"^private IP blocked")):
         public.fetch("http://web.example.org/")
@@ -194,9 +182,7 @@ def test_a_policy_needs_an_operators(daemon: LiveDaemon, host: Servers, tmp_path
 
 
 def test_tls_that_the_broker_ends_is_trusted(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
-    """
-    By curl and Node, whose environment is clean but for the variables that say so; a method that no rule allows isn't.
-    """
+    """By curl and Node, whose environment is clean but for the variables that say so; a method that no rule allows isn't."""
     url = f"https://web.example.org:{host.tls}/t"
     with leeward.WorkdirSandbox(tmp_path, egress="read", socket=daemon.socket) as work:
         assert f"GET web.example.org:{host.tls} /t" == work.exec("curl", ["-sS", url]).text
@@ -206,9 +192,7 @@ def test_tls_that_the_broker_ends_is_trusted(daemon: LiveDaemon, host: Servers, 
 
 
 def test_asyncio_and_node_do_the_same(daemon: LiveDaemon, host: Servers, tmp_path: Path) -> None:
-    """
-    The object for asyncio, and that of the npm package.
-    """
+    """The object for asyncio, and that of the npm package."""
     url, evil = f"http://web.example.org:{host.http}", f"http://evil.example.com:{host.http}"
 
     async def asynchronously() -> str:

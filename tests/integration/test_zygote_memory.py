@@ -1,6 +1,4 @@
-"""
-The zygote's memory is a file's: jobs find in it what they would find otherwise, and no way to write it.
-"""
+"""The zygote's memory is a file's: jobs find in it what they would find otherwise, and no way to write it."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ def bytes_with(rights: str, lines: list[list[str]]) -> int:
 
 @pytest.mark.parametrize("rights", ["r-xp", "r--p", "rwxp"])
 def test_no_mapping_becomes_writable_or_executable(rights: str) -> None:
-    """
-    As much as before is constant, relocated tables (RELRO) among it, and as much can be run.
-    """
+    """As much as before is constant, relocated tables (RELRO) among it, and as much can be run."""
     assert bytes_with(rights, mappings(OFF)) == bytes_with(rights, mappings())
 
 
@@ -139,9 +135,7 @@ print(json.mark)
 
 
 def test_a_job_has_no_way_to_the_file() -> None:
-    """
-    Its mappings are listed, and can't be opened.
-    """
+    """Its mappings are listed, and can't be opened."""
     code = """
 import os
 found = tried = 0

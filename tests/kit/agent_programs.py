@@ -1,6 +1,4 @@
-"""
-The agents' own programs that tests run: where `./dev test` has put them.
-"""
+"""The agents' own programs that tests run: where `./dev test` has put them."""
 
 from __future__ import annotations
 
@@ -11,33 +9,25 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def claude() -> Path | None:
-    """
-    Claude Code, of the wheel claude-agent-sdk.
-    """
+    """Claude Code, of the wheel claude-agent-sdk."""
     found = sorted((_ROOT / ".venv-agentprograms").glob("lib/python*/site-packages/claude_agent_sdk/_bundled/claude"))
     return found[0] if found else None
 
 
 def aider() -> Path | None:
-    """
-    aider, of the package aider-chat.
-    """
+    """aider, of the package aider-chat."""
     found = _ROOT / ".venv-agentaider/bin/aider"
     return found if found.exists() else None
 
 
 def codex() -> Path | None:
-    """
-    Codex, of the package @openai/codex; it is a script for Node that starts a program beside it.
-    """
+    """Codex, of the package @openai/codex; it is a script for Node that starts a program beside it."""
     found = _ROOT / ".venv-agents/node_modules/@openai/codex/bin/codex.js"
     return found if found.exists() and shutil.which("node") else None
 
 
 def gemini() -> Path | None:
-    """
-    Gemini CLI, of the package @google/gemini-cli; it is a script for Node.
-    """
+    """Gemini CLI, of the package @google/gemini-cli; it is a script for Node."""
     found = _ROOT / ".venv-agents/node_modules/@google/gemini-cli/bundle/gemini.js"
     return found if found.exists() and shutil.which("node") else None
 

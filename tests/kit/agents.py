@@ -1,6 +1,4 @@
-"""
-`leeward agent` in tests: a home of the test's own, definitions in it, a daemon whose broker asks the tests' resolver.
-"""
+"""`leeward agent` in tests: a home of the test's own, definitions in it, a daemon whose broker asks the tests' resolver."""
 
 from __future__ import annotations
 
@@ -35,15 +33,11 @@ class AgentHome:
         return {**found, **more}
 
     def define(self, name: str, text: str) -> None:
-        """
-        Write a definition of the user's own.
-        """
+        """Write a definition of the user's own."""
         self._write(self.path / "config/leeward/agents" / name / "agent.toml", text)
 
     def settings(self, text: str) -> None:
-        """
-        Write the user's settings.
-        """
+        """Write the user's settings."""
         self._write(self.path / "config/leeward/agents.toml", text)
 
     @staticmethod
@@ -53,9 +47,7 @@ class AgentHome:
         path.chmod(0o600)
 
     def run(self, *argv: str, input: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        """
-        Run `leeward agent` to its end.
-        """
+        """Run `leeward agent` to its end."""
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
         return subprocess.run(command("agent", *argv), env=self.environment(**env), capture_output=True, text=True,
                               timeout=4 * PATIENCE, check=False, cwd=self.project, **given)
@@ -68,24 +60,18 @@ class AgentHome:
         return OperatorTerminal(command("agent", *argv), self.environment(**env), (24, 80))
 
     def left(self) -> list[Path]:
-        """
-        Return the files of the registry.
-        """
+        """Return the files of the registry."""
         return sorted((self.path / "state").glob("leeward/agents/instances/*.json"))
 
     def gone(self) -> None:
-        """
-        Wait until the daemon has no sandbox, and nothing that belonged to one is left.
-        """
+        """Wait until the daemon has no sandbox, and nothing that belonged to one is left."""
         poll_until(lambda: not leeward.Sandbox.list(socket=self._daemon.socket), "the daemon has no sandbox", PATIENCE)
         self._daemon.idle()
 
 
 @contextmanager
 def agents_daemon(folder: Path, *options: str) -> Iterator[LiveDaemon]:
-    """
-    Start a daemon without a configuration of its own.
-    """
+    """Start a daemon without a configuration of its own."""
     given = os.environ.get("LEEWARD_TESTS_OUTSIDE_TMP")  # this user has all folders below /tmp
     env = {"XDG_RUNTIME_DIR": given} if given else None
     with egress.live(folder, "", "--pool-size", "1", *options, env=env) as made:

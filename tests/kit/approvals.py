@@ -1,6 +1,4 @@
-"""
-A real service for approvals beside a real daemon, with folders of its own.
-"""
+"""A real service for approvals beside a real daemon, with folders of its own."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ class ServedApprovals:
         self.end()
 
     def die(self, cause: Callable[[], object]) -> None:
-        """
-        Let the service end itself at the step of `dies_at`, to which *cause* brings it.
-        """
+        """Let the service end itself at the step of `dies_at`, to which *cause* brings it."""
         self._armed.touch()
         with contextlib.suppress(ApprovalsAway):
             cause()
@@ -72,9 +68,7 @@ class ServedApprovals:
         self._armed.unlink()
 
     def end(self) -> int:
-        """
-        Send SIGTERM, and return the exit status.
-        """
+        """Send SIGTERM, and return the exit status."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -88,22 +82,16 @@ class ServedApprovals:
             shutil.rmtree(self._runtime, ignore_errors=True)
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """
-        Run `leeward approvals ...` as the operator.
-        """
+        """Run `leeward approvals ...` as the operator."""
         return subprocess.run(command("approvals", *argv), env=self.env, capture_output=True, text=True,
                               timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL, **options)
 
     def open(self, project: Path, **options: Any) -> Sandbox:
-        """
-        Open a sandbox over a copy of *project*, whose processes can ask.
-        """
+        """Open a sandbox over a copy of *project*, whose processes can ask."""
         return Sandbox.attach(self.link.open_sandbox(str(project), **options)["sandbox"], socket=self.daemon.socket)
 
     def request(self, number: int, wait: float = 0.0) -> dict[str, Any]:
-        """
-        Return a request as soon as it is decided, or after *wait* seconds.
-        """
+        """Return a request as soon as it is decided, or after *wait* seconds."""
         found: dict[str, Any] = self.link.call("GET", f"/api/requests/{number}?wait={wait}")
         return found
 
@@ -116,9 +104,7 @@ class ServedApprovals:
         return found
 
     def audit(self) -> list[dict[str, Any]]:
-        """
-        Return the record, the newest line first.
-        """
+        """Return the record, the newest line first."""
         found: list[dict[str, Any]] = self.link.call("GET", "/api/audit?limit=1000")["rows"]
         return found
 

@@ -56,17 +56,13 @@ class ServedPage:
         self._socket.close()
 
     def link(self) -> str:
-        """
-        Return a link that logs in, once.
-        """
+        """Return a link that logs in, once."""
         return f"http://127.0.0.1:{self.port}/login?token={self.app.state.parts.access.login_token()}"
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """
-    Start Debian's Chromium, without a window.
-    """
+    """Start Debian's Chromium, without a window."""
     root = ["--no-sandbox"] if 0 == os.geteuid() else []
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*ALONE, *root])
@@ -77,9 +73,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def logged_in(context: BrowserContext, served: ServedPage) -> Page:
-    """
-    Open a browser's page that is logged in and shows the queue.
-    """
+    """Open a browser's page that is logged in and shows the queue."""
     page = context.new_page()
     page.goto(served.link())
     page.wait_for_url("**/queue")
@@ -89,9 +83,7 @@ def logged_in(context: BrowserContext, served: ServedPage) -> Page:
 
 @contextmanager
 def other_port() -> Iterator[str]:
-    """
-    Return the address of a page that another program serves on this host.
-    """
+    """Return the address of a page that another program serves on this host."""
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)

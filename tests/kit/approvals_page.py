@@ -36,9 +36,7 @@ BASE = "http://127.0.0.1:3700"
 
 
 class PageService(ApprovalService):
-    """
-    A service that carries files out, and whose sandboxes are made up.
-    """
+    """A service that carries files out, and whose sandboxes are made up."""
 
     def write(self, path: str, content: bytes | str, *, sandbox: str = "box", description: str = "",
               reason: str = "", where: str = "") -> ApprovalRequest:
@@ -76,9 +74,7 @@ class PageService(ApprovalService):
 
 
 def fill(service: ApprovalService, count: int) -> None:
-    """
-    Make requests of a hundred sandboxes, without a wait for the disk after each.
-    """
+    """Make requests of a hundred sandboxes, without a wait for the disk after each."""
     store = service.queue._store
     with service.queue._lock, store.transaction():
         for number in range(count):
@@ -88,9 +84,7 @@ def fill(service: ApprovalService, count: int) -> None:
 
 @contextmanager
 def page_service(folder: Path, bounds: IntakeBounds = WIDE) -> Iterator[PageService]:
-    """
-    Start a service in *folder*, whose project is *folder*/project.
-    """
+    """Start a service in *folder*, whose project is *folder*/project."""
     (folder / "project").mkdir(exist_ok=True)
     queue, project = ApprovalQueue(str(folder / "approvals"), bounds=bounds), Project(str(folder / "project"))
     journal = AuditRecord(str(folder / "audit"))
@@ -108,9 +102,7 @@ def page_service(folder: Path, bounds: IntakeBounds = WIDE) -> Iterator[PageServ
 
 
 def as_caller(app: ASGIApp, credential: Credential) -> ASGIApp:
-    """
-    Return *app* behind a listener that reports the caller's uid.
-    """
+    """Return *app* behind a listener that reports the caller's uid."""
     async def behind(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             scope[SCOPE_KEY] = credential
@@ -119,16 +111,12 @@ def as_caller(app: ASGIApp, credential: Credential) -> ASGIApp:
 
 
 def tcp_client(app: Starlette, **options: Any) -> TestClient:
-    """
-    Return a client of the app that connects by TCP from this machine.
-    """
+    """Return a client of the app that connects by TCP from this machine."""
     return TestClient(app, base_url=BASE, client=("127.0.0.1", 50000), follow_redirects=False, **options)
 
 
 def browser(app: Starlette) -> tuple[TestClient, str]:
-    """
-    Return a client that has used a login link, and its CSRF token.
-    """
+    """Return a client that has used a login link, and its CSRF token."""
     parts = app.state.parts
     made = tcp_client(app)
     answer = made.get("/login", params={"token": parts.access.login_token()})

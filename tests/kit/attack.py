@@ -64,9 +64,7 @@ tell([read(path) for path in paths])
 
 
 def within(box: Box, attack: str, limits: dict[str, Any] | None = None, **given: object) -> Any:
-    """
-    Run *attack* as a job in *box*, with the variables *given*, and return what it reports.
-    """
+    """Run *attack* as a job in *box*, with the variables *given*, and return what it reports."""
     got = box.run(_source(attack, given), limits=limits)
     assert Outcome.FINISHED is got.outcome, (got, got.error, got.stderr.decode())
     assert not got.stderr, got.stderr.decode()
@@ -74,9 +72,7 @@ def within(box: Box, attack: str, limits: dict[str, Any] | None = None, **given:
 
 
 def without(attack: str, *, cwd: Path | None = None, **given: object) -> Any:
-    """
-    Run *attack* in an interpreter outside any sandbox, and return what it reports.
-    """
+    """Run *attack* in an interpreter outside any sandbox, and return what it reports."""
     return json.loads(run_outside(_source(attack, given), cwd=cwd))
 
 
@@ -86,9 +82,7 @@ def _source(attack: str, given: Mapping[str, object]) -> str:
 
 
 def serves(box: Box) -> bool:
-    """
-    Whether three small jobs after an attack are answered as usual.
-    """
+    """Whether three small jobs after an attack are answered as usual."""
     return all(b"2\n" == box.run("print(1 + 1)").stdout for _ in range(3))
 
 

@@ -94,9 +94,7 @@ class Run:
         starter.wait()
 
     def wait(self, seconds: float) -> int | None:
-        """
-        Wait for the end. Returns the exit status; None if the run isn't over in time.
-        """
+        """Wait for the end. Returns the exit status; None if the run isn't over in time."""
         until = time.monotonic() + seconds
         while len(self._words) < 2 and select.select([self._told], [], [], max(0.0, until - time.monotonic()))[0]:
             data = os.read(self._told, 100)
@@ -106,26 +104,20 @@ class Run:
         return int(self._words[1]) if len(self._words) > 1 else None
 
     def again(self, seconds: float) -> tuple[int, str]:
-        """
-        Run the tests that failed once more, now that the other run is over. Returns the exit status and the output.
-        """
+        """Run the tests that failed once more, now that the other run is over. Returns the exit status and the output."""
         ended = self._user.run([*self._command, "--last-failed", "--last-failed-no-failures=none"], timeout=seconds,
                                **self._options)
         return ended.returncode, ended.stdout
 
     def end(self) -> None:
-        """
-        Kill the run if it still goes on.
-        """
+        """Kill the run if it still goes on."""
         if self.wait(0) is None and self._words:
             os.killpg(int(self._words[0]), signal.SIGKILL)
         os.close(self._told)
 
 
 def _linked(source: str, target: str) -> None:
-    """
-    Make a hard link to the file if both are on one file system, because some files have hundreds of megabytes.
-    """
+    """Make a hard link to the file if both are on one file system, because some files have hundreds of megabytes."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
@@ -157,9 +149,7 @@ def _checkout(folder: Path, installation: Installation) -> Path:
 
 @pytest.fixture(scope="session")
 def open_checkout(user_install: Installation, open_folder: Path) -> Path:
-    """
-    Make a checkout for a user who can't read this one, and install what runs its tests into the user's installation.
-    """
+    """Make a checkout for a user who can't read this one, and install what runs its tests into the user's installation."""
     wanted = ("pytest", "pytest-timeout", "hypothesis", "landlock", "pyseccomp", "httpx2", "playwright")
     if not features.IN_GUEST:  # there it has them
         subprocess.run([sys.executable, "-m", "pip", "--python", user_install.python, "install", "--quiet",
@@ -181,9 +171,7 @@ def outside_tmp(user_beside: OrdinaryUser) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def run_beside(request: pytest.FixtureRequest, user_beside: OrdinaryUser, user_install: Installation,
                open_checkout: Path, open_folder: Path, outside_tmp: Path) -> Iterator[Run]:
-    """
-    Return the run, which begins when it is asked for first.
-    """
+    """Return the run, which begins when it is asked for first."""
     # The suite over the other transport: root's run has what a daemon takes by itself.
     settings = user_beside.home / ".config" / "leeward" / "config.toml"
     user_beside.run(["mkdir", "-p", settings.parent], check=True)
@@ -207,16 +195,12 @@ def run_beside(request: pytest.FixtureRequest, user_beside: OrdinaryUser, user_i
 
 @pytest.fixture(scope="session", autouse=True)
 def _begin_beside(request: pytest.FixtureRequest) -> None:
-    """
-    Start the run early, because it takes longest.
-    """
+    """Start the run early, because it takes longest."""
     items = request.session.items
     if len(items) >= MANY and LAST == items[-1].name and 0 == os.geteuid():
         request.getfixturevalue("run_beside")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """
-    Put the test that waits for the run last.
-    """
+    """Put the test that waits for the run last."""
     items.sort(key=lambda item: LAST == item.name)

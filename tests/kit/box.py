@@ -57,9 +57,7 @@ PATIENCE_S = 60.0 * features.SLOWER
 
 
 def patience() -> Patience:
-    """
-    Return the product's `Patience`, multiplied by how slow this machine is.
-    """
+    """Return the product's `Patience`, multiplied by how slow this machine is."""
     usual = Patience()
     return Patience(*(each * features.SLOWER for each in (usual.start, usual.zygote, usual.keeper)))
 
@@ -81,9 +79,7 @@ class Run:
 
     @property
     def whole(self) -> bool:
-        """
-        Whether the code ran in the product with all its locks.
-        """
+        """Whether the code ran in the product with all its locks."""
         return not self.outside and self.locks is None and not self.lacks
 
 
@@ -113,17 +109,13 @@ def control() -> Iterator[None]:
 
 
 def begins_with(source: str) -> AbstractContextManager[None]:
-    """
-    While the block runs, zygotes that start run *source* first.
-    """
+    """While the block runs, zygotes that start run *source* first."""
     usual = points.original("zygote.entry")
     return points.filled("zygote.entry", lambda control: source + usual(control))
 
 
 class Journal:
-    """
-    A log that keeps its rows.
-    """
+    """A log that keeps its rows."""
 
     details = True
 
@@ -136,16 +128,12 @@ class Journal:
     debug = warning = info
 
     def of(self, event: str) -> list[dict[str, object]]:
-        """
-        The fields of every row with this *event*.
-        """
+        """The fields of every row with this *event*."""
         return [fields for name, fields in self.rows if name == event]
 
 
 class _OverlookingKeeper(Keeper):
-    """
-    A keeper in the host's network namespace. The host's sockets aren't its jobs', so it counts none.
-    """
+    """A keeper in the host's network namespace. The host's sockets aren't its jobs', so it counts none."""
 
     def sockets(self) -> int:
         return 0
@@ -224,9 +212,7 @@ class Box:
         self.reactor.close()
 
     def report(self, code: str | bytes | None, *, limits: dict[str, Any] | None = None, **fields: Any) -> Report:
-        """
-        Run one job to its end, and return its report.
-        """
+        """Run one job to its end, and return its report."""
         source = textwrap.dedent(code).encode() if isinstance(code, str) else code
         job = Job(code=source, limits=Limits(**{"time": Limits().time * features.SLOWER, **(limits or {})}), **fields)
         reports: list[Report] = []
@@ -253,9 +239,7 @@ class Box:
         self.reactor.run(settled)
 
     def run(self, code: str | bytes | None, **fields: Any) -> Result:
-        """
-        Run one job. Returns its result, with a large output read from the memory file.
-        """
+        """Run one job. Returns its result, with a large output read from the memory file."""
         report = self.report(code, **fields)
         assert report.result is not None, report.refusal
         if report.files is not None:
@@ -304,9 +288,7 @@ def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[Zygote
 
 
 def run_outside(code: str, **options: Any) -> str:
-    """
-    Run code in an interpreter outside any sandbox. Returns its stdout and stderr.
-    """
+    """Run code in an interpreter outside any sandbox. Returns its stdout and stderr."""
     RUNS.append(Run(outside=True))
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
                           errors="replace", timeout=PATIENCE_S, stdin=subprocess.DEVNULL, **options)

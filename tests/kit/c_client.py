@@ -29,9 +29,7 @@ SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-f
 
 
 def build(folder: Path, flags: str = "") -> Path:
-    """
-    Everything that build_client.py makes, in *folder*, with the Python program beside it.
-    """
+    """Everything that build_client.py makes, in *folder*, with the Python program beside it."""
     subprocess.run([sys.executable, ROOT / "build_client.py", folder], check=True, capture_output=True,
                    env={**os.environ, **({"LEEWARD_CFLAGS": flags} if flags else {})})
     beside = folder / "leeward-python"
@@ -42,18 +40,14 @@ def build(folder: Path, flags: str = "") -> Path:
 
 @pytest.fixture(scope="session")
 def c_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    A folder with libleeward, leeward.h and the program `leeward`.
-    """
+    """A folder with libleeward, leeward.h and the program `leeward`."""
     require("compiler")
     return build(tmp_path_factory.mktemp("c-client"))
 
 
 @pytest.fixture(scope="session")
 def c_inside(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """
-    The library with its inner functions for all to call.
-    """
+    """The library with its inner functions for all to call."""
     require("compiler")
     made = tmp_path_factory.mktemp("c-inside") / "inside.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="test"', "-O1",
@@ -66,9 +60,7 @@ LANGUAGE = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
 
 @pytest.fixture(scope="module")
 def plain(request: pytest.FixtureRequest, c_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    The file's CHECKS, a program in C, with the static library.
-    """
+    """The file's CHECKS, a program in C, with the static library."""
     made = tmp_path_factory.mktemp("plain") / "checks"
     subprocess.run(["gcc", *LANGUAGE, "-g", f"-I{c_build}", "-o", made, request.module.CHECKS,
                     c_build / "libleeward.a", "-pthread"], check=True)
@@ -77,9 +69,7 @@ def plain(request: pytest.FixtureRequest, c_build: Path, tmp_path_factory: pytes
 
 @pytest.fixture(scope="session")
 def sanitized_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    The library as an archive, under ASan and UBSan.
-    """
+    """The library as an archive, under ASan and UBSan."""
     require("sanitizers")
     folder = tmp_path_factory.mktemp("sanitized-library")
     subprocess.run(["gcc", *LANGUAGE, *SANITIZERS.split(), '-DLEEWARD_LIBRARY_VERSION="test"', "-c", *SOURCES],
@@ -92,9 +82,7 @@ def sanitized_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sanitized(request: pytest.FixtureRequest, sanitized_library: Path,
               tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    The file's CHECKS, with the library, under ASan and UBSan.
-    """
+    """The file's CHECKS, with the library, under ASan and UBSan."""
     made = tmp_path_factory.mktemp("sanitized") / "checks"
     subprocess.run(["gcc", *LANGUAGE, *SANITIZERS.split(), f"-I{CLIENT}", "-o", made, request.module.CHECKS,
                     sanitized_library, "-pthread"], check=True)
@@ -103,17 +91,13 @@ def sanitized(request: pytest.FixtureRequest, sanitized_library: Path,
 
 @pytest.fixture(scope="module")
 def any_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """
-    Where the transport is tried by another test already.
-    """
+    """Where the transport is tried by another test already."""
     with LiveDaemon(tmp_path_factory.mktemp("any"), "--pool-size", "2") as daemon:
         yield daemon
 
 
 def checked(*command: str | Path) -> None:
-    """
-    Run a program of checks to its end, and assert that it prints nothing.
-    """
+    """Run a program of checks to its end, and assert that it prints nothing."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -121,9 +105,7 @@ def checked(*command: str | Path) -> None:
 
 @pytest.fixture(params=["python", "c"])
 def program(request: pytest.FixtureRequest) -> list[str]:
-    """
-    The start of a `leeward` command line: each test runs over the Python and over the C one.
-    """
+    """The start of a `leeward` command line: each test runs over the Python and over the C one."""
     if "python" == request.param:
         return list(PYTHON_PROGRAM)
     return [str(request.getfixturevalue("c_build") / "leeward")]

@@ -37,9 +37,7 @@ class JobCaller:
 
 
 class RunnerHolder:
-    """
-    A holder that does nothing with its runner.
-    """
+    """A holder that does nothing with its runner."""
 
     terms = SimpleNamespace(degraded=(), results="auto")
 

@@ -38,17 +38,13 @@ class Row:
 
     @property
     def locks(self) -> set[str]:
-        """
-        What stands in code: names of locks, and other words.
-        """
+        """What stands in code: names of locks, and other words."""
         return set(re.findall(r"`([^`]+)`", self.held_by))
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """
-    A test, by its file below tests/, and what its marks say: the locks that they claim, and those beside them.
-    """
+    """A test, by its file below tests/, and what its marks say: the locks that they claim, and those beside them."""
 
     path: Path
     test: str
@@ -79,9 +75,7 @@ def rows(text: str) -> list[Row]:
 
 
 def cited(name: str) -> list[int]:
-    """
-    The numbers in a test's name: test_c095_c164_... cites two, test_c088_to_c092_... five.
-    """
+    """The numbers in a test's name: test_c095_c164_... cites two, test_c088_to_c092_... five."""
     match = _NAME.match(name)
     if match is None:
         return []
@@ -112,18 +106,14 @@ def _claims(test: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[frozenset[str
 
 
 def links(citing: list[Citation]) -> str:
-    """
-    The cell of a row: a link to each file, relative to the page, those of its own folder first.
-    """
+    """The cell of a row: a link to each file, relative to the page, those of its own folder first."""
     paths = sorted({each.path for each in citing}, key=lambda path: ("escapes" != path.parts[0], path))
     return ", ".join(f"[{path.with_suffix('').as_posix().removeprefix('escapes/')}]"
                      f"({os.path.relpath(path, 'escapes')})" for path in paths)
 
 
 def renewed(text: str, found: dict[int, list[Citation]]) -> str:
-    """
-    The page with its column of tests as the tests are. A row whose reason says "none" keeps it.
-    """
+    """The page with its column of tests as the tests are. A row whose reason says "none" keeps it."""
     lines = []
     for line in text.splitlines():
         match = re.fullmatch(r"(\| c(\d{3}) \|.*\| )([^|]*) \|", line)

@@ -1,6 +1,4 @@
-"""
-Files of version 1 hierarchies, as a fake cgroup file system has them, for the tests of the version 1 driver.
-"""
+"""Files of version 1 hierarchies, as a fake cgroup file system has them, for the tests of the version 1 driver."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ HYBRID = ("memory", "pids", "cpu", "cpuacct", "unified")
 
 
 def kernel(*, without: tuple[str, ...] = ()) -> Callable[[Path], dict[str, str]]:
-    """
-    A kernel with a hierarchy per folder of the root, which is named for its controllers.
-    """
+    """A kernel with a hierarchy per folder of the root, which is named for its controllers."""
     def fill(folder: Path) -> dict[str, str]:
         files = {"cgroup.procs": "", "tasks": ""}
         for name, more in FILES.items():

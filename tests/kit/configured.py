@@ -1,6 +1,4 @@
-"""
-Configurations from files of a test's own, never from the host's.
-"""
+"""Configurations from files of a test's own, never from the host's."""
 
 from __future__ import annotations
 

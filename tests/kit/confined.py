@@ -54,38 +54,28 @@ exec(code)
 
 @dataclass
 class Confined:
-    """
-    The process, and the number of its job at the supervisor.
-    """
+    """The process, and the number of its job at the supervisor."""
 
     process: subprocess.Popen[str]
     link: socket.socket
     job: int
 
     def go(self) -> None:
-        """
-        Let the process run its code.
-        """
+        """Let the process run its code."""
         self.link.send(b"g")
 
     def told(self) -> Any:
-        """
-        Return the next value that the process's code has sent.
-        """
+        """Return the next value that the process's code has sent."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
     def end(self, seconds: float = 60) -> int:
-        """
-        Wait for the process's end, and return its exit status.
-        """
+        """Wait for the process's end, and return its exit status."""
         return self.process.wait(seconds)
 
 
 def start(code: str, *, program: bytes | None = None, stdin: int = subprocess.DEVNULL) -> tuple[Confined, int]:
-    """
-    Start a process that waits under the filter. Returns it and its listener, which the caller owns.
-    """
+    """Start a process that waits under the filter. Returns it and its listener, which the caller owns."""
     filter_ = PROGRAM if program is None else program
     ours, its = socket.socketpair()
     ours.settimeout(60)
@@ -117,9 +107,7 @@ def confined(code: str, supervisor: Supervisor, *, program: bytes | None = None,
 
 
 def stop(child: Confined) -> None:
-    """
-    Kill the process, reap it and close what belongs to it.
-    """
+    """Kill the process, reap it and close what belongs to it."""
     child.process.kill()
     with child.process, child.link:
         pass

@@ -96,9 +96,7 @@ class Container:
         path.write_text(json.dumps(config))
 
     def _root(self) -> None:
-        """
-        The part of a Debian that isn't in /usr, and the dynamic linker's cache, which its packages make.
-        """
+        """The part of a Debian that isn't in /usr, and the dynamic linker's cache, which its packages make."""
         root = self.folder / "rootfs"
         for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var/tmp",
                      *(str(folder).lstrip("/") for folder in (self.installation, *self.shown))):
@@ -157,9 +155,7 @@ class Container:
         subprocess.run([*self._command, "delete", "--force", self.name], check=False, capture_output=True)
 
     def run(self, script: str, seconds: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
-        """
-        Run *script* by the shell, as the container's first process.
-        """
+        """Run *script* by the shell, as the container's first process."""
         self._give(["/bin/sh", "-c", script])
         try:
             return subprocess.run([*self._command, "run", self.name], cwd=self.folder, check=False, capture_output=True,
@@ -192,8 +188,6 @@ class Container:
                 self._delete()
 
     def exec(self, script: str) -> subprocess.CompletedProcess[str]:
-        """
-        Run *script* by the shell, beside the first process.
-        """
+        """Run *script* by the shell, beside the first process."""
         return subprocess.run([*self._command, "exec", self.name, "/bin/sh", "-c", script], check=False,
                               capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S)

@@ -16,9 +16,7 @@ from leeward.spec.limits import Limits
 
 
 class UnlimitedLeaf:
-    """
-    The leaf of a job that has no limit but the one on time. The job ends as any other, with its init.
-    """
+    """The leaf of a job that has no limit but the one on time. The job ends as any other, with its init."""
 
     tick_interval = 1.0
     needs_ticks = False
@@ -80,9 +78,7 @@ class UnlimitedLeaf:
 
 
 class UnlimitedWorker:
-    """
-    The group of a worker that is in no cgroup.
-    """
+    """The group of a worker that is in no cgroup."""
 
     keeper = Entry()
 
@@ -94,9 +90,7 @@ class UnlimitedWorker:
 
 
 class UnlimitedDriver:
-    """
-    A driver as on a host where everything is counted, and nothing is limited.
-    """
+    """A driver as on a host where everything is counted, and nothing is limited."""
 
     name = "unlimited"
     degraded = False
@@ -123,9 +117,7 @@ class UnlimitedDriver:
 
 
 class BorrowedDriver:
-    """
-    The driver of another engine in this process, because on version 2 a process can have only one.
-    """
+    """The driver of another engine in this process, because on version 2 a process can have only one."""
 
     _borrowers = itertools.count(1)
 

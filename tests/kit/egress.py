@@ -165,9 +165,7 @@ class Servers:
 
 @contextmanager
 def servers() -> Iterator[Servers]:
-    """
-    Start a web server, one with TLS, and one that speaks first.
-    """
+    """Start a web server, one with TLS, and one that speaks first."""
     with Servers(certified()).serving() as made:
         yield made
 
@@ -210,16 +208,12 @@ def reaching(policy: dict[str, Any], **more: Any) -> Iterator[Box]:
 
 
 def rows(box: Box, since: int = 0) -> list[Decided]:
-    """
-    Return the record's rows, from row *since* on.
-    """
+    """Return the record's rows, from row *since* on."""
     return [row.decided for row in box.engine.exits.record.rows()][since:]
 
 
 def row_of(box: Box, verdict: str, **wanted: Any) -> Decided:
-    """
-    Wait for a row with this *verdict* and these fields, and return it.
-    """
+    """Wait for a row with this *verdict* and these fields, and return it."""
     def found() -> list[Decided]:
         return [row for row in rows(box) if row.verdict == verdict
                 and all(getattr(row, name) == value for name, value in wanted.items())]
@@ -229,9 +223,7 @@ def row_of(box: Box, verdict: str, **wanted: Any) -> Decided:
 
 
 def free_port() -> int:
-    """
-    Return a port of 127.0.0.1 on which no program listens now.
-    """
+    """Return a port of 127.0.0.1 on which no program listens now."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]
         return port

@@ -75,9 +75,7 @@ class Host:
         self.bodies: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """
-        Serve one connection: read a request, answer it, and close.
-        """
+        """Serve one connection: read a request, answer it, and close."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = [line.partition(b":")[2] for line in head.lower().split(b"\r\n")
@@ -94,9 +92,7 @@ class Host:
 
 
 def certified() -> ssl.SSLContext:
-    """
-    Return the TLS context of a server of example.org.
-    """
+    """Return the TLS context of a server of example.org."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "host.pem"
@@ -106,17 +102,13 @@ def certified() -> ssl.SSLContext:
 
 
 def trusting() -> ssl.SSLContext:
-    """
-    Return the TLS context of a client that trusts the authority.
-    """
+    """Return the TLS context of a client that trusts the authority."""
     return ssl.create_default_context(cadata=AUTHORITY)
 
 
 @asynccontextmanager
 async def hosting(answer: Answer, tls: bool = False) -> AsyncIterator[Host]:
-    """
-    A host that answers each request, given head and body, with these bytes.
-    """
+    """A host that answers each request, given head and body, with these bytes."""
     host = Host(answer)
     server = await asyncio.start_server(host.serve, "127.0.0.1", 0, ssl=certified() if tls else None)
     async with server:
@@ -125,9 +117,7 @@ async def hosting(answer: Answer, tls: bool = False) -> AsyncIterator[Host]:
 
 
 def resolver(**names: str | list[str]) -> Callable[[str], Awaitable[tuple[Address, ...]]]:
-    """
-    Answers for names, "_" for ".": an address, several parted by spaces, or a list of answers in turn.
-    """
+    """Answers for names, "_" for ".": an address, several parted by spaces, or a list of answers in turn."""
     turns = {name.replace("_", "."): [given] if isinstance(given, str) else list(given) for name,
              given in names.items()}
 

@@ -26,9 +26,7 @@ _asked = {name: itertools.cycle(answers) for name, answers in ANSWERS.items()}
 
 
 async def lookup(name: str) -> list[Address]:
-    """
-    Return the addresses of *name*.
-    """
+    """Return the addresses of *name*."""
     if name == "slow.example.org":
         await asyncio.Event().wait()  # for ever
     if not name.endswith(".example.org") or name == "missing.example.org":

@@ -100,17 +100,13 @@ class Mirrors:
         self.tls, self.http = (each.server_address[1] for each in self.servers)
 
     def last(self) -> str:
-        """
-        Return the last request's head and body.
-        """
+        """Return the last request's head and body."""
         return self.said[-1].decode()
 
 
 @contextmanager
 def mirrors() -> Iterator[Mirrors]:
-    """
-    Start a host with TLS, and one without.
-    """
+    """Start a host with TLS, and one without."""
     made = Mirrors()
     threads = [threading.Thread(target=each.serve_forever, args=(0.05,), daemon=True) for each in made.servers]
     for thread in threads:

@@ -38,9 +38,7 @@ class Family:
 
 
 def read(text: str) -> dict[str, Family]:
-    """
-    The families in *text*; AssertionError if it isn't the format.
-    """
+    """The families in *text*; AssertionError if it isn't the format."""
     assert text.endswith("\n")
     families: dict[str, Family] = {}
     helps: dict[str, str] = {}

@@ -1,6 +1,4 @@
-"""
-Daemons for tests of clients: our server with a pool in whose place a test answers, and daemons that break the protocol.
-"""
+"""Daemons for tests of clients: our server with a pool in whose place a test answers, and daemons that break the protocol."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def finished(stdout: bytes = b"", **fields: Any) -> Report:
 
 
 def echo(job: Job) -> Report | None:
-    """
-    Return a report whose output is the request.
-    """
+    """Return a report whose output is the request."""
     return finished(job.code or b"")
 
 
@@ -134,9 +130,7 @@ class FakeDaemon:
 
 
 class Rogue:
-    """
-    Takes one connection after the other and does to each what *script* does.
-    """
+    """Takes one connection after the other and does to each what *script* does."""
 
     def __init__(self, path: Path, script: Callable[[socket.socket], None]) -> None:
         self.path = str(path)

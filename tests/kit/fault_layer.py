@@ -28,15 +28,11 @@ ALWAYS = 1 << 30
 
 
 class Fault(Exception):
-    """
-    The exception that the layer raises. No code of the product expects it.
-    """
+    """The exception that the layer raises. No code of the product expects it."""
 
 
 class Wrapped:
-    """
-    A callback that may raise. To the barrier it looks like the callback that it wraps.
-    """
+    """A callback that may raise. To the barrier it looks like the callback that it wraps."""
 
     def __init__(self, layer: Layer, callback: Callable[..., Any]) -> None:
         self._layer, self._callback = layer, callback
@@ -55,9 +51,7 @@ class Wrapped:
 
 
 class _Speaker:
-    """
-    A wrapper of an object whose methods are called back: a stream's receiver, or the execution of a short job.
-    """
+    """A wrapper of an object whose methods are called back: a stream's receiver, or the execution of a short job."""
 
     def __init__(self, layer: Layer, inner: Any, *methods: str) -> None:
         self.__dict__["_inner"] = inner
@@ -100,9 +94,7 @@ class Layer:
             self._wanted = ""
 
     def reactor(self, which: str) -> Reactor:
-        """
-        Return one of reactors.ALL, with this layer in it.
-        """
+        """Return one of reactors.ALL, with this layer in it."""
         if reactors.REFERENCE == which:
             reference: Reactor = _layered(Reactor, self)()
             return reference

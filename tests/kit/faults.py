@@ -27,9 +27,7 @@ CAUGHT: list[tuple[str, Exception]] = []
 
 
 def _keep(barrier: Barrier, callback: Callable[..., object], error: Exception) -> None:
-    """
-    At the point `barrier.note`.
-    """
+    """At the point `barrier.note`."""
     CAUGHT.append((name_of(callback), error))
     points.original("barrier.note")(barrier, callback, error)
 
@@ -42,9 +40,7 @@ class FaultPolicy:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """
-        Fail for exceptions in the test, and in the ends of its fixtures.
-        """
+        """Fail for exceptions in the test, and in the ends of its fixtures."""
         result = yield
         caught = list(CAUGHT)
         CAUGHT.clear()

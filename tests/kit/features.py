@@ -43,9 +43,7 @@ ABSENT: Version = ()
 
 
 def present(condition: object) -> Version:
-    """
-    Return the version of a feature that has no versions: (1,) if it is there, else ().
-    """
+    """Return the version of a feature that has no versions: (1,) if it is there, else ()."""
     return PRESENT if condition else ABSENT
 
 
@@ -54,9 +52,7 @@ def _kernel() -> Version:
 
 
 def _syscall(number: int, *arguments: int | None) -> int:
-    """
-    Return the result of a system call, or -errno. Only for calls with the same number on every architecture.
-    """
+    """Return the result of a system call, or -errno. Only for calls with the same number on every architecture."""
     libc = ctypes.CDLL(None, use_errno=True)
     got = int(libc.syscall(ctypes.c_long(number), *(ctypes.c_void_p(argument) for argument in arguments)))
     return -ctypes.get_errno() if got < 0 else got
@@ -142,9 +138,7 @@ def _ordinary_user() -> Version:
 
 
 def system_python() -> Path | None:
-    """
-    An interpreter that every user of this machine can run: 3.11 or newer, with headers or not.
-    """
+    """An interpreter that every user of this machine can run: 3.11 or newer, with headers or not."""
     asks = "import sys, venv; sys.exit(sys.version_info < (3, 11))"
     for path in (Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
         if path.exists() and 0 == subprocess.run([path, "-I", "-c", asks], check=False,
@@ -162,24 +156,18 @@ def _sanitizers() -> Version:
 
 
 def other_headers() -> Path:
-    """
-    Where Debian puts the C library's headers for the architecture that this machine isn't: libc6-dev-arm64-cross.
-    """
+    """Where Debian puts the C library's headers for the architecture that this machine isn't: libc6-dev-arm64-cross."""
     return Path("/usr", "x86_64-linux-gnu" if "aarch64" == platform.machine() else "aarch64-linux-gnu", "include")
 
 
 def clang() -> str | None:
-    """
-    Return the newest clang among the names that Debian gives it, or else "clang".
-    """
+    """Return the newest clang among the names that Debian gives it, or else "clang"."""
     names = ("clang", *(f"clang-{version}" for version in range(21, 13, -1)))
     return next(filter(None, map(shutil.which, names)), None)
 
 
 def _framework(name: str) -> Version:
-    """
-    An environment with a framework and its tests, whose interpreter this user may run.
-    """
+    """An environment with a framework and its tests, whose interpreter this user may run."""
     folder = ROOT / f".venv-framework-{name}"
     return present((folder / ".setup").exists() and os.access(folder / "bin/python", os.X_OK))
 
@@ -394,8 +382,6 @@ def is_met(requirement: str) -> bool:
 
 
 def shown(name: str) -> str:
-    """
-    Return in words what this machine has of feature *name*.
-    """
+    """Return in words what this machine has of feature *name*."""
     version = have(name)
     return ".".join(map(str, version)) if version else "none"

@@ -24,9 +24,7 @@ from leeward.loop.reactor import Reactor
 
 @pytest.fixture(params=reactors.ALL)
 def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
-    """
-    A reactor of each kind.
-    """
+    """A reactor of each kind."""
     made = reactors.reactor(request.param)
     yield made
     made.close()
@@ -34,18 +32,14 @@ def reactor(request: pytest.FixtureRequest) -> Iterator[Reactor]:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[egress.Servers]:
-    """
-    Servers on this host's loopback.
-    """
+    """Servers on this host's loopback."""
     with egress.servers() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def service(daemon: LiveDaemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApprovals]:
-    """
-    A service for approvals beside the file's daemon.
-    """
+    """A service for approvals beside the file's daemon."""
     with ServedApprovals(daemon, tmp_path_factory.mktemp("s")) as made:
         yield made
 
@@ -62,9 +56,7 @@ def shown_packages() -> Iterator[Callable[[Path], Path]]:
 
 @pytest.fixture
 def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
-    """
-    A live sandbox of the file's daemon, which has none left afterwards.
-    """
+    """A live sandbox of the file's daemon, which has none left afterwards."""
     with leeward.Sandbox(socket=daemon.socket) as made:
         yield made
     daemon.idle()
@@ -72,9 +64,7 @@ def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
 
 @pytest.fixture
 def home(daemon: LiveDaemon, tmp_path: Path) -> Iterator[AgentHome]:
-    """
-    A home with an agent that is a shell, for the file's daemon.
-    """
+    """A home with an agent that is a shell, for the file's daemon."""
     made = AgentHome(tmp_path / "home", daemon)
     made.define("sh", 'command = ["sh"]\n')
     yield made

@@ -1,6 +1,4 @@
-"""
-A client that sends far more jobs than a daemon can run.
-"""
+"""A client that sends far more jobs than a daemon can run."""
 
 from __future__ import annotations
 

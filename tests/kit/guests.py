@@ -32,9 +32,7 @@ GUESTS = tuple(range(47111, 47121))
 
 @contextlib.contextmanager
 def as_user(uid: int) -> Iterator[None]:
-    """
-    Act as *uid*, a member of the group.
-    """
+    """Act as *uid*, a member of the group."""
     before = os.getegid()
     os.setegid(GROUP)
     os.seteuid(uid)
@@ -47,9 +45,7 @@ def as_user(uid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def guest_house(config: str = "") -> Iterator[tuple[Path, Path]]:
-    """
-    Make a folder for a socket that guests can reach, and a configuration in it that lets them in.
-    """
+    """Make a folder for a socket that guests can reach, and a configuration in it that lets them in."""
     folder = Path(tempfile.mkdtemp(prefix="leeward-guests-"))
     try:
         folder.chmod(0o755)
@@ -81,9 +77,7 @@ class WireClient:
         self.over = False
 
     def send(self, op: str, **fields: Any) -> int:
-        """
-        Send a request, and return its number.
-        """
+        """Send a request, and return its number."""
         self._number += 1
         self.raw(encode({"v": 1, "id": self._number, "op": op, **fields}))
         return self._number
@@ -94,9 +88,7 @@ class WireClient:
         self.sock.setblocking(False)
 
     def take(self) -> None:
-        """
-        Read the replies that have come.
-        """
+        """Read the replies that have come."""
         try:
             data = self.sock.recv(1 << 16)
         except BlockingIOError:
@@ -109,9 +101,7 @@ class WireClient:
             self.replies[reply["id"]] = reply
 
     def answer(self, number: int, seconds: float = PATIENCE) -> Mapping[str, Any]:
-        """
-        Wait for the reply to request *number*, or for a reply that belongs to no request.
-        """
+        """Wait for the reply to request *number*, or for a reply that belongs to no request."""
         until = time.monotonic() + seconds
         while number not in self.replies:
             assert not self.over, (number, list(self.replies)[-3:])

@@ -47,9 +47,7 @@ _ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # BPF_RET, SECCOMP_RET
 
 
 def strip(names: Iterable[str] | None) -> None:
-    """
-    Take out all locks but those named; None is all of them.
-    """
+    """Take out all locks but those named; None is all of them."""
     if names is None:
         return
     keep = frozenset(names)
@@ -110,9 +108,7 @@ def strip(names: Iterable[str] | None) -> None:
 
 
 def give_up_rights() -> None:
-    """
-    Give up the rights that a zygote in its backstage namespaces never has, because this zygote is started without them.
-    """
+    """Give up the rights that a zygote in its backstage namespaces never has, because this zygote is started without them."""
     if 0 == os.geteuid():
         os.setgroups([])
         privileges.drop_bounding()
@@ -121,9 +117,7 @@ def give_up_rights() -> None:
 
 
 def _beside(keep: frozenset[str], order: Mapping[str, object]) -> dict[str, beside.Layer]:
-    """
-    Return the layers of a runner's further processes, without the layers that the runner itself lacks.
-    """
+    """Return the layers of a runner's further processes, without the layers that the runner itself lacks."""
     layers = {name: _none_beside if order[name] is _nothing else made for name, made in beside.LAYERS.items()}
     for name in {"landlock", "privileges"} - keep:
         layers[name] = _none_beside
@@ -148,9 +142,7 @@ def _nothing(plan: WorkerPlan) -> list[Step]:
 
 
 def _unrestricted(plan: WorkerPlan) -> list[Step]:
-    """
-    Return no lock, and a descriptor to send in place of the ruleset, which no process enters.
-    """
+    """Return no lock, and a descriptor to send in place of the ruleset, which no process enters."""
     path = (native_mounts.AT_FDCWD, "/", os.O_PATH | os.O_CLOEXEC, 0)
     return [gives(birth._RULESET, Call.OPENAT, *path)] if plan.enterable else []
 
@@ -190,9 +182,7 @@ _layer = dict(birth.ORDER)
 
 
 def _keep_descriptors(plan: WorkerPlan) -> list[Step]:
-    """
-    Return the product's steps without the one that closes all other descriptors.
-    """
+    """Return the product's steps without the one that closes all other descriptors."""
     return [step for step in _layer["descriptors"](plan) if step.call is not Call.CLOSE_RANGE]
 
 
@@ -216,25 +206,19 @@ def _leave_open(fd: int) -> None:
 
 
 def _leave_the_job_pipe_open(job: int, reply: int, **more: Any) -> object:
-    """
-    No frame begins with this byte: msgpack has no use for it.
-    """
+    """No frame begins with this byte: msgpack has no use for it."""
     return Pipes(job, reply, **{**more, "lone": bytes([0xC1])})
 
 
 def _keep_environment(plan: ZygotePlan) -> None:
-    """
-    Leave the daemon's variables in the environment; box.py has given them to the zygote.
-    """
+    """Leave the daemon's variables in the environment; box.py has given them to the zygote."""
     before = dict(os.environ)
     original("environment.interpreter")(plan)
     os.environ.update(before | dict(plan.environment))
 
 
 def _keep_and_adopt(channel: int, ruleset: int, kept: Kept) -> Born | None:
-    """
-    `keep` where no pid namespace ends what a job leaves: the keeper adopts and reaps it.
-    """
+    """`keep` where no pid namespace ends what a job leaves: the keeper adopts and reaps it."""
     privileges.be_subreaper()
     try:
         return _Adopting(channel, ruleset, kept).serve()
@@ -313,9 +297,7 @@ class _Adopting:
 
 
 def _end(pids: set[int]) -> bool:
-    """
-    Kill these processes. The end of their init may not kill them, because Landlock keeps it from signalling them.
-    """
+    """Kill these processes. The end of their init may not kill them, because Landlock keeps it from signalling them."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -323,16 +305,12 @@ def _end(pids: set[int]) -> bool:
 
 
 def _children() -> set[int]:
-    """
-    Return the children of this process, which has one thread.
-    """
+    """Return the children of this process, which has one thread."""
     return set(map(int, Path("/proc/self/task", str(os.getpid()), "children").read_text().split()))
 
 
 def _end_with_the_init(plan: WorkerPlan) -> list[Step]:
-    """
-    No lock: without a pid namespace either, nothing else would end a job that has replied.
-    """
+    """No lock: without a pid namespace either, nothing else would end a job that has replied."""
     return [returns(Call.PRCTL, Prctl.SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)]
 
 
@@ -369,9 +347,7 @@ class _HostTemplate:
 
 
 def _private_home(prefix: str) -> Path | None:
-    """
-    The folder on the way to *prefix* that only its owner may pass.
-    """
+    """The folder on the way to *prefix* that only its owner may pass."""
     folders = [folder for folder in reversed(Path(prefix).parents) if not folder.stat().st_mode & 0o001]
     return folders[0] if folders and 0 == os.geteuid() else None
 
@@ -386,9 +362,7 @@ def _host_folder(plan: WorkerPlan) -> list[Step]:
 
 
 def _landlock_on_the_host(plan: WorkerPlan) -> list[Step]:
-    """
-    Return the product's steps, with the rules whose folders the host has.
-    """
+    """Return the product's steps, with the rules whose folders the host has."""
     rules = tuple(replace(rule, optional=True) for rule in plan.landlock.rules)
     return landlock.steps(replace(plan.landlock, rules=rules), birth._RULESET if plan.enterable else None)
 

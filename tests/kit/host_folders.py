@@ -1,6 +1,4 @@
-"""
-Clients that give folders of the host to sandboxes: one that makes its requests itself, and one of another user.
-"""
+"""Clients that give folders of the host to sandboxes: one that makes its requests itself, and one of another user."""
 
 from __future__ import annotations
 
@@ -16,17 +14,13 @@ from leeward.wire.replies import Reply
 
 
 class Sent:
-    """
-    A client that makes its requests itself.
-    """
+    """A client that makes its requests itself."""
 
     def __init__(self, daemon: LiveDaemon) -> None:
         self.link = Link(str(daemon.socket))
 
     def open(self, rows: list[dict[str, object]], descriptors: list[int], leave: bool = True) -> str:
-        """
-        An id, or why there is none.
-        """
+        """An id, or why there is none."""
         reply, fds = self.link.call("sandbox_dock", {})
         assert reply.ok is not None
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fds[0]) as dock:
@@ -43,9 +37,7 @@ class Sent:
 
 
 def as_user(uid: int, does: Callable[[], None]) -> bool:
-    """
-    Run *does* in a process of another user, who is in the group that the daemon serves. Returns whether it succeeded.
-    """
+    """Run *does* in a process of another user, who is in the group that the daemon serves. Returns whether it succeeded."""
     child = os.fork()
     if not child:
         try:

@@ -14,9 +14,7 @@ from leeward.errors import KernelRefusal
 
 
 class Init:
-    """
-    The init of one runner, seen from the keeper; `free` it once it was reaped.
-    """
+    """The init of one runner, seen from the keeper; `free` it once it was reaped."""
 
     def __init__(self) -> None:
         self._init = lib.lw_init_new()
@@ -61,22 +59,16 @@ class Init:
         return False
 
     def status(self) -> int | None:
-        """
-        The job's wait status once the init was reaped; None if the init was killed under it.
-        """
+        """The job's wait status once the init was reaped; None if the init was killed under it."""
         status = ffi.new("int *")
         return status[0] if 0 == lib.lw_init_status(self._init, status) else None
 
     def join_error(self) -> int:
-        """
-        In the job: 0, or the errno with which one of *attach* could not be joined.
-        """
+        """In the job: 0, or the errno with which one of *attach* could not be joined."""
         return -int(lib.lw_init_join_error(self._init))
 
     def free(self) -> None:
-        """
-        Unmap its stack; only after it was reaped.
-        """
+        """Unmap its stack; only after it was reaped."""
         if self._init is not None:
             lib.lw_init_free(self._init)
             self._init = None

@@ -1,6 +1,4 @@
-"""
-JavaScript in a work folder, as cases: code, what it prints, how it ends; and what a program can see of its Node.
-"""
+"""JavaScript in a work folder, as cases: code, what it prints, how it ends; and what a program can see of its Node."""
 
 from __future__ import annotations
 

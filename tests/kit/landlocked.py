@@ -65,9 +65,7 @@ def in_child(attack: Callable[[], object], *before: Callable[[], object]) -> str
 
 
 def locked(plan: LandlockPlan) -> Callable[[], None]:
-    """
-    A step for `in_child`.
-    """
+    """A step for `in_child`."""
     def enter() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         Table(landlock.steps(plan)).run()
@@ -75,9 +73,7 @@ def locked(plan: LandlockPlan) -> Callable[[], None]:
 
 
 def make_host(path: Path) -> Path:
-    """
-    A folder of the host with one of everything, and beside it one for the sandbox.
-    """
+    """A folder of the host with one of everything, and beside it one for the sandbox."""
     for folder in (path / "outside", path / "inside"):
         (folder / "empty").mkdir(parents=True)
         (folder / "file").write_text(secrets.token_hex())
@@ -87,16 +83,12 @@ def make_host(path: Path) -> Path:
 
 
 def plan_for(host: Path) -> LandlockPlan:
-    """
-    The sandbox that sees /usr, and may write to "inside".
-    """
+    """The sandbox that sees /usr, and may write to "inside"."""
     return landlock.plan(View(SYSTEM, (), (), Scratch((str(host / "inside"),))), landlock.probe())
 
 
 def run(program: Path) -> None:
-    """
-    execve, and come back to tell.
-    """
+    """execve, and come back to tell."""
     pid = os.fork()
     if 0 == pid:
         try:

@@ -82,17 +82,13 @@ class Lane:
             stderr=None if said is None else subprocess.STDOUT)
 
     def wait(self) -> int:
-        """
-        Its exit status; that of a shell where a signal has ended it.
-        """
+        """Its exit status; that of a shell where a signal has ended it."""
         status = self._process.wait()
         self.took = time.monotonic() - self._began
         return status if status >= 0 else 128 - status
 
     def end(self) -> None:
-        """
-        Interrupt it if it still runs: it ends the daemons that it has started.
-        """
+        """Interrupt it if it still runs: it ends the daemons that it has started."""
         if self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGINT)
@@ -103,9 +99,7 @@ class Lane:
             self._process.wait()
 
     def failed(self) -> list[str]:
-        """
-        The names of the tests that failed.
-        """
+        """The names of the tests that failed."""
         try:
             return sorted(json.loads((self.cache / "v/cache/lastfailed").read_text()))
         except FileNotFoundError:
@@ -152,9 +146,7 @@ def run(prepare: Sequence[str]) -> int:
 
 
 def quick() -> int:
-    """
-    Both lanes of a quick run; the exit status.
-    """
+    """Both lanes of a quick run; the exit status."""
     lanes: list[Lane] = []
     with _ended(lanes), tempfile.TemporaryFile() as said:
         lanes.append(unit := Lane("early", QUICK, f"--ignore={QUICK}/{WAITS}", "-m", "not thorough", said=said))
@@ -175,9 +167,7 @@ def _ended(lanes: Sequence[Lane]) -> Iterator[None]:
 
 
 def show(*lanes: Lane) -> None:
-    """
-    Print what they wrote.
-    """
+    """Print what they wrote."""
     for lane in lanes:
         assert lane.said is not None
         lane.said.seek(0)

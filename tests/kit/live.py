@@ -28,9 +28,7 @@ PATH = {b"PATH": b"/usr/local/bin:/usr/bin:/bin", b"HOME": b"/workspace", b"LANG
 
 @dataclass(frozen=True)
 class Ran:
-    """
-    The result of one process.
-    """
+    """The result of one process."""
 
     process: LiveProcess
     exit: Exit
@@ -39,16 +37,12 @@ class Ran:
 
     @property
     def code(self) -> int | None:
-        """
-        The process's exit code, negative for a signal; None if it isn't known.
-        """
+        """The process's exit code, negative for a signal; None if it isn't known."""
         return None if self.exit.status is None else os.waitstatus_to_exitcode(self.exit.status)
 
 
 class Started:
-    """
-    A process that may still run.
-    """
+    """A process that may still run."""
 
     def __init__(self, live: Live, argv: tuple[str, ...], **more: Any) -> None:
         self.output = {1: bytearray(), 2: bytearray()}
@@ -70,16 +64,12 @@ class Started:
         self._live.until(condition)
 
     def says(self, text: str) -> None:
-        """
-        Wait until it has said so on stdout.
-        """
+        """Wait until it has said so on stdout."""
         self.until(lambda: text in self.out or bool(self.ends))
         assert text in self.out, (self.out, self.ends)
 
     def end(self) -> Ran:
-        """
-        Wait for the end of the process.
-        """
+        """Wait for the end of the process."""
         self.until(lambda: bool(self.ends))
         end, = self.ends
         return Ran(self.process, end, self.out, self.output[2].decode(errors="replace"))
@@ -109,9 +99,7 @@ class Live:
         return self.start(*argv, **more).end()
 
     def python(self, code: str, **more: Any) -> Ran:
-        """
-        Run a program in Python, by the interpreter that jobs have.
-        """
+        """Run a program in Python, by the interpreter that jobs have."""
         return self.run(os.path.realpath(sys.executable), "-c", code, **more)
 
     def shell(self, line: str, **more: Any) -> Ran:
@@ -126,9 +114,7 @@ class Live:
 
 @contextlib.contextmanager
 def opened(box: Box, limits: Limits | None = None) -> Iterator[Live]:
-    """
-    A runner of *box* that is kept open while the block runs.
-    """
+    """A runner of *box* that is kept open while the block runs."""
     live = Live(box, limits)
     try:
         yield live

@@ -1,6 +1,4 @@
-"""
-A real daemon for integration tests, and the command line beside it.
-"""
+"""A real daemon for integration tests, and the command line beside it."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ PROGRAM = [sys.executable, "-P", "-m", "leeward_cli"]
 
 
 def command(*argv: str) -> list[str]:
-    """
-    The `leeward` command of the tree, or the installation, that these tests run from.
-    """
+    """The `leeward` command of the tree, or the installation, that these tests run from."""
     return [*PROGRAM, *argv]
 
 
@@ -49,9 +45,7 @@ def environment(socket: Path | str | None = None, **more: str) -> dict[str, str]
 
 
 def run(socket: Path | str, *argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """
-    Run one command to its end.
-    """
+    """Run one command to its end."""
     if "input" not in options:
         options["stdin"] = subprocess.DEVNULL
     return subprocess.run(command(*argv), env=environment(socket), capture_output=True, timeout=120, check=False,
@@ -115,9 +109,7 @@ class LiveDaemon:
             self._told.notify_all()
 
     def logged(self, condition: Callable[[list[dict[str, Any]]], object], since: int = 0) -> None:
-        """
-        Wait until *condition* holds of the events from number *since* on.
-        """
+        """Wait until *condition* holds of the events from number *since* on."""
         with self._told:
             self._told.wait_for(lambda: self._over or condition(self.log[since:]), PATIENCE)
             assert condition(self.log[since:]), self.log[since:]
@@ -132,9 +124,7 @@ class LiveDaemon:
         return self
 
     def end(self) -> int:
-        """
-        Send SIGTERM, and return the exit status.
-        """
+        """Send SIGTERM, and return the exit status."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -157,18 +147,14 @@ class LiveDaemon:
         assert not [row for row in self.log if faults.EVENT == row.get("event")]
 
     def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-        """
-        Run a command that talks to this daemon.
-        """
+        """Run a command that talks to this daemon."""
         return run(self.socket, *argv, **options)
 
     def client(self) -> leeward.Client:
         return leeward.Client(str(self.socket))
 
     def until(self, condition: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE) -> float:
-        """
-        Ask for the status until *condition* holds. Returns the seconds that this took.
-        """
+        """Ask for the status until *condition* holds. Returns the seconds that this took."""
         start = time.monotonic()
         with self.client() as client:
             while not condition(status := client.status()):
@@ -176,9 +162,7 @@ class LiveDaemon:
         return time.monotonic() - start
 
     def idle(self, seconds: float = PATIENCE) -> float:
-        """
-        Wait until no worker is busy or arming, and no runner is on its way.
-        """
+        """Wait until no worker is busy or arming, and no runner is on its way."""
         return self.until(lambda status: status["workers"]["idle"] == status["workers"]["total"]
                           and not status["runners_arming"], seconds)
 
@@ -196,9 +180,7 @@ def held(pid: int | str) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """
-    Every process below *pid* that lives, as the host numbers them. Dead ones that wait to be reaped come and go.
-    """
+    """Every process below *pid* that lives, as the host numbers them. Dead ones that wait to be reaped come and go."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -215,9 +197,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def open_files(pid: int) -> list[str]:
-    """
-    What the descriptors of *pid* are of.
-    """
+    """What the descriptors of *pid* are of."""
     links = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile

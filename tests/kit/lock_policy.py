@@ -38,9 +38,7 @@ _NAMED = re.compile(r"test_c\d{3}_")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """
-    One mark `lock`: the lock, and what has to be there beside it.
-    """
+    """One mark `lock`: the lock, and what has to be there beside it."""
 
     lock: str
     beside: frozenset[str] = frozenset()
@@ -65,9 +63,7 @@ def claim_of(mark: pytest.Mark) -> Claim:
 
 
 def fault_of_marks(marks: Sequence[pytest.Mark]) -> str | None:
-    """
-    Return what is wrong with the marks of a test, or None.
-    """
+    """Return what is wrong with the marks of a test, or None."""
     ours = [mark for mark in marks if mark.name in MARKS]
     kinds = {mark.name for mark in ours}
     if not ours:
@@ -109,22 +105,16 @@ def _is_off(lock: str, run: box.Run) -> bool:
 
 
 def applies(item: pytest.Item) -> bool:
-    """
-    Whether the test cites a case of the catalogue.
-    """
+    """Whether the test cites a case of the catalogue."""
     return "escapes" in Path(item.path).parts and _NAMED.match(item.name) is not None
 
 
 class LockPolicy:
-    """
-    Fails a test without a mark, and one that doesn't run what its mark claims.
-    """
+    """Fails a test without a mark, and one that doesn't run what its mark claims."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """
-        Check the marks, before any fixture is made.
-        """
+        """Check the marks, before any fixture is made."""
         if not applies(item):
             return
         fault = fault_of_marks(list(item.iter_markers()))
@@ -137,9 +127,7 @@ class LockPolicy:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """
-        Check, after a test that passed, that it ran what its marks claim.
-        """
+        """Check, after a test that passed, that it ran what its marks claim."""
         box.RUNS.clear()
         box.CONTROLS.clear()
         result = yield
@@ -155,9 +143,7 @@ class LockPolicy:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Make the marks known, and a judge for this run.
-    """
+    """Make the marks known, and a judge for this run."""
     config.addinivalue_line("markers", "lock(name, beside=(), because=''): the lock that an escape test is about")
     config.addinivalue_line("markers", "no_single_lock(reason): an escape test that no lock of a job is about")
     config.addinivalue_line("markers", "no_attack(reason): beside the escape tests, and no attack")

@@ -19,9 +19,7 @@ from leeward.worker.worker import Worker
 
 @contextmanager
 def without(names: frozenset[str]) -> Iterator[None]:
-    """
-    While the block runs, no daemon in this process has these.
-    """
+    """While the block runs, no daemon in this process has these."""
     with ExitStack() as stack:
         for name in sorted(names):
             for point, replacement in _OFF[name].items():
@@ -30,9 +28,7 @@ def without(names: frozenset[str]) -> Iterator[None]:
 
 
 def _is_free_at_once(worker: Worker) -> bool:
-    """
-    As Worker.free, without the check that the runner before has no process left.
-    """
+    """As Worker.free, without the check that the runner before has no process left."""
     return (worker.state is WorkerState.SERVING and worker._doomed is None and worker._leasing.execution is None
             and bool(worker._armed) and not worker._spent)
 

@@ -36,9 +36,7 @@ RAN = "I ran this command"
 
 @dataclass(frozen=True)
 class Call:
-    """
-    The model calls the tool *name*.
-    """
+    """The model calls the tool *name*."""
 
     name: str
     arguments: dict[str, Any]
@@ -227,9 +225,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 @contextmanager
 def serving(script: Script, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[ModelApi]:
-    """
-    Serve *script* until the block ends.
-    """
+    """Serve *script* until the block ends."""
     class Handler(_Handler):
         pass
 
@@ -249,9 +245,7 @@ def serving(script: Script, tls: ssl.SSLContext | None = None, port: int = 0) ->
 
 @contextmanager
 def serving_for_agents(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[ModelApi]:
-    """
-    `serving` on a port that the policy `agent` has.
-    """
+    """`serving` on a port that the policy `agent` has."""
     for port in (port for port in AGENT_PORTS if port >= 1024):
         try:
             socket.create_server(("127.0.0.1", port)).close()

@@ -22,17 +22,13 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 
 class _Program(ctypes.Structure):
-    """
-    struct sock_fprog.
-    """
+    """struct sock_fprog."""
 
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
 def prepare() -> None:
-    """
-    For good.
-    """
+    """For good."""
     rows = ((_LOAD, 0, 0, _NUMBER), (_EQUAL, 0, 3, NUMBERS[platform.machine()]["socket"]), (_LOAD, 0, 0, _FIRST),
             (_EQUAL, 0, 1, socket.AF_NETLINK), (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT), (_RETURN, 0, 0, _ALLOW))
     code = b"".join(struct.pack("=HBBI", *row) for row in rows)

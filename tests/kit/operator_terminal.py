@@ -49,15 +49,11 @@ class OperatorTerminal:
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
     def modes(self) -> list[Any]:
-        """
-        The modes, as termios.tcgetattr returns them.
-        """
+        """The modes, as termios.tcgetattr returns them."""
         return termios.tcgetattr(self._slave)
 
     def resize(self, rows: int, columns: int) -> None:
-        """
-        As a window does: the command in the foreground gets SIGWINCH.
-        """
+        """As a window does: the command in the foreground gets SIGWINCH."""
         resize(self.master, rows, columns)
 
     def types(self, text: str) -> None:
@@ -75,9 +71,7 @@ class OperatorTerminal:
         return True
 
     def until(self, pattern: str) -> re.Match[str]:
-        """
-        Wait until it shows something new that matches.
-        """
+        """Wait until it shows something new that matches."""
         until = time.monotonic() + PATIENCE
         while not (found := re.search(pattern, self.shown, re.DOTALL)):
             assert self._take(max(0.0, until - time.monotonic())), (pattern, self.shown)
@@ -85,9 +79,7 @@ class OperatorTerminal:
         return found
 
     def shows(self, pattern: str, seconds: float) -> bool:
-        """
-        Whether the terminal shows that within so many seconds. A later `until` finds it as well.
-        """
+        """Whether the terminal shows that within so many seconds. A later `until` finds it as well."""
         until = time.monotonic() + seconds
         while not re.search(pattern, self.shown, re.DOTALL):
             if not self._take(max(0.0, until - time.monotonic())):
@@ -95,9 +87,7 @@ class OperatorTerminal:
         return True
 
     def end(self) -> int:
-        """
-        Wait for the end of the command. Returns its status, negative for a signal.
-        """
+        """Wait for the end of the command. Returns its status, negative for a signal."""
         until = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             self._take(0.02)

@@ -57,9 +57,7 @@ class OrdinaryUser:
 
     @property
     def environment(self) -> dict[str, str]:
-        """
-        The environment of the user's processes; it has no variable of ours.
-        """
+        """The environment of the user's processes; it has no variable of ours."""
         return {"HOME": str(self.home), "USER": self.name, "LOGNAME": self.name, "LANG": "C.UTF-8",
                 "PATH": "/usr/local/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": str(self.runtime)}
 
@@ -85,17 +83,13 @@ class OrdinaryUser:
 
     def popen(self, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None,
               **options: Any) -> subprocess.Popen[Any]:
-        """
-        `subprocess.Popen` as this user.
-        """
+        """`subprocess.Popen` as this user."""
         return subprocess.Popen(command, **self._options(env, options))
 
 
 @dataclass(frozen=True)
 class Installation:
-    """
-    An environment with leeward in it.
-    """
+    """An environment with leeward in it."""
 
     folder: Path
 
@@ -120,9 +114,7 @@ def _make_user(name: str = NAME) -> pwd.struct_passwd:
 
 @pytest.fixture(scope="session")
 def open_folder() -> Iterator[Path]:
-    """
-    Make a folder of this run that every user can read, because pytest's own folders have mode 0700.
-    """
+    """Make a folder of this run that every user can read, because pytest's own folders have mode 0700."""
     folder = Path(tempfile.mkdtemp(prefix="leeward-tests-", dir="/tmp"))
     folder.chmod(0o755)
     yield folder
@@ -131,18 +123,14 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def ordinary_user(open_folder: Path) -> OrdinaryUser:
-    """
-    A user who isn't root: the user of this run, or one that root makes.
-    """
+    """A user who isn't root: the user of this run, or one that root makes."""
     require("ordinary-user")
     return _settle(_make_user() if 0 == os.geteuid() else pwd.getpwuid(os.geteuid()), open_folder)
 
 
 @pytest.fixture(scope="session")
 def user_beside(open_folder: Path) -> OrdinaryUser:
-    """
-    Another ordinary user, whom root makes.
-    """
+    """Another ordinary user, whom root makes."""
     require("root", "ordinary-user")
     return _settle(_make_user(BESIDE), open_folder, "2")
 
@@ -157,9 +145,7 @@ def _settle(entry: pwd.struct_passwd, place: Path, number: str = "") -> Ordinary
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    leeward's wheel, built from this checkout.
-    """
+    """leeward's wheel, built from this checkout."""
     require("compiler")
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
@@ -202,9 +188,7 @@ def copied(folder: Path, modules: Sequence[str] = NEEDED) -> Installation:
 
 @pytest.fixture(scope="session")
 def user_install(request: pytest.FixtureRequest, open_folder: Path) -> Installation:
-    """
-    An installation of leeward that an ordinary user can run, on an interpreter that this user can reach.
-    """
+    """An installation of leeward that an ordinary user can run, on an interpreter that this user can reach."""
     if 0 != os.geteuid() or Path(leeward.__file__).is_relative_to(sys.prefix):  # it is such an installation
         return Installation(Path(sys.prefix))
     if features.IN_GUEST:

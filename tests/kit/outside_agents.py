@@ -1,6 +1,4 @@
-"""
-Agents that run outside of a sandbox, for tests: a program that runs lines as Claude Code does, in a project.
-"""
+"""Agents that run outside of a sandbox, for tests: a program that runs lines as Claude Code does, in a project."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ for asked in map(json.loads, sys.stdin):
 
 
 class OutsideAgent:
-    """
-    A process of AGENT, in the folder of a project.
-    """
+    """A process of AGENT, in the folder of a project."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -60,9 +56,7 @@ class OutsideAgent:
 
 
 class Place:
-    """
-    A project, a home, and the program for a prefix.
-    """
+    """A project, a home, and the program for a prefix."""
 
     def __init__(self, folder: Path, daemon: LiveDaemon) -> None:
         self.project, home = folder / "pro ject", folder / "home"
@@ -79,9 +73,7 @@ class Place:
                                    XDG_CONFIG_HOME=str(folder / "config"), TMPDIR="/tmp")
 
     def shell(self, script: str, *argv: str) -> subprocess.CompletedProcess[str]:
-        """
-        Run *script* by an agent's bash to its end. `$1` is the program for a prefix, `$2` and so on are *argv*.
-        """
+        """Run *script* by an agent's bash to its end. `$1` is the program for a prefix, `$2` and so on are *argv*."""
         agent = "import subprocess, sys; sys.exit(subprocess.call(['bash', '-c', sys.argv[1], *sys.argv[1:]]))"
         return subprocess.run([sys.executable, "-c", agent, script, str(self.prefix), *argv], cwd=self.project,
                               env=self.environ, stdin=subprocess.DEVNULL, capture_output=True, text=True,

@@ -101,7 +101,5 @@ def original(name: str) -> Callable[..., Any]:
 
 
 def names() -> frozenset[str]:
-    """
-    Return the names of all points in the modules that were imported.
-    """
+    """Return the names of all points in the modules that were imported."""
     return frozenset(_made)

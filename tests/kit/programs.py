@@ -49,9 +49,7 @@ class Program:
 
 @dataclass(slots=True)
 class _Table:
-    """
-    A table of rows that run in the same profile and need the same features.
-    """
+    """A table of rows that run in the same profile and need the same features."""
 
     where: str = ""
     rows: list[Program] = field(default_factory=list)
@@ -62,9 +60,7 @@ class _Table:
 
     def shell(self, name: str, line: str, says: str, *programs: str, refused: bool = False, memory: int = 0,
               processes: int = 0) -> None:
-        """
-        A row that runs *line* by bash, which needs these *programs* below /usr.
-        """
+        """A row that runs *line* by bash, which needs these *programs* below /usr."""
         code = f"import subprocess, sys\nsys.exit(subprocess.run(['bash', '-c', {line!r}]).returncode)"
         needs = tuple(f"usr-{program}" for program in ("bash", *programs))
         self.rows.append(Program(name, code, says, refused, needs, self.where, memory, processes))
@@ -230,9 +226,7 @@ _GOS = _c_like("a.go", 'package main\n\nimport "runtime"\n\n'
 
 
 def _pinned() -> Iterator[Program]:
-    """
-    Rows of programs that ask the kernel for the number of processors, where a job has one.
-    """
+    """Rows of programs that ask the kernel for the number of processors, where a job has one."""
     table = _Table("pinned")
     table.python("processors where jobs are pinned", "import os; print(os.cpu_count(), len(os.sched_getaffinity(0)))", "^1 1")
     table.python("another processor where jobs are pinned", "import os; os.sched_setaffinity(0, {0})", "Permission denied",

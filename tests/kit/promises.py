@@ -13,9 +13,7 @@ _HEADING = "## What holds under which driver\n"
 
 
 def table() -> dict[str, dict[str, str]]:
-    """
-    Return the table: for each thing that a job may do, the result with each driver.
-    """
+    """Return the table: for each thing that a job may do, the result with each driver."""
     _, _, text = (ROOT / "docs/kernel.md").read_text().partition(_HEADING)
     lines = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.replace("`", "").strip("|").split("|")] for line in lines]
@@ -24,7 +22,5 @@ def table() -> dict[str, dict[str, str]]:
 
 
 def promised(what: str, driver: str) -> str:
-    """
-    Return a cell: "ended", the way in which the job is refused, or a description of what the job gets.
-    """
+    """Return a cell: "ended", the way in which the job is refused, or a description of what the job gets."""
     return table()[what][driver]

@@ -17,17 +17,13 @@ import pytest
 
 
 def room_of(nodeid: str) -> str:
-    """
-    The folder of tests/ that a test is in: "tests/unit/wire/test_frames.py::test_x" is in "unit".
-    """
+    """The folder of tests/ that a test is in: "tests/unit/wire/test_frames.py::test_x" is in "unit"."""
     parts = nodeid.partition("::")[0].split("/")
     return parts[1] if len(parts) > 2 and "tests" == parts[0] else parts[0]
 
 
 class Quick:
-    """
-    Chooses the tests of a quick run, reports what was left out, and fails a run in which no sandbox was tried.
-    """
+    """Chooses the tests of a quick run, reports what was left out, and fails a run in which no sandbox was tried."""
 
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
@@ -35,9 +31,7 @@ class Quick:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """
-        Keep the quick tests.
-        """
+        """Keep the quick tests."""
         chosen = [item for item in items if item.get_closest_marker("smoke")
                   or ("unit" == room_of(item.nodeid) and not item.get_closest_marker("thorough"))]
         others = list(set(items) - set(chosen))
@@ -47,23 +41,17 @@ class Quick:
             config.hook.pytest_deselected(items=others)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """
-        Count the attacks that a sandbox has withstood.
-        """
+        """Count the attacks that a sandbox has withstood."""
         self.attacks += "call" == report.when and report.passed and "escapes" == room_of(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """
-        Fail a run that would have passed without any sandbox.
-        """
+        """Fail a run that would have passed without any sandbox."""
         if not self.attacks and pytest.ExitCode.OK == session.exitstatus and not session.config.option.collectonly:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """
-        Print what was left out, and what was tried.
-        """
+        """Print what was left out, and what was tried."""
         terminalreporter.section("--quick")
         left = ", ".join(f"{count} of {room}" for room, count in sorted(self.left_out.items()))
         terminalreporter.line(f"{self.attacks} tests of attacks have passed in real sandboxes", red=not self.attacks)
@@ -73,16 +61,12 @@ class Quick:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add the option --quick.
-    """
+    """Add the option --quick."""
     parser.addoption("--quick", action="store_true", help="the unit tests and one test or so of each boundary")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Make the mark known, and choose if that is asked for.
-    """
+    """Make the mark known, and choose if that is asked for."""
     config.addinivalue_line("markers", "thorough: a unit test that takes seconds and says nothing about the machine: "
                                        "it looks at the tree, or at many random inputs; --quick leaves it out")
     config.addinivalue_line("markers", "smoke: what --quick has beside the unit tests; kit/quick.py")

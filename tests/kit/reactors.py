@@ -1,6 +1,4 @@
-"""
-The reactors: the reference in Python, which only tests have, and the shim's two ways to the kernel.
-"""
+"""The reactors: the reference in Python, which only tests have, and the shim's two ways to the kernel."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ ALL = (REFERENCE, *WAYS)
 
 
 def reactor(name: str) -> Reactor:
-    """
-    Return the reactor of this name.
-    """
+    """Return the reactor of this name."""
     return Reactor() if REFERENCE == name else native(name)
 
 

@@ -14,9 +14,7 @@ _TESTS = Path(__file__).resolve().parents[1]
 
 
 def entry(control: int) -> str:
-    """
-    Return the program of such a broker; for the point `broker.entry`.
-    """
+    """Return the program of such a broker; for the point `broker.entry`."""
     return (f"sys.path.append({str(_TESTS)!r})\n"
             "from kit.egress_names import lookup\n"
             "from leeward.egress.main import main\n"

@@ -41,9 +41,7 @@ class Running:
 
 @contextmanager
 def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Iterator[Running]:
-    """
-    Run a job for as long as the block runs. Its code writes something when it has started, and then waits.
-    """
+    """Run a job for as long as the block runs. Its code writes something when it has started, and then waits."""
     reports: list[Report] = []
     before = [worker for worker in box.engine.pool.workers if worker.busy]
     ticket = box.engine.pool.submit(Job(code=code, limits=limits or Limits()), reports.append, PATIENCE_S)
@@ -63,25 +61,19 @@ def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Ite
 
 
 def status(pid: int | str) -> dict[str, str]:
-    """
-    /proc/<pid>/status, by field.
-    """
+    """/proc/<pid>/status, by field."""
     rows = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return {name: value.strip() for name, _, value in rows}
 
 
 def spaces(pid: int | str) -> dict[str, str]:
-    """
-    Its namespaces, by name.
-    """
+    """Its namespaces, by name."""
     folder = Path(f"/proc/{pid}/ns")
     return {name: os.readlink(folder / name) for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")}
 
 
 def named(comm: str) -> list[int]:
-    """
-    Return the pids of the host's processes with this name.
-    """
+    """Return the pids of the host's processes with this name."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -43,9 +43,7 @@ _DRAIN_S = 0.05
 
 
 class HostChild:
-    """
-    One process, with the interface of `leeward.run.process.LiveProcess`.
-    """
+    """One process, with the interface of `leeward.run.process.LiveProcess`."""
 
     ends = math.inf
     ended_by_watchdog: Stop | None = None  # there is none here
@@ -202,9 +200,7 @@ file_calls.serve(main._read, job, reply)
 
 
 class HostCalls:
-    """
-    The process for file calls. It has the interface of a runner, and that of the runner's owner.
-    """
+    """The process for file calls. It has the interface of a runner, and that of the runner's owner."""
 
     number = 0
 
@@ -240,9 +236,7 @@ class HostCalls:
 
 
 class HostRunner:
-    """
-    With the interface of `leeward.run.live.LiveRunner`.
-    """
+    """With the interface of `leeward.run.live.LiveRunner`."""
 
     def __init__(self, reactor: Reactor, lost: Callable[[str], None]) -> None:
         self.reactor, self._lost = reactor, lost
@@ -285,9 +279,7 @@ class HostRunner:
         return self.used
 
     def end(self, why: str) -> None:
-        """
-        Kill every process, report each end, and then call *lost*, as the product does.
-        """
+        """Kill every process, report each end, and then call *lost*, as the product does."""
         if self._ended:
             return
         self._ended = True
@@ -416,9 +408,7 @@ class Stand:
             done.set()
 
     def do(self, order: Callable[[], Any]) -> Any:
-        """
-        Call *order* on the reactor's thread, and return its result.
-        """
+        """Call *order* on the reactor's thread, and return its result."""
         got: list[Any] = []
         done = threading.Event()
         self._orders.append((order, got, done))
@@ -427,9 +417,7 @@ class Stand:
         return got[0]
 
     def left(self) -> Mapping[str, int]:
-        """
-        What there is of sandboxes at the moment.
-        """
+        """What there is of sandboxes at the moment."""
         found: dict[str, int] = self.do(lambda: {
             "sandboxes": len(self.server.desk), "seats": len(self.pool.seats), "accounts": self.pool.accounts,
             "processes": sum(len(runner.processes) for runner in self.pool.runners),

@@ -21,9 +21,7 @@ from leeward.wire.frames import FrameReader, decode, encode
 
 
 class Wire:
-    """
-    A server in front of *box*.
-    """
+    """A server in front of *box*."""
 
     def __init__(self, box: Box, **config: Any) -> None:
         self.box = box
@@ -53,9 +51,7 @@ class Wire:
 
 
 class Peer:
-    """
-    One client's connection.
-    """
+    """One client's connection."""
 
     def __init__(self, wire: Wire, sock: socket.socket) -> None:
         self._wire, self._sock = wire, sock
@@ -68,15 +64,11 @@ class Peer:
 
     @property
     def next(self) -> int:
-        """
-        Return the id that the next request will have.
-        """
+        """Return the id that the next request will have."""
         return self._last + 1
 
     def send(self, op: str, **fields: Any) -> int:
-        """
-        Send a request, and return its id.
-        """
+        """Send a request, and return its id."""
         self._last += 1
         if op in ("execute", "process_run", "process_start"):
             RUNS.append(self._wire.box.made_of)
@@ -95,16 +87,12 @@ class Peer:
         return self._last
 
     def wait(self, number: int) -> dict[str, Any]:
-        """
-        Wait for the answer to this request, and return it.
-        """
+        """Wait for the answer to this request, and return it."""
         self._wire.until(lambda: self.has(number))
         return self._answers.pop(number)
 
     def has(self, number: int) -> bool:
-        """
-        Whether the answer to this request has come.
-        """
+        """Whether the answer to this request has come."""
         try:
             data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 16)
             self.closed = not data
@@ -119,37 +107,27 @@ class Peer:
         return number in self._answers
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """
-        Send a request and wait. Returns the answer, an `ok` or an `error`.
-        """
+        """Send a request and wait. Returns the answer, an `ok` or an `error`."""
         reply = self.wait(self.send(op, **fields))
         answer: dict[str, Any] = reply["ok"] if "ok" in reply else reply["error"]
         return answer
 
     def open(self, **fields: Any) -> int:
-        """
-        Open a session, and return its number.
-        """
+        """Open a session, and return its number."""
         number: int = self.ask("session_open", **fields)["session"]
         return number
 
     def box(self, **fields: Any) -> str:
-        """
-        Open a sandbox, and return its id.
-        """
+        """Open a sandbox, and return its id."""
         name: str = self.ask("sandbox_open", **fields)["sandbox"]
         return name
 
     def command(self, box: str, *argv: str, **fields: Any) -> dict[str, Any]:
-        """
-        Run a program in *box*, and return the answer.
-        """
+        """Run a program in *box*, and return the answer."""
         return self.ask("process_run", sandbox=box, argv=list(argv), **fields)
 
     def run(self, session: int, code: str, **fields: Any) -> dict[str, Any]:
-        """
-        Run a job in *session*, and return the answer.
-        """
+        """Run a job in *session*, and return the answer."""
         return self.ask("execute", session=session, code=code.encode(), **fields)
 
     def close(self) -> None:

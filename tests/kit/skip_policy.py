@@ -34,9 +34,7 @@ def reason_for(requirements: tuple[str, ...]) -> str | None:
 
 
 def fault_of(reason: str) -> str | None:
-    """
-    Return what is wrong with a skip for *reason*, or None.
-    """
+    """Return what is wrong with a skip for *reason*, or None."""
     match = REASON.match(reason)
     if match is None:
         return "names no feature of tests/kit/features.py"
@@ -50,27 +48,21 @@ def fault_of(reason: str) -> str | None:
 
 
 def require(*requirements: str) -> None:
-    """
-    Skip the running test unless this machine has all of these.
-    """
+    """Skip the running test unless this machine has all of these."""
     reason = reason_for(requirements)
     if reason is not None:
         pytest.skip(reason)
 
 
 class SkipPolicy:
-    """
-    Applies the mark `needs`, and judges every skip of a run.
-    """
+    """Applies the mark `needs`, and judges every skip of a run."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """
-        Skip the test before a fixture is made that this machine can't make.
-        """
+        """Skip the test before a fixture is made that this machine can't make."""
         requirements = [name for mark in item.iter_markers("needs") for name in mark.args]
         try:
             require(*requirements)
@@ -79,16 +71,12 @@ class SkipPolicy:
                         pytrace=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """
-        Judge a test's skip; an expected failure isn't one.
-        """
+        """Judge a test's skip; an expected failure isn't one."""
         if not hasattr(report, "wasxfail"):
             self._judge(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """
-        Judge the skip of a whole module.
-        """
+        """Judge the skip of a whole module."""
         self._judge(report)
 
     def _judge(self, report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -101,16 +89,12 @@ class SkipPolicy:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """
-        Fail a run that would have passed.
-        """
+        """Fail a run that would have passed."""
         if self.faults and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """
-        Print the skips that failed the run.
-        """
+        """Print the skips that failed the run."""
         if self.faults:
             terminalreporter.section("skips that are failures", red=True, bold=True)
             for fault in self.faults:
@@ -118,8 +102,6 @@ class SkipPolicy:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Make the mark known, and a judge for this run.
-    """
+    """Make the mark known, and a judge for this run."""
     config.addinivalue_line("markers", "needs(requirement, ...): skip where the machine lacks one; kit/features.py")
     config.pluginmanager.register(SkipPolicy(), "leeward-skip-policy")

@@ -23,9 +23,7 @@ from kit.live_daemon import LiveDaemon
 
 @contextlib.contextmanager
 def standing_still(folder: Path, *options: str, **asked: Any) -> Iterator[LiveDaemon]:
-    """
-    Start such a daemon; *asked* are the arguments of `prepare`.
-    """
+    """Start such a daemon; *asked* are the arguments of `prepare`."""
     with LiveDaemon(folder, *options, build={__name__: asked}) as daemon:
         yield daemon
 
@@ -60,9 +58,7 @@ def prepare(*, seconds: float | None = None, idle: bool = False, cgroup: str | N
             started(made)
 
     def has_begun(target: Any) -> bool:
-        """
-        A process of a live sandbox has a deadline from when it is ordered. Its number comes by the loop.
-        """
+        """A process of a live sandbox has a deadline from when it is ordered. Its number comes by the loop."""
         return not isinstance(target, LiveProcess) or target.host_pid >= 0
 
     def runs() -> bool:

@@ -1,6 +1,4 @@
-"""
-Tests of each tool of `workdir`, as rows: a command, its status, and its output.
-"""
+"""Tests of each tool of `workdir`, as rows: a command, its status, and its output."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class ToolRow:
 
 
 def _row(line: str, out: str | None = None, status: int = 0, *, has: str = "", needs: str = "") -> ToolRow:
-    """
-    A row of words, without quotes; what needs a shell is a `_line`.
-    """
+    """A row of words, without quotes; what needs a shell is a `_line`."""
     return ToolRow(tuple(line.split(" ")), out, status, has, needs)
 
 

@@ -42,9 +42,7 @@ def poll_until(condition: Callable[[], object], why: str, seconds: float = PATIE
 
 
 def until_written(folder: Path, condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
-    """
-    Wait until *condition*, which is about files in *folder*, holds: looks when one of them is made or written.
-    """
+    """Wait until *condition*, which is about files in *folder*, holds: looks when one of them is made or written."""
     libc = ctypes.CDLL(None, use_errno=True)
     fd = libc.inotify_init1(os.O_CLOEXEC)
     assert fd >= 0, os.strerror(ctypes.get_errno())

@@ -1,6 +1,4 @@
-"""
-Wheels of a few lines, for tests of what installs packages.
-"""
+"""Wheels of a few lines, for tests of what installs packages."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def wheel(folder: Path, name: str, version: str, files: Mapping[str, str | bytes
 
 
 def source(folder: Path, name: str, version: str, builds: str) -> Path:
-    """
-    A source archive in *folder*, whose build is the function `build_wheel` of the code *builds*, and needs nothing.
-    """
+    """A source archive in *folder*, whose build is the function `build_wheel` of the code *builds*, and needs nothing."""
     path, top = folder / f"{name}-{version}.tar.gz", f"{name}-{version}"
     project = '[build-system]\nrequires = []\nbuild-backend = "builds"\nbackend-path = ["."]\n'
     with tarfile.open(path, "w:gz") as archive:

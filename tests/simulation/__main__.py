@@ -1,6 +1,4 @@
-"""
-Run seeds; tell the first that fails, as short as it can be made.
-"""
+"""Run seeds; tell the first that fails, as short as it can be made."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Clients that speak frames of the wire, and judge each answer that they get.
-"""
+"""Clients that speak frames of the wire, and judge each answer that they get."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ _AT_ONCE_S = 2.0
 
 @dataclass(slots=True)
 class Asked:
-    """
-    A request without an answer.
-    """
+    """A request without an answer."""
 
     op: str
     request: Request
@@ -51,18 +47,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """
-    A sandbox that somebody has opened.
-    """
+    """A sandbox that somebody has opened."""
 
     name: str
     user: int
 
 
 class Client:
-    """
-    One that connects, and connects anew when it was cut off.
-    """
+    """One that connects, and connects anew when it was cut off."""
 
     def __init__(self, world: World, name: int, user: int) -> None:
         self.world, self.name, self.user = world, name, user
@@ -212,9 +204,7 @@ class Connection:
         return 1 + request.where % (self._opens + 2)
 
     def _name_box(self, op: str, request: Request, message: dict[str, Any]) -> Box | None:
-        """
-        One of the user's, most of the time; a stranger's, or none that there is; perhaps one that is over.
-        """
+        """One of the user's, most of the time; a stranger's, or none that there is; perhaps one that is over."""
         if op in ("sandbox_open", "sandbox_list"):
             return None
         boxes = self.world.boxes
@@ -342,9 +332,7 @@ class Connection:
     # --- the end --------------------------------------------------------------
 
     def late(self) -> list[str]:
-        """
-        What should have been answered by now.
-        """
+        """What should have been answered by now."""
         if self.over or not self.reading:
             return []
         return [f"connection {self.number}: a request has no answer: {asked}" for asked in self._all_asked()
@@ -366,9 +354,7 @@ class Connection:
 
 
 def _bad(what: str, number: int) -> dict[str, Any]:
-    """
-    A request that is wrong in one way.
-    """
+    """A request that is wrong in one way."""
     good = {"v": 1, "id": number, "op": "ping"}
     return {
         "op": {**good, "op": "pong"}, "field": {**good, "more": 1}, "version": {**good, "v": 2}, "frame": good,

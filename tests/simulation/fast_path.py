@@ -1,6 +1,4 @@
-"""
-The fast path, as _native/src/fast_path*.c have it.
-"""
+"""The fast path, as _native/src/fast_path*.c have it."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _TURN_JOBS, _TURN = 128, 64
 
 
 class Entry:
-    """
-    A runner that was offered: to anybody, or (HELD) to a session; or one that has a job.
-    """
+    """A runner that was offered: to anybody, or (HELD) to a session; or one that has a job."""
 
     def __init__(self, offer: shim.Offer, state: str, stream: Stream | None) -> None:
         self.offer, self.state, self.stream = offer, state, stream
@@ -91,9 +87,7 @@ class FastPath:
     # --- the request ----------------------------------------------------------
 
     def feed(self, stream: Stream, data: bytes) -> int:
-        """
-        Bytes taken: whole plain requests.
-        """
+        """Bytes taken: whole plain requests."""
         taken, before = 0, stream.refused
         while (stream.plain and (stream.shed or any(entry.state != "running" for entry in self.entries.values()))
                and (not stream.waiting or stream.refused > before) and len(self._loop.urgent) < _TURN_JOBS):

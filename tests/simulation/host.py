@@ -1,6 +1,4 @@
-"""
-What a host has beside processes: the groups of jobs, the supervisor; and what goes wrong there, and how often.
-"""
+"""What a host has beside processes: the groups of jobs, the supervisor; and what goes wrong there, and how often."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def behaviour_of(code: bytes) -> Behaviour:
 
 
 class Leaf:
-    """
-    A job's group. Removing it takes another try now and then.
-    """
+    """A job's group. Removing it takes another try now and then."""
 
     entry = Entry()
 
@@ -114,9 +110,7 @@ class Leaf:
 
 
 class Group:
-    """
-    A worker's.
-    """
+    """A worker's."""
 
     keeper = Entry()
 
@@ -133,9 +127,7 @@ class Group:
 
 
 class Denials:
-    """
-    The supervisor.
-    """
+    """The supervisor."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -205,9 +197,7 @@ FAULTS = {
 
 
 def some_faults(kernel: Kernel) -> dict[str, float]:
-    """
-    None in a third of all seeds; else a few kinds.
-    """
+    """None in a third of all seeds; else a few kinds."""
     dice = kernel.dice
     kind = choose(dice, {"none": 1, "few": 1, "many": 1})
     if kind == "none":

@@ -1,6 +1,4 @@
-"""
-The product's modules see the simulated kernel, for as long as one run takes.
-"""
+"""The product's modules see the simulated kernel, for as long as one run takes."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ UNREAD_S, FRAME_S = 3.0, 2.0
 
 
 class Log:
-    """
-    The daemon's log: a bug that it caught is one all the same.
-    """
+    """The daemon's log: a bug that it caught is one all the same."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -45,9 +41,7 @@ class Log:
 
 
 def _pairs(host: Host) -> Callable[[], tuple[Channel, Channel]]:
-    """
-    Where a descriptor is missing now and then.
-    """
+    """Where a descriptor is missing now and then."""
     pair = Channel.pairs(host.kernel)
 
     def made() -> tuple[Channel, Channel]:
@@ -66,9 +60,7 @@ def _no_maps(host: Host) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def installed(host: Host) -> Iterator[None]:
-    """
-    The product's modules see the simulated kernel.
-    """
+    """The product's modules see the simulated kernel."""
     kernel = host.kernel
     os_, signal_, select_ = Os(kernel), Signal(kernel), Select(kernel)
     pairs = type("Channel", (), {"pair": staticmethod(_pairs(host))})

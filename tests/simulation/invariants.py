@@ -24,9 +24,7 @@ _SWEEP_S = 1.1
 
 
 class Wrong(AssertionError):
-    """
-    Something that must hold didn't.
-    """
+    """Something that must hold didn't."""
 
 
 def at_all_times(world: World) -> None:
@@ -100,9 +98,7 @@ def _check_sessions(world: World, one: connection.Connection) -> None:
 
 
 def _check_books(world: World) -> None:
-    """
-    No client is connected and no job runs, so every book is empty.
-    """
+    """No client is connected and no job runs, so every book is empty."""
     pool, home = world.pool, world.server
     _same("queue", 0, len(pool.queue))
     _same("running", 0, len(pool._running))
@@ -124,9 +120,7 @@ def _check_books(world: World) -> None:
 
 
 def at_the_start(world: World) -> None:
-    """
-    Once all clients have gone, the world is as it was before they came.
-    """
+    """Once all clients have gone, the world is as it was before they came."""
     _check_books(world)
     pool = world.pool
     _same("outdated workers", 0, sum(worker.outdated for worker in pool.workers))
@@ -142,9 +136,7 @@ def at_the_start(world: World) -> None:
 
 
 def at_the_end(world: World) -> None:
-    """
-    Once the daemon has ended, it has left no descriptor and no process.
-    """
+    """Once the daemon has ended, it has left no descriptor and no process."""
     _check_books(world)
     _same("descriptors", world.base, len(world.kernel.files))
     _same("processes", 0, world.alive())

@@ -23,9 +23,7 @@ ROOM = 64 << 10
 
 
 class File:
-    """
-    What a descriptor is of. `references` says how many descriptors, messages and processes have it.
-    """
+    """What a descriptor is of. `references` says how many descriptors, messages and processes have it."""
 
     references = 0
 
@@ -33,9 +31,7 @@ class File:
         return 0
 
     def gone(self) -> None:
-        """
-        Nobody has it any more.
-        """
+        """Nobody has it any more."""
 
 
 class Kernel:
@@ -78,9 +74,7 @@ class Kernel:
         heapq.heappush(self._agenda, (self.time + seconds, next(self._count), call))
 
     def soon(self, most: float, call: Callable[[], None]) -> None:
-        """
-        After at most so many seconds, rather sooner; now and then at once.
-        """
+        """After at most so many seconds, rather sooner; now and then at once."""
         roll = self.dice.random()
         self.after(0.0 if roll < 0.1 else most * roll * roll, call)
 
@@ -89,16 +83,12 @@ class Kernel:
         return self._agenda[0][0] if self._agenda else float("inf")
 
     def act(self) -> None:
-        """
-        Have happen what is due.
-        """
+        """Have happen what is due."""
         while self._agenda and self._agenda[0][0] <= self.time:
             heapq.heappop(self._agenda)[2]()
 
     def wait(self, until: float, ready: Callable[[], list[Any]]) -> list[Any]:
-        """
-        Let time pass until *ready* finds something, or to *until*.
-        """
+        """Let time pass until *ready* finds something, or to *until*."""
         self.act()
         while not (found := ready()) and self.time < until:
             then = min(self.due, until)
@@ -131,9 +121,7 @@ class Kernel:
             file.gone()
 
     def hold(self, fd: int) -> File:
-        """
-        For a message or a process: the file too, until `drop`.
-        """
+        """For a message or a process: the file too, until `drop`."""
         file = self.files[fd]
         file.references += 1
         return file
@@ -221,17 +209,13 @@ class WriteEnd(File):
 
 
 class Plain(File):
-    """
-    One that is only ever held: a listener of seccomp, a folder, a control file.
-    """
+    """One that is only ever held: a listener of seccomp, a folder, a control file."""
 
     content = b"sockets: used 0\nTCP: inuse 0 orphan 0 tw 0 alloc 0 mem 0\n"
 
 
 class Memory(File):
-    """
-    A memory file.
-    """
+    """A memory file."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -279,9 +263,7 @@ class Endpoint(File):
         self.peer.heard()
 
     def send(self, message: Any, files: Sequence[File] = ()) -> None:
-        """
-        The files' references go along.
-        """
+        """The files' references go along."""
         if self.peer.over:
             for file in files:
                 self._kernel.drop(file)
@@ -291,18 +273,14 @@ class Endpoint(File):
 
 
 class Socket:
-    """
-    As far as a channel's is looked at.
-    """
+    """As far as a channel's is looked at."""
 
     def setblocking(self, on: bool) -> None:
         return
 
 
 class Channel:
-    """
-    isolation.channel.Channel, without bytes.
-    """
+    """isolation.channel.Channel, without bytes."""
 
     def __init__(self, kernel: Kernel, end: Endpoint) -> None:
         self._kernel = kernel
@@ -343,7 +321,5 @@ class Channel:
 
 
 def choose(dice: random.Random, weights: dict[str, float]) -> str:
-    """
-    One of them, by its weight.
-    """
+    """One of them, by its weight."""
     return dice.choices(list(weights), list(weights.values()))[0]

@@ -33,9 +33,7 @@ SPINS = 3000
 
 
 class Event:
-    """
-    struct lw_event.
-    """
+    """struct lw_event."""
 
     __slots__ = ("at", "cpu", "data", "fd", "id", "kind", "number", "peak", "session", "size", "value")
 
@@ -49,9 +47,7 @@ class Event:
 
 
 class Stream:
-    """
-    struct lw_stream.
-    """
+    """struct lw_stream."""
 
     def __init__(self, fd: int, number: int, near: Near) -> None:
         self.fd, self.number, self.near = fd, number, near
@@ -68,9 +64,7 @@ class Stream:
 
 
 class Slot:
-    """
-    One use of a descriptor: watched, a stream, or a job's reply pipe for the fast path.
-    """
+    """One use of a descriptor: watched, a stream, or a job's reply pipe for the fast path."""
 
     def __init__(self, fd: int, *, events: int = 0, stream: Stream | None = None, reply: bool = False) -> None:
         self.fd, self.stream, self.reply = fd, stream, reply
@@ -204,9 +198,7 @@ class Loop:
             self.tell(shim.DATA, fd=stream.fd, value=len(data) - taken, data=data[taken:])
 
     def flush(self, stream: Stream) -> None:
-        """
-        Let the kernel have what the fast path answered.
-        """
+        """Let the kernel have what the fast path answered."""
         if self._ring:
             if stream.waiting and not stream.flying:
                 stream.sending, stream.waiting, stream.owners = stream.waiting, bytearray(), None
@@ -292,9 +284,7 @@ class Loop:
             self._dead.append(slot.stream)
 
     def expect(self, fd: int) -> None:
-        """
-        For the fast path: a job's reply.
-        """
+        """For the fast path: a job's reply."""
         self._use(Slot(fd, reply=True))
 
     def stream(self, fd: int, number: int, *, reading: bool = True) -> None:
@@ -358,9 +348,7 @@ class Loop:
 
 
 class ShimReactor(NativeReactor):
-    """
-    The daemon's reactor over that loop.
-    """
+    """The daemon's reactor over that loop."""
 
     def __init__(self, kernel: Kernel, *, ring: bool, fast_path: bool) -> None:
         self.kernel, self._ring = kernel, ring
@@ -379,9 +367,7 @@ SHIM = SimpleNamespace(**{name: value for name, value in vars(shim).items() if n
 
 
 class Epoll:
-    """
-    select.epoll, for the reference.
-    """
+    """select.epoll, for the reference."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -425,9 +411,7 @@ class Epoll:
 
 
 class ReferenceReactor(Reactor):
-    """
-    The one in Python.
-    """
+    """The one in Python."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel

@@ -1,6 +1,4 @@
-"""
-os, signal, select and fcntl, as the product's modules see them: over the simulated kernel.
-"""
+"""os, signal, select and fcntl, as the product's modules see them: over the simulated kernel."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from .kernel import IN, Kernel, Memory, Pidfd, Plain
 
 
 class Os:
-    """
-    The module os, for descriptors of ours.
-    """
+    """The module os, for descriptors of ours."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -68,9 +64,7 @@ class Os:
 
 
 class Signal:
-    """
-    The module signal.
-    """
+    """The module signal."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -86,9 +80,7 @@ class Signal:
 
 
 class Select:
-    """
-    The module select, for one look at descriptors.
-    """
+    """The module select, for one look at descriptors."""
 
     POLLIN = IN
 
@@ -112,9 +104,7 @@ class Poll:
 
 
 class Fcntl:
-    """
-    The module fcntl: seals and sizes of pipes, which nobody looks at here.
-    """
+    """The module fcntl: seals and sizes of pipes, which nobody looks at here."""
 
     def __getattr__(self, name: str) -> int:
         return 0

@@ -66,9 +66,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """
-    The daemon's configuration, and its transport: "reference", "shim" or "ring".
-    """
+    """The daemon's configuration, and its transport: "reference", "shim" or "ring"."""
 
     reactor: str
     fast_path: bool

@@ -77,9 +77,7 @@ class Keeper:
             self.jobs[message.runner] = JobProcess(host, self, message.runner, leaf, birth)
 
     def say(self, message: control.Message, files: list[File] | None = None) -> None:
-        """
-        The files' references go along.
-        """
+        """The files' references go along."""
         try:
             if self.dead or self.stopped:
                 raise BrokenPipeError
@@ -90,9 +88,7 @@ class Keeper:
                     self._kernel.drop(file)
 
     def ended(self, job: JobProcess, status: int | None) -> None:
-        """
-        For a job: it is gone.
-        """
+        """For a job: it is gone."""
         self.jobs.pop(job.number, None)
         self._kernel.soon(0.001, lambda: self.say(control.Ended(job.number, status)))
 
@@ -107,9 +103,7 @@ class Keeper:
 
 
 class JobProcess:
-    """
-    A runner: init and job. Its pipes are its ends.
-    """
+    """A runner: init and job. Its pipes are its ends."""
 
     def __init__(self, host: Host, keeper: Keeper, number: int, leaf: Leaf, birth: Endpoint) -> None:
         self.number, self.leaf, self.denied = number, leaf, 0
@@ -143,9 +137,7 @@ class JobProcess:
             end.pipe.drained = lambda: kernel.soon(0.0002, self._write)
 
     def _armed(self) -> None:
-        """
-        Say so by both channels, in any order.
-        """
+        """Say so by both channels, in any order."""
         if self.dead:
             return
         kernel, host = self._kernel, self._host
@@ -225,9 +217,7 @@ class JobProcess:
         self._write()
 
     def _write(self) -> None:
-        """
-        As much of what it has to say as the pipes take.
-        """
+        """As much of what it has to say as the pipes take."""
         if self.dead:
             return
         left: list[tuple[WriteEnd, int]] = []
@@ -322,9 +312,7 @@ class JobProcess:
 
 
 class _Job:
-    """
-    The job's process, beside its init.
-    """
+    """The job's process, beside its init."""
 
     def __init__(self, runner: JobProcess) -> None:
         self._runner = runner

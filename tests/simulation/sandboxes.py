@@ -28,9 +28,7 @@ _CHUNK = 60_000
 
 
 class Child:
-    """
-    One program.
-    """
+    """One program."""
 
     stdin = -1
     terminal = False
@@ -105,9 +103,7 @@ class Child:
 
 
 class Place:
-    """
-    With the interface of `leeward.run.live.LiveRunner`.
-    """
+    """With the interface of `leeward.run.live.LiveRunner`."""
 
     def __init__(self, world: World, lost: Callable[[str], None]) -> None:
         self.world, self._lost = world, lost
@@ -135,9 +131,7 @@ class Place:
         return Usage()
 
     def ended(self, why: str) -> None:
-        """
-        For the lease: it is over.
-        """
+        """For the lease: it is over."""
         self._over = True
         for child in list(self.processes.values()):
             child.lost()

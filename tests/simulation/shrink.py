@@ -1,6 +1,4 @@
-"""
-Less of what fails: operations are left out while it still does.
-"""
+"""Less of what fails: operations are left out while it still does."""
 
 from __future__ import annotations
 
@@ -14,25 +12,19 @@ LINES = 200
 
 
 def told(seed: int, what: Setting, plan: tuple[Operation, ...], why: str, world: World) -> str:
-    """
-    A failure, for who has to understand it.
-    """
+    """A failure, for who has to understand it."""
     lines = [f"seed {seed}: {why}", f"with {what}", f"faults {world.faults}", f"{len(plan)} operations:"]
     lines += [f"  {operation}" for operation in plan]
     return "\n".join([*lines, "trace:", *world.kernel.trace[-LINES:], f"seed {seed}: {why}"])
 
 
 def _last(why: str) -> str:
-    """
-    What two failures have in common that are the same one, numbers left aside.
-    """
+    """What two failures have in common that are the same one, numbers left aside."""
     return "".join(letter for letter in why.strip().splitlines()[-1] if not letter.isdigit())[:80]
 
 
 def shrunk(seed: int, what: Setting, plan: tuple[Operation, ...]) -> str:
-    """
-    The shortest run that was found to fail in the same way.
-    """
+    """The shortest run that was found to fail in the same way."""
     wrong = failure(seed, what, plan)
     assert wrong is not None
     same = _last(wrong[0])

@@ -1,6 +1,4 @@
-"""
-Clients' connections: a stream socket of the daemon's, and the far end.
-"""
+"""Clients' connections: a stream socket of the daemon's, and the far end."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Far:
         self.heard: Callable[[], None] = _nothing
 
     def send(self, data: bytes) -> bool:
-        """
-        False if nobody is there to read it.
-        """
+        """False if nobody is there to read it."""
         if self.near.closed or self.near.shut:
             return False
         self.near.came += data
@@ -60,9 +56,7 @@ class Far:
 
 
 class Near(File):
-    """
-    The daemon's end: the socket object, and what its descriptor is of.
-    """
+    """The daemon's end: the socket object, and what its descriptor is of."""
 
     def __init__(self, kernel: Kernel, far: Far, user: int, dice: random.Random) -> None:
         self._kernel, self._far, self._dice = kernel, far, dice
@@ -75,9 +69,7 @@ class Near(File):
 
     @property
     def over(self) -> bool:
-        """
-        No more bytes come.
-        """
+        """No more bytes come."""
         return self._far.closed or self.shut
 
     @property

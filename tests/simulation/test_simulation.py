@@ -1,6 +1,4 @@
-"""
-Seeds, and that the simulation notices what it is there for.
-"""
+"""Seeds, and that the simulation notices what it is there for."""
 
 from __future__ import annotations
 
@@ -27,18 +25,14 @@ TESTS = 200 if os.environ.get("LEEWARD_LONG") else 10
 
 @pytest.mark.parametrize("part", range(TESTS))
 def test_every_request_is_answered_once_and_the_end_state_is_the_start_state(part: int) -> None:
-    """
-    Whatever clients do, whatever fails: in bounded time, and no resource of it is left.
-    """
+    """Whatever clients do, whatever fails: in bounded time, and no resource of it is left."""
     for seed in range(part * SEEDS, (part + 1) * SEEDS):
         if failure(seed, *history(seed)) is not None:
             pytest.fail(shrunk(seed, *history(seed)), pytrace=False)
 
 
 def test_a_seed_is_one_history() -> None:
-    """
-    So that what it found can be looked at.
-    """
+    """So that what it found can be looked at."""
     def trace() -> list[str]:
         found = failure(3, *history(3, 200), look=True)
         assert found is not None
@@ -52,9 +46,7 @@ def test_a_seed_is_one_history() -> None:
     (Seat, "close"), (Registry, "end"), (Sandboxes, "_refuse_over"), (Desk, "free"), (Tenants, "forget_seat"),
 ])
 def test_an_omitted_step_is_noticed(monkeypatch: pytest.MonkeyPatch, whose: type, method: str) -> None:
-    """
-    A step that frees or answers, and doesn't any more.
-    """
+    """A step that frees or answers, and doesn't any more."""
     monkeypatch.setattr(whose, method, lambda *_: None)
 
     assert any(failure(seed, *history(seed)) for seed in range(100))

@@ -55,9 +55,7 @@ _LOSSES, _AGAIN_S = 4, 5.0
 
 
 class Ordered(dict[Any, None]):
-    """
-    A set that is gone through in order: by address, no run would be like the one before.
-    """
+    """A set that is gone through in order: by address, no run would be like the one before."""
 
     def add(self, one: Any) -> None:
         self[one] = None
@@ -67,9 +65,7 @@ class Ordered(dict[Any, None]):
 
 
 class Bell(File):
-    """
-    What wakes the reactor.
-    """
+    """What wakes the reactor."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
@@ -99,9 +95,7 @@ class World:
         self.bound = (what.queue_timeout + _LOSSES * _AGAIN_S + (_LOSSES + 1) * 1.0 + what.seconds + _WORKER_S)
 
     def build(self) -> None:
-        """
-        The daemon; inside `installed`.
-        """
+        """The daemon; inside `installed`."""
         what, kernel = self.setting, self.kernel
         self.reactor = (ReferenceReactor(kernel) if what.reactor == "reference"
                         else ShimReactor(kernel, ring=what.reactor == "ring", fast_path=what.fast_path))
@@ -179,9 +173,7 @@ class World:
         self.kernel.note("workers go on past their number of jobs")
 
     def _fall(self, seconds: float) -> None:
-        """
-        The zygote is gone for so long.
-        """
+        """The zygote is gone for so long."""
         self.stands = False
         self.kernel.after(seconds, lambda: self.ring(self._rise))
 
@@ -207,9 +199,7 @@ class World:
     # --- the operator ---------------------------------------------------------
 
     def ring(self, call: Callable[[], None]) -> None:
-        """
-        Have the reactor do this.
-        """
+        """Have the reactor do this."""
         self._bell.calls.append(call)
 
     def _rung(self, _events: int) -> None:
@@ -275,9 +265,7 @@ class World:
         self.drained = True
 
     def alive(self) -> int:
-        """
-        The processes of the host that haven't ended.
-        """
+        """The processes of the host that haven't ended."""
         return sum(not process.dead for pid, process in self.kernel.processes.items() if pid < 1 << 32)
 
     # --- a run ----------------------------------------------------------------
@@ -353,9 +341,7 @@ class World:
         self._end_of_daemon()
 
     def _end_of_daemon(self) -> None:
-        """
-        As main.py does it.
-        """
+        """As main.py does it."""
         for one in self.connections:
             if one.reading:
                 one.hear()
@@ -372,18 +358,14 @@ class World:
 
 
 def history(seed: int, count: int = 30) -> tuple[Setting, tuple[Operation, ...]]:
-    """
-    What a seed stands for.
-    """
+    """What a seed stands for."""
     dice = random.Random(seed)
     what = setting(dice)
     return what, operations(dice, count)
 
 
 def raised(_callback: Callable[..., object], error: Exception) -> NoReturn:
-    """
-    In place of the barrier.
-    """
+    """In place of the barrier."""
     raise error
 
 

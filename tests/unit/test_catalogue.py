@@ -1,6 +1,4 @@
-"""
-The catalogue of attacks and the tests that cite it say the same; and the check that finds out can fail.
-"""
+"""The catalogue of attacks and the tests that cite it say the same; and the check that finds out can fail."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ CITED = catalogue.citations(ROOT / "tests")
 
 
 def test_every_number_stands_once() -> None:
-    """
-    A number that was given up is not given again, so there may be gaps.
-    """
+    """A number that was given up is not given again, so there may be gaps."""
     numbers = [number for row in ROWS for number in row.numbers]
 
     assert len(numbers) == len(set(numbers)) > 150
@@ -42,9 +38,7 @@ def test_every_number_has_a_test_or_a_reason() -> None:
 
 
 def test_the_column_of_tests_is_up_to_date() -> None:
-    """
-    If it isn't: PYTHONPATH=tests .venv/bin/python -m kit.catalogue
-    """
+    """If it isn't: PYTHONPATH=tests .venv/bin/python -m kit.catalogue"""
     assert catalogue.renewed(TEXT, CITED) == TEXT
 
 
@@ -65,9 +59,7 @@ def test_every_row_has_an_attack_and_its_lock() -> None:
 
 
 def test_the_locks_that_a_row_names_are_those_that_its_tests_claim() -> None:
-    """
-    All of them, and no other, but for what has to stand beside one.
-    """
+    """All of them, and no other, but for what has to stand beside one."""
     for row in ROWS:
         tests = [each for number in row.numbers for each in CITED.get(number, [])]
         claimed = {lock for each in tests for lock in each.locks}

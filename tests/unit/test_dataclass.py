@@ -1,6 +1,4 @@
-"""
-Our `dataclass` does what the one of `dataclasses` does, as far as anybody here uses it.
-"""
+"""Our `dataclass` does what the one of `dataclasses` does, as far as anybody here uses it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ KINDS = {"leeward's": (ours.dataclass, ours.field), "the library's": (dataclasse
 
 
 class Place:
-    """
-    Two fields that must be given, two that needn't, and one of the class.
-    """
+    """Two fields that must be given, two that needn't, and one of the class."""
 
     op: ClassVar[str] = "place"
     name: str
@@ -35,16 +31,12 @@ class Place:
 
     @property
     def twice(self) -> int:
-        """
-        What the class has besides is kept.
-        """
+        """What the class has besides is kept."""
         return 2 * self.size
 
 
 def made(kind: str, **options: bool) -> Any:
-    """
-    A class of its own for each test, as the decorator changes it.
-    """
+    """A class of its own for each test, as the decorator changes it."""
     dataclass, field = KINDS[kind]
     body = {name: value for name, value in vars(Place).items() if name not in ("__dict__", "__weakref__")}
     decorate: Callable[[type], type] = dataclass(**options)
@@ -53,9 +45,7 @@ def made(kind: str, **options: bool) -> Any:
 
 @ours.dataclass(frozen=True, slots=True)
 class Known:
-    """
-    One that `pickle` finds by its name.
-    """
+    """One that `pickle` finds by its name."""
 
     first: int
     second: tuple[str, ...] = ()
@@ -69,9 +59,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("options", [{}, {"slots": True}, {"frozen": True}, {"frozen": True, "slots": True}], ids=str)
 def test_instances_behave_as_the_librarys(kind: str, options: dict[str, bool]) -> None:
-    """
-    They are made by position and by name, compare by value and within their class alone, and show their fields.
-    """
+    """They are made by position and by name, compare by value and within their class alone, and show their fields."""
     place = made(kind, **options)
     one = place("a", size=2)
 
@@ -88,9 +76,7 @@ def test_instances_behave_as_the_librarys(kind: str, options: dict[str, bool]) -
 @pytest.mark.parametrize("arguments", [((), {}), (("a",), {}), (("a", 1, None, {}, 5), {}), (("a", 1), {"wrong": 1}),
                                        (("a", 1), {"name": "b"})], ids=str)
 def test_wrong_arguments_are_refused(kind: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-    """
-    The first time as any other.
-    """
+    """The first time as any other."""
     place = made(kind, frozen=True, slots=True)
     for _ in range(2):
         with pytest.raises(TypeError):
@@ -98,9 +84,7 @@ def test_wrong_arguments_are_refused(kind: str, arguments: tuple[tuple[Any, ...]
 
 
 def test_frozen_ones_stay_as_they_are(kind: str) -> None:
-    """
-    No field can be set or deleted, and no other attribute.
-    """
+    """No field can be set or deleted, and no other attribute."""
     for slots in (False, True):
         one = made(kind, frozen=True, slots=slots)("a", 2)
         for name in ("name", "more", "another"):
@@ -112,9 +96,7 @@ def test_frozen_ones_stay_as_they_are(kind: str) -> None:
 
 
 def test_slots_are_slots(kind: str) -> None:
-    """
-    And nothing else can be put there.
-    """
+    """And nothing else can be put there."""
     one = made(kind, slots=True)("a", 2)
 
     assert not hasattr(one, "__dict__")
@@ -125,9 +107,7 @@ def test_slots_are_slots(kind: str) -> None:
 
 
 def test_hashes_are_as_the_librarys(kind: str) -> None:
-    """
-    Of frozen ones by value; none of others; of those that don't compare, by identity.
-    """
+    """Of frozen ones by value; none of others; of those that don't compare, by identity."""
     frozen, loose = made(kind, frozen=True, slots=True), made(kind, frozen=True, slots=True, eq=False)
 
     assert hash(frozen("a", 2, None, ())) == hash(frozen("a", 2, None, ()))
@@ -139,9 +119,7 @@ def test_hashes_are_as_the_librarys(kind: str) -> None:
 
 @pytest.mark.parametrize("slots", [False, True])
 def test_options_of_a_class_are_honoured(kind: str, slots: bool) -> None:
-    """
-    Its own methods are kept, and methods that it switches off aren't made.
-    """
+    """Its own methods are kept, and methods that it switches off aren't made."""
     dataclass, _ = KINDS[kind]
     body = {"__annotations__": {"name": "str"}, "__repr__": lambda self: "its own", "__eq__": lambda self, other: True}
     own = dataclass(slots=slots)(type("Own", (), dict(body)))
@@ -153,9 +131,7 @@ def test_options_of_a_class_are_honoured(kind: str, slots: bool) -> None:
 
 
 def test_the_library_treats_leewards_classes_as_its_own() -> None:
-    """
-    `fields`, `replace`, `asdict` and `is_dataclass`, of a class and of an instance.
-    """
+    """`fields`, `replace`, `asdict` and `is_dataclass`, of a class and of an instance."""
     place = made("leeward's", frozen=True, slots=True)
     one = place("a", 2, more={"b": 1})
 
@@ -173,9 +149,7 @@ def test_the_library_treats_leewards_classes_as_its_own() -> None:
 
 
 def test_classes_with_as_many_fields_share_only_their_code() -> None:
-    """
-    Each has its own names, defaults and factories.
-    """
+    """Each has its own names, defaults and factories."""
     def pair(first: str, second: Callable[[], Any], **options: bool) -> Any:
         body = {"__annotations__": {first: "int", "more": "Any"}, "more": ours.field(default_factory=second)}
         decorate: Callable[[type], type] = ours.dataclass(**options)
@@ -198,18 +172,14 @@ def test_a_field_without_a_default_comes_first(kind: str) -> None:
 
 
 def test_instances_can_be_copied_and_pickled() -> None:
-    """
-    Frozen or not, with slots or without.
-    """
+    """Frozen or not, with slots or without."""
     one = Known(1, ("a",))
 
     assert one == pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one)
 
 
 def test_the_module_imports_no_expensive_module() -> None:
-    """
-    It exists for that.
-    """
+    """It exists for that."""
     program = ("import sys; from leeward.outcome import JobError; JobError('a', 'b', 'c');"
                "print([name for name in ('dataclasses', 'inspect', 'typing', 're') if name in sys.modules])")
     done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r}); {program}"],
@@ -219,9 +189,7 @@ def test_the_module_imports_no_expensive_module() -> None:
 
 
 def imported(program: str) -> set[str]:
-    """
-    leeward's modules that are imported once *program* has run.
-    """
+    """leeward's modules that are imported once *program* has run."""
     show = "import sys; print(*[name for name in sys.modules if name.startswith('leeward')])"
     done = subprocess.run([sys.executable, "-c", f"{program}; {show}"], capture_output=True, text=True, check=True,
                           timeout=60)
@@ -241,9 +209,7 @@ STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result",
 
 @pytest.mark.thorough
 def test_only_processes_that_start_often_use_it() -> None:
-    """
-    All others have the library's, and none of these has.
-    """
+    """All others have the library's, and none of these has."""
     matter = set().union(*map(imported, STARTS))
     ours_in, theirs_in = set(), set()
     for path in sorted(Path(ROOT).glob("leeward/**/*.py")):
@@ -266,9 +232,7 @@ FEW = 5
 
 @pytest.mark.thorough
 def test_no_start_compiles_an_initialiser() -> None:
-    """
-    But for a few that have come since the file was written, 0.1 ms each. Nothing in it was changed by hand.
-    """
+    """But for a few that have come since the file was written, 0.1 ms each. Nothing in it was changed by hand."""
     write = runpy.run_path(str(Path(ROOT) / "packaging" / "initialisers.py"))
     have = runpy.run_path(str(write["PAGE"]))["CODES"]
     assert write["written"](have) == write["PAGE"].read_text()

@@ -1,6 +1,4 @@
-"""
-What the documents name is there.
-"""
+"""What the documents name is there."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ PAGES = sorted(str(path.relative_to(ROOT)) for path in (
 
 
 def links(page: str) -> dict[str, str]:
-    """
-    Where the links of *page* into this tree lead, each with its anchor or "".
-    """
+    """Where the links of *page* into this tree lead, each with its anchor or ""."""
     found = {}
     for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text()):
         path, _, anchor = target.partition("#")
@@ -41,9 +37,7 @@ def test_every_link_leads_somewhere(page: str):
 
 
 def test_the_map_leads_to_every_page():
-    """
-    Decisions by their folder, and the tests' catalogue with them.
-    """
+    """Decisions by their folder, and the tests' catalogue with them."""
     led = set(links("docs/index.md"))
 
     assert {page for page in PAGES if not page.startswith("docs/decisions/")} - {"docs/index.md"} <= led
@@ -70,9 +64,7 @@ def test_every_test_that_the_page_on_reliability_names_is_there():
 
 
 def test_readme_and_dev_name_the_same_duration_of_the_tests():
-    """
-    README.md says what ./dev says.
-    """
+    """README.md says what ./dev says."""
     takes = re.findall(r"^(?:whole|quick)_takes='(.+)'$", (ROOT / "dev").read_text(), re.MULTILINE)
     text = " ".join((ROOT / "README.md").read_text().split())
 
@@ -81,9 +73,7 @@ def test_readme_and_dev_name_the_same_duration_of_the_tests():
 
 
 def test_the_bounds_of_sessions():
-    """
-    docs/sessions.md has the defaults of the configuration.
-    """
+    """docs/sessions.md has the defaults of the configuration."""
     page, config = (ROOT / "docs/sessions.md").read_text(), Config()
 
     assert f"| seconds without a job | {config.session_idle:g} |" in page

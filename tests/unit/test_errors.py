@@ -1,6 +1,4 @@
-"""
-What the errors say.
-"""
+"""What the errors say."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The two lanes of a whole run: what is in them, and what the run says in the end.
-"""
+"""The two lanes of a whole run: what is in them, and what the run says in the end."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from kit.features import ROOT
 
 
 def test_paths_of_the_second_lane_exist() -> None:
-    """
-    And each is named once.
-    """
+    """And each is named once."""
     names = (*lanes.EARLY, *lanes.SECOND, *lanes.BOTH)
 
     assert len(set(names)) == len(names)
@@ -31,9 +27,7 @@ def test_no_attack_is_beside_the_first_lane() -> None:
 
 
 def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other() -> None:
-    """
-    But for those that say nothing about a user; and all of them, where root runs none.
-    """
+    """But for those that say nothing about a user; and all of them, where root runs none."""
     every = [*ROOT.glob("tests/escapes/test_*.py"), *ROOT.glob("tests/integration/test_*.py")]
     second = [path for path in every if path.relative_to(ROOT).as_posix() in lanes.SECOND]
     first = [path for path in every if path not in second and path.relative_to(ROOT).as_posix() not in lanes.EARLY]
@@ -79,9 +73,7 @@ STEADY = "import os\ndef test_it(): assert os.environ.get({name!r}) == {lane!r} 
 @pytest.mark.parametrize(("late", "status"), [("def test_it(): pass", 0), (UNSTEADY, 0), ("def test_it(): assert 0", 1),
                                               ("import nothing_of_this_name", 2)])
 def test_a_run(tmp_path: Path, late: str, status: int) -> None:
-    """
-    Three processes, of which the last begins when what it needs was installed; each test runs in one of them.
-    """
+    """Three processes, of which the last begins when what it needs was installed; each test runs in one of them."""
     for name, text in (("early", STEADY.format(name=lanes.LANE, lane="2")), ("late", late),
                        ("other", STEADY.format(name=lanes.LANE, lane=None))):
         (tmp_path / f"test_{name}.py").write_text(text)

@@ -1,6 +1,4 @@
-"""
-The check that an escape test is what it says, on tables and on small runs of its own.
-"""
+"""The check that an escape test is what it says, on tables and on small runs of its own."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ def test_sandboxes_that_ran_are_compared_with_the_mark(claim: Claim, runs: list[
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests/escapes").glob("test_*.py")), ids=lambda path: path.stem)
 def test_every_control_asserts_something(path: Path) -> None:
-    """
-    By itself, or by what it says must raise.
-    """
+    """By itself, or by what it says must raise."""
     blocks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.With)
               and "control()" in {ast.unparse(item.context_expr) for item in node.items}]
 
@@ -91,9 +87,7 @@ def test_every_control_asserts_something(path: Path) -> None:
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
-    """
-    Run a test file of tests/escapes under the policy. Nothing is started: it notes runs itself.
-    """
+    """Run a test file of tests/escapes under the policy. Nothing is started: it notes runs itself."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second for each run otherwise
 
     def run(text: str) -> pytest.RunResult:
@@ -112,9 +106,7 @@ def test_a_test_of_a_case_without_a_mark_fails(run: Callable[[str], pytest.RunRe
 
 
 def test_a_test_that_comes_through_no_control_fails(run: Callable[[str], pytest.RunResult]) -> None:
-    """
-    The word alone is none, nor is a block that isn't reached.
-    """
+    """The word alone is none, nor is a block that isn't reached."""
     result = run("""
 @pytest.mark.no_single_lock("so")
 def test_c001_cannot():
@@ -144,9 +136,7 @@ def test_a_control_that_fails_is_a_failure(run: Callable[[str], pytest.RunResult
 
 
 def test_a_test_that_does_not_run_its_mark_fails(run: Callable[[str], pytest.RunResult]) -> None:
-    """
-    Sandboxes that a fixture ran, or the test before, don't count; nor do those without the lock outside a control.
-    """
+    """Sandboxes that a fixture ran, or the test before, don't count; nor do those without the lock outside a control."""
     result = run("""
 @pytest.fixture
 def made():

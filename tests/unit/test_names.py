@@ -1,6 +1,4 @@
-"""
-One thing, one name: no two classes of the product and its benchmarks have the same.
-"""
+"""One thing, one name: no two classes of the product and its benchmarks have the same."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 def classes() -> dict[str, list[str]]:
-    """
-    Where each class is defined, by its name; private ones and those inside others as well.
-    """
+    """Where each class is defined, by its name; private ones and those inside others as well."""
     found: dict[str, list[str]] = defaultdict(list)
     for package in ("leeward", "cli", "bench"):
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -35,9 +31,7 @@ def test_no_two_classes_have_the_same_name() -> None:
 
 @pytest.mark.thorough
 def test_the_public_names_are_there() -> None:
-    """
-    The check sees the packages, and what a program imports from leeward keeps its name.
-    """
+    """The check sees the packages, and what a program imports from leeward keeps its name."""
     found = classes()
 
     assert {"Client", "AsyncClient", "Session", "AsyncSession", "Result"} <= set(found)

@@ -1,6 +1,4 @@
-"""
-What a notebook gets of a result: nothing in it is a part of its page that a job wrote.
-"""
+"""What a notebook gets of a result: nothing in it is a part of its page that a job wrote."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ MAY = {"pre": {"style"}, "img": {"alt", "style", "src"}, "iframe": {"sandbox", "
 
 
 class Page(HTMLParser):
-    """
-    The elements of a page, as a browser has them.
-    """
+    """The elements of a page, as a browser has them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -38,9 +34,7 @@ def page(result: Result) -> Page:
 @pytest.mark.parametrize("kind", ["text/plain", "text/html", "text/markdown", "text/latex", "image/svg+xml",
                                   "application/json"])
 def test_hostile_text_adds_no_element(kind: str) -> None:
-    """
-    In every place where a job's text comes.
-    """
+    """In every place where a job's text comes."""
     result = Result(HOSTILE.encode(), HOSTILE.encode(), 1, Outcome.RAISED, results=({kind: HOSTILE},), value=HOSTILE,
                     left_out=(LeftOut(HOSTILE, LeftOutReason.TOO_LARGE),))
 

@@ -1,6 +1,4 @@
-"""
-Injection points: in the product they are nothing, and a test build fills each that the product has.
-"""
+"""Injection points: in the product they are nothing, and a test build fills each that the product has."""
 
 from __future__ import annotations
 
@@ -43,24 +41,18 @@ print(points.__file__, *sorted({name for name in vars(points) if not name.starts
 
 
 def named() -> list[str]:
-    """
-    Every point in the product's source.
-    """
+    """Every point in the product's source."""
     return [name for source in PACKAGE.rglob("*.py") for name in NAMED.findall(source.read_text())]
 
 
 def filled() -> set[str]:
-    """
-    Every point that the tests fill.
-    """
+    """Every point that the tests fill."""
     texts = [source.read_text() for source in (ROOT / "tests/kit").glob("*.py") if "points.py" != source.name]
     return {name for row in loosened._OFF.values() for name in row}.union(*map(FILLED.findall, texts))
 
 
 def places() -> Iterator[str]:
-    """
-    MODULE:NAME of each function that is a point.
-    """
+    """MODULE:NAME of each function that is a point."""
     for source in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(source.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         yield from (f"{module}:{name}" for name in _points_of(ast.parse(source.read_text()), ""))
@@ -81,9 +73,7 @@ def _is_point(call: ast.expr) -> bool:
 
 
 def _python(code: str, *arguments: str) -> list[str]:
-    """
-    The lines that an interpreter of its own prints, which is no test build by itself.
-    """
+    """The lines that an interpreter of its own prints, which is no test build by itself."""
     path = os.pathsep.join((str(PACKAGE.parent), str(ROOT / "tests")))
     done = subprocess.run([sys.executable, "-P", "-c", code, *arguments], capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": path})
@@ -92,9 +82,7 @@ def _python(code: str, *arguments: str) -> list[str]:
 
 
 def test_in_the_product_a_point_is_its_function() -> None:
-    """
-    And the module has no other function, so no way to fill one.
-    """
+    """And the module has no other function, so no way to fill one."""
     found = list(places())
 
     assert len(named()) == len(found)
@@ -102,23 +90,17 @@ def test_in_the_product_a_point_is_its_function() -> None:
 
 
 def test_the_check_sees_a_point_that_can_be_filled() -> None:
-    """
-    The control of the test above.
-    """
+    """The control of the test above."""
     assert list(places()) == _python("from kit import points\npoints.build()\n" + LOOK, *places())[:-1]
 
 
 def test_tests_fill_every_point_and_no_other() -> None:
-    """
-    A point that no test fills is dead; one that the product hasn't any more would leave a lock on.
-    """
+    """A point that no test fills is dead; one that the product hasn't any more would leave a lock on."""
     assert sorted(named()) == sorted(filled())
 
 
 def test_a_test_build_has_every_point_of_a_job() -> None:
-    """
-    In a process of its own: every lock can be taken out, an unknown point is refused, and a second build as well.
-    """
+    """In a process of its own: every lock can be taken out, an unknown point is refused, and a second build as well."""
     code = ("import sys\nfrom kit import points\npoints.build()\nfrom kit import halfway\nhalfway.strip([])\n"
             "from leeward.isolation import rlimits\nassert [] == rlimits.steps(((7, 1, 1),))\n"
             "try:\n    points.fill('keeper.keeps', len)\nexcept LookupError as error:\n    print(error)\n"
@@ -150,9 +132,7 @@ def test_a_point_is_empty_again_after_the_block(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_tests_own_process_is_a_test_build() -> None:
-    """
-    Without a filled point it is the product; a second build is refused.
-    """
+    """Without a filled point it is the product; a second build is refused."""
     assert points is kit_points
     with pytest.raises(RuntimeError, match="the product's"):
         kit_points.build()
@@ -192,9 +172,7 @@ def test_the_check_below_sees_a_change_of_the_product(code: str) -> None:
 
 
 def test_the_kit_changes_the_product_at_its_points_only() -> None:
-    """
-    A control that relies on a private name would go on without its lock, or with it, when the name changes.
-    """
+    """A control that relies on a private name would go on without its lock, or with it, when the name changes."""
     found = {source.name: assigned(ast.parse(source.read_text())) for source in (ROOT / "tests/kit").glob("*.py")}
 
     assert {} == {name: places for name, places in found.items() if places}

@@ -1,6 +1,4 @@
-"""
-What `./dev test --quick` chooses: on small runs of its own, and in the tests that there are.
-"""
+"""What `./dev test --quick` chooses: on small runs of its own, and in the tests that there are."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def test_a_test_is_in_a_room(nodeid: str, room: str) -> None:
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """
-    Run a unit test and a file of attacks with these arguments.
-    """
+    """Run a unit test and a file of attacks with these arguments."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second for each run otherwise
 
     def run(verdict: str, *arguments: str) -> pytest.RunResult:

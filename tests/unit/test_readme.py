@@ -1,6 +1,4 @@
-"""
-What the README says in figures is what the code has.
-"""
+"""What the README says in figures is what the code has."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ ROWS = {
 
 
 def shown(limit: str, value: float) -> str:
-    """
-    A limit in the README's units.
-    """
+    """A limit in the README's units."""
     if limit in ("memory", "output", "files"):
         return f"{value // GIB} GiB" if 0 == value % GIB else f"{value // MIB} MiB"
     return {"time": f"{value:g} s", "cpu": f"{value} % of one processor"}.get(limit, f"{value}")

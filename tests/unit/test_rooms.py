@@ -1,6 +1,4 @@
-"""
-The rooms of the tree: each package says where it runs, and docs/architecture.md draws them as they are.
-"""
+"""The rooms of the tree: each package says where it runs, and docs/architecture.md draws them as they are."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def test_a_package_says_where_it_runs(name: str):
 
 @pytest.mark.thorough
 def test_the_page_draws_the_rooms_as_they_are():
-    """
-    `python docs/draw_rooms.py` writes the page anew.
-    """
+    """`python docs/draw_rooms.py` writes the page anew."""
     written = drawing.PAGE.read_text()
 
     assert written == drawing.page(written)

@@ -1,6 +1,4 @@
-"""
-Links of the site's pages: docs/site_pages.py writes them anew where a page isn't where its file is.
-"""
+"""Links of the site's pages: docs/site_pages.py writes them anew where a page isn't where its file is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-No file and no function of the product is longer than somebody can keep in mind.
-"""
+"""No file and no function of the product is longer than somebody can keep in mind."""
 
 from __future__ import annotations
 
@@ -14,32 +12,23 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("leeward", "cli")
 
 #: Lines of a file in Python or C, and of a function without its docstring.
-FILE, FUNCTION = 450, 60
+FILE, FUNCTION = 700, 60
 
 #: Files that may be longer, with the reason.
 EXCEPTIONS = {
     "leeward/capi/leeward.h": "the public header: a declaration and its description for each function",
-    "leeward/isolation/seccomp/_generated_host.py": "the compiler's product",
-    "leeward/isolation/seccomp/_generated_host_terminal.py": "the compiler's product",
-    "leeward/isolation/seccomp/_generated_programs.py": "the compiler's product",
-    "leeward/isolation/seccomp/_generated_terminal.py": "the compiler's product",
-    "leeward/isolation/seccomp/_generated_loopback.py": "the compiler's product",
     "leeward/isolation/seccomp/_generated_loopback_terminal.py": "the compiler's product",
 }
 
 
 def sources(*endings: str) -> list[Path]:
-    """
-    Without what the build copies for programs in C.
-    """
+    """Without what the build copies for programs in C."""
     return [path for package in PRODUCT for path in sorted((ROOT / package).rglob("*"))
             if path.suffix in endings and "sdk" not in path.parts]
 
 
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
-    """
-    Name and lines of each.
-    """
+    """Name and lines of each."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0]
@@ -48,9 +37,7 @@ def python_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def c_functions(path: Path) -> Iterator[tuple[str, int]]:
-    """
-    Line and lines of each: of this style, in which only functions have a brace alone in the first column.
-    """
+    """Line and lines of each: of this style, in which only functions have a brace alone in the first column."""
     start = 0
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if "{" == line:

@@ -1,6 +1,4 @@
-"""
-The check that counts skips, on tables and on small runs of its own.
-"""
+"""The check that counts skips, on tables and on small runs of its own."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from kit import features, skip_policy
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
-    """
-    A machine with a sun, a Landlock of ABI 3 and no moon.
-    """
+    """A machine with a sun, a Landlock of ABI 3 and no moon."""
     monkeypatch.setattr(features, "TABLE", {"sun": lambda: (1,), "moon": lambda: (), "landlock": lambda: (3,),
                                             "kernel": lambda: (6, 2)})
     features.have.cache_clear()
@@ -57,9 +53,7 @@ def test_a_skip_is_judged_by_its_reason(reason, fault):
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """
-    Run a test file under the policy, in this process and so on this fixture's machine.
-    """
+    """Run a test file under the policy, in this process and so on this fixture's machine."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second for each run otherwise
 
     def run(text: str) -> pytest.RunResult:

@@ -59,9 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, Sequence[str]]:
-    """
-    Ours, and after -- pytest's.
-    """
+    """Ours, and after -- pytest's."""
     ours = list(arguments)
     theirs: list[str] = []
     if "--" in ours:

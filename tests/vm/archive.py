@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Archive:
-    """
-    An archive in the making.
-    """
+    """An archive in the making."""
 
     _parts: list[bytes] = field(default_factory=list)
     _inode: int = 0
@@ -33,15 +31,11 @@ class Archive:
         self._add(name, stat.S_IFLNK | 0o777, to.encode())
 
     def device(self, name: str, major: int, minor: int) -> None:
-        """
-        A character device.
-        """
+        """A character device."""
         self._add(name, stat.S_IFCHR | 0o600, device=(major, minor))
 
     def whole(self) -> bytes:
-        """
-        The whole, with its end.
-        """
+        """The whole, with its end."""
         self._add("TRAILER!!!", 0)
         return b"".join(self._parts)
 

@@ -41,9 +41,7 @@ _GUEST = Path(__file__).resolve().parent / "guest"
 
 
 class Unavailable(Exception):
-    """
-    This machine can't have the kernel, or can't boot it; says why.
-    """
+    """This machine can't have the kernel, or can't boot it; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +107,7 @@ def get(kernel: Kernel) -> Bootable:
 
 
 def _recipe() -> str:
-    """
-    Changes with whatever decides what is in the cache.
-    """
+    """Changes with whatever decides what is in the cache."""
     return f"{' '.join(MODULES)} {' '.join(APPLETS)}"
 
 
@@ -130,9 +126,7 @@ def _unpack(kernel: Kernel, folder: Path) -> str:
 
 
 def _packages(kernel: Kernel, environment: Mapping[str, str]) -> Iterator[str]:
-    """
-    Names of the packages that hold the newest build: one, or since Linux 7 three.
-    """
+    """Names of the packages that hold the newest build: one, or since Linux 7 three."""
     todo, seen = [kernel.package], {kernel.package}
     while todo:
         said = _tool(["apt-cache", "depends", "--important", todo.pop()], environment)
@@ -146,9 +140,7 @@ def _packages(kernel: Kernel, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _apt_settings(suite: str, package: str) -> Mapping[str, str]:
-    """
-    What has apt look into *suite* and nothing else; nothing where this machine's own lists have *package* of it.
-    """
+    """What has apt look into *suite* and nothing else; nothing where this machine's own lists have *package* of it."""
     if suite == _codename() and _tool(["apt-cache", "pkgnames", package]).split():
         return {}
     if not os.path.exists(KEYRING):
@@ -170,9 +162,7 @@ def _apt_settings(suite: str, package: str) -> Mapping[str, str]:
 
 
 def _mirror(archive: str) -> str:
-    """
-    Where this machine gets *archive* from, "debian" or "debian-security".
-    """
+    """Where this machine gets *archive* from, "debian" or "debian-security"."""
     known = _tool(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).split()
     return next((uri for uri in known if uri.rstrip("/").endswith(f"/{archive}")),
                 f"http://deb.debian.org/{archive}")
@@ -199,9 +189,7 @@ def _tool(command: list[str], environment: Mapping[str, str] | None = None, fold
 
 
 def _write(made: Bootable, unpacked: Path) -> None:
-    """
-    The image, and the archive with busybox and modules for the guest's first root.
-    """
+    """The image, and the archive with busybox and modules for the guest's first root."""
     made.image.write_bytes(elf_of(next(unpacked.glob("**/vmlinuz*")).read_bytes()))  # /boot until Linux 7
     archive = Archive()
     for name in ("bin", "dev", "guest", "modules", "proc", "sys"):
@@ -238,9 +226,7 @@ def elf_of(image: bytes) -> bytes:
 
 
 def _modules(unpacked: Path) -> list[bytes]:
-    """
-    The modules in MODULES and those that they need, in an order in which they can be loaded.
-    """
+    """The modules in MODULES and those that they need, in an order in which they can be loaded."""
     found = {path.name.partition(".ko")[0].replace("-", "_"): path for path in unpacked.glob("**/*.ko*")}
     taken: dict[str, bytes] = {}
 

@@ -106,9 +106,7 @@ def run(boot: Boot, out: BinaryIO) -> Ended:
 
 
 def _settings(boot: Boot) -> bytes:
-    """
-    The archive of what differs from run to run: the scripts, and what they are told.
-    """
+    """The archive of what differs from run to run: the scripts, and what they are told."""
     archive = Archive()
     for path in sorted(_SCRIPTS.iterdir()):
         archive.file("init" if "init" == path.name else f"guest/{path.name}", path.read_bytes(), 0o755)
@@ -126,9 +124,7 @@ def _settings(boot: Boot) -> bytes:
 
 
 def _left_out(append: str) -> str:
-    """
-    The layer that a kernel told so at boot does without, or "".
-    """
+    """The layer that a kernel told so at boot does without, or ""."""
     modules = [word for word in append.split() if word.startswith("lsm=")]
     return "landlock" if modules and "landlock" not in modules[-1] else ""
 
@@ -179,9 +175,7 @@ def _text(path: Path) -> str:
 
 
 def _unpacked(path: Path) -> dict[str, bytes]:
-    """
-    The files of the archive *path*; none if the guest died before it was whole.
-    """
+    """The files of the archive *path*; none if the guest died before it was whole."""
     files = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(path.read_bytes())) as archive:

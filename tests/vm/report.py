@@ -50,9 +50,7 @@ class Report:
 
 
 def of(row: Row, kernel: str, files: Mapping[str, bytes], seconds: float) -> Report:
-    """
-    Read what the guest left.
-    """
+    """Read what the guest left."""
     tests: dict[str, Counter[str]] = {}
     failed = []
     for case in _cases(files.get(TESTS, b"")):
@@ -79,9 +77,7 @@ def _outcome(case: ET.Element) -> str:
 
 
 def record(report: Report) -> Path:
-    """
-    Keep *report*, in place of the one of the same row before.
-    """
+    """Keep *report*, in place of the one of the same row before."""
     RECORDED.mkdir(exist_ok=True)
     path = RECORDED / f"{report.row.name}.json"
     path.write_text(json.dumps(asdict(report), indent=1, sort_keys=True) + "\n")
@@ -89,9 +85,7 @@ def record(report: Report) -> Path:
 
 
 def recorded() -> list[Report]:
-    """
-    All that are kept.
-    """
+    """All that are kept."""
     return [_read(json.loads(path.read_text())) for path in sorted(RECORDED.glob("*.json"))]
 
 

@@ -43,9 +43,7 @@ if (libc.mount(b"/", view, None, ctypes.c_ulong(MS_BIND | MS_REC), None)
 
 
 def why_not() -> str:
-    """
-    What this machine lacks for it, or "".
-    """
+    """What this machine lacks for it, or ""."""
     if not _SERVER.exists():
         return f"no {_SERVER} (Debian 12: qemu-system-common)"
     if os.geteuid():
@@ -91,9 +89,7 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
 
 
 def why_failed(folder: Path, server: subprocess.Popen[bytes]) -> str:
-    """
-    What the server said before it ended by itself; "" if it didn't, or as it should.
-    """
+    """What the server said before it ended by itself; "" if it didn't, or as it should."""
     if not server.poll():
         return ""
     said = (folder / "virtiofs.log").read_text(errors="replace").strip().splitlines()

@@ -21,9 +21,7 @@ COLUMNS = ("kernel", "as", "limits", "mounts", "Landlock", "seccomp", "clients b
 
 
 def of(reports: Sequence[Report]) -> str:
-    """
-    The table.
-    """
+    """The table."""
     order = list(KERNELS)
     rows = [(each.kernel.removeprefix("linux-image-").removesuffix("-cloud-amd64"), each.row.way, *_held(each),
              *(str(each.count(outcome)) for outcome in ("passed", "skipped", "failed")))
@@ -33,9 +31,7 @@ def of(reports: Sequence[Report]) -> str:
 
 
 def _held(each: Report) -> tuple[str, ...]:
-    """
-    What holds each layer: the daemon's word and its own check of it, in italics where something is wanting.
-    """
+    """What holds each layer: the daemon's word and its own check of it, in italics where something is wanting."""
     if not each.layers:
         return ("not asked",) * 5
     cgroup, landlock = each.layers["cgroup"], each.layers["landlock"]
@@ -51,9 +47,7 @@ def _held(each: Report) -> tuple[str, ...]:
 
 
 def write() -> None:
-    """
-    Put the table into the page, in place of the one that is there.
-    """
+    """Put the table into the page, in place of the one that is there."""
     before, heading, after = PAGE.read_text().partition(HEADING)
     said, _, rest = after.partition("\n| ")
     _, _, rest = ("\n| " + rest).partition("\n\n")

@@ -35,9 +35,7 @@ def box() -> Iterator[Box]:
 
 
 def test_the_best_driver_is_taken(box: Box) -> None:
-    """
-    Delegated controllers are found, and are what holds the limits.
-    """
+    """Delegated controllers are found, and are what holds the limits."""
     if features.is_met("cgroup-v2-controllers"):
         assert "v2" == box.engine.driver.name
     assert (*MISSING, *(("cgroup",) if "none" == box.engine.driver.name else ())) == box.engine.confinement.degraded
@@ -50,9 +48,7 @@ def test_a_job_runs(box: Box) -> None:
 
 
 def test_mounts_hide_files_of_the_host(box: Box) -> None:
-    """
-    One that everybody may read has no name inside.
-    """
+    """One that everybody may read has no name inside."""
     path = Path("/var/tmp") / f"leeward-layers-{os.getpid()}"
     path.write_text("the host's")
     path.chmod(0o644)
@@ -68,9 +64,7 @@ WRITE = "tell([attempt(os.open, path, os.O_WRONLY | os.O_CREAT) for path in path
 
 
 def test_mounts_are_read_only(box: Box) -> None:
-    """
-    All but the job's own folders, and its own file in the root too.
-    """
+    """All but the job's own folders, and its own file in the root too."""
     got = within(box, WRITE, paths=["/usr/new", "/new", "/etc/passwd", "/workspace/new"])
 
     assert {"EROFS", "EACCES"} >= set(got[:3])
@@ -78,9 +72,7 @@ def test_mounts_are_read_only(box: Box) -> None:
 
 
 def test_landlock_holds_where_there_is_one(box: Box) -> None:
-    """
-    A file that mode and mounts let everybody read, and no rule.
-    """
+    """A file that mode and mounts let everybody read, and no rule."""
     (said,) = within(box, READ, paths=[SEALED])
 
     if features.is_met("landlock"):
@@ -104,9 +96,7 @@ def test_privileges_are_gone(box: Box) -> None:
 
 
 def test_seccomp_refuses_and_counts(box: Box) -> None:
-    """
-    Answered through the listener, which this kernel may or may not let signals interrupt.
-    """
+    """Answered through the listener, which this kernel may or may not let signals interrupt."""
     unshare = 'tell(call("unshare", 0x10000000))'  # CLONE_NEWUSER
     assert "" == without(unshare)  # control
 
@@ -115,9 +105,7 @@ def test_seccomp_refuses_and_counts(box: Box) -> None:
 
 
 def test_memory_is_limited(box: Box) -> None:
-    """
-    The same job below its limit and above it.
-    """
+    """The same job below its limit and above it."""
     touch = "held = bytearray(120 << 20)"
     assert Outcome.FINISHED is box.run(touch).outcome  # control
 
@@ -157,9 +145,7 @@ def test_a_daemon_reports_the_active_layers(tmp_path: Path) -> None:
 
 @pytest.mark.needs("guest", "landlock-missing", "kernel>=5.13")
 def test_the_doctor_says_how_to_boot_with_landlock() -> None:
-    """
-    A kernel that has it and was told to leave it out: ./dev vm --append lsm=lockdown -- tests/vm/test_layers.py
-    """
+    """A kernel that has it and was told to leave it out: ./dev vm --append lsm=lockdown -- tests/vm/test_layers.py"""
     (found,) = (feature for feature in host.features() if "landlock" == feature.name)
 
     assert (Support.MISSING, True) == (found.state, "security modules" in found.have)
@@ -168,9 +154,7 @@ def test_the_doctor_says_how_to_boot_with_landlock() -> None:
 
 @pytest.mark.needs("landlock-missing")
 def test_no_start_without_landlock_and_without_leave(tmp_path: Path) -> None:
-    """
-    It says what is missing, since when there is one, and what to type.
-    """
+    """It says what is missing, since when there is one, and what to type."""
     config = tmp_path / "none-allowed.toml"
     config.write_text("allow_degraded = []\n")
     config.chmod(0o600)

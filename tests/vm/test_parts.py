@@ -1,6 +1,4 @@
-"""
-The parts of the machine that need none: archives, kernels, reports, the table.
-"""
+"""The parts of the machine that need none: archives, kernels, reports, the table."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from vm.rows import Row
 
 
 def entries(data: bytes) -> list[tuple[str, int, bytes]]:
-    """
-    Name, mode and content of each, as the kernel's unpacker goes through them.
-    """
+    """Name, mode and content of each, as the kernel's unpacker goes through them."""
     found: list[tuple[str, int, bytes]] = []
     at = 0
     while True:
@@ -48,9 +44,7 @@ def test_an_archive_has_the_files_that_were_put_into_it() -> None:
 
 
 def image(packed: bytes) -> bytes:
-    """
-    A bzImage of four boot sectors and some code before what is packed.
-    """
+    """A bzImage of four boot sectors and some code before what is packed."""
     head = bytearray(5 * 512 + 100)
     head[0x1F1] = 4
     head[0x248:0x250] = struct.pack("<II", 100, len(packed) + 4)
@@ -110,9 +104,7 @@ def test_a_line_reports_the_active_layers() -> None:
 
 
 def test_the_page_has_the_table_of_the_recorded_runs() -> None:
-    """
-    It is generated. A wrong row comes from a wrong run: `./dev vm --record`.
-    """
+    """It is generated. A wrong row comes from a wrong run: `./dev vm --record`."""
     assert f"\n\n{table.of(report.recorded())}\n" in table.PAGE.read_text()
 
 

@@ -23,9 +23,7 @@ TEST_S = 600
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[dict[str, tuple[Future[Ran], io.BytesIO]]]:
-    """
-    All rows, started at once: each has one processor, and this test none.
-    """
+    """All rows, started at once: each has one processor, and this test none."""
     said = {row.name: io.BytesIO() for row in CI}
     with ThreadPoolExecutor(len(CI)) as threads:
         yield {row.name: (threads.submit(matrix.run, row, CORE, said[row.name], seconds=GUEST_S, asks=False,
@@ -37,9 +35,7 @@ def running() -> Iterator[dict[str, tuple[Future[Ran], io.BytesIO]]]:
 @pytest.mark.parametrize("row", CI, ids=lambda row: row.name)
 def test_holds_on(row: Row, running: dict[str, tuple[Future[Ran], io.BytesIO]],
                   capfd: pytest.CaptureFixture[str]) -> None:
-    """
-    Every test of the core passes there, and each of a driver that is there ran.
-    """
+    """Every test of the core passes there, and each of a driver that is there ran."""
     future, said = running[row.name]
 
     ran = future.result()

@@ -59,9 +59,7 @@ def systemctl(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def manager(*words: str) -> str:
-    """
-    What systemctl says, which did as it was told; else what the journal has of it.
-    """
+    """What systemctl says, which did as it was told; else what the journal has of it."""
     done = systemctl(*words)
     assert 0 == done.returncode, done.stderr + journal()
     return done.stdout
@@ -72,9 +70,7 @@ def journal() -> str:
 
 
 def left() -> set[str]:
-    """
-    The files that are there now, and the units and users that are known.
-    """
+    """The files that are there now, and the units and users that are known."""
     files = {str(path) for folder in KEPT if folder.exists() for path in (folder, *folder.rglob("*"))
              if not str(path).startswith(tuple(filter(None, MOVING)))}
     units = {*systemctl("list-units", "--all", "--plain", "--no-legend", "leeward*").stdout.splitlines(),

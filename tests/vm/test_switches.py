@@ -21,9 +21,7 @@ pytestmark = pytest.mark.needs("guest", "root")
 
 @pytest.fixture
 def turned(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """
-    A switch below /proc/sys, set to what the test is given with it.
-    """
+    """A switch below /proc/sys, set to what the test is given with it."""
     name, value = request.param
     path = Path("/proc/sys", name)
     before = path.read_text()
@@ -54,9 +52,7 @@ def test_the_doctor_s_line_brings_it_back(turned: Path, name: str) -> None:
 @pytest.mark.needs("kernel>=6.6", "uring-transport")
 @pytest.mark.parametrize("turned", [("kernel/io_uring_disabled", "2")], indirect=True)
 def test_clients_are_served_without_io_uring(turned: Path, tmp_path: Path) -> None:
-    """
-    Refused even to root: the daemon goes on by epoll.
-    """
+    """Refused even to root: the daemon goes on by epoll."""
     with LiveDaemon(tmp_path, "--pool-size", "1") as daemon, daemon.client() as client:
         assert "socket" == client.status()["transport"]
         assert b"1\n" == bytes(client.execute("print(1)").stdout_view)

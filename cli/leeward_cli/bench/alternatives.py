@@ -27,15 +27,11 @@ _PATIENCE_S = 10.0
 
 
 class Missing(Exception):
-    """
-    An alternative can't be measured here; the text says why.
-    """
+    """An alternative can't be measured here; the text says why."""
 
 
 class MultiprocessingPool:
-    """
-    `multiprocessing.Pool.apply`: a process that all jobs share, one after the other.
-    """
+    """`multiprocessing.Pool.apply`: a process that all jobs share, one after the other."""
 
     name = "multiprocessing.Pool.apply"
 
@@ -47,18 +43,14 @@ class MultiprocessingPool:
 
 
 def printed_by(code: str) -> str:
-    """
-    Run *code*, and return what it printed.
-    """
+    """Run *code*, and return what it printed."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
     return printed.getvalue()
 
 
 class Monty:
-    """
-    An interpreter of a part of Python, in a pool of processes; a new session for each call.
-    """
+    """An interpreter of a part of Python, in a pool of processes; a new session for each call."""
 
     name = "monty, new session"
 
@@ -73,9 +65,7 @@ class Monty:
 
 
 class MontySession:
-    """
-    As `Monty`, with one session for all calls.
-    """
+    """As `Monty`, with one session for all calls."""
 
     name = "monty, one session"
 
@@ -89,9 +79,7 @@ class MontySession:
 
 
 class Sandlock:
-    """
-    Landlock, a filter and a supervisor around a Python that is started for the call.
-    """
+    """Landlock, a filter and a supervisor around a Python that is started for the call."""
 
     name = "sandlock + python3 -I -S -c"
 
@@ -103,9 +91,7 @@ class Sandlock:
 
 
 def readable() -> list[str]:
-    """
-    The folders that Python needs to start.
-    """
+    """The folders that Python needs to start."""
     folders = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev", sys.base_prefix]
     return sorted({folder for folder in folders if os.path.isdir(folder)})
 

@@ -25,9 +25,7 @@ _FLAGS = ("-std=c11", "-O2")
 
 @contextlib.contextmanager
 def floors() -> Iterator[str | None]:
-    """
-    A context with the path of the compiled program; None if no compiler can make it.
-    """
+    """A context with the path of the compiled program; None if no compiler can make it."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         yield None
@@ -36,4 +34,4 @@ def floors() -> Iterator[str | None]:
         program = f"{folder}/floors"
         made = subprocess.run([*compiler, *_FLAGS, "-o", program, str(SOURCE)], stdin=subprocess.DEVNULL,
                               capture_output=True, check=False)
-        yield program if 0 == made.returncode else None
+        yield program if made.returncode == 0 else None

@@ -21,18 +21,14 @@ NOISY = 1.35
 
 
 def percentile(samples: Sequence[float], p: int) -> float:
-    """
-    The nearest-rank percentile *p*, 1 to 100, of at least one sample.
-    """
+    """The nearest-rank percentile *p*, 1 to 100, of at least one sample."""
     rank = max(1, math.ceil(p * len(samples) / 100))
     return sorted(samples)[rank - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """
-    A row of the report, with times in microseconds.
-    """
+    """A row of the report, with times in microseconds."""
 
     subject: str
     gap_ms: float
@@ -44,9 +40,7 @@ class Figure:
 
 
 def figure(subject: str, gap_s: float, seconds: Sequence[float]) -> Figure:
-    """
-    The row of *seconds*, the times of single calls.
-    """
+    """The row of *seconds*, the times of single calls."""
     def us(value: float) -> float:
         return round(value * 1e6, 1)
 
@@ -112,9 +106,7 @@ class Rate:
 
 
 def rate(subject: str, callers: int, jobs: int, rates: Sequence[float]) -> Rate:
-    """
-    The row of *rates*, jobs per second of single bursts of *jobs* jobs.
-    """
+    """The row of *rates*, jobs per second of single bursts of *jobs* jobs."""
     slow = [1 / each for each in rates]
     p50, p90, p99 = (round(1 / percentile(slow, p)) for p in (50, 90, 99))
     return Rate(subject, callers, jobs * len(rates), len(rates), p50, p90, p99, round(min(rates)), round(max(rates)))

@@ -29,9 +29,7 @@ _MESSAGE = b"x" * 128
 
 
 class Subject(Protocol):
-    """
-    Something whose calls are timed. `call` makes one call, and raises LeewardError if the answer is wrong.
-    """
+    """Something whose calls are timed. `call` makes one call, and raises LeewardError if the answer is wrong."""
 
     name: str
 
@@ -50,9 +48,7 @@ def check(name: str, printed: bytes) -> None:
 
 
 class Peer:
-    """
-    A process at the other end of a socket pair: the function *what* of peers.py, or another *command*.
-    """
+    """A process at the other end of a socket pair: the function *what* of peers.py, or another *command*."""
 
     def __init__(self, what: str, kind: int, command: Sequence[str] = ()) -> None:
         self.socket, theirs = socketpair(AF_UNIX, kind)
@@ -70,9 +66,7 @@ class Peer:
 
 
 def interpreter() -> str:
-    """
-    The path of this installation's base interpreter, outside of its virtual environment.
-    """
+    """The path of this installation's base interpreter, outside of its virtual environment."""
     return str(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -138,9 +132,7 @@ class Pour(Peer):
 
 
 class Fork(Peer):
-    """
-    A warm interpreter that forks for each request, without isolation.
-    """
+    """A warm interpreter that forks for each request, without isolation."""
 
     name = "fork on request"
     _what = "fork"
@@ -165,9 +157,7 @@ class Confined(Fork):
 
 
 class Warm:
-    """
-    The code in this process, whose interpreter has run it before: no other process and no isolation.
-    """
+    """The code in this process, whose interpreter has run it before: no other process and no isolation."""
 
     name = "exec in a warm interpreter"
 
@@ -194,9 +184,7 @@ class Spawn:
         self._printed = printed
 
     def start(self) -> tuple[int, int]:
-        """
-        Start the program. Returns its pid, and the end of a pipe from which its output is read.
-        """
+        """Start the program. Returns its pid, and the end of a pipe from which its output is read."""
         read, write = os.pipe()
         try:
             pid = os.posix_spawn(self._arguments[0], self._arguments, self._environment,
@@ -210,9 +198,7 @@ class Spawn:
         return pid, read
 
     def end(self, pid: int, pipe: int) -> None:
-        """
-        Read the output of a started program, and wait for its end.
-        """
+        """Read the output of a started program, and wait for its end."""
         with open(pipe, "rb") as file:
             printed = file.read()
         os.waitpid(pid, 0)
@@ -223,9 +209,7 @@ class Spawn:
         self.end(*self.start())
 
     def rate(self, callers: int, jobs: int) -> None:
-        """
-        Run the program *jobs* times, *callers* of them at the same time.
-        """
+        """Run the program *jobs* times, *callers* of them at the same time."""
         running: dict[int, int] = {}
         poll = select.poll()
         started = 0
@@ -249,9 +233,7 @@ def echo() -> Spawn:
 
 
 def fork_rate(peer: socket, callers: int, jobs: int) -> None:
-    """
-    Make *jobs* fork requests, *callers* of them pending at any time.
-    """
+    """Make *jobs* fork requests, *callers* of them pending at any time."""
     for _ in range(min(callers, jobs)):
         peer.send(CODE.encode())
     for done in range(1, jobs + 1):

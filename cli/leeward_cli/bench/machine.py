@@ -26,19 +26,15 @@ _WINDOW_S, _REST_S = 0.05, 0.03
 
 
 def described(floors_in_c: bool) -> dict[str, Any]:
-    """
-    The description of the machine, which belongs to each figure.
-    """
+    """The description of the machine, which belongs to each figure."""
     return {"kernel": platform.release(), "arch": platform.machine(), "processors": len(os.sched_getaffinity(0)),
-            "python": platform.python_version(), "root": 0 == os.geteuid(),
+            "python": platform.python_version(), "root": os.geteuid() == 0,
             "floors": "C" if floors_in_c else "Python, for want of a compiler"}
 
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """
-    The kernel's counters for all processors together, or differences of them.
-    """
+    """The kernel's counters for all processors together, or differences of them."""
 
     total: int = 0
     idle: int = 0
@@ -70,9 +66,7 @@ class Stir:
 
 
 def read(stat: str) -> Ticks:
-    """
-    The counters in the text of /proc/stat; proc(5).
-    """
+    """The counters in the text of /proc/stat; proc(5)."""
     user, nice, system, idle, iowait, irq, softirq, *rest = (int(word) for word in stat.split("\n", 1)[0].split()[1:])
     stolen = rest[0] if rest else 0
     return Ticks(user + nice + system + idle + iowait + irq + softirq + stolen, idle + iowait, stolen)
@@ -83,18 +77,14 @@ def now() -> Ticks:
 
 
 class Watch:
-    """
-    Measures the load of others since this object was made.
-    """
+    """Measures the load of others since this object was made."""
 
     def __init__(self) -> None:
         self._start = now()
         self._windows = Ticks()
 
     def window(self) -> None:
-        """
-        Do nothing for a moment, and count the processor time that other processes take.
-        """
+        """Do nothing for a moment, and count the processor time that other processes take."""
         time.sleep(_REST_S)
         before = now()
         time.sleep(_WINDOW_S)
@@ -105,8 +95,6 @@ class Watch:
 
 
 def judged(whole: Ticks, windows: Ticks) -> Stir:
-    """
-    The load of others, from the counters of the whole run and those of its windows.
-    """
+    """The load of others, from the counters of the whole run and those of its windows."""
     busy = windows.total - windows.idle
     return Stir(round(whole.stolen / max(1, whole.total), 4), round(busy / max(1, windows.total), 4))

@@ -19,9 +19,7 @@ _CODE = CODE.encode()
 
 
 class _Result(ctypes.Structure):
-    """
-    The first fields of leeward_result in leeward.h. New fields are added only at its end.
-    """
+    """The first fields of leeward_result in leeward.h. New fields are added only at its end."""
 
     _fields_ = [
         ("size", ctypes.c_size_t), ("id", ctypes.c_int64), ("outcome", ctypes.c_int32), ("exit_code", ctypes.c_int32),
@@ -31,9 +29,7 @@ class _Result(ctypes.Structure):
 
 
 class FromC:
-    """
-    `print("hello world")` over one connection, a fresh runner for each call.
-    """
+    """`print("hello world")` over one connection, a fresh runner for each call."""
 
     name = "leeward, called from C"
 
@@ -52,9 +48,7 @@ class FromC:
 
 @contextlib.contextmanager
 def connected(path: str) -> Iterator[FromC | None]:
-    """
-    A context with one connection; None if this installation has no libleeward.
-    """
+    """A context with one connection; None if this installation has no libleeward."""
     if not Path(library.SDK, "lib", library.SONAME).exists():
         yield None
         return

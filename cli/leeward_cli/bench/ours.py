@@ -100,9 +100,7 @@ def program() -> str:
 
 
 class LeewardSubject:
-    """
-    `print("hello world")` over one connection, a fresh runner for each call.
-    """
+    """`print("hello world")` over one connection, a fresh runner for each call."""
 
     name = "leeward"
 
@@ -114,9 +112,7 @@ class LeewardSubject:
 
 
 class InSession:
-    """
-    As `LeewardSubject`, in a session: one process for all calls, which keeps its state.
-    """
+    """As `LeewardSubject`, in a session: one process for all calls, which keeps its state."""
 
     name = "leeward, in a session"
 
@@ -156,9 +152,7 @@ class Legs:
 
 
 def legs(client: Client) -> Legs:
-    """
-    Time one call of a job that prints the time of its first line.
-    """
+    """Time one call of a job that prints the time of its first line."""
     start = time.monotonic_ns()
     result = good(client.execute(_STAMP))
     end = time.monotonic_ns()
@@ -168,9 +162,7 @@ def legs(client: Client) -> Legs:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """
-    The connection of one of many callers, and the fields of its requests.
-    """
+    """The connection of one of many callers, and the fields of its requests."""
 
     socket: Socket
     conversation: Conversation
@@ -187,18 +179,14 @@ class Talk:
 
 
 def rate(path: str, callers: int, jobs: int) -> None:
-    """
-    Run *jobs* jobs over *callers* connections, with one job in flight on each connection.
-    """
+    """Run *jobs* jobs over *callers* connections, with one job in flight on each connection."""
     with contextlib.ExitStack() as stack:
         burst([_talk(stack, path, execute_fields(CODE)) for _ in range(min(callers, jobs))], jobs)
 
 
 @contextlib.contextmanager
 def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
-    """
-    A context with *callers* connections, each with a session of its own.
-    """
+    """A context with *callers* connections, each with a session of its own."""
     with contextlib.ExitStack() as stack:
         talks = []
         for _ in range(callers):
@@ -242,9 +230,7 @@ def _talk(stack: contextlib.ExitStack, path: str, fields: Mapping[str, Any]) -> 
 
 
 def daemon_pid(path: str) -> int:
-    """
-    The pid of the process that listens on *path*; 0 if it is in a pid namespace that this process doesn't see.
-    """
+    """The pid of the process that listens on *path*; 0 if it is in a pid namespace that this process doesn't see."""
     probe = connect(path)
     assert probe is not None
     try:

@@ -16,19 +16,15 @@ MOST = 4096
 
 
 def two(client: int) -> None:
-    """
-    Send each message back, without a worker.
-    """
+    """Send each message back, without a worker."""
     while message := os.read(client, MOST):
         os.write(client, message)
 
 
 def four(client: int) -> None:
-    """
-    Pass each message on to a worker and its answer back, as the daemon does: a socket on one side, pipes on the other.
-    """
+    """Pass each message on to a worker and its answer back, as the daemon does: a socket on one side, pipes on the other."""
     down, up = os.pipe(), os.pipe()
-    if 0 == os.fork():
+    if os.fork() == 0:
         os.close(down[1])
         os.close(client)
         while message := os.read(down[0], MOST):
@@ -41,13 +37,11 @@ def four(client: int) -> None:
 
 
 def fork(client: int) -> None:
-    """
-    Fork for each message, run it as code, and answer with what it printed. There is no isolation.
-    """
+    """Fork for each message, run it as code, and answer with what it printed. There is no isolation."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     exec(compile("print(end='')", "<warm>", "exec"), {})
     while code := os.read(client, MOST):
-        if 0 == os.fork():
+        if os.fork() == 0:
             sys.stdout = io.StringIO()
             exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
             os.write(client, sys.stdout.getvalue().encode())
@@ -92,7 +86,7 @@ def confined(client: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     exec(compile("print(end='')", "<warm>", "exec"), {})
     while code := os.read(client, MOST):
-        if 0 == libc.syscall(clone, new_each | signal.SIGCHLD, 0, 0, 0, 0):
+        if libc.syscall(clone, new_each | signal.SIGCHLD, 0, 0, 0, 0) == 0:
             done(libc.mount(b"proc", b"/proc", b"proc", nosuid_nodev_noexec, None))
             done(libc.mount(b"tmpfs", b"/tmp", b"tmpfs", nosuid_nodev_noexec, None))
             done(libc.prctl(38, 1, 0, 0, 0))  # PR_SET_NO_NEW_PRIVS
@@ -104,9 +98,7 @@ def confined(client: int) -> None:
 
 
 def run(client: int) -> None:
-    """
-    Run each message as code in this interpreter, which stays, and write what it printed to descriptor 1.
-    """
+    """Run each message as code in this interpreter, which stays, and write what it printed to descriptor 1."""
     while code := os.read(client, MOST):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})

@@ -18,9 +18,7 @@ _OURS, _OTHERS, _INK, _PALE = "#0b6e4f", "#8fa3b0", "#1b1f23", "#d9dee2"
 
 
 def svg(found: Mapping[str, Any], gap_ms: float = 5.0) -> str:
-    """
-    A picture of the calls in *found* that have *gap_ms* milliseconds between them.
-    """
+    """A picture of the calls in *found* that have *gap_ms* milliseconds between them."""
     rows = sorted((row for row in found["latency"] if row["gap_ms"] == gap_ms), key=lambda row: row["p50"])
     low = 10 ** math.floor(math.log10(min(row["p50"] for row in rows)))
     high = 10 ** math.ceil(math.log10(max(row["p99"] for row in rows)))
@@ -48,9 +46,7 @@ def svg(found: Mapping[str, Any], gap_ms: float = 5.0) -> str:
 
 
 def duration(us: float) -> str:
-    """
-    A time as text, with a suitable unit.
-    """
+    """A time as text, with a suitable unit."""
     return f"{us:.3g} µs" if us < 999.5 else f"{us / 1e3:.3g} ms" if us < 999.5e3 else f"{us / 1e6:.3g} s"
 
 

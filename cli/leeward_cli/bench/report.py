@@ -27,9 +27,7 @@ _LEGS = {
 
 
 def findings(samples: Samples) -> dict[str, Any]:
-    """
-    The object that `--json` prints, with times in microseconds and rates in jobs per second.
-    """
+    """The object that `--json` prints, with times in microseconds and rates in jobs per second."""
     ours = {gap: samples.calls[LeewardSubject.name, gap] for gap in (GAP_S, 0.0)}
     floor = samples.calls[floors.Hops.name, GAP_S]
     # If there is only one round, its single calls are compared.
@@ -72,9 +70,7 @@ def _spent(samples: Samples) -> dict[str, dict[str, float]]:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """
-    The findings as text.
-    """
+    """The findings as text."""
     host, stirred = found["machine"], found["noise"]
     lines = [
         (f"leeward {found['leeward']}, {found['date']}, Linux {host['kernel']} {host['arch']},"

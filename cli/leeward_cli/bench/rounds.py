@@ -113,9 +113,7 @@ def measure(path: str, rounds: int, seconds: float, progress: Callable[[int], No
 
 def _subjects(stack: contextlib.ExitStack, path: str, levels: Mapping[str, str],
               samples: Samples) -> tuple[list[tuple[Subject, tuple[int, int]]], Client, floors.Fork]:
-    """
-    All subjects, each with its numbers of successive calls, until *stack* closes; the client; and the fork floor.
-    """
+    """All subjects, each with its numbers of successive calls, until *stack* closes; the client; and the fork floor."""
     # First, since one of them forks this process.
     others = [alternatives.opened(stack, name, samples.missing) for name in alternatives.ALL]
     program = stack.enter_context(compiled.floors())
@@ -137,9 +135,7 @@ def _subjects(stack: contextlib.ExitStack, path: str, levels: Mapping[str, str],
 
 
 def row(call: Callable[[], None], count: int, gap: float) -> list[float]:
-    """
-    The seconds that each of *count* calls took, with *gap* seconds before each.
-    """
+    """The seconds that each of *count* calls took, with *gap* seconds before each."""
     clock = time.perf_counter
     times = []
     for _ in range(count):
@@ -168,9 +164,7 @@ def _bursts(samples: Samples, path: str, pid: int, fork: floors.Fork) -> None:
 
 
 def timed(call: Callable[[], None]) -> float:
-    """
-    The seconds that *call* takes.
-    """
+    """The seconds that *call* takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
@@ -178,9 +172,7 @@ def timed(call: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """
-    A context in which the garbage collector of this process is disabled, so that it doesn't affect the figures.
-    """
+    """A context in which the garbage collector of this process is disabled, so that it doesn't affect the figures."""
     gc.collect()
     gc.disable()
     try:

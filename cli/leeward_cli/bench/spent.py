@@ -37,9 +37,7 @@ class Spent:
 
 
 def spent(daemon: int) -> Spent | None:
-    """
-    The processor time of the process *daemon* and of those below it; None if /proc can't be read.
-    """
+    """The processor time of the process *daemon* and of those below it; None if /proc can't be read."""
     try:
         own = seconds(Path(f"/proc/{daemon}/stat").read_text())
         found = zygotes(daemon)
@@ -60,7 +58,7 @@ def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
     mount = unified(Path("/proc/self/mountinfo").read_text())
     path = group_of(Path(f"/proc/{keepers[0]}/cgroup").read_text())
     top = os.path.dirname(os.path.dirname(path))  # a keeper is in a child of its worker's group
-    if mount is None or "keeper" != os.path.basename(path) or "/" == top:
+    if mount is None or os.path.basename(path) != "keeper" or top == "/":
         return None
     fields = dict(line.split() for line in Path(f"{mount}{top}/cpu.stat").read_text().splitlines())
     within = sum(time for pid, time in others.items()
@@ -69,27 +67,21 @@ def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
 
 
 def unified(mountinfo: str) -> str | None:
-    """
-    The folder where the root of version 2's hierarchy is mounted; None if it isn't.
-    """
+    """The folder where the root of version 2's hierarchy is mounted; None if it isn't."""
     for line in mountinfo.splitlines():
         fields, _, kind = line.partition(" - ")
-        if kind.startswith("cgroup2 ") and "/" == fields.split()[3]:
+        if kind.startswith("cgroup2 ") and fields.split()[3] == "/":
             return fields.split()[4]
     return None
 
 
 def group_of(cgroup: str) -> str:
-    """
-    The group in version 2's hierarchy, from the text of /proc/PID/cgroup; "/" if there is none.
-    """
+    """The group in version 2's hierarchy, from the text of /proc/PID/cgroup; "/" if there is none."""
     return next((line[3:] for line in cgroup.splitlines() if line.startswith("0::")), "/")
 
 
 def children(pid: int) -> list[int]:
-    """
-    The processes that *pid*'s first thread has made.
-    """
+    """The processes that *pid*'s first thread has made."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
 
@@ -109,8 +101,6 @@ def _arguments(pid: int) -> bytes:
 
 
 def seconds(stat: str) -> float:
-    """
-    The processor seconds of a process, from the text of /proc/PID/stat; proc(5).
-    """
+    """The processor seconds of a process, from the text of /proc/PID/stat; proc(5)."""
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / _TICKS

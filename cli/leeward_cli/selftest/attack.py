@@ -53,9 +53,7 @@ os.write(1, b"\\n" + json.dumps(said).encode())
 
 
 class Scene(Protocol):
-    """
-    The targets of attacks, and the checks whether an attack has reached them: canaries.Canaries.
-    """
+    """The targets of attacks, and the checks whether an attack has reached them: canaries.Canaries."""
 
     token: str
     daemon_environment: Mapping[str, str]
@@ -95,16 +93,12 @@ Judge = Callable[[Scene, Seen], str]
 
 
 def did(canaries: Scene, seen: Seen) -> str:
-    """
-    Judge by the return value of attack(), which is the proof of success.
-    """
+    """Judge by the return value of attack(), which is the proof of success."""
     return str(seen.any)[:80] if seen.any else ""
 
 
 def secret_read(canaries: Scene, seen: Seen) -> str:
-    """
-    Judge by the job's output: the attack has succeeded if the secret is in it.
-    """
+    """Judge by the job's output: the attack has succeeded if the secret is in it."""
     found = any(canaries.token.encode() in result.stdout + result.stderr for result in seen.results)
     return "the secret was read" if found else ""
 
@@ -147,16 +141,12 @@ class Attack:
 
 
 def calls() -> dict[str, int]:
-    """
-    Numbers of this machine's system calls, by name.
-    """
+    """Numbers of this machine's system calls, by name."""
     return dict(NUMBERS[platform.machine()])
 
 
 def seen_of(attack: Attack, results: tuple[Result, ...]) -> Seen:
-    """
-    The reports in the *results* of the jobs of *attack*. Pure.
-    """
+    """The reports in the *results* of the jobs of *attack*. Pure."""
     done: list[Any] = []
     refused = failed = ""
     for result in results:
@@ -177,9 +167,7 @@ def seen_of(attack: Attack, results: tuple[Result, ...]) -> Seen:
 
 
 def _said(result: Result) -> dict[str, Any] | None:
-    """
-    The report in the last line of a job's output; None if that isn't a report of _END.
-    """
+    """The report in the last line of a job's output; None if that isn't a report of _END."""
     last = result.stdout.rpartition(b"\n")[2]
     try:
         said = json.loads(last)

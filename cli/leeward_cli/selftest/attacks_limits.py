@@ -12,9 +12,7 @@ from leeward_cli.selftest.attack import Attack, Scene, Seen
 
 
 def _taken(canaries: Scene, seen: Seen) -> str:
-    """
-    Judge by the program's report: it has taken several times its limit, and still runs.
-    """
+    """Judge by the program's report: it has taken several times its limit, and still runs."""
     return f"took {seen.any}" if seen.any else ""
 
 

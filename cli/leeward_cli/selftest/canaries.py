@@ -88,9 +88,7 @@ class Canaries:
         self._stack.close()
 
     def _share(self, stack: contextlib.ExitStack) -> int:
-        """
-        Make a System V segment that all users may read. Returns its key; 0 if the host has no such segments.
-        """
+        """Make a System V segment that all users may read. Returns its key; 0 if the host has no such segments."""
         libc = ctypes.CDLL(None, use_errno=True)
         key = secrets.randbelow(1 << 30) + 1
         number = libc.shmget(key, 4096, _IPC_CREAT | _IPC_EXCL | 0o666)
@@ -104,9 +102,7 @@ class Canaries:
         return key
 
     def _tidy(self) -> None:
-        """
-        Remove files that jobs have left on this host because a lock was missing.
-        """
+        """Remove files that jobs have left on this host because a lock was missing."""
         of_jobs = self.mark[::-1]
         for folder in ("/tmp", "/var/tmp", "/dev/shm"):
             with contextlib.suppress(OSError):
@@ -116,9 +112,7 @@ class Canaries:
                             os.unlink(f"{folder}/{name}")
 
     def given(self) -> dict[str, Any]:
-        """
-        The values for a program. The victim is alive when this returns.
-        """
+        """The values for a program. The victim is alive when this returns."""
         victim = self._living_victim()
         numbers = calls()
         return {"calls": {name: numbers[name] for name in _CALLS if name in numbers}, "mark": self.mark[::-1],
@@ -140,13 +134,11 @@ class Canaries:
             self._victim.wait()
 
     def victim_is_hurt(self) -> str:
-        """
-        How the process of the host was ended or stopped; "" if it wasn't. A stopped process is continued.
-        """
+        """How the process of the host was ended or stopped; "" if it wasn't. A stopped process is continued."""
         assert self._victim is not None
         if self._victim.poll() is not None:
             return f"signal {-self._victim.returncode} ended it"
-        if "T" == _state(self._victim.pid):
+        if _state(self._victim.pid) == "T":
             self._victim.send_signal(signal.SIGCONT)
             return "it was stopped"
         return ""
@@ -157,9 +149,7 @@ class Canaries:
         return "" if _state(self.neighbour) not in ("", "Z", "X") else "it was ended"
 
     def left_behind(self) -> str:
-        """
-        A process of a job that lives on after the job's end, as text; "" if there is none. Kills it.
-        """
+        """A process of a job that lives on after the job's end, as text; "" if there is none. Kills it."""
         found = f"{self.mark}-left"
         if self._until(lambda: not named(found), GONE_S):
             return ""
@@ -177,9 +167,7 @@ class Canaries:
     # --- the sockets ----------------------------------------------------------
 
     def arrived(self) -> str:
-        """
-        The sockets at which something arrived, as text; "" for none. Takes the data or connection from them.
-        """
+        """The sockets at which something arrived, as text; "" for none. Takes the data or connection from them."""
         names = {self._tcp: "TCP", self._udp: "UDP", self._abstract: "the abstract socket"}
         ready = select.select(list(names), [], [], 0.05)[0]
         for sock in ready:
@@ -191,9 +179,7 @@ class Canaries:
 
 
 def named(text: str) -> list[int]:
-    """
-    The pids of processes of this host with *text* in their command line.
-    """
+    """The pids of processes of this host with *text* in their command line."""
     found = []
     for number in os.listdir("/proc"):
         if number.isdigit():
@@ -204,9 +190,7 @@ def named(text: str) -> list[int]:
 
 
 def _state(pid: int) -> str:
-    """
-    The letter of a process's state; "" if the process has gone.
-    """
+    """The letter of a process's state; "" if the process has gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0]

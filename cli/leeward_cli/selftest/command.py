@@ -33,9 +33,7 @@ VARIABLE = "LEEWARD_SELFTEST_SECRET"
 
 
 class ByDaemon:
-    """
-    A trial.TriedSandbox that uses a daemon's socket.
-    """
+    """A trial.TriedSandbox that uses a daemon's socket."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -75,9 +73,7 @@ class Target:
 
 @contextlib.contextmanager
 def target(path: str, private: bool, token: str) -> Iterator[Target]:
-    """
-    A context with the daemon on *path*; or with a new daemon, if *private* is True or no daemon answers on *path*.
-    """
+    """A context with the daemon on *path*; or with a new daemon, if *private* is True or no daemon answers on *path*."""
     if not private:
         try:
             daemon = Running(path)
@@ -93,9 +89,7 @@ def target(path: str, private: bool, token: str) -> Iterator[Target]:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """
-    The environment with which a process was started; empty if this user may not read it.
-    """
+    """The environment with which a process was started; empty if this user may not read it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             content = file.read()

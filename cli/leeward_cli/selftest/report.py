@@ -20,9 +20,7 @@ _HOLE = "this is a hole: please report it as SECURITY.md says"
 
 
 def cure(finding: Finding, features: Iterable[Feature]) -> str:
-    """
-    The commands or actions by which the attack of *finding* is held; "" if it is held.
-    """
+    """The commands or actions by which the attack of *finding* is held; "" if it is held."""
     if finding.state not in (OPEN, MISSING):
         return ""
     needed = (*finding.attack.locks, *([finding.attack.needs] if finding.attack.needs else []))
@@ -67,9 +65,7 @@ def as_text(findings: Sequence[Finding], features: Sequence[Feature]) -> str:
 
 
 def as_object(findings: Sequence[Finding], features: Sequence[Feature], daemon: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The object that `--json` prints.
-    """
+    """The object that `--json` prints."""
     return {
         "held": holds(findings),
         "rows": [{"attack": finding.attack.number, "area": finding.attack.area, "name": finding.attack.name,

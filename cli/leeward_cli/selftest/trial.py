@@ -34,9 +34,7 @@ subprocess.run(["/bin/sh", "-c", "sleep {seconds}; : " + sys.argv[1]], stdin=sub
 
 
 class TriedSandbox(Protocol):
-    """
-    The sandbox in which the programs run.
-    """
+    """The sandbox in which the programs run."""
 
     def run(self, code: str, **options: Any) -> Result:
         """
@@ -47,14 +45,10 @@ class TriedSandbox(Protocol):
         """
 
     def beside(self, code: str, **options: Any) -> Callable[[], object]:
-        """
-        Start a job. Returns a function that ends it.
-        """
+        """Start a job. Returns a function that ends it."""
 
     def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """
-        Wait until *condition* returns true, at most *seconds*. Returns whether it did.
-        """
+        """Wait until *condition* returns true, at most *seconds*. Returns whether it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +103,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_neighbour(sandbox: TriedSandbox, attack: Attack, canaries: Canaries) -> Finding:
-    """
-    Try *attack* while a job in another worker has a process, which is the attack's target.
-    """
+    """Try *attack* while a job in another worker has a process, which is the attack's target."""
     mark = f"{canaries.mark}-beside"
     stop = sandbox.beside(_NEIGHBOUR.replace("{seconds}", f"{_NEIGHBOUR_LIVES_S:.0f}"), args=[mark],
                           timeout=_NEIGHBOUR_LIVES_S + 5)

@@ -88,9 +88,7 @@ class PageAccess:
         return cookie
 
     def session(self, cookie: str) -> BrowserSession | None:
-        """
-        The session of *cookie*; None if there is none, or it has ended.
-        """
+        """The session of *cookie*; None if there is none, or it has ended."""
         now = self._clock()
         if len(cookie) > MOST_TOKEN:
             return None
@@ -102,9 +100,7 @@ class PageAccess:
         return found[0]
 
     def is_over(self, session: BrowserSession) -> bool:
-        """
-        Whether *session* was logged out or dropped, or has lasted too long.
-        """
+        """Whether *session* was logged out or dropped, or has lasted too long."""
         with self._lock:
             return session.key not in self._sessions or self._clock() - session.begun > SESSION_LASTS
 
@@ -125,9 +121,7 @@ class PageAccess:
         return token
 
     def is_program(self, token: str) -> bool:
-        """
-        Whether *token* is a bearer token of this process.
-        """
+        """Whether *token* is a bearer token of this process."""
         with self._lock:
             return len(token) <= MOST_TOKEN and _key(token) in self._tokens
 

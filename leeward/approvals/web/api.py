@@ -52,7 +52,7 @@ async def requests(call: WebCall) -> Response:
     queue, sandbox = call.service.queue, call.sandbox or query.get("sandbox")
     if call.sandbox:  # each may have 130 KiB, and the queue is held while they are read
         limit = min(limit, MOST_ROWS_OF_SANDBOX)
-    if "pending" == which:
+    if which == "pending":
         found = await in_thread_of(call.sandbox, queue.pending, limit, after, category, sandbox)
     else:
         found = await in_thread_of(call.sandbox, queue.recent, limit, sandbox)
@@ -82,7 +82,7 @@ async def own_request(call: WebCall, number: int) -> ApprovalRequest:
 
 
 def is_decided(request: ApprovalRequest) -> bool:
-    return "pending" != request.status
+    return request.status != "pending"
 
 
 async def request_detail(call: WebCall) -> Response:
@@ -148,9 +148,9 @@ async def _carried_out(parts: WebParts, resolution: Resolution, number: int | No
         WebProblem: a file on the host was changed after the request.
     """
     for each in resolution.decided:
-        if "filesystem" == each.category and "due" == each.stage and number in (each.id, None):
+        if each.category == "filesystem" and each.stage == "due" and number in (each.id, None):
             found = await parts.feed.wait(each.id, CARRIED_OUT_S, lambda one: one.stage not in ("due", "applying"))
-            if found is not None and "stale" == found.decided_by:
+            if found is not None and found.decided_by == "stale":
                 raise WebProblem(409, "stale", found.note, more={"request": request_row(found, whole=False)})
 
 
@@ -196,9 +196,7 @@ def project_in(fields: Mapping[str, Any]) -> str | None:
 
 
 def rules_were_changed(call: WebCall, action: str, decision: str, **metadata: Any) -> None:
-    """
-    Record a change by the operator, and send the new rules to viewers.
-    """
+    """Record a change by the operator, and send the new rules to viewers."""
     call.service.changed(call.operator.by, action, decision, **metadata)
     call.parts.feed.rules_changed()
 
@@ -249,9 +247,7 @@ async def propose(call: WebCall) -> Response:
 
 
 def _said(call: WebCall) -> dict[str, str]:
-    """
-    The fields that every call for a request has.
-    """
+    """The fields that every call for a request has."""
     return {"reason": bodies.text(call.fields, "reason", ""), "sandbox": call.sandbox,
             "asker": bodies.text(call.fields, "asker", "")}
 
@@ -291,7 +287,7 @@ async def run(call: WebCall) -> Response:
 
 
 def is_over(request: ApprovalRequest) -> bool:
-    return "pending" != request.status and request.stage not in ("due", "applying")
+    return request.status != "pending" and request.stage not in ("due", "applying")
 
 
 async def packages(call: WebCall) -> Response:

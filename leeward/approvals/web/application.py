@@ -48,7 +48,7 @@ def application(service: ApprovalService, access: PageAccess | None = None, feed
     handlers = {**api.HANDLERS, "openapi": openapi}
     routes: list[BaseRoute] = []
     for route in ROUTES:
-        if "WEBSOCKET" == route.method:
+        if route.method == "WEBSOCKET":
             routes.append(WebSocketRoute(route.path, look_on))
             continue
         answer = answered(parts, handlers[route.name], who="asks" if route.asks else "operator",

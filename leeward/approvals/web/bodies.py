@@ -36,9 +36,7 @@ def bad(message: str) -> WebProblem:
 
 
 class BodyReader:
-    """
-    Reads bodies, with MOST_HELD bytes at once for each caller. For one event loop.
-    """
+    """Reads bodies, with MOST_HELD bytes at once for each caller. For one event loop."""
 
     def __init__(self) -> None:
         self._held: defaultdict[str, int] = defaultdict(int)
@@ -171,7 +169,7 @@ def switch(fields: Mapping[str, Any], name: str, default: bool | None = None) ->
     """
     value = fields.get(name, default)
     if isinstance(value, str) and value in ("true", "false"):  # of a form
-        return "true" == value
+        return value == "true"
     if not isinstance(value, bool):
         raise bad(f"{name}: true or false")
     return value

@@ -38,9 +38,7 @@ _log = logging.getLogger("leeward.approvals")
 
 @dataclass(frozen=True, slots=True)
 class WebParts:
-    """
-    What all routes share.
-    """
+    """What all routes share."""
 
     service: ApprovalService
     access: PageAccess
@@ -73,9 +71,7 @@ class WebCall:
 
     @property
     def sandbox(self) -> str:
-        """
-        The id of the sandbox that calls; "" for the operator.
-        """
+        """The id of the sandbox that calls; "" for the operator."""
         return self.credential.sandbox if isinstance(self.credential, AskingSandbox) else ""
 
     @property
@@ -132,7 +128,7 @@ def answered(parts: WebParts, handler: Handler, *, who: str, content: bool = Fal
             return await handler(WebCall(parts, request, credential, session, fields))
         except LeewardError as error:
             problem = problem_of(error)
-            if 500 == problem.status:
+            if problem.status == 500:
                 _log.exception("%s failed", request.url.path)
             return _reply_to(problem, request, page)
         finally:
@@ -148,7 +144,7 @@ async def _fields(parts: WebParts, request: Request, caller: str, most: int) -> 
         return {}
     body = await parts.bodies.read(request, caller, most)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if "application/x-www-form-urlencoded" == kind:
+    if kind == "application/x-www-form-urlencoded":
         return form_fields(body)
     if body and kind != "application/json":
         # A form of another site can send text/plain without a preflight request.
@@ -163,16 +159,14 @@ def _check_csrf(request: Request, session: BrowserSession, fields: Mapping[str, 
 
 
 def is_csrf(session: BrowserSession, given: object) -> bool:
-    """
-    Whether *given* is the session's CSRF token.
-    """
+    """Whether *given* is the session's CSRF token."""
     return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), session.csrf.encode())
 
 
 def _reply_to(problem: WebProblem, request: Request, page: bool) -> Response:
     if not page:
         return JSONResponse(problem.body, problem.status, problem.headers)
-    if 401 == problem.status:
+    if problem.status == 401:
         return RedirectResponse("/login", 303)
     from leeward.approvals.web.drawing import draw
 

@@ -43,19 +43,17 @@ Colours = list[list[tuple[str, str]]]
 
 
 def comments_of(path: str) -> tuple[str, str, str] | None:
-    """
-    The mark of a comment up to the end of the line, and the marks around a longer one; None for an unknown language.
-    """
+    """The mark of a comment up to the end of the line, and the marks around a longer one; None for an unknown language."""
     name = posixpath.basename(path).lower()
     kind = name.rpartition(".")[2]
     if kind in _HASH:
-        return ("#", '"""', '"""') if "py" == kind else ("#", "", "")
+        return ("#", '"""', '"""') if kind == "py" else ("#", "", "")
     if kind in _SLASHES:
-        return ("", "/*", "*/") if "css" == kind else ("//", "/*", "*/")
+        return ("", "/*", "*/") if kind == "css" else ("//", "/*", "*/")
     if kind in _DASHES:
         return "--", "", ""
     if kind in _OTHERS:
-        return ("", "", "") if "json" == kind else ("", "<!--", "-->")
+        return ("", "", "") if kind == "json" else ("", "<!--", "-->")
     return None
 
 
@@ -74,7 +72,7 @@ def coloured(text: str, path: str) -> Colours | None:
         if begin and text.startswith(begin, at):
             stop = text.find(end, at + len(begin))
             stop = len(text) if stop < 0 else stop + len(end)
-            kind = "s" if '"""' == begin else "c"
+            kind = "s" if begin == '"""' else "c"
         elif line and text.startswith(line, at):
             stop = text.find("\n", at)
             stop, kind = len(text) if stop < 0 else stop, "c"

@@ -19,9 +19,7 @@ MOST_CONNECTIONS, HEAD_S = 256, 10.0
 
 
 class BoundedConnection(H11Protocol):
-    """
-    HTTP. A connection beyond MOST_CONNECTIONS is closed before a byte of it is read.
-    """
+    """HTTP. A connection beyond MOST_CONNECTIONS is closed before a byte of it is read."""
 
     _deadline: asyncio.TimerHandle | None = None
 

@@ -55,13 +55,11 @@ class DiffHunk:
 
     @property
     def unified(self) -> list[tuple[str, int | None, int | None, Markup]]:
-        """
-        The rows for one column: "same", "removed" or "added", the old and the new number, the line.
-        """
+        """The rows for one column: "same", "removed" or "added", the old and the new number, the line."""
         found = list[tuple[str, int | None, int | None, Markup]]()
         added = list[tuple[str, int | None, int | None, Markup]]()
         for row in self.rows:
-            if "same" == row.kind and row.old and row.new:
+            if row.kind == "same" and row.old and row.new:
                 found += [*added, ("same", row.old[0], row.new[0], row.new[1])]
                 added = []
                 continue
@@ -124,9 +122,7 @@ def _changed(old: _Lines, new: _Lines, removed: range, added: range, most: int) 
 
 
 def _differs(old: str, new: str) -> tuple[int, int]:
-    """
-    The numbers of characters that two lines share at the beginning and at the end; 0, 0 if that is too little to mark.
-    """
+    """The numbers of characters that two lines share at the beginning and at the end; 0, 0 if that is too little to mark."""
     first, most = 0, min(len(old), len(new), MOST_WIDTH)
     while first < most and old[first] == new[first]:
         first += 1
@@ -140,7 +136,7 @@ def _differs(old: str, new: str) -> tuple[int, int]:
 class _Lines:
     def __init__(self, text: str, path: str) -> None:
         self._lines = text.split("\n")
-        if "" == self._lines[-1]:
+        if self._lines[-1] == "":
             self._lines.pop()
         self._colours: Colours | None = coloured(text, path)
 
@@ -162,9 +158,7 @@ class _Lines:
 
 
 def _drawn(parts: Sequence[tuple[str, str]], start: int, stop: int) -> list[Markup]:
-    """
-    Parts with their colours as HTML; the characters between *start* and *stop* are marked as different.
-    """
+    """Parts with their colours as HTML; the characters between *start* and *stop* are marked as different."""
     found, at = list[Markup](), 0
     for text, colour in parts:
         shown = text[:max(0, MOST_WIDTH - at)]

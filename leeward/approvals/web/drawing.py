@@ -23,16 +23,12 @@ from leeward.approvals.web.marking import MOST_SHOWN, marked, plain
 
 def draw(template: str, values: Mapping[str, Any], status: int = 200,
          headers: Mapping[str, str] | None = None) -> HTMLResponse:
-    """
-    A page as an answer.
-    """
+    """A page as an answer."""
     return HTMLResponse(drawn(template, values), status, headers)
 
 
 def drawn(template: str, values: Mapping[str, Any]) -> str:
-    """
-    A page as HTML.
-    """
+    """A page as HTML."""
     return _environment().get_template(template).render(values)
 
 
@@ -58,9 +54,7 @@ def _short(text: str, most: int = MOST_SHOWN) -> Markup:
 
 
 def _moment(seconds: float) -> str:
-    """
-    The value of `datetime` for the element `time`.
-    """
+    """The value of `datetime` for the element `time`."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
 
 
@@ -69,9 +63,7 @@ def _clock(seconds: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    """
-    Seconds in one unit: "12 s", "3 min", "2 h", "5 d".
-    """
+    """Seconds in one unit: "12 s", "3 min", "2 h", "5 d"."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

@@ -67,9 +67,7 @@ class LiveViewer:
         self._ready.set()
 
     async def take(self) -> list[str]:
-        """
-        Wait for messages, and take all that are there; [] if the viewer was dropped.
-        """
+        """Wait for messages, and take all that are there; [] if the viewer was dropped."""
         await self._ready.wait()
         self._ready.clear()
         found = list(self._messages)
@@ -96,7 +94,7 @@ class LiveFeed:
         self._end()
 
     def _request_changed(self, request: ApprovalRequest) -> None:
-        kind = "request" if "pending" == request.status else "resolve"
+        kind = "request" if request.status == "pending" else "resolve"
         with self._lock:
             waiters, watched = list(self._waiters.get(request.id, ())), bool(self._viewers)
         for waiter in waiters:
@@ -105,18 +103,14 @@ class LiveFeed:
             self.send({"type": kind, "request": request_row(request, whole=False)})
 
     def send(self, message: dict[str, Any], may_miss: bool = False) -> None:
-        """
-        Send a message to each viewer. From any thread.
-        """
+        """Send a message to each viewer. From any thread."""
         text = json.dumps(message)
         with self._lock:
             for viewer in self._viewers:
                 viewer.put(text, may_miss)
 
     def output(self, number: int, stream: str, data: bytes) -> None:
-        """
-        Send output of a command to each viewer. A slow viewer misses some of it.
-        """
+        """Send output of a command to each viewer. A slow viewer misses some of it."""
         with self._lock:
             watched = bool(self._viewers)
         for at in range(0, len(data) if watched else 0, MOST_OUTPUT):
@@ -127,9 +121,7 @@ class LiveFeed:
         self.send({"type": "rules", "rules": rules_row(self._queue.rules())})
 
     def shut_down(self, reason: str) -> None:
-        """
-        Send `shutdown` to each viewer, after which its connection ends.
-        """
+        """Send `shutdown` to each viewer, after which its connection ends."""
         self.send({"type": "shutdown", "reason": reason})
 
     def look(self) -> LiveViewer:
@@ -176,7 +168,7 @@ class LiveFeed:
         try:
             request = await in_thread_of(caller, self._queue.get, number)
             while request is not None and not is_done(request) and (left := end - time.monotonic()) > 0:
-                if "pending" == request.status and request.expires is not None:
+                if request.status == "pending" and request.expires is not None:
                     left = min(left, max(0.001, request.expires - time.time()))
                 request = await waiter.next(left) or await self._again(request, caller)
             return request
@@ -211,9 +203,7 @@ class _Waiter:
         self._ready.set()
 
     async def next(self, timeout: float) -> ApprovalRequest | None:
-        """
-        The request of the next notice; None after *timeout* seconds without one.
-        """
+        """The request of the next notice; None after *timeout* seconds without one."""
         try:
             async with asyncio.timeout(timeout):
                 await self._ready.wait()

@@ -50,9 +50,7 @@ HEADERS = {
 
 
 def cookie_name(port: int) -> str:
-    """
-    The name of the session's cookie. A browser sends the cookies of a host to all its ports, so the name has the port.
-    """
+    """The name of the session's cookie. A browser sends the cookies of a host to all its ports, so the name has the port."""
     return f"leeward_{port}"
 
 
@@ -81,7 +79,7 @@ class WebGate:
             return
 
         async def send_with_headers(message: Message) -> None:
-            if "http.response.start" == message["type"]:
+            if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
@@ -101,9 +99,9 @@ class WebGate:
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEAD:
             raise WebProblem(431, "too_large", f"a head has {MOST_HEAD} bytes at most here")
-        names = {f"{name}:{port}" for name in NAMES} | (set(NAMES) if 80 == port else set())
+        names = {f"{name}:{port}" for name in NAMES} | (set(NAMES) if port == 80 else set())
         hosts = headers.getlist("host")
-        if 1 != len(hosts) or hosts[0].lower() not in names:
+        if len(hosts) != 1 or hosts[0].lower() not in names:
             raise forbidden("this is for a browser on this machine, by the address that the login link has")
         token = headers.get("authorization", "")
         if token.lower().startswith("bearer "):
@@ -153,9 +151,9 @@ def _check_origin(scope: Scope, headers: Headers, own: str) -> None:
         WebProblem: the call is a change or a WebSocket of another site, or embeds a page in one.
     """
     site, origins = headers.get("sec-fetch-site"), headers.getlist("origin")
-    if "http" == scope["type"] and scope["method"] in SAFE:
+    if scope["type"] == "http" and scope["method"] in SAFE:
         # A link of another site may lead here, but it may not load a frame, script or image from here.
-        leads = "navigate" == headers.get("sec-fetch-mode") and "document" == headers.get("sec-fetch-dest")
+        leads = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if site in ("cross-site", "same-site") and not leads:
             raise forbidden("this is for pages of its own")
         return
@@ -164,7 +162,7 @@ def _check_origin(scope: Scope, headers: Headers, own: str) -> None:
 
 
 async def _refuse(problem: WebProblem, scope: Scope, receive: Receive, send: Send) -> None:
-    if "websocket" == scope["type"]:
+    if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1008, "reason": problem.code})
         return

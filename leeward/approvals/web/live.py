@@ -43,9 +43,7 @@ LOOK_S = 30.0
 
 
 async def live(parts: WebParts, socket: WebSocket) -> None:
-    """
-    Answer a WebSocket.
-    """
+    """Answer a WebSocket."""
     credential = credential_of(socket.scope)
     if not isinstance(credential, Operator):
         await socket.close(1008, "forbidden" if credential else "unauthorized")
@@ -109,7 +107,7 @@ def _error(code: str) -> dict[str, Any]:
 async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> None:
     while True:
         message = await socket.receive()
-        if "websocket.disconnect" == message["type"]:
+        if message["type"] == "websocket.disconnect":
             return
         try:
             fields = message_fields(message.get("text"))
@@ -141,7 +139,7 @@ async def _decide(parts: WebParts, socket: WebSocket, credential: Operator, fiel
         raise forbidden("it lacks the session's CSRF token, or the session is over")
     number = bodies.whole(fields, "id")
     try:
-        await decide_one(parts, number, "approve" == kind, credential.by, always=bodies.switch(fields, "always", False),
+        await decide_one(parts, number, kind == "approve", credential.by, always=bodies.switch(fields, "always", False),
                          everywhere=bodies.switch(fields, "everywhere", False))
     except WebProblem as problem:
         problem.more.setdefault("id", number)

@@ -30,15 +30,13 @@ _SHORT = {"\r": "CR", "\x00": "NUL", "\x1b": "ESC", "\x7f": "DEL", "\u00a0": "NB
 
 
 def pieces(text: str) -> list[tuple[str, str]]:
-    """
-    *text* in pieces: visible text with "", or one invisible character with its name.
-    """
+    """*text* in pieces: visible text with "", or one invisible character with its name."""
     if not _SUSPECT.search(text):
         return [(text, "")] if text else []
     found, start, combined = list[tuple[str, str]](), 0, 0
     for place, letter in enumerate(text):
-        combined = combined + 1 if unicodedata.combining(letter) or "Me" == unicodedata.category(letter) else 0
-        if is_hidden(letter) or "\r" == letter or "\ud800" <= letter <= "\udfff" or combined > MOST_COMBINED:
+        combined = combined + 1 if unicodedata.combining(letter) or unicodedata.category(letter) == "Me" else 0
+        if is_hidden(letter) or letter == "\r" or "\ud800" <= letter <= "\udfff" or combined > MOST_COMBINED:
             if place > start:
                 found.append((text[start:place], ""))
             found.append((letter, _SHORT.get(letter, f"U+{ord(letter):04X}")))
@@ -49,9 +47,7 @@ def pieces(text: str) -> list[tuple[str, str]]:
 
 
 def plain(text: str) -> str:
-    """
-    *text* with the names of invisible characters in their places, for attributes and titles.
-    """
+    """*text* with the names of invisible characters in their places, for attributes and titles."""
     return "".join(f"[{name}]" if name else piece for piece, name in pieces(text))
 
 

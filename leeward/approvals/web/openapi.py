@@ -64,12 +64,10 @@ ERRORS = {"400": "what was sent can't be done; the message says why", "401": "no
 
 
 def document() -> dict[str, Any]:
-    """
-    The description, for JSON.
-    """
+    """The description, for JSON."""
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
-        if "WEBSOCKET" != route.method:
+        if route.method != "WEBSOCKET":
             path = re.sub(r":int\}", "}", route.path)
             paths.setdefault(path, {})[route.method.lower()] = _operation(route)
     error = {"type": "object", "required": ["error", "detail"], "properties": {"error": _TEXT, "detail": _TEXT}}
@@ -106,7 +104,5 @@ def _operation(route: ServiceRoute) -> dict[str, Any]:
 
 
 async def openapi(call: WebCall) -> Response:
-    """
-    Answers with the description.
-    """
+    """Answers with the description."""
     return JSONResponse(document())

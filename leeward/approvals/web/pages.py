@@ -61,9 +61,7 @@ _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "im
 
 
 async def common(call: WebCall, tab: str) -> dict[str, Any]:
-    """
-    The values that every page shows.
-    """
+    """The values that every page shows."""
     status = await in_thread(call.service.status)
     return {"tab": tab, "session": call.session, "counts": status["pending_by_category"],
             "pending": status["pending"], "now": time.time(),
@@ -90,7 +88,7 @@ async def _listed(call: WebCall) -> dict[str, Any]:
 async def queue_page(call: WebCall) -> Response:
     values = await common(call, "queue") | await _listed(call)
     part = call.request.query_params.get("part")
-    if "list" == part:
+    if part == "list":
         return draw("list.html", values | {"request": None})
     first = values["rows"][0].request if values["rows"] else None
     shown = await _shown(call, first) if first else {}
@@ -102,18 +100,16 @@ async def request_page(call: WebCall) -> Response:
     if found is None:
         raise missing("there is no such request; what was decided long ago is in the record")
     values = await common(call, "queue") | await _shown(call, found) | {"request": found, "alone": True}
-    if "detail" == call.request.query_params.get("part"):
+    if call.request.query_params.get("part") == "detail":
         return draw("detail.html", values)
     return draw("queue.html", values | await _listed(call))
 
 
 async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
-    """
-    The values that a page shows of one request.
-    """
+    """The values that a page shows of one request."""
     is_full = "full" in call.request.query_params
     detail, why = dict[str, Any](), ""
-    if "pending" == request.status or request.stage in ("due", "applying"):
+    if request.status == "pending" or request.stage in ("due", "applying"):
         try:
             detail = await in_slow_thread("", call.service.detail, request.id)
         except LeewardError as error:
@@ -136,17 +132,15 @@ def _size(text: object) -> int:
 
 def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
     before, after, hunks = detail.get("before"), detail.get("after"), detail.get("hunks")
-    if not isinstance(hunks, list) or not hunks or "filesystem" != request.category:
+    if not isinstance(hunks, list) or not hunks or request.category != "filesystem":
         return []
     before, after = before if isinstance(before, str) else "", after if isinstance(after, str) else ""
     return hunks_of(before, after, subject_title(request.subject), hunks)
 
 
 def _rule_of(request: ApprovalRequest) -> dict[str, str]:
-    """
-    What "always" would store, and in which project; "" where nothing could be, and why.
-    """
-    if "pending" != request.status:
+    """What "always" would store, and in which project; "" where nothing could be, and why."""
+    if request.status != "pending":
         return {"text": "", "why": "", "project": ""}
     try:
         return {"text": generate_rule(request.subject, "allow").text, "why": "", "project": request.project}
@@ -155,11 +149,9 @@ def _rule_of(request: ApprovalRequest) -> dict[str, str]:
 
 
 def _flat(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """
-    The metadata of a request as texts, without `remarks`, which the page shows elsewhere.
-    """
+    """The metadata of a request as texts, without `remarks`, which the page shows elsewhere."""
     return [(str(name), value if isinstance(value, str) else str(value))
-            for name, value in list(metadata.items())[:50] if "remarks" != name and value not in ("", None)]
+            for name, value in list(metadata.items())[:50] if name != "remarks" and value not in ("", None)]
 
 
 def _back(said: str, about: object = "") -> Response:
@@ -170,9 +162,9 @@ async def decide_form(call: WebCall) -> Response:
     answer = bodies.text(call.fields, "answer", most=20)
     if answer not in ("approve", "deny", "always-allow", "always-deny", "hunks", "profile"):
         raise bad("answer: approve, deny, always-allow, always-deny, hunks or profile")
-    profile = bodies.text(call.fields, "profile", most=64) if "profile" == answer else None
+    profile = bodies.text(call.fields, "profile", most=64) if answer == "profile" else None
     hunks = None
-    if "hunks" == answer:
+    if answer == "hunks":
         hunks = [int(name[5:]) for name in call.fields if name.startswith("hunk-") and name[5:].isascii()
                  and name[5:].isdigit() and len(name) < 12]
         if not hunks:
@@ -187,9 +179,9 @@ async def bulk_form(call: WebCall) -> Response:
     category, answer = bodies.text(call.fields, "category", most=20), bodies.text(call.fields, "answer", most=20)
     if category not in CATEGORIES or answer not in ("approve", "deny"):
         raise bad("a category, and approve or deny")
-    found = await in_thread(call.service.queue.decide_category, category, "approve" == answer, call.operator.by,
+    found = await in_thread(call.service.queue.decide_category, category, answer == "approve", call.operator.by,
                             bodies.whole(call.fields, "upto"))
-    return _back("approved-all" if "approve" == answer else "denied-all", len(found.decided))
+    return _back("approved-all" if answer == "approve" else "denied-all", len(found.decided))
 
 
 async def rules_page(call: WebCall) -> Response:
@@ -198,7 +190,7 @@ async def rules_page(call: WebCall) -> Response:
 
 async def rule_form(call: WebCall) -> Response:
     queue, text = call.service.queue, bodies.text(call.fields, "rule", most=10000)
-    if "remove" == call.fields.get("answer"):
+    if call.fields.get("answer") == "remove":
         project = project_in(call.fields)
         if not await in_thread(queue.remove_rule, text, project):
             raise missing("there is no such rule")
@@ -250,7 +242,7 @@ async def sandboxes_page(call: WebCall) -> Response:
 
 
 async def history_page(call: WebCall) -> Response:
-    recent = [each for each in await in_thread(call.service.queue.recent, 200) if "pending" != each.status]
+    recent = [each for each in await in_thread(call.service.queue.recent, 200) if each.status != "pending"]
     lines, why = list[dict[str, Any]](), ""
     try:
         lines = await in_slow_thread("", call.service.audit, 100)
@@ -263,7 +255,7 @@ async def history_page(call: WebCall) -> Response:
 async def login_page(call: WebCall) -> Response:
     token = call.request.query_params.get("token", "")
     # HEAD, by which a program may look ahead, doesn't use the link up.
-    cookie = call.parts.access.log_in(token) if token and "GET" == call.request.method else None
+    cookie = call.parts.access.log_in(token) if token and call.request.method == "GET" else None
     if cookie is None:
         return draw("login.html", {"tab": "", "session": None, "is_used": bool(token), "is_in": False},
                     403 if token else 200)

@@ -39,9 +39,7 @@ class WebProblem(LeewardError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """
-        For JSON.
-        """
+        """For JSON."""
         return {"error": self.code, "detail": self.message, **self.more}
 
 
@@ -62,9 +60,7 @@ def too_large(most: int) -> WebProblem:
 
 
 def problem_of(error: LeewardError) -> WebProblem:
-    """
-    The answer to a caller for *error*; without details for an unexpected one.
-    """
+    """The answer to a caller for *error*; without details for an unexpected one."""
     match error:
         case WebProblem():
             return error

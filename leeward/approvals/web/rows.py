@@ -30,9 +30,7 @@ MOST_DECIDED = 200
 
 
 def subject_row(subject: RuleSubject) -> dict[str, Any]:
-    """
-    The fields of a subject.
-    """
+    """The fields of a subject."""
     match subject:
         case Endpoint(host=host, port=port):
             return {"host": host.text, "port": port}
@@ -51,9 +49,7 @@ def subject_row(subject: RuleSubject) -> dict[str, Any]:
 
 
 def subject_title(subject: RuleSubject) -> str:
-    """
-    A subject as one line for people.
-    """
+    """A subject as one line for people."""
     match subject:
         case Endpoint(host=host, port=port):
             return (f"[{host.text}]" if ":" in host.text else host.text) + (f":{port}" if port else "")
@@ -73,9 +69,7 @@ def _quoted(argument: str) -> str:
 
 
 def _sayable(text: str) -> str:
-    """
-    *text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some.
-    """
+    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -115,9 +109,7 @@ def rule_row(rule: ApprovalRule) -> dict[str, Any]:
 
 
 def rules_row(rules: RuleSet) -> dict[str, Any]:
-    """
-    Rules in the order in which they are compared, and modes.
-    """
+    """Rules in the order in which they are compared, and modes."""
     return {"forbidden": [rule_row(rule) for rule in rules.forbidden],
             "endpoints": [host.text for host in rules.endpoints],
             "deny": [rule_row(rule) for rule in rules.deny], "allow": [rule_row(rule) for rule in rules.allow],
@@ -126,9 +118,7 @@ def rules_row(rules: RuleSet) -> dict[str, Any]:
 
 
 def resolution_row(resolution: Resolution) -> dict[str, Any]:
-    """
-    The result of a decision.
-    """
+    """The result of a decision."""
     return {"decided": [request_row(each, whole=False) for each in resolution.decided[:MOST_DECIDED]],
             "decided_count": len(resolution.decided),
             "before": [request_row(each, whole=False) for each in resolution.before[:MOST_DECIDED]],

@@ -35,17 +35,13 @@ def _limiter(kind: int, threads: int) -> anyio.CapacityLimiter:
 
 
 async def in_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args, **named: Arguments.kwargs) -> Answer:
-    """
-    Run a call of the queue, which may block on the disk; returns or raises what *call* does.
-    """
+    """Run a call of the queue, which may block on the disk; returns or raises what *call* does."""
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(0, QUICK))
 
 
 async def in_thread_of(sandbox: str, call: Callable[Arguments, Answer], /, *given: Arguments.args,
                        **named: Arguments.kwargs) -> Answer:
-    """
-    As `in_thread`, but for a sandbox in the threads of sandboxes' calls.
-    """
+    """As `in_thread`, but for a sandbox in the threads of sandboxes' calls."""
     kind, threads = (2, SANDBOXES) if sandbox else (0, QUICK)
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(kind, threads))
 
@@ -67,7 +63,5 @@ async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], /, *gi
 
 async def in_long_thread(call: Callable[Arguments, Answer], /, *given: Arguments.args,
                          **named: Arguments.kwargs) -> Answer:
-    """
-    Run a call that waits for programs in a sandbox, without a bound of time; returns or raises what *call* does.
-    """
+    """Run a call that waits for programs in a sandbox, without a bound of time; returns or raises what *call* does."""
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(3, LONG))

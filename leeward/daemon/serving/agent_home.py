@@ -40,7 +40,7 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> Home
                              " has")
         return None
     if not (request.home or request.user or request.hide or request.protect or request.pin
-            or AGENT == request.profile):
+            or request.profile == AGENT):
         return None
     assert spec is not None, "a profile with a pool of its own"
     return home_plan(request.home, request.user, request.hide, request.protect, request.mounts, spec.view, spec.uid,
@@ -60,7 +60,7 @@ def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: C
         Forbidden: another user asks for `agent`, and the configuration has neither that policy nor `allow_network`, or
             has a policy in place of what that stands for; or the user's request has no policy.
     """
-    if AGENT != request.egress or AGENT in config.egress or not may_have_home(request.profile, config.profiles):
+    if request.egress != AGENT or AGENT in config.egress or not may_have_home(request.profile, config.profiles):
         return config.egress
     from leeward.spec.egress import AGENT as OWN
     from leeward.spec.egress import NETWORK
@@ -77,9 +77,7 @@ def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: C
 
 
 def with_home(mounts: Mounts | None, home: HomePlan, user: tuple[int, int]) -> Mounts:
-    """
-    Return *mounts*, if there are any, with *home* added.
-    """
+    """Return *mounts*, if there are any, with *home* added."""
     made = mounts or Mounts((), [], user, [], 0, [])
     made.home = home
     return made

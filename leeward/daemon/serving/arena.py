@@ -47,9 +47,7 @@ def _check(slot: int, length: int) -> None:
 
 
 class Look:
-    """
-    Bytes in a client's slot, read when they are accessed. The client may change them at any time.
-    """
+    """Bytes in a client's slot, read when they are accessed. The client may change them at any time."""
 
     def __init__(self, fd: int, start: int, length: int) -> None:
         self._fd, self._start, self._length = fd, start, length
@@ -137,9 +135,7 @@ class RequestArena:
         return Look(self._reader, slot * SLOT, length)
 
     def close(self) -> None:
-        """
-        Close our descriptor; the client keeps its own.
-        """
+        """Close our descriptor; the client keeps its own."""
         if self._reader >= 0:
             os.close(self._reader)
             self._reader = -1

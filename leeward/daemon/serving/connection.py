@@ -57,9 +57,7 @@ _CLOSED, _ENDED = ConnectionState.CLOSED, ConnectionState.ENDED
 
 
 class Connection:
-    """
-    One client. The theory of operation is in the module's head.
-    """
+    """One client. The theory of operation is in the module's head."""
 
     costs = "connection"
 
@@ -114,15 +112,11 @@ class Connection:
     # --- input ----------------------------------------------------------------
 
     def failed(self, error: int) -> None:
-        """
-        For the stream.
-        """
+        """For the stream."""
         self.close(reason(error))
 
     def received(self, data: bytes) -> None:
-        """
-        For the stream: the next bytes, or its end.
-        """
+        """For the stream: the next bytes, or its end."""
         if self._state is _CLOSED:
             return
         if not data:
@@ -142,9 +136,7 @@ class Connection:
         self._serve()
 
     def _end(self) -> None:
-        """
-        Handle the end of the client's stream: the client has closed its sending side.
-        """
+        """Handle the end of the client's stream: the client has closed its sending side."""
         if CONNECTION[self._state, ConnectionEvent.END] is _CLOSED:
             self.close("end of stream")
             return
@@ -152,9 +144,7 @@ class Connection:
         self._watch()
 
     def _serve(self) -> None:
-        """
-        Answer pending requests, a bounded number of them.
-        """
+        """Answer pending requests, a bounded number of them."""
         inbox, operations, rounds, budget = self._inbox, self._operations, self._home.rounds, self._share.budget
         moving = self._moving
         if inbox.pending and self._state in SILENT:
@@ -188,9 +178,7 @@ class Connection:
         self._shut_when_done()
 
     def _watch(self) -> None:
-        """
-        Watch the socket for input while replies have room, and for room while there is output.
-        """
+        """Watch the socket for input while replies have room, and for room while there is output."""
         if self._state is _CLOSED:
             return
         if self._state is _ENDED and not self.unfinished:
@@ -211,9 +199,7 @@ class Connection:
     # --- the move to another process ------------------------------------------
 
     def goes_elsewhere(self, request: object, long: bool) -> bool:
-        """
-        As `FlightConnection` says.
-        """
+        """As `FlightConnection` says."""
         return self._moving.elsewhere(request, self._fd, lambda: not long and self._share.free and not self._share.guest
                                       and self._state not in LEAVING and self.still, self._flight.has)
 
@@ -229,9 +215,7 @@ class Connection:
         return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted
 
     def resume(self, unread: bytes, keeps: bool) -> None:
-        """
-        Serve a connection that another process has passed on, and which isn't read yet, from its *unread* bytes on.
-        """
+        """Serve a connection that another process has passed on, and which isn't read yet, from its *unread* bytes on."""
         self._moving.arrived()
         self._flight.kept.wanted = keeps
         self._watch() if not unread else self.received(unread)
@@ -239,9 +223,7 @@ class Connection:
     # --- the fast path --------------------------------------------------------
 
     def job_started(self, start: JobStart) -> None:
-        """
-        For the stream: the fast path has sent a complete request of code alone to a runner.
-        """
+        """For the stream: the fast path has sent a complete request of code alone to a runner."""
         again = self._passed(start.request, start.started)
         if self._state is _CLOSED and 0 < start.session < FIRST_SEAT:
             return  # it ended with its session
@@ -257,9 +239,7 @@ class Connection:
             self.refuse("bad_request", f"request {start.request} is still in flight")
 
     def ran(self, ran: Ran) -> None:
-        """
-        For the stream: the fast path has run a job of a session, and has answered it.
-        """
+        """For the stream: the fast path has run a job of a session, and has answered it."""
         again = self._passed(ran.request, ran.ended)
         if self._state is _CLOSED and ran.session < FIRST_SEAT:
             return
@@ -268,9 +248,7 @@ class Connection:
             self.refuse("bad_request", f"request {ran.request} is still in flight")
 
     def refused(self, count: int) -> None:
-        """
-        For the stream: count *count* requests that the fast path has refused because no runner was free.
-        """
+        """For the stream: count *count* requests that the fast path has refused because no runner was free."""
         home, share = self._home, self._share
         home.metrics.requests += count
         self._heard = home.reactor.now()
@@ -282,9 +260,7 @@ class Connection:
         self._watch()
 
     def _passed(self, request: int, when: float) -> bool:
-        """
-        Count a request that took the fast path. Returns whether its number was in use.
-        """
+        """Count a request that took the fast path. Returns whether its number was in use."""
         self._home.metrics.requests += 1
         if self._state in SILENT:
             self._happen(ConnectionEvent.ASKED)
@@ -294,9 +270,7 @@ class Connection:
     # --- output ---------------------------------------------------------------
 
     def send(self, parcel: Parcel) -> None:
-        """
-        Send *parcel* after all answers that wait, or close it if the client is gone.
-        """
+        """Send *parcel* after all answers that wait, or close it if the client is gone."""
         if self._state is _CLOSED:
             parcel.close()
             return
@@ -306,9 +280,7 @@ class Connection:
         self._shut_when_done()  # this may have been the last answer
 
     def answered(self) -> None:
-        """
-        Note that the client has an answer that went by the fast path.
-        """
+        """Note that the client has an answer that went by the fast path."""
         self._heard = self._home.reactor.now()
         self._watch()
         if self._flight.kept.wanted:
@@ -316,9 +288,7 @@ class Connection:
         self._moving.go(self)
 
     def _own(self, more: int) -> None:
-        """
-        Add *more* to the number of large results that wait for this client.
-        """
+        """Add *more* to the number of large results that wait for this client."""
         if more:
             self._home.arenas += more
             self._share.arenas += more
@@ -338,15 +308,11 @@ class Connection:
         self._moving.go(self)
 
     def room(self) -> None:
-        """
-        For the stream: there is room for output.
-        """
+        """For the stream: there is room for output."""
         self._flush()
 
     def sent(self, count: int) -> None:
-        """
-        For the stream: the kernel has taken *count* bytes of the first parcel, or has failed.
-        """
+        """For the stream: the kernel has taken *count* bytes of the first parcel, or has failed."""
         self._output.sent(-1 if self._state is _CLOSED else count)
         if count < 0:
             self.close(reason(-count))
@@ -380,30 +346,22 @@ class Connection:
             self._shut()
 
     def more(self) -> bool:
-        """
-        Whether the kernel has unread bytes of this client. `received` gets them, and then checks whether to shut.
-        """
+        """Whether the kernel has unread bytes of this client. `received` gets them, and then checks whether to shut."""
         return asks(self.sock)
 
     def _shut(self) -> None:
-        """
-        Receive nothing more, except the bytes that the kernel already has; after them it reports the end.
-        """
+        """Receive nothing more, except the bytes that the kernel already has; after them it reports the end."""
         try:
             self.sock.shutdown(socket.SHUT_RD)
         except OSError:
             pass  # the peer has gone; reading tells
 
     def reconsider(self) -> None:
-        """
-        Apply the user's quotas, which have changed.
-        """
+        """Apply the user's quotas, which have changed."""
         self._watch()
 
     def look(self, now: float) -> None:
-        """
-        Close the connection, or its sessions, if a deadline has passed.
-        """
+        """Close the connection, or its sessions, if a deadline has passed."""
         most = self._home.config.idle_timeout
         found = overdue(self._inbox, self._output, self._flight, now=now, reading=self._reading,
                         backlog=self._stream.backlog,
@@ -416,21 +374,17 @@ class Connection:
             self.close(found.why)
 
     def refuse(self, kind: str, message: str) -> None:
-        """
-        Send a refusal with id 0, if the socket has room for it, and close the connection.
-        """
+        """Send a refusal with id 0, if the socket has room for it, and close the connection."""
         log.debug("connection refused", why=message)
         self._home.rounds.charge(self._share.budget, CONNECTING)
-        self._home.watcher.peer_refused("protocol" if "bad_request" == kind else kind, self._share.user,
+        self._home.watcher.peer_refused("protocol" if kind == "bad_request" else kind, self._share.user,
                                         credentials(self.sock)[0])
         if not (self._output or self._stream.backlog):  # else it would land inside another frame
             say_no(self.sock, kind, message)
         self.close(message)
 
     def close(self, why: str, moved: bool = False) -> None:
-        """
-        End the connection, its jobs and its sessions; or only its part in this process if it has *moved*.
-        """
+        """End the connection, its jobs and its sessions; or only its part in this process if it has *moved*."""
         if self._state is _CLOSED:
             return
         self._happen(ConnectionEvent.CLOSED)
@@ -443,7 +397,5 @@ class Connection:
             partial(log.debug, "connection closed", why=why, in_flight=in_flight))
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: an answer may be lost, so the connection is closed.
-        """
+        """For the barrier: an answer may be lost, so the connection is closed."""
         self.close(bug(error))

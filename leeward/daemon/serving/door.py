@@ -56,9 +56,7 @@ class Door:
         self._timer: Timer | None = None
 
     def wait(self, client: WaitingClient) -> None:
-        """
-        Let *client* wait. If too many wait, the first one that has sent nothing is refused, or *client* itself.
-        """
+        """Let *client* wait. If too many wait, the first one that has sent nothing is refused, or *client* itself."""
         client.sock.setblocking(False)
         client.until = self._reactor.now() + WAIT_S
         self._waiting.append(client)
@@ -70,9 +68,7 @@ class Door:
         self._later()
 
     def clear(self) -> list[WaitingClient]:
-        """
-        Remove and return all waiting clients; the caller owns them.
-        """
+        """Remove and return all waiting clients; the caller owns them."""
         waiting, self._waiting = self._waiting, []
         if self._timer is not None:
             self._timer.cancel()
@@ -84,9 +80,7 @@ class Door:
             self._timer = self._reactor.after(_LOOK_S, self._look)
 
     def _look(self) -> None:
-        """
-        Admit waiting clients, first those that have sent something.
-        """
+        """Admit waiting clients, first those that have sent something."""
         self._timer = None
         now = self._reactor.now()
         first = sorted(self._waiting, key=lambda each: not asks(each.sock))
@@ -106,16 +100,12 @@ class Door:
             self._waiting.append(client)
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a check has failed. The next check follows as usual.
-        """
+        """For the barrier: a check has failed. The next check follows as usual."""
         self._later()
 
 
 def asks(sock: socket.socket) -> bool:
-    """
-    Whether the kernel has unread bytes of the client.
-    """
+    """Whether the kernel has unread bytes of the client."""
     try:
         return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except OSError:

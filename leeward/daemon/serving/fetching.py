@@ -79,9 +79,7 @@ class FetchCall(FileTicket):
         self._owner.deliver(self._request.id, self._parcel(answer))
 
     def _parcel(self, answer: Mapping[str, Any]) -> Parcel:
-        """
-        Return the answer. A large body is sent beside it in a memory file, which is sealed against changes.
-        """
+        """Return the answer. A large body is sent beside it in a memory file, which is sealed against changes."""
         fd = self._take_file()
         if fd < 0:
             return Parcel(memoryview(encode_ok(self._request.id, answer)))

@@ -21,9 +21,7 @@ Waits = Callable[[Callable[[], object]], Callable[[], bool]]
 
 
 class CallTicket:
-    """
-    The ticket of a request whose call doesn't exist yet.
-    """
+    """The ticket of a request whose call doesn't exist yet."""
 
     def __init__(self) -> None:
         self.call: Cancellable | None = None

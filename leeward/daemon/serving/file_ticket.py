@@ -15,9 +15,7 @@ from leeward.sandboxes.registry import RegistryEntry
 
 
 class FileTicket:
-    """
-    What a fetch and a look at an overlay have in common, as tickets of a connection.
-    """
+    """What a fetch and a look at an overlay have in common, as tickets of a connection."""
 
     costs = "connection"
 
@@ -27,9 +25,7 @@ class FileTicket:
         self._take_back: Callable[[], None] | None = None  # cancels what was asked for; None once the request is over
 
     def _end(self) -> bool:
-        """
-        Mark the request as over. Returns False if it was over already.
-        """
+        """Mark the request as over. Returns False if it was over already."""
         take_back, self._take_back = self._take_back, None
         if take_back is None:
             return False
@@ -37,31 +33,23 @@ class FileTicket:
         return True
 
     def _take_file(self) -> int:
-        """
-        Give the memory file to the caller; -1 if there is none.
-        """
+        """Give the memory file to the caller; -1 if there is none."""
         fd, self._fd = self._fd, -1
         return fd
 
     def _drop(self) -> None:
-        """
-        Close the memory file.
-        """
+        """Close the memory file."""
         fd = self._take_file()
         if fd >= 0:
             os.close(fd)
 
     def cancel(self) -> None:
-        """
-        For the connection: nobody waits for the answer any more.
-        """
+        """For the connection: nobody waits for the answer any more."""
         take_back = self._take_back
         if self._end() and take_back is not None:
             take_back()
         self._drop()
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback has failed, so there is no answer.
-        """
+        """For the barrier: a callback has failed, so there is no answer."""
         self.cancel()

@@ -33,30 +33,20 @@ from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
 
 
 class FlightConnection(Protocol):
-    """
-    The connection, as far as its flight uses it.
-    """
+    """The connection, as far as its flight uses it."""
 
     def send(self, parcel: Parcel) -> None:
-        """
-        Send *parcel* after all answers that wait, or close it if the client is gone.
-        """
+        """Send *parcel* after all answers that wait, or close it if the client is gone."""
 
     def answered(self) -> None:
-        """
-        Note that the fast path has answered the client.
-        """
+        """Note that the fast path has answered the client."""
 
     def refuse(self, kind: str, message: str) -> None:
-        """
-        Send a refusal with id 0, and close the connection.
-        """
+        """Send a refusal with id 0, and close the connection."""
 
     @property
     def group(self) -> int:
-        """
-        The gid that the peer had when it connected.
-        """
+        """The gid that the peer had when it connected."""
 
     def goes_elsewhere(self, request: object, long: bool) -> bool:
         """
@@ -100,23 +90,17 @@ class Flight:
         self.kept = KeptResults(self.own, home.reactor.now)
 
     def own(self, more: int) -> None:
-        """
-        Add *more* to the number of large results that this client hasn't read, among which docks are counted.
-        """
+        """Add *more* to the number of large results that this client hasn't read, among which docks are counted."""
         self._home.arenas += more
         self._share.arenas += more
 
     @property
     def empty(self) -> bool:
-        """
-        Whether nothing of this connection is in flight or kept here.
-        """
+        """Whether nothing of this connection is in flight or kept here."""
         return not (self.tickets or self.kept or self.exchanges.held or self.sessions)
 
     def has(self, number: int) -> bool:
-        """
-        Whether request *number* is in flight, or its results are kept.
-        """
+        """Whether request *number* is in flight, or its results are kept."""
         return number in self.tickets or number in self.kept
 
     @property
@@ -151,9 +135,7 @@ class Flight:
             raise Busy(f"requests of {taken} bytes of yours have no answer yet; a guest may have {GUEST_TAKEN}")
 
     def weigh(self, number: int, size: int) -> None:
-        """
-        Count the bytes of request *number*, if it has no answer yet.
-        """
+        """Count the bytes of request *number*, if it has no answer yet."""
         if number in self.tickets:
             self.weights[number] = size
             self._share.taken += size
@@ -171,9 +153,7 @@ class Flight:
             raise Busy(unread)
 
     def cancel(self, target: int) -> bool:
-        """
-        Cancel request *target*, if it is in flight, and answer it as cancelled. Returns whether it was in flight.
-        """
+        """Cancel request *target*, if it is in flight, and answer it as cancelled. Returns whether it was in flight."""
         if target not in self.tickets:
             return False
         ticket = self._part_from(target)
@@ -193,16 +173,12 @@ class Flight:
         return isinstance(ticket, Endable) and (ticket.interrupt() or self.cancel(target))
 
     def kill(self, target: int) -> bool:
-        """
-        End the job of request *target*, and answer it with its output so far; otherwise as `interrupt`.
-        """
+        """End the job of request *target*, and answer it with its output so far; otherwise as `interrupt`."""
         ticket = self.tickets.get(target)
         return isinstance(ticket, Endable) and (ticket.kill() or self.cancel(target))
 
     def end(self) -> None:
-        """
-        Cancel everything that is in flight, because the connection is closed.
-        """
+        """Cancel everything that is in flight, because the connection is closed."""
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
         self._share.taken -= sum(self.weights.values())
         self.weights.clear()
@@ -210,15 +186,11 @@ class Flight:
                     self.kept.close, self.sandboxes.docks.close)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised an exception, so the connection is closed.
-        """
+        """For the barrier: a callback has raised an exception, so the connection is closed."""
         self._link.broken(error)
 
     def _part_from(self, number: int) -> Cancellable | None:
-        """
-        Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well.
-        """
+        """Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well."""
         ticket = self.tickets.pop(number, None)
         if self.weights:
             self._share.taken -= self.weights.pop(number, 0)
@@ -229,24 +201,18 @@ class Flight:
     # --- the fast path --------------------------------------------------------
 
     def job_started(self, start: JobStart) -> Cancellable:
-        """
-        Return the ticket of a job of a session, or of a bound kernel, that the fast path has sent.
-        """
+        """Return the ticket of a job of a session, or of a bound kernel, that the fast path has sent."""
         seats = self.sandboxes.seats
         return seats.job_started(start) if start.session >= FIRST_SEAT else self.sessions.job_started(start)
 
     def ran(self, ran: Ran) -> None:
-        """
-        As `job_started`, for a job that the fast path has answered already.
-        """
+        """As `job_started`, for a job that the fast path has answered already."""
         (self.sandboxes.seats if ran.session >= FIRST_SEAT else self.sessions).ran(ran)
 
     # --- the answers of jobs --------------------------------------------------
 
     def done(self, number: int, report: Report) -> None:
-        """
-        Answer request *number*, whose job is over or was refused.
-        """
+        """Answer request *number*, whose job is over or was refused."""
         self._part_from(number)
         try:
             self._report(number, report)
@@ -314,9 +280,7 @@ class Flight:
         self._link.send(self.kept.parcel(request, parcel))
 
     def refuse(self, request: int, why: Refused) -> None:
-        """
-        Answer *request* with the refusal *why*.
-        """
+        """Answer *request* with the refusal *why*."""
         self._part_from(request)
         self._link.send(Parcel(memoryview(encode_refused(request, why))))
         self._home.watcher.request_refused(why.kind, self.user)

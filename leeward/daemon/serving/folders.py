@@ -79,18 +79,14 @@ class FolderOpening:
             self._refuse(refusal(error))
 
     def _leave(self) -> None:
-        """
-        Close the dock. While the opener still had it, this was not its last descriptor.
-        """
+        """Close the dock. While the opener still had it, this was not its last descriptor."""
         dock, self._dock = self._dock, None
         if dock is not None:
             self._close(dock)
 
     def _kept(self, trees: list[int], found: list[tuple[int, int]]) -> tuple[
             tuple[Folder, ...], list[int], tuple[int, int], list[tuple[int, int]]]:
-        """
-        Return folders, trees, user, devices and inodes of the mounts that are needed. The other trees are closed.
-        """
+        """Return folders, trees, user, devices and inodes of the mounts that are needed. The other trees are closed."""
         rows = []
         for row in zip(self._folders, trees, found, self._needless, strict=True):
             if row[3]:
@@ -108,9 +104,7 @@ class FolderOpening:
 
 
 def refusal(error: Exception) -> Refused:
-    """
-    Return *error* as an answer.
-    """
+    """Return *error* as an answer."""
     if isinstance(error, Refused):
         return error
     return RequestRejected(str(error)) if isinstance(error, BadRequest) else Busy(str(error))

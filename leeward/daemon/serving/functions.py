@@ -29,18 +29,14 @@ _OVER: Mapping[str, Any] = {"calls": [], "over": True}
 
 
 class ExchangeOwner(Protocol):
-    """
-    The connection, as far as its exchanges use it.
-    """
+    """The connection, as far as its exchanges use it."""
 
     def wait(self, request: int, ticket: Cancellable) -> None: ...
     def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
 
 
 class JobExchange:
-    """
-    The calls of one job, and their answers.
-    """
+    """The calls of one job, and their answers."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[int, str, bytes]] = deque()
@@ -69,9 +65,7 @@ class JobExchange:
 
     @property
     def taking(self) -> bool:
-        """
-        Whether a request waits for calls.
-        """
+        """Whether a request waits for calls."""
         return self._taker is not None
 
     def take(self, answer: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
@@ -96,26 +90,20 @@ class JobExchange:
         return {"calls": [list(call) for call in batch], "over": False}
 
     def take_back(self) -> None:
-        """
-        Forget the waiting request, which was cancelled.
-        """
+        """Forget the waiting request, which was cancelled."""
         self._taker = None
 
     def answer(self, answer: FunctionAnswer) -> bool:
-        """
-        Pass an answer to the job. Returns whether the call still waited for it.
-        """
+        """Pass an answer to the job. Returns whether the call still waited for it."""
         if self._answer is None or self._broken is None:
             return False
-        if "broken" == answer.outcome:
+        if answer.outcome == "broken":
             self._broken()
             return True
-        return self._answer(answer.call, "raised" == answer.outcome, answer.value)
+        return self._answer(answer.call, answer.outcome == "raised", answer.value)
 
     def close(self) -> None:
-        """
-        End the exchange: the job's request is about to be answered.
-        """
+        """End the exchange: the job's request is about to be answered."""
         self._over = True
         self._calls.clear()
         taker, self._taker = self._taker, None
@@ -131,18 +119,14 @@ class JobExchange:
 
 
 class _Taking:
-    """
-    A request that waits for calls, as a ticket.
-    """
+    """A request that waits for calls, as a ticket."""
 
     def __init__(self, exchange: JobExchange) -> None:
         self.cancel = exchange.take_back
 
 
 class Exchanges:
-    """
-    The exchanges of one connection, by the number of the request that asks for the job.
-    """
+    """The exchanges of one connection, by the number of the request that asks for the job."""
 
     def __init__(self, owner: ExchangeOwner) -> None:
         self._owner = owner
@@ -150,16 +134,12 @@ class Exchanges:
 
     @property
     def held(self) -> bool:
-        """
-        Whether a job of this connection may call functions.
-        """
+        """Whether a job of this connection may call functions."""
         return bool(self._held)
 
     @property
     def taking(self) -> int:
-        """
-        The number of requests that wait for calls: one for each job at most.
-        """
+        """The number of requests that wait for calls: one for each job at most."""
         return sum(exchange.taking for exchange in self._held.values()) if self._held else 0
 
     def open(self, request: int, asked: Mapping[str, Any] | None, standing: float) -> Functions | None:
@@ -175,9 +155,7 @@ class Exchanges:
         return Functions(asked["names"], exchange, asked["wait"], standing if asked["stop_clock"] else 0.0)
 
     def close(self, request: int) -> None:
-        """
-        Close the exchange of *request*, which is about to be answered, if it has one.
-        """
+        """Close the exchange of *request*, which is about to be answered, if it has one."""
         exchange = self._held.pop(request, None)
         if exchange is not None:
             exchange.close()
@@ -198,8 +176,6 @@ class Exchanges:
         return found
 
     def answer(self, request: FunctionAnswer) -> Mapping[str, Any]:
-        """
-        Return the answer to *request*.
-        """
+        """Return the answer to *request*."""
         exchange = self._held.get(request.target)
         return {"taken": exchange is not None and exchange.answer(request)}

@@ -45,16 +45,12 @@ Fetch = Callable[[int, dict[str, object], Sequence[int], int, Answered], Callabl
 
 
 def no_fetch(*_: object) -> Callable[[], None]:
-    """
-    The `fetch` of a server without a broker.
-    """
+    """The `fetch` of a server without a broker."""
     raise Busy("there is no broker")
 
 
 class JobPool(Protocol):
-    """
-    leeward.pool.Pool, as far as the server needs it.
-    """
+    """leeward.pool.Pool, as far as the server needs it."""
 
     def submit(self, job: Job, done: Callable[[Report], None], queue_deadline: float, user: int,
                client: ReplyAddress | None = None) -> Cancellable: ...
@@ -73,17 +69,13 @@ class JobPool(Protocol):
 
 
 class PoolPlace(Protocol):
-    """
-    `leeward.pool.branch.Branch`, as far as the server needs it: it serves the requests of one key.
-    """
+    """`leeward.pool.branch.Branch`, as far as the server needs it: it serves the requests of one key."""
 
     @property
     def pool(self) -> JobPool: ...
     @property
     def limits(self) -> Limits:
-        """
-        The limits of a job whose request sets none.
-        """
+        """The limits of a job whose request sets none."""
 
     @property
     def spec(self) -> SandboxSpec: ...
@@ -92,9 +84,7 @@ class PoolPlace(Protocol):
 
 
 def no_place(key: PoolKey) -> PoolPlace:
-    """
-    The `place` of a server that has one pool.
-    """
+    """The `place` of a server that has one pool."""
     raise BadRequest(f"this daemon has no {key.name}")
 
 
@@ -167,20 +157,14 @@ class ServerContext(Protocol):
     def gone(self, fd: int) -> None: ...
     def part_from(self, share: Share) -> None: ...
     def lend(self, user: int, arenas: Sequence[Arena]) -> None:
-        """
-        Count memory files that are about to be sent to *user*, a guest.
-        """
+        """Count memory files that are about to be sent to *user*, a guest."""
 
     def lent_too_much(self, user: int) -> str:
-        """
-        Return a message that says which results *user* has to close before others can be had; "" if none.
-        """
+        """Return a message that says which results *user* has to close before others can be had; "" if none."""
 
 
 def unread_results(home: ServerContext, share: Share) -> str:
-    """
-    A message that says which results have to be read before another job of *share*'s user may start; "" if none.
-    """
+    """A message that says which results have to be read before another job of *share*'s user may start; "" if none."""
     most = home.most_results
     if home.arenas >= most:
         return f"{most} large results wait for clients that don't read them"

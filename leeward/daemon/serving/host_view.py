@@ -65,9 +65,7 @@ def key_of(request: Execute | SessionOpen) -> PoolKey:
 
 
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:
-    """
-    Return *mounts*, if there are any, with the names added that a sandbox of the profile `shell` hides.
-    """
+    """Return *mounts*, if there are any, with the names added that a sandbox of the profile `shell` hides."""
     made = mounts or Mounts((), [], user, [], 0, [])
     made.hides = () if request.show_secrets else hidden((owner.home(), request.home), request.cwd)
     return made

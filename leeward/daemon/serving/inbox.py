@@ -57,9 +57,7 @@ class Inbox:
 
     @property
     def more(self) -> bool:
-        """
-        Whether there are requests that weren't served, or bytes that weren't searched for requests.
-        """
+        """Whether there are requests that weren't served, or bytes that weren't searched for requests."""
         return bool(self.pending or self._rest)
 
     def next(self, now: float) -> bytes | memoryview | None:
@@ -105,18 +103,14 @@ class Inbox:
                 raise Busy(f"requests of {INPUT // GUEST_SHARE} bytes of yours are on their way already")
 
     def take(self) -> bytes:
-        """
-        Remove and return all bytes that aren't served, as they came.
-        """
+        """Remove and return all bytes that aren't served, as they came."""
         rest = b"".join([*map(frame, self.pending), self._reader.take(), self._rest])
         self.since = None
         self.close()
         return rest
 
     def late(self, now: float, reading: bool) -> bool:
-        """
-        Whether the unfinished frame has exceeded FRAME_S. Time in which the daemon doesn't read isn't counted.
-        """
+        """Whether the unfinished frame has exceeded FRAME_S. Time in which the daemon doesn't read isn't counted."""
         if self.since is None:
             return False
         if not reading:
@@ -124,18 +118,14 @@ class Inbox:
         return now - self.since > FRAME_S
 
     def close(self) -> None:
-        """
-        Drop everything.
-        """
+        """Drop everything."""
         self._hold(0)
         self._reader.drop()
         self.pending.clear()
         self._rest = memoryview(b"")
 
     def _hold(self, held: int) -> None:
-        """
-        Count so many bytes of an unfinished frame.
-        """
+        """Count so many bytes of an unfinished frame."""
         more, self.held = held - self.held, held
         self._home.held += more
         self._share.held += more

@@ -53,9 +53,7 @@ class KeptResults:
         return request in self._files
 
     def parcel(self, request: int, parcel: Parcel) -> Parcel:
-        """
-        Return the answer to *request*. Its memory files are kept here if the client has asked for that.
-        """
+        """Return the answer to *request*. Its memory files are kept here if the client has asked for that."""
         if self.wanted and parcel.arenas:
             self._drop(request)  # a number may be used again when it was answered
             if not self._files:
@@ -82,9 +80,7 @@ class KeptResults:
         return os.pread(arena.fd, size, request.offset) if size else b""
 
     def drop(self, request: KeptDrop) -> bool:
-        """
-        Close the files of one answer. Returns whether there were any.
-        """
+        """Close the files of one answer. Returns whether there were any."""
         self._since = self._now()
         return self._drop(request.target)
 
@@ -96,9 +92,7 @@ class KeptResults:
         return bool(files)
 
     def late(self, seconds: float) -> bool:
-        """
-        Whether the client has neither read nor dropped any of the files for more than *seconds*.
-        """
+        """Whether the client has neither read nor dropped any of the files for more than *seconds*."""
         return bool(self._files) and self._now() - self._since > seconds
 
     def close(self) -> None:

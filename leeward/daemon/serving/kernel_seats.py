@@ -42,9 +42,7 @@ AnswerReport = Callable[[int, SandboxCall, RegistryEntry[Held], Report], None]
 
 
 class SeatOwner(Protocol):
-    """
-    The connection, as far as its bound kernels use it.
-    """
+    """The connection, as far as its bound kernels use it."""
 
     @property
     def fd(self) -> int: ...
@@ -54,18 +52,14 @@ class SeatOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KernelSeat:
-    """
-    A kernel, by its sandbox's id and its number there.
-    """
+    """A kernel, by its sandbox's id and its number there."""
 
     sandbox: str
     kernel: int
 
 
 class KernelSeats:
-    """
-    The bound kernels of one connection.
-    """
+    """The bound kernels of one connection."""
 
     def __init__(self, desk: Desk, owner: SeatOwner, answer: AnswerReport) -> None:
         self._desk, self._owner, self._answer = desk, owner, answer
@@ -117,9 +111,7 @@ class KernelSeats:
         return SandboxExecute(request.id, seat.sandbox, code=request.code or b"", kernel=seat.kernel, display=True)
 
     def offer(self, number: int) -> None:
-        """
-        Let the fast path have the next job of this kernel.
-        """
+        """Let the fast path have the next job of this kernel."""
         seat = self._of(number)
         try:
             sandbox = self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox
@@ -128,9 +120,7 @@ class KernelSeats:
             return  # it is over; the next request is refused
 
     def job_started(self, start: JobStart) -> SandboxCall:
-        """
-        Return the ticket of a job that the fast path has sent.
-        """
+        """Return the ticket of a job that the fast path has sent."""
         seat = self._of(start.session)
         entry = self._desk.get(seat.sandbox, self._owner.user)
         sandbox = entry.sandbox.sandbox
@@ -145,9 +135,7 @@ class KernelSeats:
         return call
 
     def ran(self, ran: Ran) -> None:
-        """
-        Record a job that the fast path has sent and answered.
-        """
+        """Record a job that the fast path has sent and answered."""
         seat = self._of(ran.session)
         self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.ran(seat.kernel, ran)
 

@@ -66,9 +66,7 @@ class LentFiles:
         return True
 
     def full(self, now: float) -> bool:
-        """
-        Whether the guest has reached the bound. If it seems so, the files are checked first.
-        """
+        """Whether the guest has reached the bound. If it seems so, the files are checked first."""
         if self._is_full and now >= self._looked + _LOOK_S:
             self._looked = now
             self.look()
@@ -79,9 +77,7 @@ class LentFiles:
         return self.size >= MOST or len(self._files) >= EACH
 
     def look(self) -> None:
-        """
-        Check a bounded number of files, and forget those that nobody has open.
-        """
+        """Check a bounded number of files, and forget those that nobody has open."""
         for fd in list(self._files)[:_LOOK]:
             size = self._files.pop(fd)
             if _let_go(fd):
@@ -91,9 +87,7 @@ class LentFiles:
                 self._files[fd] = size
 
     def close(self) -> None:
-        """
-        Forget all files.
-        """
+        """Forget all files."""
         for fd in self._files:
             os.close(fd)
         self._files.clear()

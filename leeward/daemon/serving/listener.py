@@ -92,9 +92,7 @@ class Listener:
         return f"/proc/self/fd/{self._folder}/{self._name}"
 
     def _clear(self) -> None:
-        """
-        Remove a socket that nobody answers; refuse whatever else is there.
-        """
+        """Remove a socket that nobody answers; refuse whatever else is there."""
         try:
             about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -111,9 +109,7 @@ class Listener:
         os.unlink(self._name, dir_fd=self._folder)
 
     def close(self) -> None:
-        """
-        Stop listening, and remove the socket if it is still this one. May be called repeatedly.
-        """
+        """Stop listening, and remove the socket if it is still this one. May be called repeatedly."""
         if self._folder < 0:
             return
         self.socket.close()
@@ -143,9 +139,7 @@ class Inherited:
         refuse_descriptors(sock)
 
     def close(self) -> None:
-        """
-        Close our descriptor of the socket. May be called repeatedly.
-        """
+        """Close our descriptor of the socket. May be called repeatedly."""
         self.socket.close()
 
 
@@ -168,9 +162,7 @@ def refuse_descriptors(listener: socket.socket) -> bool:
 
 
 def _open_folder(folder: str, own: bool, group: int | None) -> int:
-    """
-    Open and check the socket's *folder*, which is made if it is missing. Returns its descriptor.
-    """
+    """Open and check the socket's *folder*, which is made if it is missing. Returns its descriptor."""
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:

@@ -23,9 +23,7 @@ from leeward.wire.requests import OutputTake
 
 
 class LiveOutputOwner(Protocol):
-    """
-    The connection, as far as live output uses it.
-    """
+    """The connection, as far as live output uses it."""
 
     @property
     def tickets(self) -> Mapping[int, Cancellable | None]: ...
@@ -38,9 +36,7 @@ def _answer(out: bytes = b"", err: bytes = b"", *, running: bool = False, over: 
 
 
 class _WaitingTake:
-    """
-    A request that waits for output, as a ticket.
-    """
+    """A request that waits for output, as a ticket."""
 
     def __init__(self, request: OutputTake, output: Output, forget: Callable[[int], object]) -> None:
         self.request, self.output, self._forget = request, output, forget
@@ -55,9 +51,7 @@ class _WaitingTake:
 
 
 class LiveOutput:
-    """
-    The live output of one connection's jobs, by the number of the request that asks for the job.
-    """
+    """The live output of one connection's jobs, by the number of the request that asks for the job."""
 
     def __init__(self, owner: LiveOutputOwner) -> None:
         self._owner = owner
@@ -88,9 +82,7 @@ class LiveOutput:
         return found
 
     def close(self, target: int) -> None:
-        """
-        Answer the waiting request for output of *target*, which is about to be answered itself.
-        """
+        """Answer the waiting request for output of *target*, which is about to be answered itself."""
         waiting = self._forget(target)
         if waiting is not None:
             self._owner.answer(waiting.request.id, _answer(over=True))

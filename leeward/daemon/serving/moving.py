@@ -74,14 +74,10 @@ class OtherProcesses(Protocol):
         """
 
     def make_room(self) -> bool:
-        """
-        Have a shard close an idle connection soon. Returns False: there is no room yet.
-        """
+        """Have a shard close an idle connection soon. Returns False: there is no room yet."""
 
     def gone(self, fd: int) -> None:
-        """
-        The connection *fd* of this process is closed.
-        """
+        """The connection *fd* of this process is closed."""
 
     def pass_on(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> bool:
         """
@@ -91,28 +87,20 @@ class OtherProcesses(Protocol):
 
 
 class MovableConnection(Protocol):
-    """
-    `leeward.daemon.serving.connection.Connection`, as far as its move needs it.
-    """
+    """`leeward.daemon.serving.connection.Connection`, as far as its move needs it."""
 
     @property
     def sock(self) -> socket.socket: ...
     @property
     def still(self) -> bool:
-        """
-        Whether nothing of it is in flight.
-        """
+        """Whether nothing of it is in flight."""
 
     @property
     def crowded(self) -> bool:
-        """
-        Whether it has enough bytes that aren't served yet: requests, or a large part of one. The move copies them.
-        """
+        """Whether it has enough bytes that aren't served yet: requests, or a large part of one. The move copies them."""
 
     def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
-        """
-        Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors.
-        """
+        """Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors."""
 
     def received(self, data: bytes) -> None: ...
     def failed(self, error: int) -> None: ...
@@ -121,9 +109,7 @@ class MovableConnection(Protocol):
 
 
 class ServedAt(enum.Enum):
-    """
-    Where a connection is served.
-    """
+    """Where a connection is served."""
 
     UNDECIDED = "undecided"  # here, until its first request that isn't neutral
     SETTLED = "settled"      # here, to its end, or it is closed
@@ -131,9 +117,7 @@ class ServedAt(enum.Enum):
 
 
 def is_fresh(request: object) -> bool:
-    """
-    Whether *request* is a fresh job of the default pool, which is what shards serve.
-    """
+    """Whether *request* is a fresh job of the default pool, which is what shards serve."""
     return type(request) is Execute and not (
         request.session or request.environment or request.egress or request.profile or request.policy)
 
@@ -163,9 +147,7 @@ class Moving:
 
     @property
     def fast(self) -> bool:
-        """
-        Whether requests may take the fast path, which doesn't ask where they are to be served.
-        """
+        """Whether requests may take the fast path, which doesn't ask where they are to be served."""
         return self.place is ServedAt.SETTLED or (
             self.place is ServedAt.UNDECIDED and self._exchange is not None and self._exchange.in_shard)
 
@@ -195,16 +177,12 @@ class Moving:
         return True
 
     def arrived(self) -> None:
-        """
-        The connection has come from another process. In the daemon it stays from now on.
-        """
+        """The connection has come from another process. In the daemon it stays from now on."""
         if self._exchange is None or not self._exchange.in_shard:
             self.place = ServedAt.SETTLED
 
     def set_aside(self, payload: bytes | memoryview) -> None:
-        """
-        Keep a request for the other process.
-        """
+        """Keep a request for the other process."""
         self._aside.append(payload)
         self.size += len(payload)
 
@@ -229,9 +207,7 @@ class Moving:
             connection.received(rest)
 
     def _look_out(self, connection: MovableConnection) -> None:
-        """
-        Read *connection* while it waits for its move, unless it has enough to serve, or too much is set aside.
-        """
+        """Read *connection* while it waits for its move, unless it has enough to serve, or too much is set aside."""
         if self.size > ASIDE or connection.crowded:
             self._look_away()
         elif self._duplicate < 0:
@@ -245,17 +221,13 @@ class Moving:
             self._duplicate = -1
 
     def close(self) -> None:
-        """
-        Wait for no move any more. May be called repeatedly.
-        """
+        """Wait for no move any more. May be called repeatedly."""
         self.place = ServedAt.SETTLED
         self._look_away()
 
 
 class _Lookout:
-    """
-    Reads a connection that waits for its move.
-    """
+    """Reads a connection that waits for its move."""
 
     costs = "connection"
 
@@ -273,7 +245,5 @@ class _Lookout:
         self._connection.received(data)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: the connection's callback has raised *error*, and the connection is closed.
-        """
+        """For the barrier: the connection's callback has raised *error*, and the connection is closed."""
         self._connection.broken(error)

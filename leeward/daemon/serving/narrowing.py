@@ -72,9 +72,7 @@ def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str,
 
 
 def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
-    """
-    Make a policy from its short form, with the ports and secrets of the *operator*'s policy.
-    """
+    """Make a policy from its short form, with the ports and secrets of the *operator*'s policy."""
     from dataclasses import replace
 
     from leeward.egress.short_form import parse_short_form
@@ -84,9 +82,7 @@ def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
 
 
 def _operators(name: str, operators: Mapping[str, Any]) -> Policy:
-    """
-    Return the operator's policy *name*.
-    """
+    """Return the operator's policy *name*."""
     from leeward.spec.egress import Policy
 
     found = operators.get(name)

@@ -230,9 +230,7 @@ class Operations:
         return self._of_session(request)
 
     def _pay(self, *policies: Mapping[str, Any]) -> None:
-        """
-        Charge for parsing *policies*, which costs many times as much as decoding their bytes.
-        """
+        """Charge for parsing *policies*, which costs many times as much as decoding their bytes."""
         self._home.rounds.charge(self._share.budget, fetches.policy_entries(*policies))
 
     # --- live sandboxes -------------------------------------------------------
@@ -273,9 +271,7 @@ class Operations:
     # --- large requests -------------------------------------------------------
 
     def _grant(self, request: ArenaOpen) -> Parcel:
-        """
-        Give the connection a request arena of its own.
-        """
+        """Give the connection a request arena of its own."""
         home, share, size = self._home, self._share, RequestArena.size
         if self._flight.kept.wanted:
             raise BadRequest("an arena is a descriptor, and this client takes none (keep_results)")
@@ -382,9 +378,7 @@ class Operations:
         return {}
 
     def close(self) -> None:
-        """
-        Release the arena, and answer asks no longer.
-        """
+        """Release the arena, and answer asks no longer."""
         listens, self._listens = self._listens, False
         if listens:
             self._home.asks.unlisten()
@@ -395,14 +389,12 @@ class Operations:
             ours.close()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has raised an exception, so the connection is closed.
-        """
+        """For the barrier: a callback has raised an exception, so the connection is closed."""
         self._link.broken(error)
 
 
 def _as_asked(request: Status, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "json" != request.form:
+    if request.form != "json":
         return answer
     import json  # imported only if this form is asked for
 

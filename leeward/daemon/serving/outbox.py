@@ -42,9 +42,7 @@ class Outbox:
         return len(self._parcels)
 
     def put(self, parcel: Parcel) -> None:
-        """
-        Queue *parcel*, whose descriptors belong to the outbox from now on.
-        """
+        """Queue *parcel*, whose descriptors belong to the outbox from now on."""
         self._parcels.append(parcel)
         self.size += len(parcel.frame)
         self._own(parcel.weight)
@@ -71,9 +69,7 @@ class Outbox:
             return
 
     def sent(self, count: int) -> None:
-        """
-        Note that the kernel has taken *count* bytes of the submitted parcel; it is negative if the send has failed.
-        """
+        """Note that the kernel has taken *count* bytes of the submitted parcel; it is negative if the send has failed."""
         self._flying = False
         if count < 0:
             self._give_up(self._parcels.popleft())
@@ -94,9 +90,7 @@ class Outbox:
         parcel.close()
 
     def _first(self) -> Parcel:
-        """
-        Return the bytes to send next: consecutive small answers are sent together.
-        """
+        """Return the bytes to send next: consecutive small answers are sent together."""
         first = self._parcels.popleft()
         frames, size, weight = [first.frame], len(first.frame), first.weight
         while self._parcels and not (first.arenas or self._parcels[0].arenas) and \
@@ -111,9 +105,7 @@ class Outbox:
         return first
 
     def _took(self, parcel: Parcel, sent: int) -> None:
-        """
-        Note that the kernel has taken *sent* bytes of the first parcel, and its descriptors.
-        """
+        """Note that the kernel has taken *sent* bytes of the first parcel, and its descriptors."""
         if parcel.arenas:
             self._own(-len(parcel.arenas))
             parcel.weight -= len(parcel.arenas)

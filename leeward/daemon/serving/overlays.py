@@ -39,9 +39,7 @@ DIFF_S, READ_S = 60.0, 20.0
 
 
 class OverlayOwner(Protocol):
-    """
-    The connection, as far as calls about overlays use it.
-    """
+    """The connection, as far as calls about overlays use it."""
 
     def wait(self, request: int, ticket: OverlayCall) -> None: ...
     def refuse(self, request: int, why: Refused) -> None: ...
@@ -49,9 +47,7 @@ class OverlayOwner(Protocol):
 
 
 class OverlayCall(FileTicket):
-    """
-    A request that reads an overlay, as a ticket. It counts as use of the sandbox.
-    """
+    """A request that reads an overlay, as a ticket. It counts as use of the sandbox."""
 
     def __init__(self, desk: Desk, owner: OverlayOwner, request: OverlayDiff | OverlayRead,
                  entry: RegistryEntry[Held]) -> None:

@@ -43,9 +43,7 @@ class Parcel:
     weight: int = 0
 
     def close(self) -> None:
-        """
-        Close the descriptors; those that were sent are the receiver's own.
-        """
+        """Close the descriptors; those that were sent are the receiver's own."""
         while self.arenas:
             self.arenas.pop().close()
 

@@ -42,9 +42,7 @@ class ServedUsers:
 
 
 def credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """
-    Return pid, uid and gid of the process that connected.
-    """
+    """Return pid, uid and gid of the process that connected."""
     pid, uid, gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid, gid
 
@@ -60,9 +58,7 @@ def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[],
 
 
 def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
-    """
-    Return the groups that the process had when it connected *sock*; only its primary group if there are too many.
-    """
+    """Return the groups that the process had when it connected *sock*; only its primary group if there are too many."""
     try:
         more = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS)
     except OSError as error:
@@ -89,9 +85,7 @@ class RefusalObserver(Protocol):
 
 
 class Unwatched:
-    """
-    Logs refused peers, and counts nothing.
-    """
+    """Logs refused peers, and counts nothing."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -105,9 +99,7 @@ class Unwatched:
 
 
 def say_no(sock: socket.socket, kind: str, message: str) -> None:
-    """
-    Send a refusal with id 0, if the peer is there and *sock*, which doesn't block, has room for it.
-    """
+    """Send a refusal with id 0, if the peer is there and *sock*, which doesn't block, has room for it."""
     try:
         sock.send(encode_refusal(0, kind, message))
     except OSError:

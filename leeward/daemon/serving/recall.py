@@ -44,9 +44,7 @@ class StatusWait:
         self._answer(status)
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: the status couldn't be sent.
-        """
+        """For the barrier: the status couldn't be sent."""
         self.cancel()
         self._broken(error)
 
@@ -80,17 +78,13 @@ class RecallWait:
             answer(self._book.after(self._user, self._number))
 
     def cancel(self) -> None:
-        """
-        Stop waiting: the request was cancelled.
-        """
+        """Stop waiting: the request was cancelled."""
         if self._answer is not None:
             self._answer = None
             self._timer.cancel()
             self._take_back()
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: a callback has failed, and the answer may or may not have been sent.
-        """
+        """For the barrier: a callback has failed, and the answer may or may not have been sent."""
         self.cancel()
         self._broken(error)

@@ -71,9 +71,7 @@ class Budget:
 
     @property
     def debt(self) -> float:
-        """
-        Seconds from *counted* until a request may be served.
-        """
+        """Seconds from *counted* until a request may be served."""
         return max(0.0, -self.requests / RATE, -self.size / BYTES) if self.rated else 0.0
 
 
@@ -95,9 +93,7 @@ class Rounds:
     # --- the budgets of users -------------------------------------------------
 
     def budget(self, user: int, guest: bool) -> Budget:
-        """
-        Return the budget of *user*, which is made if there is none.
-        """
+        """Return the budget of *user*, which is made if there is none."""
         found = self._budgets.get(user)
         if found is None:
             if len(self._budgets) >= _IDLE:
@@ -130,9 +126,7 @@ class Rounds:
             budget.size = max(-BYTES, budget.size - came)
 
     def may(self, budget: Budget) -> bool:
-        """
-        Whether a request of this user may be served in this turn of the loop.
-        """
+        """Whether a request of this user may be served in this turn of the loop."""
         turns = self._reactor.turns
         if budget.turns != turns:  # a large request is paid for in several turns
             budget.left = min(budget.turn, budget.left + budget.turn * (turns - budget.turns))
@@ -140,9 +134,7 @@ class Rounds:
         return budget.left > 0 and not (budget.rated and self.exhausted(budget))
 
     def exhausted(self, budget: Budget) -> bool:
-        """
-        Whether this user's budget is used up, so that nothing should be read from the user's connections.
-        """
+        """Whether this user's budget is used up, so that nothing should be read from the user's connections."""
         if not budget.rated or (budget.requests >= 0 <= budget.size):
             return False
         budget.refill(self._reactor.now())
@@ -151,18 +143,14 @@ class Rounds:
     # --- whose turn it is -----------------------------------------------------
 
     def later(self, budget: Budget, fd: int, serve: Callable[[], None]) -> None:
-        """
-        Call *serve* when it is the turn of the connection *fd*, unless the connection waits already.
-        """
+        """Call *serve* when it is the turn of the connection *fd*, unless the connection waits already."""
         if fd not in budget.waiting:
             budget.waiting[fd] = serve
             self._ring.setdefault(budget)
             self._plan()
 
     def forget(self, budget: Budget, fd: int) -> None:
-        """
-        Forget a connection, which is closed.
-        """
+        """Forget a connection, which is closed."""
         if budget.waiting.pop(fd, None) is not None and not budget.waiting:
             self._ring.pop(budget, None)
 
@@ -207,16 +195,12 @@ class Rounds:
         self._plan()
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a round has failed. Schedule another one.
-        """
+        """For the barrier: a round has failed. Schedule another one."""
         self._planned = False
         self._plan()
 
     def close(self) -> None:
-        """
-        Serve no more requests.
-        """
+        """Serve no more requests."""
         self._ring.clear()
         if self._timer is not None:
             self._timer.cancel()

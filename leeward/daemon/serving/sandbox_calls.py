@@ -44,9 +44,7 @@ def check_limits(limits: Mapping[str, Any]) -> None:
 
 
 class SandboxOwner(Protocol):
-    """
-    The connection, as far as its requests about sandboxes use it.
-    """
+    """The connection, as far as its requests about sandboxes use it."""
 
     @property
     def config(self) -> Config: ...
@@ -58,14 +56,10 @@ class SandboxOwner(Protocol):
     def group(self) -> int: ...
     @property
     def guest(self) -> bool:
-        """
-        Whether the user is a guest, who is served as a member of the group.
-        """
+        """Whether the user is a guest, who is served as a member of the group."""
 
     def own(self, more: int) -> None:
-        """
-        Add *more* to the number of descriptors that wait for this client.
-        """
+        """Add *more* to the number of descriptors that wait for this client."""
 
     @property
     def fetch(self) -> Fetch: ...
@@ -73,14 +67,10 @@ class SandboxOwner(Protocol):
     def exchanges(self) -> Exchanges: ...
     @property
     def most_sandboxes(self) -> int:
-        """
-        The most sandboxes that the user may have; 0 if only the daemon's bound holds.
-        """
+        """The most sandboxes that the user may have; 0 if only the daemon's bound holds."""
 
     def place(self, key: PoolKey) -> PoolPlace:
-        """
-        Return the object that serves the requests for another pool.
-        """
+        """Return the object that serves the requests for another pool."""
 
     def wait(self, request: int, ticket: Cancellable) -> None: ...
     def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
@@ -88,15 +78,11 @@ class SandboxOwner(Protocol):
     def report(self, request: int, report: Report) -> None: ...
     def deliver(self, request: int, parcel: Parcel) -> None: ...
     def drop(self, request: int) -> None:
-        """
-        Forget the ticket of *request*, which is answered at once.
-        """
+        """Forget the ticket of *request*, which is answered at once."""
 
 
 class SandboxCall:
-    """
-    A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered.
-    """
+    """A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered."""
 
     def __init__(self, desk: Desk, entry: RegistryEntry[Held], taken_back: Callable[[], object]) -> None:
         self._desk, self._entry, self.taken_back = desk, entry, taken_back
@@ -104,9 +90,7 @@ class SandboxCall:
         desk.busy(entry)
 
     def end(self) -> bool:
-        """
-        Mark the request as answered. Returns False if it was answered already.
-        """
+        """Mark the request as answered. Returns False if it was answered already."""
         if self.over:
             return False
         self.over = True
@@ -147,7 +131,5 @@ class SandboxEnding:
             timer.cancel()
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: the answer couldn't be sent, so the connection is closed.
-        """
+        """For the barrier: the answer couldn't be sent, so the connection is closed."""
         self.cancel()

@@ -19,9 +19,7 @@ MOST_ROWS, MOST_VALUES, MOST_BYTES = 128, 24_000, 4 << 20
 
 
 def page(desk: Desk, user: int, after: int) -> Mapping[str, Any]:
-    """
-    Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*.
-    """
+    """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""
     rows: list[Mapping[str, Any]] = []
     values = size = 0
     last = after

@@ -79,9 +79,7 @@ _SHOWN_ARGS, _SHOWN = 16, 200
 
 
 class Sandboxes:
-    """
-    The requests of one connection about live sandboxes.
-    """
+    """The requests of one connection about live sandboxes."""
 
     def __init__(self, desk: Desk, owner: SandboxOwner) -> None:
         self._desk, self._owner = desk, owner
@@ -158,9 +156,7 @@ class Sandboxes:
             owner.wait(request.id, SandboxOpening(proceed()))
 
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
-        """
-        The times of the request, or the daemon's defaults.
-        """
+        """The times of the request, or the daemon's defaults."""
         config = self._owner.config
         for what, asked, most in (("idle", idle, config.sandbox_idle), ("lifetime", lifetime, config.sandbox_lifetime)):
             if asked > most:
@@ -176,9 +172,7 @@ class Sandboxes:
         return self._desk.info(entry)
 
     def _kill_sandbox(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
-        """
-        Kill a sandbox. The answer comes when no process is left, so that none changes a folder of the host after it.
-        """
+        """Kill a sandbox. The answer comes when no process is left, so that none changes a folder of the host after it."""
         ending = SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
         self._owner.wait(request.id, ending)
         self._desk.kill(entry, ending.gone)
@@ -232,9 +226,7 @@ class Sandboxes:
         self._execute(by_name, entry, partial(self.seats.offer, request.session))
 
     def _answer(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
-        """
-        Answer request *number*, which ran code, unless it was answered already.
-        """
+        """Answer request *number*, which ran code, unless it was answered already."""
         if not call.end():
             _give_up(report)
         elif self._went_with_it(report, entry.sandbox.sandbox):
@@ -296,9 +288,7 @@ class Sandboxes:
 
     @staticmethod
     def _went_with_it(report: Report, sandbox: LiveSandbox) -> bool:
-        """
-        Whether the report says only that the sandbox has ended.
-        """
+        """Whether the report says only that the sandbox has ended."""
         return State.OVER is sandbox.state and (
             report.result is None or report.result.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED))
 
@@ -367,9 +357,7 @@ class Sandboxes:
 
     def _wait(self, request: ProcessRead | ProcessWait, entry: RegistryEntry[Held], program: LiveProgram,
               after: int | None, answer: Callable[[], Mapping[str, Any]]) -> None:
-        """
-        Answer *request* later, when there is output or an end to report.
-        """
+        """Answer *request* later, when there is output or an end to report."""
         if program.waiting >= MOST_WAITING:
             raise Busy(f"{program.waiting} requests wait for process {program.number} already")
 
@@ -428,9 +416,7 @@ class Sandboxes:
 
 
 def _give_up(report: Report) -> None:
-    """
-    Close a report that isn't needed any more.
-    """
+    """Close a report that isn't needed any more."""
     report.close()
 
 

@@ -106,24 +106,18 @@ class Server:
         self._sweep: Timer | None = None
 
     def listen(self, listener: socket.socket) -> None:
-        """
-        Accept clients from *listener*, which stays the caller's.
-        """
+        """Accept clients from *listener*, which stays the caller's."""
         listener.setblocking(False)
         self._listener = listener
         self.reactor.accept(listener, self._meet, self._cannot_accept)
 
     def _own(self) -> list[str]:
-        """
-        Paths of the host that belong to the daemon.
-        """
+        """Paths of the host that belong to the daemon."""
         name = "" if self._listener is None else self._listener.getsockname()
         return [os.path.realpath(name)] if isinstance(name, str) and name.startswith("/") else []
 
     def stop_listening(self) -> None:
-        """
-        Accept no more connections.
-        """
+        """Accept no more connections."""
         if self._listener is not None:
             self.reactor.forget(self._listener.fileno())
             self._listener = None
@@ -142,9 +136,7 @@ class Server:
         self.reactor.after(_PAUSE_S, self._resume)
 
     def _meet(self, sock: socket.socket) -> None:
-        """
-        Serve a client that has just connected, or refuse it.
-        """
+        """Serve a client that has just connected, or refuse it."""
         if self._closed:
             self.reactor.closer.close(sock)
             return
@@ -167,9 +159,7 @@ class Server:
                 self._refuse(client)
 
     def _most(self, uid: int) -> int:
-        """
-        How many connections there may be at once if the new one is this user's.
-        """
+        """How many connections there may be at once if the new one is this user's."""
         return self.places if uid in (0, self.uid) else self.places - owners(self.places)
 
     def _rest_is_others(self, uid: int) -> int:
@@ -182,16 +172,12 @@ class Server:
         return mine if mine >= self._most(uid) - self.taken else 0
 
     def _all_its_own(self, uid: int) -> int:
-        """
-        The number of connections that this user may have, if the user has them all; otherwise 0.
-        """
+        """The number of connections that this user may have, if the user has them all; otherwise 0."""
         mine, share = self.quotas.of(uid).connections, self.shares.get(uid)
         return mine if mine and share is not None and share.connections >= mine else 0
 
     def _admit(self, client: WaitingClient) -> bool:
-        """
-        Serve *client*, if there is a place for it or one can be made.
-        """
+        """Serve *client*, if there is a place for it or one can be made."""
         uid = client.uid
         if self._all_its_own(uid) or self._rest_is_others(uid) or (
                 self.taken >= self._most(uid) and not (uid in (0, self.uid) and self.make_room())):
@@ -207,9 +193,7 @@ class Server:
             connection.part(self._all_parted)
 
     def resume(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> None:
-        """
-        Serve a connection that another process of the daemon has passed on, from its *unread* bytes on.
-        """
+        """Serve a connection that another process of the daemon has passed on, from its *unread* bytes on."""
         # Not read yet: if it moves on at once, a receive that is on its way to the kernel would lose bytes.
         connection = self.adopt(sock, user, reading=False)
         connection.resume(unread, keeps)
@@ -227,24 +211,18 @@ class Server:
 
     @property
     def taken(self) -> int:
-        """
-        Connections that are open, those of shards included.
-        """
+        """Connections that are open, those of shards included."""
         return len(self.connections) + self.dealt
 
     @property
     def places(self) -> int:
-        """
-        Connections that there may be at once, by the configuration and the descriptors.
-        """
+        """Connections that there may be at once, by the configuration and the descriptors."""
         asked = self.config.max_connections
         return asked if self._room is None else min(asked, self._room.connections)
 
     @property
     def most_requests(self) -> int:
-        """
-        As `ServerContext` says.
-        """
+        """As `ServerContext` says."""
         return arena.TOTAL if self._room is None else min(arena.TOTAL, self._room.arenas * RequestArena.size)
 
     def _why_so_few(self) -> str:
@@ -276,9 +254,7 @@ class Server:
             self.reactor.accept(self._listener, self._meet, self._cannot_accept)
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback of the server has failed. Repeat the steps that it may have left undone.
-        """
+        """For the barrier: a callback of the server has failed. Repeat the steps that it may have left undone."""
         if not self._closed:
             self.reactor.after(_PAUSE_S, self._resume)
             self._sweep_later()
@@ -312,9 +288,7 @@ class Server:
         return connection
 
     def join(self, user: int) -> Share:
-        """
-        Count one more connection of *user*, until `part_from`.
-        """
+        """Count one more connection of *user*, until `part_from`."""
         share = self.shares.get(user)
         if share is None:
             guest = user not in (self.uid, 0)
@@ -325,18 +299,14 @@ class Server:
         return share
 
     def part_from(self, share: Share) -> None:
-        """
-        One connection less of *share*'s user.
-        """
+        """One connection less of *share*'s user."""
         share.connections -= 1
         share.budget.connections -= 1
         if not share.connections:
             self.shares.pop(share.user, None)
 
     def lend(self, user: int, arenas: Sequence[Arena]) -> None:
-        """
-        Count memory files that are about to be sent to *user*, a guest, as far as there are descriptors for that.
-        """
+        """Count memory files that are about to be sent to *user*, a guest, as far as there are descriptors for that."""
         lent = self._lent.get(user)
         for result in arenas:
             if sum(map(len, self._lent.values())) >= self.most_lent:
@@ -346,9 +316,7 @@ class Server:
             lent.lend(result)
 
     def lent_too_much(self, user: int) -> str:
-        """
-        As `ServerContext` says.
-        """
+        """As `ServerContext` says."""
         lent = self._lent.get(user)
         if lent is None or not lent.full(self.reactor.now()):
             return ""
@@ -361,9 +329,7 @@ class Server:
                 del self._lent[user]
 
     def govern(self, quotas: Quotas) -> None:
-        """
-        Apply new *quotas* to users, and the changed `config` to jobs.
-        """
+        """Apply new *quotas* to users, and the changed `config` to jobs."""
         self.quotas = quotas
         self.as_armed = self.config.limits == self._armed_with
         for share in self.shares.values():
@@ -390,9 +356,7 @@ class Server:
 
     @property
     def flushed(self) -> bool:
-        """
-        Whether no request waits and every reply has been taken by the kernel.
-        """
+        """Whether no request waits and every reply has been taken by the kernel."""
         return not any(connection.unfinished for connection in self.connections.values())
 
     def part(self, all_of_them: bool = False) -> None:
@@ -408,9 +372,7 @@ class Server:
             *(partial(self._serve, client) for client in self._door.clear()))
 
     def close(self) -> None:
-        """
-        Close every connection; their jobs are cancelled.
-        """
+        """Close every connection; their jobs are cancelled."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -421,15 +383,11 @@ class Server:
             *(lent.close for lent in self._lent.values()), self.desk.close)
 
     def most_sandboxes(self, user: int) -> int:
-        """
-        Sandboxes that *user* may have at once, 0 for as many as there may be.
-        """
+        """Sandboxes that *user* may have at once, 0 for as many as there may be."""
         return self.quotas.of(user).sandboxes
 
     def gone(self, fd: int) -> None:
-        """
-        For a connection: it is closed.
-        """
+        """For a connection: it is closed."""
         self.connections.pop(fd, None)
         if self.exchange is not None:
             self.exchange.gone(fd)

@@ -36,9 +36,7 @@ Asked = SessionOpen | SessionReset | SessionClose | Interrupt
 
 
 class SessionFactory(Protocol):
-    """
-    The pool, as far as sessions use it.
-    """
+    """The pool, as far as sessions use it."""
 
     @property
     def most_sessions(self) -> int: ...
@@ -47,9 +45,7 @@ class SessionFactory(Protocol):
 
 
 class SessionPlace(Protocol):
-    """
-    `home.PoolPlace`.
-    """
+    """`home.PoolPlace`."""
 
     @property
     def pool(self) -> SessionFactory: ...
@@ -58,9 +54,7 @@ class SessionPlace(Protocol):
 
 
 class SessionConnection(Protocol):
-    """
-    The connection, as far as its sessions use it.
-    """
+    """The connection, as far as its sessions use it."""
 
     @property
     def config(self) -> Config: ...
@@ -70,31 +64,21 @@ class SessionConnection(Protocol):
     def user(self) -> int: ...
     @property
     def guest_sessions(self) -> int | None:
-        """
-        The number of sessions that a guest has on all connections; 0 for other users.
-        """
+        """The number of sessions that a guest has on all connections; 0 for other users."""
 
     def place(self, key: PoolKey) -> SessionPlace:
-        """
-        Return the object that serves requests for the pool of *key*.
-        """
+        """Return the object that serves requests for the pool of *key*."""
 
     def wait(self, request: int, ticket: Cancellable) -> None:
-        """
-        Register *request*, which is answered later; *ticket* is cancelled if the client no longer waits for it.
-        """
+        """Register *request*, which is answered later; *ticket* is cancelled if the client no longer waits for it."""
 
     def done(self, number: int, report: Report) -> None:
-        """
-        Answer request *number*, whose job is over.
-        """
+        """Answer request *number*, whose job is over."""
 
     def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
     def refuse(self, request: int, why: Refused) -> None: ...
     def take_back(self, request: int) -> None:
-        """
-        End the job *request*, and refuse it as cancelled.
-        """
+        """End the job *request*, and refuse it as cancelled."""
 
     def count_sessions(self, more: int) -> None: ...
 
@@ -109,9 +93,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """
-    A session that waits for its worker, as a ticket.
-    """
+    """A session that waits for its worker, as a ticket."""
 
     give_up: Callable[[], None]
 
@@ -120,9 +102,7 @@ class _Opening:
 
 
 class Leases:
-    """
-    The sessions of one connection, by number. A number isn't used twice.
-    """
+    """The sessions of one connection, by number. A number isn't used twice."""
 
     def __init__(self, jobs: SessionFactory, owner: SessionConnection) -> None:
         self._jobs, self._owner = jobs, owner
@@ -249,9 +229,7 @@ class Leases:
         return ticket
 
     def _job_over(self, number: int, request: int, report: Report) -> None:
-        """
-        Answer *request*, whose job in the session *number* is over.
-        """
+        """Answer *request*, whose job in the session *number* is over."""
         held = self._held.get(number)
         if held is not None:
             held.job = 0
@@ -261,17 +239,13 @@ class Leases:
     # --- the fast path --------------------------------------------------------
 
     def _offer(self, number: int) -> None:
-        """
-        Let the fast path have the next job of this session.
-        """
+        """Let the fast path have the next job of this session."""
         held = self._held.get(number)
         if held is not None:
             held.session.offer(ReplyAddress(self._owner.fd, number))
 
     def job_started(self, start: JobStart) -> Cancellable:
-        """
-        Return the ticket of a session's job that the fast path has sent.
-        """
+        """Return the ticket of a session's job that the fast path has sent."""
         held = self._held[start.session]
         job = Job(code=start.code, name=NAME, limits=held.session.limits)
         ticket = held.session.job_started(job, partial(self._job_over, start.session, start.request), start)
@@ -280,15 +254,11 @@ class Leases:
         return ticket
 
     def ran(self, ran: Ran) -> None:
-        """
-        Record a session's job that the fast path has sent and answered.
-        """
+        """Record a session's job that the fast path has sent and answered."""
         self._held[ran.session].session.ran(ran)
 
     def cancelled(self, request: int) -> None:
-        """
-        Note that the job *request* was cancelled, and has no report.
-        """
+        """Note that the job *request* was cancelled, and has no report."""
         for held in self._held.values():
             if held.waits == request:
                 held.waits = 0
@@ -305,9 +275,7 @@ class Leases:
             held.session.close()
 
     def look(self, now: float) -> None:
-        """
-        End sessions that have been idle for too long, or have reached their lifetime.
-        """
+        """End sessions that have been idle for too long, or have reached their lifetime."""
         for number, held in list(self._held.items()):
             session = held.session
             if session.state not in (SessionState.IDLE, SessionState.LOST):
@@ -321,7 +289,5 @@ class Leases:
                     session.lose(f"it had no job for {held.idle:g} s")
 
     def end(self) -> None:
-        """
-        End all sessions, because the connection has ended.
-        """
+        """End all sessions, because the connection has ended."""
         in_any_case(*(partial(self._drop, number) for number in list(self._held)))

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 
 
 class ConnectionState(enum.Enum):
-    """
-    The life of a connection.
-    """
+    """The life of a connection."""
 
     NEW = "new"          # has never asked for anything
     OPEN = "open"        # has asked for something

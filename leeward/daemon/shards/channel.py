@@ -45,9 +45,7 @@ class ShardChannel:
         reactor.watch(sock.fileno(), READ, self._ready)
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> bool:
-        """
-        Send *message* now or soon. Returns False if the channel has ended; the descriptors stay the caller's.
-        """
+        """Send *message* now or soon. Returns False if the channel has ended; the descriptors stay the caller's."""
         return self._sender.send(encode(message), fds)
 
     def pass_on(self, connection: socket.socket, message: PassConnection) -> bool:
@@ -70,9 +68,7 @@ class ShardChannel:
             os.close(file)
 
     def close(self) -> None:
-        """
-        Close the channel. May be called repeatedly.
-        """
+        """Close the channel. May be called repeatedly."""
         if not self._open:
             return
         self._open = False
@@ -110,9 +106,7 @@ class ShardChannel:
             self._heard(message, fds)
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback has failed.
-        """
+        """For the barrier: a callback has failed."""
         self._end("a callback failed: a bug of leeward's")
 
 

@@ -111,9 +111,7 @@ class Dealer:
         self._ending = False
 
     def begin(self) -> None:
-        """
-        Start the shards.
-        """
+        """Start the shards."""
         for shard in self.shards.values():
             self._start(shard)
 
@@ -126,9 +124,7 @@ class Dealer:
         return False
 
     def _least(self) -> Shard | None:
-        """
-        The shard that gets the next connection; None if the daemon itself gets it.
-        """
+        """The shard that gets the next connection; None if the daemon itself gets it."""
         able = [shard for shard in self.shards.values() if shard.connections < shard.places and not self._ending]
         least = min(able, key=lambda shard: shard.connections, default=None)
         return least if least is not None and least.connections <= len(self._own) else None
@@ -150,9 +146,7 @@ class Dealer:
         return False
 
     def _left(self, shard: Shard, user: int) -> None:
-        """
-        A connection of *user* has left *shard*.
-        """
+        """A connection of *user* has left *shard*."""
         if shard.users[user] <= 0:
             raise PeerError(f"user {user} has no connection there")
         shard.users[user] -= 1
@@ -195,9 +189,7 @@ class Dealer:
             shard.again = self._reactor.after(shard.pause, partial(self._start, shard))
 
     def _end(self, shard: Shard, why: str) -> None:
-        """
-        The shard's channel has ended. Its connections have ended with it.
-        """
+        """The shard's channel has ended. Its connections have ended with it."""
         shard.channel = None
         shard.places, shard.requests, shard.busy = 0, 0, False
         self._remember(shard)
@@ -226,9 +218,7 @@ class Dealer:
             log.warning("counts of a shard can't be used", shard=shard.number, error=str(error))
 
     def _dismiss(self, shard: Shard) -> None:
-        """
-        The shard's process is to end. Another one may be started meanwhile.
-        """
+        """The shard's process is to end. Another one may be started meanwhile."""
         process, shard.process = shard.process, None
         leave, shard.leave = shard.leave, _nothing
         if process is not None:
@@ -283,16 +273,12 @@ class Dealer:
 
     @property
     def activity(self) -> tuple[int, bool]:
-        """
-        Requests that shards have had, and whether one of them has a job.
-        """
+        """Requests that shards have had, and whether one of them has a job."""
         shards = self.shards.values()
         return sum(shard.requests for shard in shards), any(shard.busy for shard in shards)
 
     def govern(self, config: Config) -> None:
-        """
-        Apply a changed configuration.
-        """
+        """Apply a changed configuration."""
         self._config = config
         for shard in self.shards.values():
             if shard.channel is not None:
@@ -323,17 +309,13 @@ class Dealer:
         done({**total, "shards": list(rows.values())})
 
     def _rows(self) -> list[Mapping[str, Any]]:
-        """
-        A row of `leeward status` for each shard.
-        """
+        """A row of `leeward status` for each shard."""
         return [{"shard": shard.number, "pid": -1 if shard.process is None else shard.process.pid,
                  "state": "serving" if shard.places else "starting", "connections": shard.connections}
                 for shard in self.shards.values()]
 
     def drain(self, seconds: float, part: bool, done: Callable[[], None]) -> None:
-        """
-        Let the shards end when no job runs, at the latest after *seconds*; then call *done*.
-        """
+        """Let the shards end when no job runs, at the latest after *seconds*; then call *done*."""
         self._ending, self._drained = True, done
         for shard in self.shards.values():
             if shard.again is not None:
@@ -348,17 +330,13 @@ class Dealer:
             done()
 
     def cut(self) -> None:
-        """
-        End the jobs of a drain now.
-        """
+        """End the jobs of a drain now."""
         for shard in self.shards.values():
             if shard.channel is not None:
                 shard.channel.send(messages.ShardCut())
 
     def close(self) -> None:
-        """
-        End the shards, and wait for their processes for a bounded time.
-        """
+        """End the shards, and wait for their processes for a bounded time."""
         self._ending = True
         for shard in self.shards.values():
             if shard.again is not None:
@@ -370,9 +348,7 @@ class Dealer:
         self._departures.close()
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback has failed. Do what it may have left undone.
-        """
+        """For the barrier: a callback has failed. Do what it may have left undone."""
         self._look_drained()
 
 
@@ -381,9 +357,7 @@ def _ask(channel: ShardChannel, number: int) -> None:
 
 
 def _entry(control: int) -> str:
-    """
-    What the process runs, with its end of the channel.
-    """
+    """What the process runs, with its end of the channel."""
     return ("from leeward.daemon import memory\nmemory.prepare()\n"
             f"from leeward.daemon.shards.process import main\nmain({control})\n")
 

@@ -21,9 +21,7 @@ END_S, _LOOK_S = 3.0, 0.05
 
 
 class Departures:
-    """
-    The processes that are on their way out.
-    """
+    """The processes that are on their way out."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -31,9 +29,7 @@ class Departures:
         self._look: Timer | None = None
 
     def add(self, process: subprocess.Popen[bytes], leave: Callable[[], None]) -> None:
-        """
-        Reap *process* when it has ended, or kill it after END_S; then call *leave*.
-        """
+        """Reap *process* when it has ended, or kill it after END_S; then call *leave*."""
         self._leaving[process] = leave
         self._reactor.after(END_S, partial(self._end, process))
         self._check()
@@ -56,9 +52,7 @@ class Departures:
             in_any_case(process.kill, process.wait, leave)
 
     def close(self) -> None:
-        """
-        Wait for all of them, for END_S together.
-        """
+        """Wait for all of them, for END_S together."""
         deadline = time.monotonic() + END_S
         for process in list(self._leaving):
             try:
@@ -68,8 +62,6 @@ class Departures:
             self._end(process)
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a look has failed. The next one follows as usual.
-        """
+        """For the barrier: a look has failed. The next one follows as usual."""
         if self._leaving and self._look is None:
             self._look = self._reactor.after(_LOOK_S, self._check)

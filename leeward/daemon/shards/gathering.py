@@ -20,9 +20,7 @@ Gathered = Callable[[dict[int, ShardCounts]], None]
 
 
 class Gathering:
-    """
-    All questions that aren't answered yet.
-    """
+    """All questions that aren't answered yet."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -44,17 +42,13 @@ class Gathering:
         return partial(self._forget, number)
 
     def answered(self, shard: int, counts: ShardCounts) -> None:
-        """
-        *shard* has answered.
-        """
+        """*shard* has answered."""
         asked = self._asks.get(counts.number)
         if asked is not None:
             asked.answered(shard, counts)
 
     def lost(self, shard: int) -> None:
-        """
-        *shard* has ended, and answers nothing any more.
-        """
+        """*shard* has ended, and answers nothing any more."""
         for asked in list(self._asks.values()):
             asked.lost(shard)
 
@@ -69,9 +63,7 @@ class Gathering:
 
 
 class _Question:
-    """
-    One question.
-    """
+    """One question."""
 
     def __init__(self, missing: set[int], done: Gathered) -> None:
         self._missing, self._done = missing, done

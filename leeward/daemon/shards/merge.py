@@ -18,24 +18,18 @@ _DEPTH = 8
 
 
 def part(total: int, number: int, shards: int) -> int:
-    """
-    How many of *total* the process *number* of *shards* has; the daemon's own number is 0.
-    """
+    """How many of *total* the process *number* of *shards* has; the daemon's own number is 0."""
     return total // shards + (number < total % shards)
 
 
 def own_part(config: Config, number: int) -> Config:
-    """
-    The configuration by which one process of the daemon makes its pool.
-    """
+    """The configuration by which one process of the daemon makes its pool."""
     return replace(config, pool_size=part(config.pool_size, number, config.shards),
                    queue_size=part(config.queue_size, number, config.shards))
 
 
 def of_shard(config: Config) -> Config:
-    """
-    What a shard has of the daemon's configuration: nothing for guests, sessions, sandboxes and other pools.
-    """
+    """What a shard has of the daemon's configuration: nothing for guests, sessions, sandboxes and other pools."""
     return replace(config, socket="", group="", metrics="", security_log="", idle_exit=0, max_sessions=0, users={},
                    environments={}, profiles={}, egress={}, allow_network=False)
 

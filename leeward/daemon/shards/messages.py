@@ -45,9 +45,7 @@ class ShardStart:
 
 @dataclass(frozen=True, slots=True)
 class ShardGovern:
-    """
-    To a shard: the configuration has changed.
-    """
+    """To a shard: the configuration has changed."""
 
     config: Config
 
@@ -83,50 +81,38 @@ class ShardDrain:
 
 @dataclass(frozen=True, slots=True)
 class ShardCut:
-    """
-    To a shard: end running jobs now.
-    """
+    """To a shard: end running jobs now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardMakeRoom:
-    """
-    To a shard: close the connection that has been idle for longest.
-    """
+    """To a shard: close the connection that has been idle for longest."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskCounts:
-    """
-    To a shard: send `ShardCounts` with this number.
-    """
+    """To a shard: send `ShardCounts` with this number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShardReady:
-    """
-    From a shard, first: it serves connections, so many at once.
-    """
+    """From a shard, first: it serves connections, so many at once."""
 
     places: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """
-    From a shard: a connection of *user* has ended.
-    """
+    """From a shard: a connection of *user* has ended."""
 
     user: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShardActivity:
-    """
-    From a shard, while there are jobs: how many requests it has had, and whether a job runs or waits.
-    """
+    """From a shard, while there are jobs: how many requests it has had, and whether a job runs or waits."""
 
     requests: int
     busy: bool
@@ -150,9 +136,7 @@ class ShardCounts:
 
 @dataclass(frozen=True, slots=True)
 class ShardEnds:
-    """
-    From a shard: MessagePack of the last ends of *user*'s jobs, for `telling.events.EventBook.add`.
-    """
+    """From a shard: MessagePack of the last ends of *user*'s jobs, for `telling.events.EventBook.add`."""
 
     user: int
     rows: bytes
@@ -160,9 +144,7 @@ class ShardEnds:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """
-    From a shard: a record for the security log, its fields as MessagePack.
-    """
+    """From a shard: a record for the security log, its fields as MessagePack."""
 
     event: str
     fields: bytes
@@ -170,9 +152,7 @@ class ShardRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardFailed:
-    """
-    From a shard, last: it can't start.
-    """
+    """From a shard, last: it can't start."""
 
     why: str
 
@@ -187,9 +167,7 @@ _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (
 
 
 def encode(message: Message) -> bytes:
-    """
-    *message* as bytes.
-    """
+    """*message* as bytes."""
     return pack_map([type(message).__name__, records.to_values(message)])
 
 
@@ -209,9 +187,7 @@ def decode(data: bytes) -> Message:
 
 
 def pack_map(value: Any) -> bytes:
-    """
-    A value of plain types as MessagePack.
-    """
+    """A value of plain types as MessagePack."""
     packed: bytes = msgpack.packb(value, use_bin_type=True)
     return packed
 

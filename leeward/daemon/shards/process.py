@@ -141,9 +141,7 @@ class ShardProcess:
             self._channel.send(message)
 
     def _lost(self, why: str) -> None:
-        """
-        The daemon is gone. Nothing here outlives it.
-        """
+        """The daemon is gone. Nothing here outlives it."""
         log.debug("the daemon is gone: its shard ends", shard=self._number, why=why)
         self._stop_requested = time.monotonic()
         self._overtime = 0.0
@@ -198,9 +196,7 @@ class ShardProcess:
             raise
 
     def wanted(self, fd: int) -> bool:
-        """
-        Never asked in a shard.
-        """
+        """Never asked in a shard."""
         return False
 
     def pass_on(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> bool:
@@ -210,9 +206,7 @@ class ShardProcess:
         return True
 
     def status(self, own: Mapping[str, Any], done: Callable[[Mapping[str, Any]], None]) -> Callable[[], None]:
-        """
-        Never asked in a shard, which moves such a connection to the daemon.
-        """
+        """Never asked in a shard, which moves such a connection to the daemon."""
         raise PeerError("a shard has no status of its own")
 
     def make_room(self) -> bool:
@@ -235,9 +229,7 @@ class ShardProcess:
             self._reporting = self._reactor.after(REPORT_S, self._look)
 
     def _report(self) -> None:
-        """
-        Send what has happened since the last report.
-        """
+        """Send what has happened since the last report."""
         pool = self._engine.pool
         now = self._metrics.requests, bool(pool.running or len(pool.queue))
         if now != self._reported:
@@ -251,9 +243,7 @@ class ShardProcess:
                 self._send(messages.ShardEnds(user, pack_map({"rows": rows[at:at + _ROWS]})))
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback has failed. The next report follows as usual.
-        """
+        """For the barrier: a callback has failed. The next report follows as usual."""
         if self._reporting is None:
             self._reporting = self._reactor.after(REPORT_S, self._look)
 
@@ -273,9 +263,7 @@ def _nothing() -> None:
 
 
 def main(control: int) -> None:
-    """
-    Run a shard whose channel is the descriptor *control*.
-    """
+    """Run a shard whose channel is the descriptor *control*."""
     sock = socket.socket(fileno=control)
     sock.set_inheritable(False)
     for number in early.ENDING:

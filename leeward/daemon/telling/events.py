@@ -46,9 +46,7 @@ class RememberedEnd:
     result: tuple[Any, ...] | None = None
 
     def row(self) -> dict[str, Any]:
-        """
-        The map that is sent on the wire.
-        """
+        """The map that is sent on the wire."""
         row = {"number": self.number, "time": self.when, **self.about}
         if self.result is not None:
             outcome, exit_code, limit, duration, cpu_time, memory_peak, denied, error = self.result
@@ -61,9 +59,7 @@ class RememberedEnd:
 
 @dataclass(slots=True)
 class _Book:
-    """
-    The ends of one user, and the requests that wait for the next.
-    """
+    """The ends of one user, and the requests that wait for the next."""
 
     last: int = 0
     special: deque[RememberedEnd] = field(default_factory=lambda: deque(maxlen=SPECIAL))
@@ -83,15 +79,11 @@ class EventBook:
     # --- recording ------------------------------------------------------------------
 
     def job(self, user: int, number: int, label: str, result: Result) -> None:
-        """
-        Record the end of a job, or of a job of a session.
-        """
+        """Record the end of a job, or of a job of a session."""
         self._result(user, {"kind": "job", "job": number, **({"title": label} if label else {})}, result)
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None:
-        """
-        Record the end of a program in a sandbox; number 0 is an interpreter.
-        """
+        """Record the end of a program in a sandbox; number 0 is an interpreter."""
         about = {"kind": "process", "sandbox": sandbox, **({"process": number} if number else {})}
         self._result(user, {**about, **({"title": title[:TEXT]} if title else {})}, result)
 
@@ -111,9 +103,7 @@ class EventBook:
         self._add(user, about, None, reason not in ("killed", "idle", "shutdown"))
 
     def take_over(self, user: int, row: Mapping[str, Any]) -> None:
-        """
-        Record the end of a job that another process of the daemon has recorded, as `RememberedEnd.row` made it.
-        """
+        """Record the end of a job that another process of the daemon has recorded, as `RememberedEnd.row` made it."""
         about = {name: value for name, value in row.items() if name not in ("number", "time")}
         special = bool(row.get("denied")) or row.get("limit") is not None or row.get("outcome") not in _ORDINARY
         self._add(user, about, None, special, float(row.get("time", 0.0)))
@@ -146,9 +136,7 @@ class EventBook:
             in_any_case(*waiting)
 
     def _forget_one(self, but: int) -> None:
-        """
-        Forget the user with the oldest last event, among those without a waiting request.
-        """
+        """Forget the user with the oldest last event, among those without a waiting request."""
         for user, book in self._books.items():
             if user != but and not book.waiting:
                 del self._books[user]
@@ -158,15 +146,11 @@ class EventBook:
 
     @property
     def users(self) -> list[int]:
-        """
-        The users of whom ends are kept.
-        """
+        """The users of whom ends are kept."""
         return list(self._books)
 
     def after(self, user: int, number: int) -> dict[str, Any]:
-        """
-        Return the answer with *user*'s events after *number*.
-        """
+        """Return the answer with *user*'s events after *number*."""
         book = self._books.get(user)
         if book is None:
             return {"events": [], "last": 0}
@@ -174,9 +158,7 @@ class EventBook:
         return {"events": [one.row() for one in sorted(found, key=lambda one: one.number)], "last": book.last}
 
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """
-        Call *wake* once, at *user*'s next event. Returns a function that cancels this.
-        """
+        """Call *wake* once, at *user*'s next event. Returns a function that cancels this."""
         book = self._books.get(user)
         if book is None:
             book = self._books[user] = _Book()

@@ -55,20 +55,18 @@ class Exporter:
         self._second, self._accepted = 0, 0
         self.clients: dict[int, _Client] = {}  # the oldest first
         self._listener = listener
-        self.local = socket.AF_UNIX == listener.family
+        self.local = listener.family == socket.AF_UNIX
         listener.setblocking(False)
         reactor.watch(listener.fileno(), READ, self._accept)
 
     def collect(self, done: Callable[[str], None]) -> None:
-        """
-        Pass the text to *done*: the last one, if it is less than FRESH_S old.
-        """
+        """Pass the text to *done*: the last one, if it is less than FRESH_S old."""
         if self._text and self.reactor.now() - self._collected < FRESH_S:
             done(self._text)
             return
         self._waiting.append(done)
         now = self.reactor.now()
-        if 1 == len(self._waiting) or now - self._asked > LIFE_S:  # the first request may have failed
+        if len(self._waiting) == 1 or now - self._asked > LIFE_S:  # the first request may have failed
             self._asked = now
             self._collect(self._hand_out)
 
@@ -82,9 +80,7 @@ class Exporter:
                 self.reactor.barrier.caught(done, error)
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback has failed. Accept the next client.
-        """
+        """For the barrier: a callback has failed. Accept the next client."""
         self.reactor.after(1.0, self._resume)
 
     def _accept(self, _: int) -> None:
@@ -158,7 +154,7 @@ class _Client:
         self._asked = True
         if status:
             self._say(status, f"{status}\n")
-        elif HEALTH == asked_for(self._input):
+        elif asked_for(self._input) == HEALTH:
             why = self._exporter.ailing()
             self._say("503 Service Unavailable" if why else "200 OK", f"{why or 'ok'}\n")
         else:
@@ -182,9 +178,7 @@ class _Client:
             self.close()
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: a callback of this client has failed.
-        """
+        """For the barrier: a callback of this client has failed."""
         self.close()
 
     def close(self) -> None:
@@ -196,9 +190,7 @@ class _Client:
 
 
 def verdict(data: bytes, *, local: bool) -> str | None:
-    """
-    As `answer`, for the bytes received so far; None while the request is incomplete. Pure.
-    """
+    """As `answer`, for the bytes received so far; None while the request is incomplete. Pure."""
     head, end, _ = data.replace(b"\r\n", b"\n").partition(b"\n\n")
     if end:
         return answer(head, local=local)
@@ -218,27 +210,23 @@ def answer(head: bytes, *, local: bool) -> str:
         return "400 Bad Request"
     if not local:
         hosts = [value.strip() for name, _, value in (field.partition(":") for field in fields)
-                 if "host" == name.strip().lower()]
+                 if name.strip().lower() == "host"]
         if len(hosts) > 1 or not all(map(is_here, hosts)):
             return "403 Forbidden"
-    if "GET" != words[0]:
+    if words[0] != "GET":
         return "405 Method Not Allowed"
     return "" if words[1].partition("?")[0] in (METRICS, HEALTH) else "404 Not Found"
 
 
 def asked_for(request: bytes) -> str:
-    """
-    Return the path in a request that `answer` has accepted. Pure.
-    """
+    """Return the path in a request that `answer` has accepted. Pure."""
     return request.split(b" ", 2)[1].partition(b"?")[0].decode("latin-1")
 
 
 def is_here(host: str) -> bool:
-    """
-    Whether a Host field is a loopback address or localhost.
-    """
+    """Whether a Host field is a loopback address or localhost."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if "localhost" == name.lower():
+    if name.lower() == "localhost":
         return True
     from ipaddress import ip_address  # few daemons have metrics
 
@@ -287,6 +275,6 @@ def check_place(place: str) -> str:
     except ValueError:
         raise ValueError(why) from None
     good = colon and port.isascii() and port.isdecimal() and 0 <= int(port) < 65536
-    if not good or not address.is_loopback or (6 == address.version) != bracketed:
+    if not good or not address.is_loopback or (address.version == 6) != bracketed:
         raise ValueError(why)
     return place

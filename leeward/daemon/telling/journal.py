@@ -21,9 +21,7 @@ PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 
 
 def is_ours(stream: str, fd: int) -> bool:
-    """
-    Whether *fd* is the stream that JOURNAL_STREAM names as *stream*. It may have been redirected since.
-    """
+    """Whether *fd* is the stream that JOURNAL_STREAM names as *stream*. It may have been redirected since."""
     try:
         about = os.fstat(fd)
     except OSError:
@@ -32,9 +30,7 @@ def is_ours(stream: str, fd: int) -> bool:
 
 
 def packed(message: str, event: Mapping[str, Any]) -> bytes:
-    """
-    Return one entry in the journal's format: *message*, which people read, and the fields of *event*.
-    """
+    """Return one entry in the journal's format: *message*, which people read, and the fields of *event*."""
     priority = PRIORITIES.get(str(event.get("level")), 6)
     fields: dict[str, Any] = {"MESSAGE": message, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "leeward"}
     for name, value in event.items():
@@ -54,9 +50,7 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 class JournalWriter:
-    """
-    Sends entries and never waits; entries that couldn't be sent are counted, and their number is logged later.
-    """
+    """Sends entries and never waits; entries that couldn't be sent are counted, and their number is logged later."""
 
     def __init__(self, path: str = SOCKET) -> None:
         self._path = path

@@ -38,9 +38,7 @@ _FIRST = ("timestamp", "level", "event")
 
 
 def escape(text: str, limit: int = MAX_VALUE) -> str:
-    """
-    Return *text* with every character escaped that a terminal or a reader of lines would interpret.
-    """
+    """Return *text* with every character escaped that a terminal or a reader of lines would interpret."""
     if len(text) <= limit and text.isprintable():
         return text
     # Bidi and zero-width characters aren't printable either.
@@ -61,24 +59,18 @@ def _bounded(value: Any) -> Any:
 
 
 def clean(event: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return *event* with every value escaped and bounded.
-    """
+    """Return *event* with every value escaped and bounded."""
     return {escape(str(key), 80): _bounded(value) for key, value in list(event.items())[:MAX_VALUES]}
 
 
 def stamp() -> str:
-    """
-    Add the time of day, in UTC. No decision of the daemon depends on it.
-    """
+    """Add the time of day, in UTC. No decision of the daemon depends on it."""
     seconds, rest = divmod(time.time_ns(), 1_000_000_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06}Z"
 
 
 def as_text(event: Mapping[str, Any]) -> str:
-    """
-    Return the event as a line of text: time, level, event, then key=value.
-    """
+    """Return the event as a line of text: time, level, event, then key=value."""
     head = f"{event.get('timestamp', '')} {event.get('level', ''):7} {event.get('event', '')}"
     return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in event.items()
                              if key not in _FIRST)])
@@ -96,17 +88,13 @@ def _quoted(value: Any) -> str:
 
 
 class EventLogger(Protocol):
-    """
-    structlog's logger, as far as an event needs it.
-    """
+    """structlog's logger, as far as an event needs it."""
 
     def log(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object: ...
 
 
 class LineWriter:
-    """
-    Writes lines to a descriptor, and never waits.
-    """
+    """Writes lines to a descriptor, and never waits."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -132,9 +120,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Log:
-    """
-    The log of the whole daemon, to which all events go. An event below the level costs a comparison.
-    """
+    """The log of the whole daemon, to which all events go. An event below the level costs a comparison."""
 
     def __init__(self) -> None:
         self._lines = LineWriter(2)
@@ -157,16 +143,12 @@ class Log:
         self._lines = LineWriter(fd)
 
     def adjust(self, level: str, as_json: bool) -> None:
-        """
-        Write from *level* on from now on, and as text or JSON.
-        """
+        """Write from *level* on from now on, and as text or JSON."""
         self._least, self._as_json = _LEVELS[level], as_json
 
     @property
     def details(self) -> bool:
-        """
-        Whether lines of level debug are written. Code with many such lines checks this before it makes them.
-        """
+        """Whether lines of level debug are written. Code with many such lines checks this before it makes them."""
         return self._least <= _LEVELS["debug"]
 
     def debug(self, event: str, /, **fields: object) -> None:
@@ -185,9 +167,7 @@ class Log:
         self._log("error", event, fields)
 
     def exception(self, event: str, /, **fields: object) -> None:
-        """
-        Write an error, with the traceback of the exception that is being handled.
-        """
+        """Write an error, with the traceback of the exception that is being handled."""
         import traceback
 
         self._log("error", event, {**fields, "exception": traceback.format_exc()})
@@ -203,9 +183,7 @@ class Log:
         return journal.packed(text.strip(), row)
 
     def line(self, rendered: str | bytes) -> None:
-        """
-        For the sink: write a line that `_rendered` has made.
-        """
+        """For the sink: write a line that `_rendered` has made."""
         if isinstance(rendered, str):
             self._lines.line(rendered)
         elif self._journal is not None:
@@ -238,7 +216,7 @@ def _logger_base() -> type[BoundLoggerBase]:
         except ImportError:  # a version that has it elsewhere
             pass
         finally:
-            for name in [name for name in sys.modules if "structlog" == name.partition(".")[0]]:
+            for name in [name for name in sys.modules if name.partition(".")[0] == "structlog"]:
                 del sys.modules[name]
     import structlog
 
@@ -246,18 +224,14 @@ def _logger_base() -> type[BoundLoggerBase]:
 
 
 class _Sink:
-    """
-    The last processor's target in structlog: a method for each level.
-    """
+    """The last processor's target in structlog: a method for each level."""
 
     def __init__(self, owner: Log) -> None:
         self.debug = self.info = self.warning = self.error = owner.line
 
 
 def _in_order(_logger: object, level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
-    """
-    Put time, level and event first, so that they stay when the line is cut; fields can't replace them.
-    """
+    """Put time, level and event first, so that they stay when the line is cut; fields can't replace them."""
     ours = {"timestamp": event["timestamp"], "level": level, "event": event["event"]}
     return {**ours, **event["fields"], **ours}
 

@@ -42,9 +42,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histogram:
-    """
-    Counts of observations by upper bounds.
-    """
+    """Counts of observations by upper bounds."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -59,9 +57,7 @@ class Histogram:
 
     @property
     def counts(self) -> list[float]:
-        """
-        All counts, and the sum.
-        """
+        """All counts, and the sum."""
         return [*self._counts, self._sum]
 
     @counts.setter
@@ -103,9 +99,7 @@ class Now:
 
 @dataclass(slots=True)
 class User:
-    """
-    Counters of one user, or of all users beyond MOST_USERS together.
-    """
+    """Counters of one user, or of all users beyond MOST_USERS together."""
 
     executions: int = 0
     cpu_seconds: float = 0.0
@@ -119,9 +113,7 @@ _HISTOGRAMS = "durations", "waits"
 
 
 class Metrics:
-    """
-    The counters. Each only ever grows.
-    """
+    """The counters. Each only ever grows."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -146,9 +138,7 @@ class Metrics:
         return user
 
     def job_ended(self, result: Result, waited: float, cancelled: bool, user: int) -> None:
-        """
-        Count an execution of *user*'s that has ended; its answer is on the way.
-        """
+        """Count an execution of *user*'s that has ended; its answer is on the way."""
         self.executions += 1
         his = self._user(user)
         his.executions += 1
@@ -164,9 +154,7 @@ class Metrics:
             self.limits[str(result.limit)] += 1
 
     def call_denied(self, syscall: str, count: int) -> None:
-        """
-        Count a system call that was refused to a job *count* times.
-        """
+        """Count a system call that was refused to a job *count* times."""
         if syscall.startswith("syscall_") or (syscall not in self.denied and len(self.denied) >= MOST_CALLS):
             syscall = OTHER
         self.denied[syscall] += count
@@ -179,15 +167,11 @@ class Metrics:
         self.peers[reason] += 1
 
     def callback_failed(self, cost: str) -> None:
-        """
-        Count a callback's exception that has ended *cost*, one of COSTS.
-        """
+        """Count a callback's exception that has ended *cost*, one of COSTS."""
         self.faults[cost if cost in self.faults else "nothing"] += 1
 
     def counts(self) -> dict[str, Any]:
-        """
-        All counters as plain values, for `of`.
-        """
+        """All counters as plain values, for `of`."""
         return {**{name: getattr(self, name) for name in _NUMBERS},
                 **{name: dict(getattr(self, name)) for name in _MAPS},
                 **{name: getattr(self, name).counts for name in _HISTOGRAMS},
@@ -213,9 +197,7 @@ class Metrics:
         return made
 
     def text(self, now: Now) -> str:
-        """
-        Return all metrics, in the text format.
-        """
+        """Return all metrics, in the text format."""
         lines: list[str] = []
 
         def family(name: str, kind: str, about: str, samples: Iterable[str]) -> None:

@@ -27,9 +27,7 @@ ENDED = 256
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """
-    Who sent a job, and its number. A ticket would keep the job's contents, and its result's, in memory.
-    """
+    """Who sent a job, and its number. A ticket would keep the job's contents, and its result's, in memory."""
 
     user: int
     job: int
@@ -37,9 +35,7 @@ class _Sent:
 
     @property
     def named(self) -> dict[str, str]:
-        """
-        The label, for a record, if there is one.
-        """
+        """The label, for a record, if there is one."""
         return {"label": self.label} if self.label else {}
 
 
@@ -86,15 +82,11 @@ class Observer:
         self._digest.sink = self._sink if file is None else file.record
 
     def record(self, event: str, fields: dict[str, object]) -> None:
-        """
-        Write a record that another process of the daemon has made, and counted.
-        """
+        """Write a record that another process of the daemon has made, and counted."""
         self._digest.sink(event, fields)
 
     def close(self) -> None:
-        """
-        Record what was left out, and write to the daemon's own log from now on.
-        """
+        """Record what was left out, and write to the daemon's own log from now on."""
         self._digest.summary()
         self.open("")
 
@@ -141,26 +133,20 @@ class Observer:
         self.metrics.callback_failed(cost)
 
     def broken(self, _error: Exception) -> None:
-        """
-        For the barrier: the summary was not written. The next record asks for it again.
-        """
+        """For the barrier: the summary was not written. The next record asks for it again."""
         self._due = False
 
     # --- from the server ------------------------------------------------------
 
     def request_refused(self, kind: str, user: int, count: int = 1) -> None:
-        """
-        *count* requests of *user* were refused; *kind* is the wire's word for the reason.
-        """
+        """*count* requests of *user* were refused; *kind* is the wire's word for the reason."""
         self.metrics.request_refused(kind, user, count)
         if kind in ("busy", "forbidden"):
             for _ in range(count):
                 self._record("request refused", kind, user)
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:
-        """
-        A connection of *user* was turned away, or cut off.
-        """
+        """A connection of *user* was turned away, or cut off."""
         self.metrics.peer_refused(reason)
         self._record("peer refused", reason, user, pid=pid)
 
@@ -182,16 +168,12 @@ class Observer:
 
 
 def to_log(event: str, fields: dict[str, object]) -> None:
-    """
-    A record among the daemon's own lines, where `security` marks it.
-    """
+    """A record among the daemon's own lines, where `security` marks it."""
     log.warning(event, security=True, **fields)
 
 
 class _File:
-    """
-    A file of records, one JSON object a line.
-    """
+    """A file of records, one JSON object a line."""
 
     def __init__(self, path: str) -> None:
         try:

@@ -34,9 +34,7 @@ SOMEBODY = -1
 
 
 class _Bucket:
-    """
-    Gives a token for each record: *burst* at once, and *rate* a second.
-    """
+    """Gives a token for each record: *burst* at once, and *rate* a second."""
 
     __slots__ = ("_burst", "_counted", "_rate", "_tokens")
 
@@ -57,9 +55,7 @@ class _Bucket:
 
 
 class Digest:
-    """
-    Passes records to *sink*, within the bounds.
-    """
+    """Passes records to *sink*, within the bounds."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -102,15 +98,11 @@ class Digest:
 
     @property
     def owes(self) -> bool:
-        """
-        Whether records were left out since the last `summary`.
-        """
+        """Whether records were left out since the last `summary`."""
         return bool(self._left_out)
 
     def summary(self) -> None:
-        """
-        Record how many records were left out.
-        """
+        """Record how many records were left out."""
         left_out, self._left_out = self._left_out, {}
         for (event, reason, user), (records, count) in left_out.items():
             self.sink("records left out", {"reason": reason, "user": user, "of": event, "records": records,
@@ -119,9 +111,7 @@ class Digest:
 
 @dataclass(slots=True)
 class _Call:
-    """
-    How often one job was denied one call: in all, and in records so far.
-    """
+    """How often one job was denied one call: in all, and in records so far."""
 
     total: int = 0
     logged: int = 0
@@ -143,9 +133,7 @@ class Offender:
     calls: dict[tuple[str, str], _Call] = field(default_factory=dict)
 
     def denied(self, digest: Digest, now: float, syscall: str, arch: str, pid: int, count: int) -> None:
-        """
-        Record that *syscall* was denied to the job *count* times since the last call of this method.
-        """
+        """Record that *syscall* was denied to the job *count* times since the last call of this method."""
         call = self.calls.setdefault((syscall, arch), _Call())
         call.total += count
         call.pid = pid or call.pid
@@ -155,9 +143,7 @@ class Offender:
                 call.next *= 10
 
     def over(self, digest: Digest, now: float) -> None:
-        """
-        Record the rest: the job has ended.
-        """
+        """Record the rest: the job has ended."""
         for (syscall, arch), call in self.calls.items():
             if call.logged < call.total:
                 self._record(digest, now, syscall, arch, call)

@@ -67,9 +67,7 @@ class BoundedLines(anyio.AsyncFile[str]):
 
 
 class ToolServer:
-    """
-    Answers requests about *tools*.
-    """
+    """Answers requests about *tools*."""
 
     def __init__(self, tools: SandboxTools) -> None:
         self._tools = tools

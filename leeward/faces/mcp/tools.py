@@ -52,9 +52,7 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {tool["name"]: tool["inputSchema"] f
 
 
 class WrongArguments(Exception):
-    """
-    There is no such tool, or it has other arguments.
-    """
+    """There is no such tool, or it has other arguments."""
 
 
 class ToolCall:
@@ -81,9 +79,7 @@ class ToolCall:
         self._end: Callable[[], object] | None = None
 
     def cancel(self) -> None:
-        """
-        End what the call runs, and let it start nothing more. This may wait.
-        """
+        """End what the call runs, and let it start nothing more. This may wait."""
         with self._lock:
             if not self._cancelled and self._end is not None:
                 with contextlib.suppress(LeewardError, OSError):  # it has ended, or its sandbox has
@@ -127,9 +123,7 @@ class SandboxTools:
         self._closed = False
 
     def run(self, call: ToolCall) -> tuple[str, bool]:
-        """
-        Run a call to its end. Returns a text for the model, and whether the call has failed.
-        """
+        """Run a call to its end. Returns a text for the model, and whether the call has failed."""
         box = None
         try:
             with self._lock:
@@ -149,9 +143,7 @@ class SandboxTools:
         return cut(text), failed
 
     def close(self) -> None:
-        """
-        Close the sandbox, which ends what runs in it.
-        """
+        """Close the sandbox, which ends what runs in it."""
         with self._lock:
             self._closed, box = True, self._box
         if box is not None:
@@ -192,7 +184,7 @@ class SandboxTools:
         text, failed = _shown(result)
         if result.value is None:
             return text, failed
-        return "\n".join([str(result.value), *([] if "[No output]" == text else [text])]), failed
+        return "\n".join([str(result.value), *([] if text == "[No output]" else [text])]), failed
 
     @staticmethod
     def _read_file(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
@@ -213,7 +205,7 @@ class SandboxTools:
     @staticmethod
     def _list_files(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
         found = box.files.list(call.given.get("path", "."))
-        names = [entry.name + ("/" if "folder" == entry.kind else "") for entry in found[:_ROWS]]
+        names = [entry.name + ("/" if entry.kind == "folder" else "") for entry in found[:_ROWS]]
         more = [f"[{len(found) - _ROWS} more]"] if len(found) > _ROWS else []
         return "\n".join([*names, *more]) or "[Empty folder]", False
 

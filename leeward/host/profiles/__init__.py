@@ -63,7 +63,7 @@ def text(name: str, program: str = _PROGRAM) -> str:
     Raises:
         BadRequest: *program* can't be written into a profile.
     """
-    if "apparmor" == name:
+    if name == "apparmor":
         if not program.isprintable() or set(program) & set('"\\*?[]{}^@'):
             raise BadRequest(f"no AppArmor profile can name {program!r}: install leeward under a plain path")
         return files(__name__).joinpath("apparmor").read_text().replace(_PROGRAM, program)
@@ -71,9 +71,7 @@ def text(name: str, program: str = _PROGRAM) -> str:
 
 
 def seccomp() -> str:
-    """
-    Return the text of seccomp.json.
-    """
+    """Return the text of seccomp.json."""
     needed = {name: why for why, names in NEEDED.items() for name in names.split()}
     refused = {name: why for why, names in REFUSED.items() for name in names.split()}
     rows: list[dict[str, object]] = [

@@ -15,9 +15,7 @@ from leeward.isolation.cgroup.hierarchy import Hierarchy, here
 
 
 def memory() -> int:
-    """
-    The memory that this daemon may use, in bytes.
-    """
+    """The memory that this daemon may use, in bytes."""
     with open("/proc/meminfo", encoding="ascii") as file:
         return least(file.read(), _limits(here()))
 
@@ -40,9 +38,9 @@ def files(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
     mount.
     """
     for each in hierarchies:
-        name = "memory.max" if 2 == each.version else "memory.limit_in_bytes"
+        name = "memory.max" if each.version == 2 else "memory.limit_in_bytes"
         folder = each.own
-        while (2 == each.version or "memory" in each.controllers) and folder.startswith(each.mount):
+        while (each.version == 2 or "memory" in each.controllers) and folder.startswith(each.mount):
             yield f"{folder}/{name}"
             if folder == each.mount:
                 break

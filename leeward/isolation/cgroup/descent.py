@@ -97,9 +97,7 @@ def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes
 
 
 def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
-    """
-    Processor seconds of *root*, of the processes that descend from it, and of the children for which they have waited.
-    """
+    """Processor seconds of *root*, of the processes that descend from it, and of the children for which they have waited."""
     spent = 0.0
     for pid, _ in family(init, root, spare):
         try:
@@ -116,9 +114,7 @@ def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
 
 
 def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
-    """
-    Whether *root* lives, or a process that is known to descend from it.
-    """
+    """Whether *root* lives, or a process that is known to descend from it."""
     return bool(family(init, root, spare))
 
 
@@ -138,9 +134,7 @@ class Hunt:
         self.hopeless = False
 
     def step(self) -> bool:
-        """
-        Take one step of the walk. Returns whether it is over.
-        """
+        """Take one step of the walk. Returns whether it is over."""
         self._walks += 1
         running = self._stop()
         if running and (self._walks < _LEAST_WALKS or time.monotonic() - self._since < _PATIENCE_S):
@@ -154,9 +148,7 @@ class Hunt:
         return family(self._init, self._root, self._spare())
 
     def _stop(self) -> bool:
-        """
-        Send SIGSTOP to all processes that aren't stopped. Returns whether there were any.
-        """
+        """Send SIGSTOP to all processes that aren't stopped. Returns whether there were any."""
         running = [key for key, state in self._family().items() if not self._is_still(key, state)]
         for key in running:
             _send(key, signal.SIGSTOP)
@@ -164,16 +156,12 @@ class Hunt:
         return bool(running)
 
     def _is_still(self, key: Key, state: bytes) -> bool:
-        """
-        Whether the process is stopped, or waits and will then stop: after vfork a process waits for a stopped child.
-        """
-        return state in (b"T", b"t") or (b"D" == state and key in self._stopping)
+        """Whether the process is stopped, or waits and will then stop: after vfork a process waits for a stopped child."""
+        return state in (b"T", b"t") or (state == b"D" and key in self._stopping)
 
 
 def _send(key: Key, number: int) -> None:
-    """
-    Send the signal *number* to the process of *key*, unless the process has gone.
-    """
+    """Send the signal *number* to the process of *key*, unless the process has gone."""
     pidfd = pidfd_of(key[0])
     if pidfd < 0:
         return

@@ -23,9 +23,7 @@ Sockets = Callable[[], int]
 
 
 def no_sockets() -> int:
-    """
-    The count of a caller that can't count sockets.
-    """
+    """The count of a caller that can't count sockets."""
     return 0
 
 
@@ -81,9 +79,7 @@ class Gauges:
 
 
 class Nest(Protocol):
-    """
-    A group for one process of a live sandbox and its descendants; see nest.py.
-    """
+    """A group for one process of a live sandbox and its descendants; see nest.py."""
 
     @property
     def entry(self) -> Entry: ...
@@ -113,9 +109,7 @@ class Leaf(Protocol):
 
     @property
     def tick_interval(self) -> float:
-        """
-        Seconds until the next call of `tick`, while a job runs.
-        """
+        """Seconds until the next call of `tick`, while a job runs."""
 
     def armed(self) -> None:
         """
@@ -131,9 +125,7 @@ class Leaf(Protocol):
 
     @property
     def entry(self) -> Entry:
-        """
-        The entry for the job's first process; see the docstring of this module.
-        """
+        """The entry for the job's first process; see the docstring of this module."""
 
     def apply(self, limits: Limits) -> None:
         """
@@ -145,34 +137,22 @@ class Leaf(Protocol):
         """
 
     def rlimits(self) -> Mapping[int, int]:
-        """
-        Resource limits, RLIMIT_* to value, that the job must set, because no controller limits the resource.
-        """
+        """Resource limits, RLIMIT_* to value, that the job must set, because no controller limits the resource."""
 
     def cpu(self) -> int | None:
-        """
-        The processor that the job must be pinned to, or None if a controller limits its processor time.
-        """
+        """The processor that the job must be pinned to, or None if a controller limits its processor time."""
 
     def usage(self) -> Usage:
-        """
-        The resources that the job has used so far. The figures stay when the processes have gone.
-        """
+        """The resources that the job has used so far. The figures stay when the processes have gone."""
 
     def memory(self) -> int:
-        """
-        The bytes of memory that the job has now; 0 if that can't be measured.
-        """
+        """The bytes of memory that the job has now; 0 if that can't be measured."""
 
     def cpu_time(self) -> float:
-        """
-        Seconds of processor time that the job has used so far.
-        """
+        """Seconds of processor time that the job has used so far."""
 
     def gauges(self) -> Gauges | None:
-        """
-        The files with the figures of `usage`, if the kernel counts all of them; else None.
-        """
+        """The files with the figures of `usage`, if the kernel counts all of them; else None."""
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
@@ -205,9 +185,7 @@ class Leaf(Protocol):
         """
 
     def rest(self) -> None:
-        """
-        Close descriptors that aren't needed now. The leaf opens them again when they are needed.
-        """
+        """Close descriptors that aren't needed now. The leaf opens them again when they are needed."""
 
     def nest(self, name: str) -> Nest | None:
         """
@@ -219,9 +197,7 @@ class Leaf(Protocol):
         """
 
     def joined(self, pid: int) -> None:
-        """
-        Note that *pid*, in the daemon's pid namespace, is a process of the sandbox that isn't below its init.
-        """
+        """Note that *pid*, in the daemon's pid namespace, is a process of the sandbox that isn't below its init."""
 
     def parted(self, pid: int, spent: float) -> None:
         """
@@ -230,9 +206,7 @@ class Leaf(Protocol):
         """
 
     def kill(self) -> None:
-        """
-        Send SIGKILL to every process in the leaf. Returns before they have gone.
-        """
+        """Send SIGKILL to every process in the leaf. Returns before they have gone."""
 
     def is_there(self) -> bool:
         """
@@ -253,15 +227,11 @@ class Leaf(Protocol):
 
 
 class WorkerGroup(Protocol):
-    """
-    The group of one worker: its keeper, and one leaf per job.
-    """
+    """The group of one worker: its keeper, and one leaf per job."""
 
     @property
     def keeper(self) -> Entry:
-        """
-        The entry for the keeper, and by inheritance for the init of each sandbox.
-        """
+        """The entry for the keeper, and by inheritance for the init of each sandbox."""
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> Leaf:
         """
@@ -276,14 +246,10 @@ class WorkerGroup(Protocol):
         """
 
     def rest(self) -> None:
-        """
-        Release what is kept for further leaves, since none is made for a while.
-        """
+        """Release what is kept for further leaves, since none is made for a while."""
 
     def remove(self) -> bool:
-        """
-        Remove the groups of the worker, as `Leaf.remove` does for a leaf. The leaves must have been removed before.
-        """
+        """Remove the groups of the worker, as `Leaf.remove` does for a leaf. The leaves must have been removed before."""
 
 
 class Driver(Protocol):
@@ -351,6 +317,4 @@ class Driver(Protocol):
         """
 
     def close(self) -> None:
-        """
-        Remove all groups that the driver made, which the caller has emptied, and undo its changes to other groups.
-        """
+        """Remove all groups that the driver made, which the caller has emptied, and undo its changes to other groups."""

@@ -41,9 +41,7 @@ def may_give() -> bool:
 
 
 class Group:
-    """
-    A group that this process made, or the group that it is in. Holds a descriptor of the folder until `let_go`.
-    """
+    """A group that this process made, or the group that it is in. Holds a descriptor of the folder until `let_go`."""
 
     __slots__ = ("_parent", "fd", "name", "path")
 
@@ -59,18 +57,14 @@ class Group:
 
     @classmethod
     def at(cls, path: str) -> Group:
-        """
-        The existing group in folder *path*.
-        """
+        """The existing group in folder *path*."""
         try:
             return cls(path, os.open(path, _FOLDER))
         except OSError as error:
             raise KernelRefusal("open", path, error.errno or 0) from error
 
     def make(self, name: str) -> Group:
-        """
-        Make the group *name* in this one.
-        """
+        """Make the group *name* in this one."""
         path = f"{self.path}/{name}"
         try:
             os.mkdir(name, 0o755, dir_fd=self.fd)
@@ -84,32 +78,24 @@ class Group:
             raise
 
     def child(self, name: str) -> Group:
-        """
-        The existing group *name* in this one.
-        """
+        """The existing group *name* in this one."""
         try:
             return Group(f"{self.path}/{name}", os.open(name, _FOLDER, dir_fd=self.fd), self)
         except OSError as error:
             raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
     def let_go(self) -> None:
-        """
-        Close the descriptor of the folder. From now on control files are opened by the parent's descriptor.
-        """
+        """Close the descriptor of the folder. From now on control files are opened by the parent's descriptor."""
         assert self._parent is not None
         self.close()
 
     def hold(self) -> None:
-        """
-        Open the descriptor again, after `let_go`.
-        """
+        """Open the descriptor again, after `let_go`."""
         if self.fd < 0 and self._parent is not None:
             self.fd = self._parent.open(self.name, _FOLDER)
 
     def _locate(self, name: str) -> tuple[str, int]:
-        """
-        The control file *name* as a path, and the descriptor of the folder that the path is relative to.
-        """
+        """The control file *name* as a path, and the descriptor of the folder that the path is relative to."""
         if self.fd < 0 and self._parent is not None:
             return f"{self.name}/{name}", self._parent.fd
         return name, self.fd
@@ -129,16 +115,12 @@ class Group:
         return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
     def has(self, name: str) -> bool:
-        """
-        Whether there is a control file *name*.
-        """
+        """Whether there is a control file *name*."""
         path, folder = self._locate(name)
         return os.access(path, os.F_OK, dir_fd=folder)
 
     def open(self, name: str, flags: int = _READ) -> int:
-        """
-        Open a control file; the caller owns the descriptor, which is close-on-exec.
-        """
+        """Open a control file; the caller owns the descriptor, which is close-on-exec."""
         path, folder = self._locate(name)
         try:
             return os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
@@ -146,9 +128,7 @@ class Group:
             raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
     def read(self, name: str) -> str:
-        """
-        The text of a control file.
-        """
+        """The text of a control file."""
         fd = self.open(name)
         try:
             return os.read(fd, 1 << 16).decode()
@@ -158,9 +138,7 @@ class Group:
             os.close(fd)
 
     def write(self, name: str, text: str) -> None:
-        """
-        Write *text* to a control file in one call, as the kernel requires.
-        """
+        """Write *text* to a control file in one call, as the kernel requires."""
         fd = self.open(name, _WRITE)
         try:
             os.write(fd, text.encode())
@@ -170,9 +148,7 @@ class Group:
             os.close(fd)
 
     def give(self, uid: int, *names: str) -> None:
-        """
-        Make *uid* the owner of the control files *names*; "." is the folder.
-        """
+        """Make *uid* the owner of the control files *names*; "." is the folder."""
         try:
             for name in names:
                 path, folder = self._locate(name)
@@ -181,9 +157,7 @@ class Group:
             raise KernelRefusal("chown", f"{self.path}/{name}, {uid}", error.errno or 0) from error
 
     def processes(self) -> list[int]:
-        """
-        The pids of the processes in this group, without those of groups below it, in this process's pid namespace.
-        """
+        """The pids of the processes in this group, without those of groups below it, in this process's pid namespace."""
         return [int(line) for line in self.read("cgroup.procs").split()]
 
     def kill(self) -> None:
@@ -203,9 +177,7 @@ class Group:
         kill(pid, lambda: pid in self.processes())
 
     def children(self) -> list[str]:
-        """
-        The names of the groups in this one.
-        """
+        """The names of the groups in this one."""
         try:  # scandir makes one more descriptor of the folder
             with os.scandir(self.fd) as entries:
                 return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
@@ -234,24 +206,20 @@ class Group:
         return True
 
     def close(self) -> None:
-        """
-        Close the descriptor of the folder. The group stays.
-        """
+        """Close the descriptor of the folder. The group stays."""
         fd, self.fd = self.fd, -1  # in this order, since pool/watchdog.py reads self.fd from another thread
         if fd >= 0:
             os.close(fd)
 
 
 def pidfd_of(pid: int) -> int:
-    """
-    A close-on-exec descriptor of process *pid*, which the caller owns; -1 if the process has gone.
-    """
+    """A close-on-exec descriptor of process *pid*, which the caller owns; -1 if the process has gone."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return -1
     except OSError as error:
-        if errno.EINVAL == error.errno:  # the process is ending; Linux before 6.13
+        if error.errno == errno.EINVAL:  # the process is ending; Linux before 6.13
             return -1
         raise KernelRefusal("pidfd_open", str(pid), error.errno or 0) from error
 
@@ -277,9 +245,7 @@ def kill(pid: int, is_still_meant: Callable[[], bool]) -> None:
 
 
 def field(text: str, name: str) -> int:
-    """
-    The number after *name* in a control file that has "name number" in each line; 0 if no line has that name.
-    """
+    """The number after *name* in a control file that has "name number" in each line; 0 if no line has that name."""
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
@@ -288,7 +254,5 @@ def field(text: str, name: str) -> int:
 
 
 def pread(fd: int) -> str:
-    """
-    The text of a control file that is open, by one system call.
-    """
+    """The text of a control file that is open, by one system call."""
     return os.pread(fd, 4096, 0).decode()

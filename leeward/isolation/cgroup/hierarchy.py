@@ -54,12 +54,12 @@ def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
         if kind not in ("cgroup", "cgroup2"):
             continue
         root, mount = _unescape(fields[3]), _unescape(fields[4])
-        here = _names(options.split(","), own) if "cgroup" == kind else frozenset()
+        here = _names(options.split(","), own) if kind == "cgroup" else frozenset()
         if here is None or here not in own:
             continue
         folder = _within(own[here], root, mount)
         if folder is not None:  # of several mounts on one folder the last one is visible
-            found[here] = Hierarchy(2 if "cgroup2" == kind else 1, here, mount, folder,
+            found[here] = Hierarchy(2 if kind == "cgroup2" else 1, here, mount, folder,
                                     "ro" not in fields[5].split(",") + options.split(","))
     return tuple(found.values())
 
@@ -70,9 +70,7 @@ def _names(options: Iterable[str], own: Iterable[frozenset[str]]) -> frozenset[s
 
 
 def _within(path: str, root: str, mount: str) -> str | None:
-    """
-    The folder of group *path* where *root* of its hierarchy is mounted at *mount*.
-    """
+    """The folder of group *path* where *root* of its hierarchy is mounted at *mount*."""
     relative = posixpath.relpath(path, root)
     # The mount of a container doesn't show our group, or belongs to a cgroup namespace that we aren't in.
     if ".." in (relative.split("/")[0], path.split("/")[1]):
@@ -85,8 +83,6 @@ def _unescape(field: str) -> str:
 
 
 def here() -> tuple[Hierarchy, ...]:
-    """
-    The hierarchies of this process.
-    """
+    """The hierarchies of this process."""
     with open("/proc/self/cgroup") as groups, open("/proc/self/mountinfo") as mounts:
         return parse(groups.read(), mounts.read())

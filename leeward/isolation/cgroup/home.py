@@ -38,17 +38,13 @@ _AWAITED = 64
 
 
 def name(pid: int | None = None) -> str:
-    """
-    The home's name for the daemon *pid*, by default this process.
-    """
+    """The home's name for the daemon *pid*, by default this process."""
     pid = pid or os.getpid()
     return f"leeward-{pid}-{_starttime(pid)}"
 
 
 def _starttime(pid: int) -> int:
-    """
-    Clock ticks from boot to the start of *pid*; 0 if there is no such process.
-    """
+    """Clock ticks from boot to the start of *pid*; 0 if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             text = file.read()
@@ -58,12 +54,10 @@ def _starttime(pid: int) -> int:
 
 
 def make(parent: Group) -> Group:
-    """
-    Make and lock this daemon's home in *parent*.
-    """
+    """Make and lock this daemon's home in *parent*."""
     for number in itertools.count():
         try:
-            home = parent.make(name() if 0 == number else f"{name()}-{number}")
+            home = parent.make(name() if number == 0 else f"{name()}-{number}")
             break
         except KernelRefusal as refusal:
             if refusal.errno != errno.EEXIST:
@@ -100,9 +94,7 @@ def _homes(mount: str) -> Iterator[str]:
 
 
 def _deserted(home: Group) -> bool:
-    """
-    Whether *home* belongs to this user, and its daemon has gone.
-    """
+    """Whether *home* belongs to this user, and its daemon has gone."""
     pid, starttime = map(int, _NAME.fullmatch(home.name).groups())  # type: ignore[union-attr]  # _homes matched it
     if os.fstat(home.fd).st_uid != os.geteuid() or _starttime(pid) == starttime:
         return False

@@ -21,9 +21,7 @@ from leeward.isolation.cgroup.group import Group, field
 
 
 class Nests:
-    """
-    The nests of one leaf.
-    """
+    """The nests of one leaf."""
 
     def __init__(self) -> None:
         self._nests: list[GroupNest] = []
@@ -35,9 +33,7 @@ class Nests:
         return nest
 
     def remove(self) -> bool:
-        """
-        Remove the empty groups. Returns whether all were removed.
-        """
+        """Remove the empty groups. Returns whether all were removed."""
         self._nests = [nest for nest in self._nests if not nest.remove()]
         return not self._nests
 
@@ -68,9 +64,7 @@ class GroupNest:
         self._stat = -1
 
     def time(self) -> float:
-        """
-        Processor seconds of all processes that are or were in the group.
-        """
+        """Processor seconds of all processes that are or were in the group."""
         return field(self._group.read("cpu.stat"), "usage_usec") / 1e6
 
     def gauge(self) -> Gauge:
@@ -94,15 +88,11 @@ class GroupNest:
 
     @property
     def folder(self) -> int:
-        """
-        The descriptor of the group's folder, which this object owns; -1 after `remove`.
-        """
+        """The descriptor of the group's folder, which this object owns; -1 after `remove`."""
         return self._group.fd
 
     def kill_by(self, folder: int) -> None:
-        """
-        As `kill`, by a descriptor of the group's folder that the caller owns.
-        """
+        """As `kill`, by a descriptor of the group's folder that the caller owns."""
         self._end(Group(self._group.path, folder))
 
     @staticmethod
@@ -119,9 +109,7 @@ class GroupNest:
             group.write("cgroup.freeze", "0")
 
     def remove(self) -> bool:
-        """
-        Remove the group. Returns False while a process is in it.
-        """
+        """Remove the group. Returns False while a process is in it."""
         if not (self.removed or self._group.remove()):
             return False
         stat, self._stat = self._stat, -1

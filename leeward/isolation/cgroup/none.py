@@ -82,9 +82,7 @@ MOST_MISSED = 50
 
 
 class NoneLeaf:
-    """
-    The leaf of a job, which is watched.
-    """
+    """The leaf of a job, which is watched."""
 
     needs_ticks = True
     entry = Entry()
@@ -102,9 +100,7 @@ class NoneLeaf:
 
     @property
     def tick_interval(self) -> float:
-        """
-        The seconds in which the job could exceed its limit by an eighth if it touched memory as fast as it can.
-        """
+        """The seconds in which the job could exceed its limit by an eighth if it touched memory as fast as it can."""
         limit = self._limits.memory
         soon = (limit - self._account.memory + limit // PAST) / FASTEST
         return min(max(soon, SHORTEST_S, REST * self._look_s), TICK_S)
@@ -196,9 +192,7 @@ class NoneLeaf:
             self._spent_beside += spent
 
     def kill(self) -> None:
-        """
-        Send SIGKILL to the processes that the last look found. The end of the init kills all of them, but more slowly.
-        """
+        """Send SIGKILL to the processes that the last look found. The end of the init kills all of them, but more slowly."""
         for key in self._alive:
             self._kill_one(key)
 
@@ -214,17 +208,13 @@ class NoneLeaf:
 
 
 def _bytes_in_files(fd: int) -> int:
-    """
-    The bytes of memory that a job's tmpfs takes, including the kernel's memory for its files, folders and links.
-    """
+    """The bytes of memory that a job's tmpfs takes, including the kernel's memory for its files, folders and links."""
     system = os.fstatvfs(fd)
     return (system.f_blocks - system.f_bfree) * system.f_frsize + (system.f_files - system.f_ffree) * _INODE
 
 
 class NoneWorker:
-    """
-    A worker, whose jobs are pinned to one processor.
-    """
+    """A worker, whose jobs are pinned to one processor."""
 
     keeper = Entry()
 
@@ -263,14 +253,12 @@ def _tasks_are_refused() -> bool:
     try:
         steps.run_aside(0, len(steps.steps))
     except KernelRefusal as refusal:
-        return "clone3" == refusal.call  # then no worker can be made, and the daemon's start reports that
-    return -errno.EAGAIN == steps.value(forked)
+        return refusal.call == "clone3"  # then no worker can be made, and the daemon's start reports that
+    return steps.value(forked) == -errno.EAGAIN
 
 
 class NoneDriver:
-    """
-    Holds limits without controllers.
-    """
+    """Holds limits without controllers."""
 
     name = "none"
     degraded = True
@@ -315,9 +303,7 @@ class NoneDriver:
         return 0
 
     def close(self) -> None:
-        """
-        Do nothing, since the driver has made no groups.
-        """
+        """Do nothing, since the driver has made no groups."""
 
 
 def _nothing() -> None:

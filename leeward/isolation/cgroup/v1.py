@@ -33,9 +33,7 @@ NEEDED = ("memory", "pids", "cpu")
 
 
 class V1Driver:
-    """
-    Holds limits by version 1 controllers.
-    """
+    """Holds limits by version 1 controllers."""
 
     name = "v1"
     degraded = False
@@ -107,9 +105,7 @@ class V1Driver:
                         self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None)
 
     def _mend(self) -> bool:
-        """
-        Make the homes again that another program has removed. Returns whether there was one.
-        """
+        """Make the homes again that another program has removed. Returns whether there was one."""
         before = dict(self._homes)
         self._make_homes()
         return before != self._homes

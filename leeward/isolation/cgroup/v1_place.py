@@ -99,9 +99,7 @@ class V1Place:
 
     @property
     def entry(self) -> Entry:
-        """
-        The entry for the job's first process.
-        """
+        """The entry for the job's first process."""
         self._wake()
         return self._entry
 
@@ -111,9 +109,7 @@ class V1Place:
         return self._held
 
     def rest(self) -> None:
-        """
-        Close the descriptors until one is needed. A process has to be in the groups, so that no program removes them.
-        """
+        """Close the descriptors until one is needed. A process has to be in the groups, so that no program removes them."""
         if not self._resting and self._held:
             self._close_files()
             self._resting = True
@@ -138,11 +134,9 @@ class V1Place:
             self.groups["unified"].let_go()
 
     def vacant(self) -> bool:
-        """
-        Whether no process is in the place any more, and another job may get it.
-        """
+        """Whether no process is in the place any more, and another job may get it."""
         try:
-            return not self.spoiled and 0 == int(pread(self._files["tasks"])) and self._nests.remove()
+            return not self.spoiled and int(pread(self._files["tasks"])) == 0 and self._nests.remove()
         except OSError as error:
             self._missing(error)
             return False
@@ -155,9 +149,7 @@ class V1Place:
             return 0
 
     def clean(self) -> bool:
-        """
-        Whether no more than RESIDUE_BYTES of its memory is left.
-        """
+        """Whether no more than RESIDUE_BYTES of its memory is left."""
         try:
             return int(pread(self._files["memory"])) <= RESIDUE_BYTES
         except OSError as error:
@@ -179,9 +171,7 @@ class V1Place:
         self.spoiled = True
 
     def is_there(self) -> bool:
-        """
-        Whether all groups of the place still exist. If one was removed, no other job gets this place.
-        """
+        """Whether all groups of the place still exist. If one was removed, no other job gets this place."""
         self.spoiled = self.spoiled or not all(group.is_there() for group in set(self.groups.values()))
         return not self.spoiled
 
@@ -195,18 +185,14 @@ class V1Place:
         os.pwrite(self._files["peak"], b"0", 0)
 
     def write_patience(self, value: str) -> None:
-        """
-        Write *value* to the worker's file of `v1_worker.PATIENT`.
-        """
+        """Write *value* to the worker's file of `v1_worker.PATIENT`."""
         try:
             os.pwrite(self._files["patience"], value.encode(), 0)
         except OSError as error:
             raise KernelRefusal("write", f"{self.groups['cpu'].path}, {value!r}", error.errno or 0) from error
 
     def hold(self, limits: Limits) -> None:
-        """
-        Set those of *limits* that differ from the limits in force.
-        """
+        """Set those of *limits* that differ from the limits in force."""
         before, memory = self.limits, self.groups["memory"]
         if before is None or before.memory != limits.memory:
             files = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"][: 2 if self._memsw else 1]
@@ -220,9 +206,7 @@ class V1Place:
         self.limits = limits
 
     def count(self) -> Usage:
-        """
-        The resources used since the groups were made; the peak since the last `forget_peak`.
-        """
+        """The resources used since the groups were made; the peak since the last `forget_peak`."""
         try:
             files = self._files
             self.last = Usage(self._time(), int(pread(files["peak"])), field(pread(files["oom"]), "oom_kill"),
@@ -232,9 +216,7 @@ class V1Place:
         return self.last
 
     def cpu_time(self) -> float:
-        """
-        The `cpu_time` of `count`, by one read instead of four.
-        """
+        """The `cpu_time` of `count`, by one read instead of four."""
         try:
             return self._time()
         except OSError as error:
@@ -277,9 +259,7 @@ class V1Place:
             pids.kill()
 
     def remove(self) -> bool:
-        """
-        Close the descriptors and remove the groups. Returns False while a process is in one of them.
-        """
+        """Close the descriptors and remove the groups. Returns False while a process is in one of them."""
         self._close()
         if not self._nests.remove():
             return False
@@ -289,9 +269,7 @@ class V1Place:
         return not self.groups
 
     def abandon(self) -> None:
-        """
-        Remove the groups that can be removed, and close all descriptors.
-        """
+        """Remove the groups that can be removed, and close all descriptors."""
         self._close()
         for group in set(self.groups.values()):
             with contextlib.suppress(KernelRefusal):

@@ -35,9 +35,7 @@ MOST_KEPT = 3
 
 
 class V1Leaf:
-    """
-    The use of a place by one job: the job's limits, and the resources that it has used.
-    """
+    """The use of a place by one job: the job's limits, and the resources that it has used."""
 
     tick_interval = TICK_S
     needs_ticks = False
@@ -123,9 +121,7 @@ class V1Leaf:
         return self._place is None or self._place.is_there()
 
     def remove(self) -> bool:
-        """
-        Give the leaf back; see `Leaf.remove`. If the place is empty, the worker may keep it for another job.
-        """
+        """Give the leaf back; see `Leaf.remove`. If the place is empty, the worker may keep it for another job."""
         if self._place is None:
             return True
         if self._place.vacant():
@@ -184,9 +180,7 @@ class V1Worker:
 
     @property
     def parents(self) -> dict[str, Group]:
-        """
-        The groups in which the worker's leaves are, by controller, or "unified".
-        """
+        """The groups in which the worker's leaves are, by controller, or "unified"."""
         return {**self._homes, **({} if self._group is None else {"unified": self._group})}
 
     @property
@@ -235,9 +229,7 @@ class V1Worker:
         return None
 
     def keep(self, place: V1Place) -> bool:
-        """
-        Keep *place* for another job. Returns False if MOST_KEPT are kept already, or no job is expected.
-        """
+        """Keep *place* for another job. Returns False if MOST_KEPT are kept already, or no job is expected."""
         if not self._keeps:
             return False
         if len(self._kept) >= MOST_KEPT and self._kept[0].remove():

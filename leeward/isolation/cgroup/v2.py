@@ -61,9 +61,7 @@ PATIENT = (("cpu.idle", "1", "0"), ("cpu.weight", "12", "100"))
 
 
 class V2Leaf:
-    """
-    The group of one job.
-    """
+    """The group of one job."""
 
     tick_interval = TICK_S
     needs_ticks = False
@@ -250,9 +248,7 @@ class V2Worker:
 
 
 class V2Driver:
-    """
-    Holds limits by version 2 controllers.
-    """
+    """Holds limits by version 2 controllers."""
 
     name = "v2"
     degraded = False
@@ -290,9 +286,7 @@ class V2Driver:
         self._cpus = processors_in_turn()
 
     def _make_groups(self) -> frozenset[str]:
-        """
-        Move the daemon out of its first group, and enable controllers there. Returns the controllers that workers have.
-        """
+        """Move the daemon out of its first group, and enable controllers there. Returns the controllers that workers have."""
         outer = self._outer
         self._home = home.make(outer)
         self._daemon = self._home.make("daemon")
@@ -352,9 +346,7 @@ class V2Driver:
 
 
 def _remove(group: Group) -> None:
-    """
-    Remove *group* with all that a dead process has left in it.
-    """
+    """Remove *group* with all that a dead process has left in it."""
     home.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
     group.close()
 

@@ -177,9 +177,7 @@ class Account:
 
     def _first_look(self, process: ProcessSample, alive: dict[Key, ProcessSample], worn: dict[Key, int], *,
                     is_first: bool) -> _Record:
-        """
-        The record of a process that wasn't there at the look before.
-        """
+        """The record of a process that wasn't there at the look before."""
         parent, balance = process.parent, process.faults * PAGE - process.resident
         if parent is not None:
             from_job = alive[parent].faults * PAGE + self._records[parent].from_job
@@ -212,9 +210,7 @@ def key_of(pid: int) -> Key:
 
 
 def is_there(key: Key) -> bool:
-    """
-    Whether the process of *key* still has its number: it runs, or it is dead and not reaped.
-    """
+    """Whether the process of *key* still has its number: it runs, or it is dead and not reaped."""
     try:
         return key == key_of(key[0])
     except (FileNotFoundError, ProcessLookupError):
@@ -292,17 +288,15 @@ def _faults(stat: list[bytes]) -> int:
 
 
 def _memory(folder: int) -> tuple[int, int, int]:
-    """
-    The bytes of a process's anonymous memory with swap, of its page tables, and of the files in memory that it maps.
-    """
+    """The bytes of a process's anonymous memory with swap, of its page tables, and of the files in memory that it maps."""
     resident = tables = shared = 0
     for line in _read(folder, "status").splitlines():
         name, _, value = line.partition(b":")
         if name in (b"RssAnon", b"VmSwap"):
             resident += int(value.split()[0]) << 10
-        elif b"VmPTE" == name:
+        elif name == b"VmPTE":
             tables = int(value.split()[0]) << 10
-        elif b"RssShmem" == name:
+        elif name == b"RssShmem":
             shared = int(value.split()[0]) << 10
     return resident, tables, shared
 
@@ -323,30 +317,22 @@ def _seconds(ticks: list[bytes]) -> float:
 
 
 def times_of(stat: list[bytes]) -> float:
-    """
-    Processor seconds of a process and of the children that it waited for, by the whole ticks in its *stat*.
-    """
+    """Processor seconds of a process and of the children that it waited for, by the whole ticks in its *stat*."""
     return _seconds(stat[11:15])
 
 
 def open_process(pid: int) -> int:
-    """
-    A descriptor of the folder of the process that has the number *pid* now. It stays with that process.
-    """
+    """A descriptor of the folder of the process that has the number *pid* now. It stays with that process."""
     return os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def fields_of(folder: int) -> list[bytes]:
-    """
-    The fields of /proc/PID/stat from the third on. The second, a name, may hold spaces and parentheses.
-    """
+    """The fields of /proc/PID/stat from the third on. The second, a name, may hold spaces and parentheses."""
     return _read(folder, "stat").rpartition(b")")[2].split()
 
 
 def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
-    """
-    The children of all threads of *pid*, which the kernel lists by the thread that forked them.
-    """
+    """The children of all threads of *pid*, which the kernel lists by the thread that forked them."""
     if tasks == 1:
         return [int(child) for child in _read(folder, f"task/{pid}/children").split()]
     found: set[int] = set()

@@ -40,15 +40,11 @@ def steps(program: bytes, listener: Cell) -> list[Step]:
 
 
 def proof() -> list[Step]:
-    """
-    Try a call that the supervisor refuses.
-    """
+    """Try a call that the supervisor refuses."""
     return [fails(Call.CHROOT, "/", errnos=(errno.EACCES,))]
 
 
 def quiet_proof() -> list[Step]:
-    """
-    Try a call that the filter itself refuses. For a process whose steps must not wait for the supervisor.
-    """
+    """Try a call that the filter itself refuses. For a process whose steps must not wait for the supervisor."""
     allow = Block(struct.pack("I", _ALLOW))
     return [fails(Call.SECCOMP, _GET_ACTION_AVAIL, 0, allow, errnos=(errno.EACCES,))]

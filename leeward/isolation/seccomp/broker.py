@@ -18,7 +18,7 @@ BROKER_RULES: tuple[Rule, ...] = (
     *rows("read write readv writev pread64 lseek close fcntl dup dup3 fstat newfstatat statx pipe2 splice", ALLOW,
           "the broker uses its own descriptors"),
     *(Rule(name, ALLOW, "the resolver reads files, which Landlock chooses; no file is opened for writing",
-           (flags(2 if "openat" == name else 1, lack="O_WRONLY O_RDWR O_CREAT"),))
+           (flags(2 if name == "openat" else 1, lack="O_WRONLY O_RDWR O_CREAT"),))
       for name in ("open", "openat")),
     *rows("stat lstat access faccessat faccessat2 readlink readlinkat getdents64", ALLOW,
           "libraries look for files before they open them"),

@@ -30,9 +30,7 @@ class Program:
 
     @property
     def instructions(self) -> int:
-        """
-        The number of instructions.
-        """
+        """The number of instructions."""
         return len(self.insns) // 8
 
 
@@ -80,9 +78,7 @@ def broker_program(arch: str) -> bytes:
 
 
 def _programs(loopback: bool, terminal: bool) -> ModuleType:
-    """
-    The module with the filters for these settings. All modules except the usual one are imported only when needed.
-    """
+    """The module with the filters for these settings. All modules except the usual one are imported only when needed."""
     if loopback and terminal:
         from leeward.isolation.seccomp import _generated_loopback_terminal
 

@@ -37,17 +37,13 @@ KILL = Action("kill the process", value("SECCOMP_RET_KILL_PROCESS"))
 
 
 def errno(code: int) -> Action:
-    """
-    The action by which a call fails with the errno *code*, or, for 0, returns success. The call isn't executed.
-    """
+    """The action by which a call fails with the errno *code*, or, for 0, returns success. The call isn't executed."""
     return Action(_errno.errorcode[code] if code else "0, without effect", value("SECCOMP_RET_ERRNO") | code)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """
-    A test of an argument, which passes if (argument number *arg* & *mask*) == *value*. *text* is for readers.
-    """
+    """A test of an argument, which passes if (argument number *arg* & *mask*) == *value*. *text* is for readers."""
 
     arg: int
     mask: int
@@ -59,65 +55,47 @@ class Match:
 
     @property
     def is_init(self) -> bool:
-        """
-        Whether the test is for the init's process number.
-        """
+        """Whether the test is for the init's process number."""
         return init(self.arg) == self
 
     @property
     def is_wide(self) -> bool:
-        """
-        Whether the test compares all 64 bits, as a test of an address has to.
-        """
+        """Whether the test compares all 64 bits, as a test of an address has to."""
         return self.mask > WORD
 
 
 def is_(arg: int, name: str) -> Match:
-    """
-    Test that the argument, a 32-bit number, is the constant *name*.
-    """
+    """Test that the argument, a 32-bit number, is the constant *name*."""
     return Match(arg, WORD, value(name), name)
 
 
 def number(arg: int, wanted: int) -> Match:
-    """
-    Test that the argument, a 32-bit number, is *wanted*.
-    """
+    """Test that the argument, a 32-bit number, is *wanted*."""
     return Match(arg, WORD, wanted, f"{wanted:#x}")
 
 
 def init(arg: int) -> Match:
-    """
-    Test that the argument, a process number, is that of the sandbox's init.
-    """
+    """Test that the argument, a process number, is that of the sandbox's init."""
     return Match(arg, WORD, 1, "pid 1")
 
 
 def below(arg: int, power: int) -> Match:
-    """
-    Test that the argument, a 32-bit number, is less than *power*, a power of two.
-    """
+    """Test that the argument, a 32-bit number, is less than *power*, a power of two."""
     return Match(arg, WORD & ~(power - 1), 0, f"less than {power:#x}")
 
 
 def null(arg: int) -> Match:
-    """
-    Test that the argument, an address, is null in all of its 64 bits.
-    """
+    """Test that the argument, an address, is null in all of its 64 bits."""
     return Match(arg, 0xFFFF_FFFF_FFFF_FFFF, 0, "null")
 
 
 def under(arg: int, mask: str, name: str) -> Match:
-    """
-    Test that the bits *mask* of the argument have the value *name*. *mask* has names, separated by spaces.
-    """
+    """Test that the bits *mask* of the argument have the value *name*. *mask* has names, separated by spaces."""
     return Match(arg, _bits(mask), value(name), f"{mask} {name}")
 
 
 def flags(arg: int, *, have: str = "", lack: str = "") -> Match:
-    """
-    Test that all flags in *have* are set, and none in *lack*. Both have names, separated by spaces.
-    """
+    """Test that all flags in *have* are set, and none in *lack*. Both have names, separated by spaces."""
     wanted, unwanted = _bits(have), _bits(lack)
     return Match(arg, wanted | unwanted, wanted, " ".join([*have.split(), *(f"!{name}" for name in lack.split())]))
 
@@ -130,9 +108,7 @@ def _bits(names: str) -> int:
 
 
 class Needs(enum.Enum):
-    """
-    The condition on the host under which a row applies.
-    """
+    """The condition on the host under which a row applies."""
 
     NOTHING = "always"
     MEMORY_COUNTED = "where a cgroup counts memory that no resident set shows"
@@ -164,15 +140,11 @@ class Rule:
 
 
 def rows(names: str, action: Action, reason: str, *tests: Match, needs: Needs = Needs.NOTHING) -> tuple[Rule, ...]:
-    """
-    The same row for several calls. *names* has the names of the calls, separated by spaces.
-    """
+    """The same row for several calls. *names* has the names of the calls, separated by spaces."""
     return tuple(Rule(name, action, reason, tests, needs) for name in names.split())
 
 
 def each(name: str, arg: int, constants: str, reason: str, *tests: Match,
          needs: Needs = Needs.NOTHING) -> tuple[Rule, ...]:
-    """
-    Rows that allow the call *name* if its argument *arg* is one of *constants*, which are separated by spaces.
-    """
+    """Rows that allow the call *name* if its argument *arg* is one of *constants*, which are separated by spaces."""
     return tuple(Rule(name, ALLOW, reason, (*tests, is_(arg, constant)), needs) for constant in constants.split())

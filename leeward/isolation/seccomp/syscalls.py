@@ -424,7 +424,5 @@ ALL: tuple[str, ...] = tuple(line.split()[0] for line in _TABLE.strip().splitlin
 
 
 def name_of(number: int, arch: str) -> str:
-    """
-    The call's name, or "syscall_NNN" for a number that no kernel here knows.
-    """
+    """The call's name, or "syscall_NNN" for a number that no kernel here knows."""
     return NAMES.get(arch, {}).get(number, f"syscall_{number}")

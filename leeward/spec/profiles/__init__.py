@@ -35,9 +35,7 @@ _WITH_HOME = (AGENT, APPROVED)
 
 
 def unknown_profile(name: str, profiles: Iterable[str]) -> str:
-    """
-    The message for a request that names a profile which is neither built in nor among the configuration's *profiles*.
-    """
+    """The message for a request that names a profile which is neither built in nor among the configuration's *profiles*."""
     return f"profile {name!r} is unknown; this daemon has: {', '.join(dict.fromkeys((*OURS, *profiles)))}"
 
 
@@ -53,9 +51,7 @@ def may_have_home(name: str, operators: Mapping[str, Profile]) -> bool:
 
 
 def with_base(profile: Profile) -> Profile:
-    """
-    Return *profile* with the settings of its base, except those that *profile* sets itself.
-    """
+    """Return *profile* with the settings of its base, except those that *profile* sets itself."""
     base = OURS.get(profile.base, PYTHON)
     return replace(profile, show=tuple(dict.fromkeys((*base.show, *profile.show))),
                    variables={**base.variables, **profile.variables}, limits={**base.limits, **profile.limits},

@@ -63,9 +63,7 @@ class HomePlan:
 
 
 def agent(spec: SandboxSpec) -> SandboxSpec:
-    """
-    Make the profile for one host from *spec*, the spec of the profile for Python.
-    """
+    """Make the profile for one host from *spec*, the spec of the profile for Python."""
     return replace(spec, profile=NAME, view=replace(
         spec.view, scratch=replace(spec.view.scratch, inodes=_INODES)))
 
@@ -125,8 +123,6 @@ def _texts(user: str, home: str, uid: int) -> tuple[tuple[str, bytes], ...]:
 
 
 def needless(folder: Folder, view: View) -> bool:
-    """
-    Whether *view* already shows *folder* in the way that the client asks for.
-    """
+    """Whether *view* already shows *folder* in the way that the client asks for."""
     return (folder.path == folder.target and not (folder.writable or folder.overlay)
             and any(bind.source == bind.target and within(folder.target, bind.target) for bind in view.binds))

@@ -40,8 +40,6 @@ class Profile:
 
 
 def extended(spec: SandboxSpec, name: str, binds: Iterable[Bind], variables: Mapping[str, str]) -> SandboxSpec:
-    """
-    Return *spec* as the profile *name*, with the files and variables that this profile adds.
-    """
+    """Return *spec* as the profile *name*, with the files and variables that this profile adds."""
     return replace(spec, profile=name, view=replace(spec.view, binds=(*spec.view.binds, *binds)),
                    environment=tuple({**dict(spec.environment), **variables}.items()))

@@ -190,17 +190,13 @@ def _links(below_usr: list[str], root_links: Mapping[str, str], localtime: str) 
 
 
 def _pythons(host: HostPython) -> tuple[Symlink, ...]:
-    """
-    Return links by which a shell's `python3` is the interpreter of `execute`, and not the one in the host's /usr/bin.
-    """
+    """Return links by which a shell's `python3` is the interpreter of `execute`, and not the one in the host's /usr/bin."""
     names = () if host.env else ("python", "python3")
     return tuple(Symlink(f"{_PYTHON_BIN}/{name}", host.executable) for name in names)
 
 
 def _folder_of(node: str, shown: Sequence[str]) -> tuple[str, ...]:
-    """
-    Return the folder of *node*, unless a folder of *shown* contains it.
-    """
+    """Return the folder of *node*, unless a folder of *shown* contains it."""
     return (posixpath.dirname(node),) if node and not any(_within(node, folder) for folder in shown) else ()
 
 
@@ -209,8 +205,6 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _outermost(folders: list[str]) -> list[str]:
-    """
-    Return *folders* without those that are inside another one.
-    """
+    """Return *folders* without those that are inside another one."""
     unique = list(dict.fromkeys(folders))
     return [folder for folder in unique if not any(other != folder and _within(folder, other) for other in unique)]

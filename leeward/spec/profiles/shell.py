@@ -62,23 +62,17 @@ SECRETS_HERE = (".env", ".env.*", ".envrc", "*.env")
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:
-    """
-    Return the variables of *environment* that a client passes on.
-    """
+    """Return the variables of *environment* that a client passes on."""
     return {name: value for name, value in environment.items() if any(fnmatchcase(name, each) for each in PASSED)}
 
 
 def needs_mount(cwd: str) -> bool:
-    """
-    Whether *cwd* lies in a folder that a sandbox has for itself.
-    """
+    """Whether *cwd* lies in a folder that a sandbox has for itself."""
     return any(within(cwd, place) and cwd != place for place in OWN)
 
 
 def hidden(homes: Sequence[str], cwd: str) -> list[tuple[str, tuple[str, ...]]]:
-    """
-    Return the names to hide, by folder, the outermost folder first. A name may be a path below the folder.
-    """
+    """Return the names to hide, by folder, the outermost folder first. A name may be a path below the folder."""
     rows: dict[str, tuple[str, ...]] = {}
     for folder, names in (*((home, SECRETS) for home in homes), (cwd, SECRETS_HERE)):
         if folder.startswith("/") and folder != "/":
@@ -87,9 +81,7 @@ def hidden(homes: Sequence[str], cwd: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def never_shown(path: str) -> bool:
-    """
-    Whether *path*, in the root of the host, is never shown: a folder that a sandbox has for itself, or a hidden name.
-    """
+    """Whether *path*, in the root of the host, is never shown: a folder that a sandbox has for itself, or a hidden name."""
     name = path.split("/")[1]
     return name in _NOT_SHOWN or (path.count("/") == 1 and name.startswith("."))
 

@@ -1,6 +1,4 @@
-"""
-Freed blocks go back to the kernel from a size on that doesn't move.
-"""
+"""Freed blocks go back to the kernel from a size on that doesn't move."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ print(all(each == b"x" * 400 + str(number).encode() for number, each in enumerat
 
 
 def test_arenas_are_in_huge_pages_as_long_as_there_is_room() -> None:
-    """
-    An arena that was given back is taken again, and what doesn't fit comes from elsewhere.
-    """
+    """An arena that was given back is taken again, and what doesn't fit comes from elsewhere."""
     done = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, check=True)
     first, second, offset, here, again, of_many, whole = done.stdout.split()
 

@@ -1,6 +1,4 @@
-"""
-A job's pipes from inside: what comes whole, and what never comes.
-"""
+"""A job's pipes from inside: what comes whole, and what never comes."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ Lay = Callable[[bytes], tuple[Pipes, int, int]]
 
 @pytest.fixture
 def lay() -> Iterator[Lay]:
-    """
-    Makes the pipes of a rehearsal in which some data has come and no more will; with the two read ends.
-    """
+    """Makes the pipes of a rehearsal in which some data has come and no more will; with the two read ends."""
     ends: list[int] = []
 
     def make(data: bytes) -> tuple[Pipes, int, int]:

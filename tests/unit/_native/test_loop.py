@@ -36,9 +36,7 @@ class Event:
 
 
 class Loop(native.Loop):
-    """
-    Its turns, with their events as objects.
-    """
+    """Its turns, with their events as objects."""
 
     def tell(self, turns: int = 1) -> list[Event]:
         told = []
@@ -67,9 +65,7 @@ def pair() -> Iterator[Pair]:
 
 
 def filled(sock: socket.socket) -> int:
-    """
-    Send until the kernel takes nothing more; how many bytes that were.
-    """
+    """Send until the kernel takes nothing more; how many bytes that were."""
     count = 0
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -86,9 +82,7 @@ def emptied(sock: socket.socket) -> bytes:
 
 
 def test_a_ready_descriptor_is_reported_until_it_is_read(loop: Loop) -> None:
-    """
-    Level-triggered, whichever way the kernel's interface works.
-    """
+    """Level-triggered, whichever way the kernel's interface works."""
     read, write = os.pipe()
     loop.watch(read, READ)
     quiet = loop.tell()
@@ -105,9 +99,7 @@ def test_a_ready_descriptor_is_reported_until_it_is_read(loop: Loop) -> None:
 
 
 def test_other_events_from_now_on(loop: Loop, pair: Pair) -> None:
-    """
-    `change` takes back what was waited for before, also what is under way.
-    """
+    """`change` takes back what was waited for before, also what is under way."""
     ours, theirs = pair
     loop.watch(theirs.fileno(), READ)
     loop.tell()
@@ -124,9 +116,7 @@ def test_other_events_from_now_on(loop: Loop, pair: Pair) -> None:
 
 
 def test_a_reused_descriptor_number_gets_no_old_event(loop: Loop) -> None:
-    """
-    What was asked of the one before, told or not yet handed in, is nothing to the next.
-    """
+    """What was asked of the one before, told or not yet handed in, is nothing to the next."""
     for turns in (0, 1):
         old = socket.socketpair()
         loop.watch(old[1].fileno(), READ)
@@ -147,9 +137,7 @@ def test_a_reused_descriptor_number_gets_no_old_event(loop: Loop) -> None:
 
 
 def test_a_closed_stream_takes_no_byte_of_the_next_with_its_number(loop: Loop) -> None:
-    """
-    A receive that was prepared, and not submitted or not cancelled yet, would take the next stream's bytes.
-    """
+    """A receive that was prepared, and not submitted or not cancelled yet, would take the next stream's bytes."""
     for turns in (0, 1, 2):
         old, new = socket.socketpair(), socket.socketpair()
         for sock in (*old, *new):
@@ -168,9 +156,7 @@ def test_a_closed_stream_takes_no_byte_of_the_next_with_its_number(loop: Loop) -
 
 
 def test_a_send_goes_to_its_own_connection_alone(loop: Loop) -> None:
-    """
-    One that was asked for just before its stream was forgotten.
-    """
+    """One that was asked for just before its stream was forgotten."""
     old, new = socket.socketpair(), socket.socketpair()
     for sock in (*old, *new):
         sock.setblocking(False)
@@ -189,9 +175,7 @@ def test_a_send_goes_to_its_own_connection_alone(loop: Loop) -> None:
 
 
 def test_a_send_under_way_is_reported_after_the_end(loop: Loop, pair: Pair) -> None:
-    """
-    Or its bytes could not be given back.
-    """
+    """Or its bytes could not be given back."""
     _, theirs = pair
     filled(theirs)
     loop.stream(theirs.fileno(), 7)
@@ -212,9 +196,7 @@ def test_a_send_under_way_is_reported_after_the_end(loop: Loop, pair: Pair) -> N
 
 
 def test_much_arrives_whole(loop: Loop, pair: Pair) -> None:
-    """
-    By as many sends as it takes.
-    """
+    """By as many sends as it takes."""
     ours, theirs = pair
     loop.stream(theirs.fileno(), 1)
     sent, data, got = 0, os.urandom(1 << 20), b""
@@ -238,9 +220,7 @@ def test_much_arrives_whole(loop: Loop, pair: Pair) -> None:
 
 
 def test_descriptors_go_along(loop: Loop, pair: Pair) -> None:
-    """
-    Beside the first byte.
-    """
+    """Beside the first byte."""
     ours, theirs = pair
     files = [os.memfd_create(f"number {number}") for number in range(4)]
     loop.stream(theirs.fileno(), 1)
@@ -260,9 +240,7 @@ def test_descriptors_go_along(loop: Loop, pair: Pair) -> None:
 
 
 def test_descriptors_that_a_client_sends_are_closed_unseen(loop: Loop, pair: Pair) -> None:
-    """
-    The other end of one of them says so.
-    """
+    """The other end of one of them says so."""
     ours, theirs = pair
     loop.stream(theirs.fileno(), 1)
     loop.tell()
@@ -278,9 +256,7 @@ def test_descriptors_that_a_client_sends_are_closed_unseen(loop: Loop, pair: Pai
 
 
 def test_a_paused_stream_is_not_received_from(loop: Loop, pair: Pair) -> None:
-    """
-    Beyond the receive that was under way; the bytes come when it reads on.
-    """
+    """Beyond the receive that was under way; the bytes come when it reads on."""
     ours, theirs = pair
     loop.stream(theirs.fileno(), 1)
     loop.tell()
@@ -328,9 +304,7 @@ def test_the_end_of_a_stream_is_reported_after_its_bytes(loop: Loop, pair: Pair)
 
 
 def test_more_at_once_than_there_are_chunks(loop: Loop) -> None:
-    """
-    A hundred connections send in one turn: each of them is heard, and nobody's bytes are another's.
-    """
+    """A hundred connections send in one turn: each of them is heard, and nobody's bytes are another's."""
     pairs = [socket.socketpair() for _ in range(100)]
     for number, (ours, theirs) in enumerate(pairs):
         theirs.setblocking(False)
@@ -347,9 +321,7 @@ def test_more_at_once_than_there_are_chunks(loop: Loop) -> None:
 
 
 def test_connections_are_accepted_until_one_cant_be(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """
-    Without a descriptor to spare the error is told, once; asked anew it goes on, and nobody was lost.
-    """
+    """Without a descriptor to spare the error is told, once; asked anew it goes on, and nobody was lost."""
     path = str(tmp_path_factory.mktemp("l") / "s")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -382,9 +354,7 @@ def test_connections_are_accepted_until_one_cant_be(loop: Loop, tmp_path_factory
 
 
 def test_a_loop_that_ends_leaves_descriptors_open(pair: Pair) -> None:
-    """
-    And lets go of what it had asked of them.
-    """
+    """And lets go of what it had asked of them."""
     ours, theirs = pair
     made = Loop(native.EPOLL)
     made.stream(theirs.fileno(), 1)

@@ -1,6 +1,4 @@
-"""
-Descriptors that come by a socket.
-"""
+"""Descriptors that come by a socket."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Tables of system calls: what is laid out, what is passed, and what stops them.
-"""
+"""Tables of system calls: what is laid out, what is passed, and what stops them."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def opened(path: str, cell: Cell) -> Step:
 
 
 def test_a_result_goes_on_to_later_calls():
-    """
-    By its cell, loose or in a block, and not by its number.
-    """
+    """By its cell, loose or in a block, and not by its number."""
     fd = Cell("fd")
     table = Table([opened("/dev/null", fd), returns(Call.CLOSE, fd), fails(Call.CLOSE, fd, errnos=(errno.EBADF,))])
 
@@ -36,9 +32,7 @@ def test_a_result_goes_on_to_later_calls():
 
 
 def test_a_block_holds_cells_and_addresses():
-    """
-    sendmsg takes a struct with addresses of others, and one of those has a descriptor in it.
-    """
+    """sendmsg takes a struct with addresses of others, and one of those has a descriptor in it."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     fd = Cell("fd")
     with here, there:
@@ -55,9 +49,7 @@ def test_a_block_holds_cells_and_addresses():
 
 
 def test_the_first_wrong_answer_stops_it(tmp_path):
-    """
-    A refusal, and just as well a success where a refusal was due; nothing after it is done.
-    """
+    """A refusal, and just as well a success where a refusal was due; nothing after it is done."""
     folder = str(tmp_path / "made")
     after = returns(Call.MKDIRAT, AT_FDCWD, folder, 0o700)
     for wrong, text in (
@@ -74,9 +66,7 @@ def test_the_first_wrong_answer_stops_it(tmp_path):
 
 
 def test_an_optional_step_may_be_refused(tmp_path):
-    """
-    Then later steps that are given its result are refused as well, and have to be optional themselves.
-    """
+    """Then later steps that are given its result are refused as well, and have to be optional themselves."""
     fd, missing = Cell("fd"), str(tmp_path / "missing")
     ask = [gives(fd, Call.OPENAT, AT_FDCWD, missing, os.O_RDONLY | os.O_CLOEXEC, 0, optional=True)]
 
@@ -120,9 +110,7 @@ def test_a_cell_lies_in_one_block():
 
 
 def test_a_negative_argument_is_passed_as_it_is():
-    """
-    AT_FDCWD in 64 bits, and a struct next to it.
-    """
+    """AT_FDCWD in 64 bits, and a struct next to it."""
     limit = Block(struct.pack("QQ", 0, 0))
     with pytest.raises(KernelRefusal, match=r"prlimit64.*EINVAL"):
         Table([returns(Call.PRLIMIT64, 0, -1, limit, 0)]).run()

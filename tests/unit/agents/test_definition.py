@@ -1,6 +1,4 @@
-"""
-Definitions of agents: ours, and a user's.
-"""
+"""Definitions of agents: ours, and a user's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Network entries: what each means as rules of egress, and why the bad ones are refused.
-"""
+"""Network entries: what each means as rules of egress, and why the bad ones are refused."""
 
 from __future__ import annotations
 
@@ -148,9 +146,7 @@ def test_an_entry_names_its_hosts(entry, host, fits):
 
 
 def test_an_entry_without_ports_leaves_them_to_the_policy():
-    """
-    On 80 and 443 the broker lets HTTP and TLS pass alone, unless a rule names the port.
-    """
+    """On 80 and 443 the broker lets HTTP and TLS pass alone, unless a rule names the port."""
     assert [0] == [rule.port for rule in parse_entry("example.org")]
     assert [443] == [rule.port for rule in parse_entry("example.org:443")]
 
@@ -166,9 +162,7 @@ def test_a_shared_domain_can_be_written_and_has_a_reason(domain):
 
 @given(st.text(max_size=40) | st.text(alphabet="*.:,/[]ab10-x \t", max_size=24))
 def test_any_text_is_rules_or_one_error(text):
-    """
-    What comes out is about one host or range, without methods and paths, and says the same when it is read again.
-    """
+    """What comes out is about one host or range, without methods and paths, and says the same when it is read again."""
     try:
         rules = parse_entry(text)
     except SettingsError as caught:

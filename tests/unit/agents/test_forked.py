@@ -1,6 +1,4 @@
-"""
-An answer from a copy of the process: the whole of it or none, and nothing is left of the copy.
-"""
+"""An answer from a copy of the process: the whole of it or none, and nothing is left of the copy."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ LARGE = ("x" * 300_000, {"flag": True, "none": None, "name": "\udcff"}, 1.5)
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """
-    Each test takes its answer or closes it: no process and no descriptor is left.
-    """
+    """Each test takes its answer or closes it: no process and no descriptor is left."""
     before = os.listdir("/proc/self/fd")
     yield
     assert len(before) == len(os.listdir("/proc/self/fd"))

@@ -1,6 +1,4 @@
-"""
-Which files of a project are hidden: patterns, and what they come to in a tree.
-"""
+"""Which files of a project are hidden: patterns, and what they come to in a tree."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "**", "?", "a*", "[ab]"]), m
 
 @given(PATTERNS, PATHS)
 def test_a_folder_that_may_hold_a_match_is_walked(pattern, names):
-    """
-    A folder in which a pattern could match is never left out of the walk.
-    """
+    """A folder in which a pattern could match is never left out of the walk."""
     try:
         parsed = parse_pattern(pattern)
     except ValueError:
@@ -129,9 +125,7 @@ def tree(tmp_path):
 
 
 def test_repositories_are_told(tree):
-    """
-    At any depth, as folders, files and links, and submodules' own; without the project's, and those in hidden folders.
-    """
+    """At any depth, as folders, files and links, and submodules' own; without the project's, and those in hidden folders."""
     for path in (".git/modules/m/config", ".git/modules/m/modules/n/config", ".git/worktrees/w/gitdir", ".git/config",
                  ".git/objects/config", "a/.git", "secrets/.git", "node_modules/q/.git/HEAD", "b/.gitignore"):
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
@@ -187,9 +181,7 @@ def test_a_folder_is_hidden_as_a_whole_if_an_include_fits_nothing_in_it(tree):
 
 
 def test_a_folder_with_many_files_can_be_hidden_as_a_whole(tree, monkeypatch):
-    """
-    Its files aren't counted, unless one of them is included, so that each of the others has to be hidden.
-    """
+    """Its files aren't counted, unless one of them is included, so that each of the others has to be hidden."""
     monkeypatch.setattr("leeward.agents.project_tree.MAX_HIDDEN", 5)
     (tree / "secrets/none").mkdir()
     for number in range(20):
@@ -216,9 +208,7 @@ def test_folders_by_whose_names_something_is_hidden_are_pinned(tree, exclude, in
 
 
 def test_a_link_that_hides_its_target_stays_where_it_is(tree):
-    """
-    As do links that it leads to; what they are called decides what the next start hides.
-    """
+    """As do links that it leads to; what they are called decides what the next start hides."""
     (tree / "a/link").symlink_to("b/second")
     (tree / "a/b/second").symlink_to("../../secrets/./two")
     (tree / "outside").symlink_to("/etc/passwd")
@@ -296,9 +286,7 @@ def test_a_tree_that_is_too_large_is_refused(tmp_path, monkeypatch):
 
 
 def test_an_unreadable_folder_is_refused(tree):
-    """
-    Its owner could give itself the right inside. Root reads it, and so looks into it.
-    """
+    """Its owner could give itself the right inside. Root reads it, and so looks into it."""
     (tree / "a" / "b").chmod(0)
     try:
         if os.geteuid() == 0:
@@ -336,9 +324,7 @@ def in_a_copy(does: Callable[[], object]) -> str:
 
 @contextmanager
 def few_descriptors(left: int) -> Iterator[None]:
-    """
-    This process can open so many more files, or fewer.
-    """
+    """This process can open so many more files, or fewer."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = set(map(int, os.listdir("/proc/self/fd")))
     most = list(islice((fd for fd in count() if fd not in taken), left + 1))[-1]
@@ -350,9 +336,7 @@ def few_descriptors(left: int) -> Iterator[None]:
 
 
 def test_c383_cannot_be_shown_a_file_too_deep_for_the_remaining_descriptors(tmp_path):
-    """
-    Each level of folders takes one while the tree is looked at. The control: with enough of them the file is found.
-    """
+    """Each level of folders takes one while the tree is looked at. The control: with enough of them the file is found."""
     levels = MAX_LEVELS - 1
     bottom = tmp_path / "/".join("d" * levels)
     bottom.mkdir(parents=True)

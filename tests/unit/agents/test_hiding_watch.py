@@ -1,6 +1,4 @@
-"""
-Which names are asked to be covered while an agent runs.
-"""
+"""Which names are asked to be covered while an agent runs."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from leeward.errors import Busy, NoAnswer, RequestRejected, SandboxOver
 
 
 class Covers:
-    """
-    A sandbox that notes what it is asked, and can be over.
-    """
+    """A sandbox that notes what it is asked, and can be over."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -115,9 +111,7 @@ def test_a_file_that_changes_all_the_time_is_asked_about_now_and_then(box: Cover
 
 
 class Ends:
-    """
-    Whether and why the agent was to be ended.
-    """
+    """Whether and why the agent was to be ended."""
 
     def __init__(self) -> None:
         self.why = list[str]()
@@ -135,9 +129,7 @@ class Ends:
 @pytest.mark.parametrize("error", [NoAnswer("no sign of life"), RequestRejected("too many"), ValueError("a bug")])
 def test_an_agent_that_could_see_a_new_hidden_file_is_ended(box: Covers, watching: Watching, tmp_path: Path,
                                                             error: Exception) -> None:
-    """
-    The daemon doesn't answer, has given all covers, or the watch itself is wrong.
-    """
+    """The daemon doesn't answer, has given all covers, or the watch itself is wrong."""
     ends = Ends()
     box.error = error
     watching(end=ends)
@@ -173,9 +165,7 @@ def test_a_daemon_that_is_busy_is_asked_again_for_some_time(box: Covers, watchin
 
 def test_a_name_that_cannot_be_hidden_is_hidden_with_its_folder(box: Covers, watching: Watching,
                                                                 tmp_path: Path) -> None:
-    """
-    A name that is no text, one that the daemon refuses, and endlessly nested folders. Others are hidden as ever.
-    """
+    """A name that is no text, one that the daemon refuses, and endlessly nested folders. Others are hidden as ever."""
     told, ends = list[str](), Ends()
     for name in (b"a/\xff", b"b/refused", b"here", b"also here"):
         folder = os.path.join(os.fsencode(tmp_path), name)
@@ -202,9 +192,7 @@ def test_a_name_that_cannot_be_hidden_is_hidden_with_its_folder(box: Covers, wat
 
 def test_a_folder_that_cannot_be_read_is_hidden(box: Covers, watching: Watching, tmp_path: Path,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The agent can make it so, and open names in it that it knows; root can read it, so it is made up here.
-    """
+    """The agent can make it so, and open names in it that it knows; root can read it, so it is made up here."""
     real = os.open
 
     def opening(path: Any, *rest: Any, **more: Any) -> int:
@@ -231,9 +219,7 @@ def test_many_long_names_are_asked_for_by_parts(box: Covers, watching: Watching,
 
 def test_names_that_come_and_go_are_not_remembered_without_end(box: Covers, watching: Watching, tmp_path: Path,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    An agent renames a folder with a hidden file all the time. Names from the start stay known.
-    """
+    """An agent renames a folder with a hidden file all the time. Names from the start stay known."""
     monkeypatch.setattr(hiding_watch, "_MOST_KNOWN", 10)
     (tmp_path / "0").mkdir()
     (tmp_path / "0/.env").write_text("x")

@@ -1,6 +1,4 @@
-"""
-The registry: who runs, who was killed, and what has to be undone.
-"""
+"""The registry: who runs, who was killed, and what has to be undone."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ def test_a_name_is_taken_once(registry):
 
 
 def test_a_recorded_instance_survives_and_is_undone(registry):
-    """
-    Released without being removed, as the kernel does when the process is killed.
-    """
+    """Released without being removed, as the kernel does when the process is killed."""
     held = registry.claim(instance())
     steps = (UndoStep("hook", "echo a\nb"), UndoStep("sandbox", "abc"))
     held.record(replace(held.instance, sandbox="abc", hosts=("a.example.org",), undo=steps))
@@ -138,9 +134,7 @@ def test_a_file_without_a_lock_is_undone(registry, tmp_path):
 
 
 def test_an_empty_file_of_a_machine_crash_is_removed(registry, tmp_path):
-    """
-    The content of one without hooks isn't waited for. It mustn't keep its name, nor be told for ever.
-    """
+    """The content of one without hooks isn't waited for. It mustn't keep its name, nor be told for ever."""
     held = registry.claim(instance())
     path = tmp_path / "state" / "instances" / f"{held.instance.name}.json"
     path.write_bytes(b"")
@@ -243,9 +237,7 @@ def test_no_other_user_can_replace_the_folder(tmp_path):
 
 
 def test_every_name_is_claimed_by_one_of_many(registry, tmp_path):
-    """
-    Many starts at once, each with the registry's object of its own: every name has one holder.
-    """
+    """Many starts at once, each with the registry's object of its own: every name has one holder."""
     names = list(names_of(PROJECT, "claude"))[:4]
     won: list[HeldInstance] = []
     start = threading.Barrier(8)
@@ -303,9 +295,7 @@ def test_any_content_is_an_instance_or_a_value_error(content):
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path, registry, monkeypatch):
-    """
-    No instance is half claimed, and one that runs keeps its file.
-    """
+    """No instance is half claimed, and one that runs keeps its file."""
     held = registry.claim(instance())
 
     def full(fd):
@@ -327,9 +317,7 @@ def test_a_state_folder_that_cannot_be_made():
 
 
 def test_the_sandbox_of_one_that_has_ended(registry):
-    """
-    The last ones are remembered; of the same name the latest, and one that runs before all.
-    """
+    """The last ones are remembered; of the same name the latest, and one that runs before all."""
     for number in range(MAX_ENDED + 3):
         held = registry.claim(replace(instance(number=number), sandbox=f"dx{number}"))
         held.remove()

@@ -1,6 +1,4 @@
-"""
-Layers that another program removes meanwhile. None is made here: that needs a sandbox.
-"""
+"""Layers that another program removes meanwhile. None is made here: that needs a sandbox."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ KEY = "0" * 32
 
 
 def layer(folder: Path, key: str, number: int, manifest: bool = True) -> Path:
-    """
-    A layer of the list *key*, as `Layers` leaves it.
-    """
+    """A layer of the list *key*, as `Layers` leaves it."""
     path = folder / f"{key}-{number}"
     (path / "root").mkdir(parents=True)
     if manifest:
@@ -59,9 +55,7 @@ def test_pruning_goes_on_where_another_program_has_removed_a_layer(tmp_path: Pat
 
 
 def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    """
-    Its programs come first in the agent's PATH.
-    """
+    """Its programs come first in the agent's PATH."""
     tmp_path.chmod(0o777)
     with pytest.raises(Unsupported, match="chmod 700"):
         Layers(str(tmp_path)).get(["jq"], rebuild=False, said=print)

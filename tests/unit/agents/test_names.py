@@ -1,6 +1,4 @@
-"""
-Names of instances: readable, safe in a path, and different for paths that read alike.
-"""
+"""Names of instances: readable, safe in a path, and different for paths that read alike."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The folders of the host that an agent's sandbox mounts, as they are opened.
-"""
+"""The folders of the host that an agent's sandbox mounts, as they are opened."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What programs outside run by themselves, before and after.
-"""
+"""What programs outside run by themselves, before and after."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def test_every_kind_of_change_is_found(tmp_path: Path) -> None:
 
 
 def test_hostile_entries_do_not_hang_the_search(tmp_path: Path) -> None:
-    """
-    FIFOs, links to devices and huge files aren't opened, or not for long.
-    """
+    """FIFOs, links to devices and huge files aren't opened, or not for long."""
     (tmp_path / ".vscode").mkdir()
     os.mkfifo(tmp_path / ".vscode/fifo")
     (tmp_path / ".npmrc").symlink_to("/dev/zero")
@@ -57,9 +53,7 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(30)
 def test_a_tree_that_is_deeper_than_calls_is_looked_at(tmp_path: Path) -> None:
-    """
-    A project's folder of an editor may be made so, by a stranger or by the agent.
-    """
+    """A project's folder of an editor may be made so, by a stranger or by the agent."""
     at = os.open(tmp_path, os.O_PATH)
     for name in (".vscode", *"a" * 1500):  # one by one: Path.mkdir calls itself for each
         os.mkdir(name, dir_fd=at)
@@ -100,9 +94,7 @@ def test_a_workspace_of_an_editors(tmp_path: Path) -> None:
 
 
 def test_no_two_trees_have_one_digest(tmp_path: Path) -> None:
-    """
-    One file's content isn't taken for two files.
-    """
+    """One file's content isn't taken for two files."""
     folder = tmp_path / ".husky"
     folder.mkdir(mode=0o755)
     (folder / "a").write_text("x")
@@ -114,9 +106,7 @@ def test_no_two_trees_have_one_digest(tmp_path: Path) -> None:
 
 
 def test_a_link_is_followed_in_the_project_alone(tmp_path: Path) -> None:
-    """
-    Hooks of git's are often links to scripts of the project. Circles and long chains end.
-    """
+    """Hooks of git's are often links to scripts of the project. Circles and long chains end."""
     project = tmp_path / "project"
     (project / ".git/hooks").mkdir(parents=True)
     for path in (project / "check", tmp_path / "other"):
@@ -190,9 +180,7 @@ def test_a_project_that_becomes_a_repository_itself(tmp_path: Path) -> None:
 
 
 def test_more_files_than_are_compared_count_as_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    An agent could fill a folder in one run, and change what isn't looked at in the next one.
-    """
+    """An agent could fill a folder in one run, and change what isn't looked at in the next one."""
     monkeypatch.setattr(outside, "_MOST_ENTRIES", 10)
     (tmp_path / ".vscode").mkdir()
     for number in range(20):
@@ -214,9 +202,7 @@ def test_settings_of_agents_are_protected(tmp_path: Path) -> None:
 
 
 def test_a_project_that_cannot_be_written_needs_no_folders() -> None:
-    """
-    Nor can a line make them there.
-    """
+    """Nor can a line make them there."""
     fd = os.open("/sys", os.O_RDONLY | os.O_DIRECTORY)
     try:
         assert ".claude" in outside.protect_settings(fd)

@@ -1,6 +1,4 @@
-"""
-docs/agents-settings.md says what there is: its examples are read, and its tables are tried.
-"""
+"""docs/agents-settings.md says what there is: its examples are read, and its tables are tried."""
 
 from __future__ import annotations
 

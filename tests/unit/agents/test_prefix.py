@@ -1,6 +1,4 @@
-"""
-Lines of an agent that runs outside: whose they are, and where the next one starts.
-"""
+"""Lines of an agent that runs outside: whose they are, and where the next one starts."""
 
 from __future__ import annotations
 

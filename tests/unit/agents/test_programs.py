@@ -1,6 +1,4 @@
-"""
-Where an agent's program is, and what shows it.
-"""
+"""Where an agent's program is, and what shows it."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def test_a_package_of_nodes(tmp_path: Path) -> None:
 
 
 def test_a_script_of_a_virtual_environment(tmp_path: Path) -> None:
-    """
-    Its python is run by the name that it has there: it looks beside that for its packages.
-    """
+    """Its python is run by the name that it has there: it looks beside that for its packages."""
     base = program(tmp_path / "base/bin/python3.11")
     (tmp_path / "env/bin").mkdir(parents=True)
     (tmp_path / "env/pyvenv.cfg").write_text(f"home = {base.parent}\nversion = 3.11\n")
@@ -83,9 +79,7 @@ def test_paths_without_those_in_others() -> None:
 
 
 def test_a_program_that_agents_can_write_chooses_nothing(tmp_path: Path) -> None:
-    """
-    It may need /usr, its own folder, and what the definition names; nothing else is shown for it.
-    """
+    """It may need /usr, its own folder, and what the definition names; nothing else is shown for it."""
     base = program(tmp_path / "base/bin/python3.11")
     (tmp_path / "p/.venv/bin").mkdir(parents=True)
     (tmp_path / "p/.venv/pyvenv.cfg").write_text(f"home = {base.parent}\n")

@@ -1,6 +1,4 @@
-"""
-A look at a project beside other work: it finds what `hiding_plan` finds, whatever becomes of the process that looks.
-"""
+"""A look at a project beside other work: it finds what `hiding_plan` finds, whatever becomes of the process that looks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What a start asks of the daemon.
-"""
+"""What a start asks of the daemon."""
 
 from __future__ import annotations
 

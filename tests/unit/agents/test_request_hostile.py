@@ -1,6 +1,4 @@
-"""
-What a start asks of the daemon, of hostile projects and of folders that no agent gets.
-"""
+"""What a start asks of the daemon, of hostile projects and of folders that no agent gets."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def test_a_worktree_shows_the_repository_that_knows_it(home):
 
 
 def test_a_project_that_only_says_so_is_shown_no_repository(home):
-    """
-    Any folder named .git of the host would be.
-    """
+    """Any folder named .git of the host would be."""
     private = home.parent / "private/.git"
     (home / "p/.git").write_text(f"gitdir: {private}/worktrees/p\n")
     for back in ("", f"{home}/other/.git\n"):
@@ -95,9 +91,7 @@ def test_the_folder_that_was_opened_is_mounted(home):
 
 
 def test_a_state_folder_is_not_the_projects(home):
-    """
-    Neither around the project nor in its place: what is hidden in the project would be shown there.
-    """
+    """Neither around the project nor in its place: what is hidden in the project would be shown there."""
     for state, at in (("~/p", "/workspace"), ("~/p/x", ""), ("~/.s", f"{home}/.s")):
         with pytest.raises(RequestRejected, match="state folder"):
             request_of(AgentDefinition("sh", state=(state,)), AgentSettings(project_at=at), AgentOptions(),
@@ -105,9 +99,7 @@ def test_a_state_folder_is_not_the_projects(home):
 
 
 def test_a_worktrees_repository_is_the_one_whose_file_was_read(home, monkeypatch):
-    """
-    The path that the project names leads through a link, which is changed between the look and the mount.
-    """
+    """The path that the project names leads through a link, which is changed between the look and the mount."""
     (home / "p/.git").write_text(f"gitdir: {home}/link/.git/worktrees/p\n")
     (home.parent / "main/.git/worktrees/p/gitdir").write_text(f"{home}/p/.git\n")
     (home / "link").symlink_to("../main")

@@ -1,6 +1,4 @@
-"""
-Settings: the user's file and the project's as one, and what of it widens.
-"""
+"""Settings: the user's file and the project's as one, and what of it widens."""
 
 from __future__ import annotations
 
@@ -199,9 +197,7 @@ def test_requests_of_the_project_beyond_the_users_are_grants():
 
 
 def test_a_project_cant_send_the_agents_account_elsewhere_unasked():
-    """
-    Without TLS, to a host that is allowed anyway; and over a variable of the user's.
-    """
+    """Without TLS, to a host that is allowed anyway; and over a variable of the user's."""
     found = settings('environment = { ANTHROPIC_BASE_URL = "https://proxy.example.org" }',
                      'environment = { ANTHROPIC_BASE_URL = "http://api.anthropic.com" }')
 
@@ -255,9 +251,7 @@ TABLES = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 @given(TABLES, TABLES)
 def test_merging_keeps_every_key_of_the_later_table(first, second):
-    """
-    Keys of the second are in the result, and keys that it doesn't have are the first's; or kinds clash.
-    """
+    """Keys of the second are in the result, and keys that it doesn't have are the first's; or kinds clash."""
     before = repr(first), repr(second)
     try:
         merged = merge_tables(first, second, "first", "second")
@@ -302,9 +296,7 @@ def test_any_bytes_are_a_table_or_one_error(content):
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """
-    The contents that were parsed by this process; none is expected before or after.
-    """
+    """The contents that were parsed by this process; none is expected before or after."""
     found = []
 
     def parse(content, shown, really=reading._parsed):
@@ -497,9 +489,7 @@ def test_the_files_are_found(project, tmp_path_factory):
 
 
 def test_the_project_is_the_one_that_was_opened(project, tmp_path):
-    """
-    A folder that is swapped for a link afterwards isn't looked at.
-    """
+    """A folder that is swapped for a link afterwards isn't looked at."""
     project.file.write_text('[network]\nallow = ["opened.example.org"]')
     other = tmp_path.with_name(tmp_path.name + "-other")
     (other / ".leeward").mkdir(parents=True)
@@ -513,9 +503,7 @@ def test_the_project_is_the_one_that_was_opened(project, tmp_path):
 
 
 def test_a_library_that_is_a_link_is_named_by_its_target(tmp_path):
-    """
-    The path that a person accepts is the one that is shown to the agent.
-    """
+    """The path that a person accepts is the one that is shown to the agent."""
     (tmp_path / "keys").mkdir()
     (tmp_path / "vendor").symlink_to("keys")
     found = merged_settings({}, {"libraries": ["vendor", "vendor/../keys:/k"]}, MINE, THEIRS, str(tmp_path), ENVIRON)

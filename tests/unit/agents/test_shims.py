@@ -1,6 +1,4 @@
-"""
-Shims of version managers, and the programs that they stand for.
-"""
+"""Shims of version managers, and the programs that they stand for."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def program(path: Path, text: str = "\x7fELF") -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """
-    A folder as pyenv has it, with a shim of `tool` and three versions.
-    """
+    """A folder as pyenv has it, with a shim of `tool` and three versions."""
     made = tmp_path / ".pyenv"
     program(made / "shims/tool", SHIM.format(root="PYENV_ROOT", folder=made, name="pyenv"))
     for version in ("3.9.18", "3.12.1", "3.12.10"):
@@ -117,9 +113,7 @@ def mise(tmp_path: Path) -> tuple[str, Path]:
 
 
 def test_a_shim_of_asdf_is_the_version_of_its_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    By the variable, or the file in the home; the project's file isn't read.
-    """
+    """By the variable, or the file in the home; the project's file isn't read."""
     path, file = asdf(tmp_path)
     project = tmp_path / "project"
     project.mkdir()
@@ -186,9 +180,7 @@ def test_a_program_in_a_folder_of_that_name_is_no_shim(tmp_path: Path) -> None:
 
 
 def test_an_installation_of_pythons_is_shown_with_its_modules(tmp_path: Path) -> None:
-    """
-    Not the whole prefix, which may be a home's ~/.local.
-    """
+    """Not the whole prefix, which may be a home's ~/.local."""
     real = program(tmp_path / "py/bin/python3.12")
     (tmp_path / "py/bin/python3").symlink_to("python3.12")
     (tmp_path / "py/lib/python3.12").mkdir(parents=True)

@@ -1,6 +1,4 @@
-"""
-The hook before an agent's tools: what it rewrites, refuses and leaves.
-"""
+"""The hook before an agent's tools: what it rewrites, refuses and leaves."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ def test_a_line_is_wrapped_once():
                                   f"{PREFIX} `evil`", f"{PREFIX} $evil", f"{PREFIX} *", f"{PREFIX} a;evil",
                                   f"{PREFIX} a>/etc/x", f"{PREFIX}  ls", f" {PREFIX} ls", f"{PREFIX} ls "])
 def test_a_line_that_looks_wrapped_is_wrapped(line):
-    """
-    Two words are what the wrapping makes: any other is wrapped, once more if need be.
-    """
+    """Two words are what the wrapping makes: any other is wrapped, once more if need be."""
     assert [PREFIX, line] == shlex.split(decide(call("Bash", {"command": line}))["updatedInput"]["command"])
 
 

@@ -1,6 +1,4 @@
-"""
-Trust in a project: asked once, for exactly what it asks.
-"""
+"""Trust in a project: asked once, for exactly what it asks."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ def test_any_other_set_asks_again(store, grants):
 
 
 def test_another_project_asks_again(store):
-    """
-    Its `make` is another one.
-    """
+    """Its `make` is another one."""
     require_trust(store, b"/p", GRANTS, trusted=True)
 
     with pytest.raises(NotTrusted):

@@ -1,6 +1,4 @@
-"""
-Paths that lead through what agents write.
-"""
+"""Paths that lead through what agents write."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The asking side: the bridge between a socket and two pipes, with a service that is played.
-"""
+"""The asking side: the bridge between a socket and two pipes, with a service that is played."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ PATIENCE = 20.0
 
 
 class PlayedService:
-    """
-    Answers what comes over the bridge by `answers`, and says that it lives.
-    """
+    """Answers what comes over the bridge by `answers`, and says that it lives."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self._source, self._sink, self.asked = source, sink, list[list[Any]]()

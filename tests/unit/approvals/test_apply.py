@@ -1,6 +1,4 @@
-"""
-Applying what was approved: on the real file system, while somebody changes things, and with ends in between.
-"""
+"""Applying what was approved: on the real file system, while somebody changes things, and with ends in between."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def applied(queue: ApprovalQueue, project: Project, order: FileOrder,
 
 
 def tree(folder: Path) -> dict[str, object]:
-    """
-    Everything in *folder*, with times and inodes.
-    """
+    """Everything in *folder*, with times and inodes."""
     return {str(path.relative_to(folder)): (path.lstat().st_mode, path.lstat().st_mtime_ns, path.lstat().st_ino,
                                             path.lstat().st_ctime_ns,
                                             path.read_bytes() if path.is_file() and not path.is_symlink() else None)
@@ -171,9 +167,7 @@ def test_c299_cannot_have_something_else_written_over(folder: Path, queue: Appro
 
 
 def test_a_new_file_replaces_no_other(folder: Path, queue: ApprovalQueue) -> None:
-    """
-    Also if somebody makes it between the last look and the rename.
-    """
+    """Also if somebody makes it between the last look and the rename."""
     project = Project(str(folder))
     order = write_order("new", NOTHING, b"ours")
     compare, looks = project._compare, []
@@ -258,9 +252,7 @@ STEPS = ("begin", "begun", "write", "place", "clean", "sync", "finished", "none"
 
 
 def recovered(queue: ApprovalQueue, project: Project) -> list[int]:
-    """
-    The ids of what another program had begun, and that was seen to.
-    """
+    """The ids of what another program had begun, and that was seen to."""
     return [request.id for request, way in queue.interrupted()
             if "filesystem" == request.category and recover(queue, project, request, way)]
 
@@ -268,9 +260,7 @@ def recovered(queue: ApprovalQueue, project: Project) -> list[int]:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("new", [False, True], ids=["changed", "created"])
 def test_an_end_at_any_step_applies_it_once(folder: Path, tmp_path: Path, step: str, new: bool) -> None:
-    """
-    The program ends there, as by SIGKILL; the next one finds out what became of it.
-    """
+    """The program ends there, as by SIGKILL; the next one finds out what became of it."""
     state, path = str(tmp_path / "approvals"), "src/new.py" if new else "src/a.py"
     queue, project = ApprovalQueue(state), Project(str(folder))
     number = asked(queue, write_order(path, project.state(path), b"two\n")).id
@@ -330,9 +320,7 @@ def test_a_full_disk_is_a_failure_and_leaves_no_file(folder: Path, queue: Approv
 
 
 def test_orders_that_are_not_of_files_are_left_alone(project: Project, queue: ApprovalQueue) -> None:
-    """
-    The runner of commands begins and finishes those.
-    """
+    """The runner of commands begins and finishes those."""
     number = queue.submit(NewRequest(invocation("ls"), "run", payload=b"ls")).id
     queue.decide([number], True, "cli")
     with pytest.raises(BadRequest):
@@ -345,9 +333,7 @@ def test_orders_that_are_not_of_files_are_left_alone(project: Project, queue: Ap
 
 def test_a_file_in_the_middle_of_a_path_is_not_read(folder: Path, project: Project,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A sandbox asks for a path that goes on behind a huge file, as often as it likes.
-    """
+    """A sandbox asks for a path that goes on behind a huge file, as often as it likes."""
     (folder / "huge").touch()
     os.truncate(folder / "huge", 1 << 40)
     monkeypatch.setattr(os, "read", lambda fd, size: pytest.fail("it is read"))

@@ -1,6 +1,4 @@
-"""
-Connections that wait: what is asked of a person, and which answer goes to which of them. The daemon is played.
-"""
+"""Connections that wait: what is asked of a person, and which answer goes to which of them. The daemon is played."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ ASK = EgressAsk(id=1, kind="sandbox", job=0, sandbox="box", user=1000, policy="w
 
 
 class PlayedDaemon:
-    """
-    Its asks, and the answers to them.
-    """
+    """Its asks, and the answers to them."""
 
     def __init__(self) -> None:
         self.asks, self.answers = list[EgressAsk](), list[tuple[int, bool, str]]()

@@ -1,6 +1,4 @@
-"""
-What the record has of a sandbox: its start, what it was refused, the limits that it reached, and its end.
-"""
+"""What the record has of a sandbox: its start, what it was refused, the limits that it reached, and its end."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward.errors import PeerError, SandboxOver
 
 
 class Rows(list[AuditRow]):
-    """
-    A record that is a list.
-    """
+    """A record that is a list."""
 
     def write(self, row: AuditRow) -> bool:
         self.append(row)
@@ -28,9 +24,7 @@ class Rows(list[AuditRow]):
 
 
 class Egress:
-    """
-    What the daemon has decided by policies of egress.
-    """
+    """What the daemon has decided by policies of egress."""
 
     def __init__(self) -> None:
         self.rows = list[dict[str, Any]]()
@@ -134,9 +128,7 @@ def about(name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_sandboxes_of_other_programs_have_their_rows_once() -> None:
-    """
-    Open ones at each look what is new; those that have come and gone between two looks their start and end.
-    """
+    """Open ones at each look what is new; those that have come and gone between two looks their start and end."""
     life, rows, egress = made()
     life.begin("own", project="/p")
     assert life.others([about("own", denied={"bpf": 9}), about("box", age=5.0, denied={"mount": 2})], [])
@@ -157,9 +149,7 @@ def test_sandboxes_of_other_programs_have_their_rows_once() -> None:
 
 
 def test_sandboxes_of_the_service_are_not_counted_as_other_programs() -> None:
-    """
-    Its sandbox is in the daemon's list before the service knows its id.
-    """
+    """Its sandbox is in the daemon's list before the service knows its id."""
     life, rows, _ = made()
     with life.opening():
         assert not life.others([about("own")], [about("gone", reason="killed")])

@@ -1,6 +1,4 @@
-"""
-A sandbox that another program has opened, and that is to ask.
-"""
+"""A sandbox that another program has opened, and that is to ask."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ PROJECT: Any = SimpleNamespace(path="/")
 
 
 def test_a_sandbox_that_cannot_ask_goes_on(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    It is another program's: nothing in it is ended.
-    """
+    """It is another program's: nothing in it is ended."""
     def fails(*_what: object) -> None:
         raise BadRequest("no bridge")
 
@@ -65,9 +61,7 @@ def test_a_sandbox_that_cannot_ask_goes_on(box: Attached, monkeypatch: pytest.Mo
 
 
 def test_one_asks_once(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Also where two ask for it at the same time.
-    """
+    """Also where two ask for it at the same time."""
     service, made = asking(), list[Any]()
 
     def meanwhile(*_what: object) -> Any:
@@ -84,9 +78,7 @@ def test_one_asks_once(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_those_that_are_being_opened_count(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Each of two that are opened at the same time would find the last place free.
-    """
+    """Each of two that are opened at the same time would find the last place free."""
     service = asking()
 
     def meanwhile(*_what: object) -> Any:

@@ -1,6 +1,4 @@
-"""
-The service's end of a bridge, with a process that is played.
-"""
+"""The service's end of a bridge, with a process that is played."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ HONEST = [1, "POST", "/api/requests?x=1", {"category": "network"}]
 
 
 class PlayedProcess:
-    """
-    Output comes by `say`; what is written is in `heard`.
-    """
+    """Output comes by `say`; what is written is in `heard`."""
 
     def __init__(self) -> None:
         self._output: queue.Queue[bytes | None] = queue.Queue()
@@ -65,9 +61,7 @@ class PlayedProcess:
 
 
 class Desk:
-    """
-    Answers when it is told to.
-    """
+    """Answers when it is told to."""
 
     def __init__(self) -> None:
         self.asked: queue.Queue[tuple[BridgeRequest, Future[tuple[int, Any]]]] = queue.Queue()
@@ -79,9 +73,7 @@ class Desk:
 
 
 def heard(process: PlayedProcess) -> list[Any]:
-    """
-    The next answer, without what says that the service lives.
-    """
+    """The next answer, without what says that the service lives."""
     while True:
         said: list[Any] = json.loads(process.heard.get(timeout=PATIENCE)[4:])
         if said[0]:
@@ -237,9 +229,7 @@ def test_answers_that_wait_have_so_many_bytes_together(monkeypatch: pytest.Monke
 
 
 def test_c398_bodies_beyond_the_bound_wait_in_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Those of requests that have no answer yet; a larger one is alone.
-    """
+    """Those of requests that have no answer yet; a larger one is alone."""
     monkeypatch.setattr(bridge, "MOST_BODIES", 1000)
     process, desk = PlayedProcess(), Desk()
     end = BridgeEnd(cast("Process", process), desk, None)
@@ -256,7 +246,5 @@ def test_c398_bodies_beyond_the_bound_wait_in_the_pipe(monkeypatch: pytest.Monke
 
 
 def test_c398_a_get_has_no_body() -> None:
-    """
-    It may wait for minutes, with many others.
-    """
+    """It may wait for minutes, with many others."""
     assert b"" == parse_frame(json.dumps([1, "GET", "/api/requests/1?wait=300", "x" * 4000]).encode()).body

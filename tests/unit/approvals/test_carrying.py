@@ -1,6 +1,4 @@
-"""
-What becomes of orders when the program ends between two steps, and what a rule may not carry out. No sandbox is needed.
-"""
+"""What becomes of orders when the program ends between two steps, and what a rule may not carry out. No sandbox is needed."""
 
 from __future__ import annotations
 
@@ -33,15 +31,11 @@ NO_ROWS: Any = SimpleNamespace(opening=contextlib.nullcontext, begin=lambda box,
 
 
 class Crash(BaseException):
-    """
-    The end of the program, as far as the thread sees it that carries out.
-    """
+    """The end of the program, as far as the thread sees it that carries out."""
 
 
 class Stand:
-    """
-    A queue with what carries out, which can be begun anew.
-    """
+    """A queue with what carries out, which can be begun anew."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.queue = folder, ApprovalQueue(str(folder / "state"))
@@ -190,9 +184,7 @@ def test_endless_commands_of_one_sandbox_do_not_delay_anothers(stand: Stand, mon
 
 
 def test_a_rule_does_not_push_to_a_folder_of_this_host(stand: Stand) -> None:
-    """
-    Hooks are run there, and a project's configuration says where it is.
-    """
+    """Hooks are run there, and a project's configuration says where it is."""
     carrier = stand.carrier()
     stand.queue.add_rule("git(main)", "allow")
     order = push_order(str(stand.folder), str(stand.folder / "remote"), "main", "1" * 40)

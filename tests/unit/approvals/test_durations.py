@@ -1,6 +1,4 @@
-"""
-Durations.
-"""
+"""Durations."""
 
 from __future__ import annotations
 

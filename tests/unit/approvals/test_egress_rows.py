@@ -13,9 +13,7 @@ from leeward.errors import DaemonAway
 
 
 class BusyDaemon:
-    """
-    One whose sandboxes have made another row each time that it is asked.
-    """
+    """One whose sandboxes have made another row each time that it is asked."""
 
     def __init__(self, socket: object) -> None:
         self._numbers: Iterator[int] = count(1)
@@ -28,9 +26,7 @@ class BusyDaemon:
 
 
 class RestartedDaemon:
-    """
-    One with three rows, and after its restart with two.
-    """
+    """One with three rows, and after its restart with two."""
 
     def __init__(self, socket: object) -> None:
         self.last = 3

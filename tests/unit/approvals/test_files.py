@@ -1,6 +1,4 @@
-"""
-Orders for files: what each becomes, and what a person is told that a diff doesn't show.
-"""
+"""Orders for files: what each becomes, and what a person is told that a diff doesn't show."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ HIDDEN: tuple[tuple[FileOrder, bytes, str], ...] = (
 
 @pytest.mark.parametrize(("order", "before", "said"), HIDDEN, ids=range(len(HIDDEN)))
 def test_c300_cannot_hide_a_change(order: FileOrder, before: bytes, said: str) -> None:
-    """
-    In a mode bit, a link, a file of git's, a name, the ends of lines or characters that aren't seen.
-    """
+    """In a mode bit, a link, a file of git's, a name, the ends of lines or characters that aren't seen."""
     assert any(said in each for each in remarks(order, before)), remarks(order, before)
     # The control: an ordinary change has no remark.
     assert [] == remarks(write_order("src/caf\u00e9.py", file(TEXT), "one\n\tdrei \u00fc\n".encode()), TEXT)

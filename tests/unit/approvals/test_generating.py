@@ -1,6 +1,4 @@
-"""
-The rule that "always" stores for a request.
-"""
+"""The rule that "always" stores for a request."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ def test_a_generated_command_is_that_command_alone(first: list[str], second: lis
 
 
 def test_a_domain_can_be_registered() -> None:
-    """
-    No rule that is made covers a whole public suffix.
-    """
+    """No rule that is made covers a whole public suffix."""
     for suffix in ("com", "co.uk", "github.io", "s3.amazonaws.com", "kawasaki.jp", "appspot.com"):
         assert suffix != registrable(f"x.y.{suffix}")
         assert str(registrable(f"x.y.{suffix}")).endswith(f".{suffix}")

@@ -37,9 +37,7 @@ def test_a_folder_is_named_from_the_project_on(remote: str, found: str) -> None:
 
 
 def test_a_failed_push_says_why(tmp_path: Path) -> None:
-    """
-    Not the advice that git gives behind it.
-    """
+    """Not the advice that git gives behind it."""
     if shutil.which("git") is None:
         pytest.skip("there is no git")
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
@@ -61,9 +59,7 @@ def test_a_failure_has_the_words_of_git(tmp_path_factory: pytest.TempPathFactory
 
 
 class Repositories:
-    """
-    A project, and what a sandbox has made of a copy of it.
-    """
+    """A project, and what a sandbox has made of a copy of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.project, self.copy = folder, str(folder / "project"), str(folder / "copy")
@@ -83,9 +79,7 @@ class Repositories:
         return self.git("rev-parse", "HEAD", within=within)
 
     def pushed(self, branch: str) -> bytes:
-        """
-        The bundle of a branch of the copy.
-        """
+        """The bundle of a branch of the copy."""
         out = self.folder / "bundle"
         self.git("bundle", "create", "-q", str(out), f"refs/heads/{branch}", within=self.copy)
         return out.read_bytes()
@@ -102,9 +96,7 @@ def repositories(tmp_path: Path) -> Repositories:
 
 
 def test_commits_that_the_operator_has_not_pushed_are_shown(repositories: Repositories) -> None:
-    """
-    A branch on top of them takes them to the remote.
-    """
+    """A branch on top of them takes them to the remote."""
     repositories.commit("private", repositories.project)
     repositories.git("clone", "-q", repositories.project, repositories.copy)
     repositories.git("checkout", "-qb", "work", within=repositories.copy)
@@ -121,9 +113,7 @@ def test_commits_that_the_operator_has_not_pushed_are_shown(repositories: Reposi
 
 
 def test_no_program_of_the_project_runs_for_a_missing_object(repositories: Repositories) -> None:
-    """
-    A partial clone fetches what is missing by a program that its own configuration names.
-    """
+    """A partial clone fetches what is missing by a program that its own configuration names."""
     repositories.git("clone", "-q", repositories.project, repositories.copy)
     tip = repositories.commit("more", repositories.copy)
     intake = repositories.intake()
@@ -157,9 +147,7 @@ def test_a_diff_is_read_up_to_its_bound(repositories: Repositories, monkeypatch:
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"/\n"])
 def test_c352_cannot_push_from_another_repository_of_the_host(repositories: Repositories, ending: bytes) -> None:
-    """
-    By a `.git` file in place of the bundle. The control: git itself follows the file.
-    """
+    """By a `.git` file in place of the bundle. The control: git itself follows the file."""
     private = str(repositories.folder / "private")
     repositories.git("init", "-q", "-b", "work", private)
     secret = repositories.commit("secret", private, b"a key")

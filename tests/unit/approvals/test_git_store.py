@@ -1,6 +1,4 @@
-"""
-What is kept of what sandboxes have pushed.
-"""
+"""What is kept of what sandboxes have pushed."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ from leeward.errors import Busy
 
 
 class Pushed:
-    """
-    A project, and branches of random content that sandboxes push.
-    """
+    """A project, and branches of random content that sandboxes push."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.project = folder, str(folder / "project")
@@ -51,9 +47,7 @@ class Pushed:
         return self.git("rev-parse", "HEAD")
 
     def push(self, sandbox: str, name: str, size: int = 1 << 16) -> str:
-        """
-        The commit that *sandbox* has pushed as *name*; the project itself doesn't get it.
-        """
+        """The commit that *sandbox* has pushed as *name*; the project itself doesn't get it."""
         self.git("checkout", "-qb", name, self.first)
         self.commit(name, os.urandom(size))
         bundle = self.folder / "bundle"
@@ -140,9 +134,7 @@ def test_a_commit_that_is_needed_stays_where_its_name_cannot_be_written(
 
 def test_a_removal_that_was_cut_off_is_in_the_way_of_no_push(
         pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The service is killed while it removes a repository, of which the objects are still there then.
-    """
+    """The service is killed while it removes a repository, of which the objects are still there then."""
     pushed.push("gone", "old")
 
     def killed(path: str, ignore_errors: bool = False) -> None:
@@ -160,9 +152,7 @@ def test_a_removal_that_was_cut_off_is_in_the_way_of_no_push(
 
 
 def test_an_open_sandbox_has_no_repository_before_it_pushes(pushed: Pushed) -> None:
-    """
-    What is there could be removed while it is being made: a sandbox that is being opened isn't live yet.
-    """
+    """What is there could be removed while it is being made: a sandbox that is being opened isn't live yet."""
     pushed.push("gone", "work")
     pushed.store.prune()
     GitIntake(str(pushed.folder / "state"), pushed.project)
@@ -171,9 +161,7 @@ def test_an_open_sandbox_has_no_repository_before_it_pushes(pushed: Pushed) -> N
 
 
 def test_c376_cannot_fill_the_disk_by_pushes(pushed: Pushed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Sandboxes, one after the other, each within its own bound. The control: without the common one all is taken.
-    """
+    """Sandboxes, one after the other, each within its own bound. The control: without the common one all is taken."""
     for number in range(3):
         pushed.push(f"box{number}", f"b{number}")
     assert pushed.store.size() > 3 << 16
@@ -195,9 +183,7 @@ def test_no_commit_is_pruned_during_a_push(pushed: Pushed) -> None:
 
 
 def test_a_push_waits_until_the_others_have_gone(pushed: Pushed) -> None:
-    """
-    It comes while its repository is being removed.
-    """
+    """It comes while its repository is being removed."""
     begun, go_on, in_turn = threading.Event(), threading.Event(), list[str]()
 
     def needed() -> dict[str, set[str]]:

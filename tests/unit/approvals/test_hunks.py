@@ -47,9 +47,7 @@ def test_hunks_that_there_are_none_of_are_refused(wanted: list[int]) -> None:
 
 
 def test_only_a_newline_ends_a_line() -> None:
-    """
-    So no change hides behind what some program shows as the end of a line.
-    """
+    """So no change hides behind what some program shows as the end of a line."""
     [hunk] = file_hunks("a\u2028b\rc\n".encode(), "a\u2028b\rd\n".encode())
 
     assert 1 == len(hunk.old)
@@ -62,9 +60,7 @@ def test_a_binary_or_very_long_file_is_decided_as_a_whole(content: bytes) -> Non
 
 
 def test_texts_for_which_a_comparison_takes_hours_are_decided_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Every other line is alike and the others differ, so each look finds one line at its very beginning.
-    """
+    """Every other line is alike and the others differ, so each look finds one line at its very beginning."""
     before, after = (b"".join(b"%d\n%s%d\n" % (place % 90, side, place) for place in range(9000))
                      for side in (b"old", b"new"))
 

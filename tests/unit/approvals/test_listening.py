@@ -1,6 +1,4 @@
-"""
-The operator's socket, and calls without one.
-"""
+"""The operator's socket, and calls without one."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ APP = Starlette(routes=[Route("/who", who, methods=["GET", "POST"]), Route("/ref
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[str]:
-    """
-    Of a socket on which the app is served until the test's end.
-    """
+    """Of a socket on which the app is served until the test's end."""
     path = str(tmp_path / "folder" / "s")
     bound = listening.bind_operator(path)
     server = listening.server_of(listening.with_credential(APP, Operator("cli")), listening.OwnerOnly)
@@ -74,9 +70,7 @@ def test_a_peer_of_another_user_is_not_heard(path: str, monkeypatch: pytest.Monk
 
 
 def test_no_byte_is_sent_to_another_users_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A user who was first in /tmp isn't the service, and would be told of projects and could name a page.
-    """
+    """A user who was first in /tmp isn't the service, and would be told of projects and could name a page."""
     user = os.geteuid()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "s"))

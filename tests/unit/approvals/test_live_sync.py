@@ -1,6 +1,4 @@
-"""
-Rounds of live sync over a real project, with a sandbox of this test's own making: what happens between two looks.
-"""
+"""Rounds of live sync over a real project, with a sandbox of this test's own making: what happens between two looks."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from leeward.errors import BadRequest, Stale
 
 
 class FakeFiles:
-    """
-    Files of a sandbox: a map.
-    """
+    """Files of a sandbox: a map."""
 
     def __init__(self, box: FakeBox) -> None:
         self.box = box
@@ -53,9 +49,7 @@ class FakeFiles:
 
 
 class FakeBox:
-    """
-    A sandbox whose upper folder is `upper`: content by path, None for what is gone.
-    """
+    """A sandbox whose upper folder is `upper`: content by path, None for what is gone."""
 
     def __init__(self, folder: Path) -> None:
         self.id, self.folder, self.upper = "box", folder, dict[str, bytes | None]()
@@ -92,9 +86,7 @@ class FakeOverlay:
 
 
 class Stand:
-    """
-    One sync, whose rounds the test makes.
-    """
+    """One sync, whose rounds the test makes."""
 
     def __init__(self, folder: Path, project: Path) -> None:
         self.project, self.box, self.host = Project(str(project)), FakeBox(project), project

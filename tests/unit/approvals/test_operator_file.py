@@ -1,6 +1,4 @@
-"""
-What the operator forbids for good, and the hosts that are allowed: from the file to what is decided.
-"""
+"""What the operator forbids for good, and the hosts that are allowed: from the file to what is decided."""
 
 from __future__ import annotations
 

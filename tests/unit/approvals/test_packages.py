@@ -1,6 +1,4 @@
-"""
-Commands for packages: what each form becomes, and what is refused.
-"""
+"""Commands for packages: what each form becomes, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The queue: one decision for each request, whoever decides, and whatever ends in between.
-"""
+"""The queue: one decision for each request, whoever decides, and whatever ends in between."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ WIDE = IntakeBounds(pending=100_000, all_pending=100_000, each_minute=1_000_000)
 
 
 class Clock:
-    """
-    Seconds that pass when a test says so.
-    """
+    """Seconds that pass when a test says so."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -61,9 +57,7 @@ Open = Callable[..., ApprovalQueue]
 
 @pytest.fixture
 def opened(tmp_path: Path, clock: Clock) -> Iterator[Open]:
-    """
-    Opens the queue of this test's folder; one at a time.
-    """
+    """Opens the queue of this test's folder; one at a time."""
     queues: list[ApprovalQueue] = []
 
     def make(bounds: IntakeBounds = WIDE, **options: object) -> ApprovalQueue:
@@ -130,9 +124,7 @@ def test_a_second_program_doesnt_decide_beside_the_first(opened: Open, tmp_path:
 
 
 def test_the_queue_survives_a_restart(opened: Open, clock: Clock) -> None:
-    """
-    Requests, rules, modes and the numbers of ids.
-    """
+    """Requests, rules, modes and the numbers of ids."""
     queue = opened()
     queue.submit(asks(invocation("ls"), description="d\u00e9\udcff\x1b"))
     queue.decide([queue.submit(asks(invocation("rm x"))).id], False, "cli")
@@ -160,9 +152,7 @@ def test_ids_arent_given_twice_though_requests_are_forgotten(opened: Open, tmp_p
 
 
 def test_c303_cannot_change_a_request_or_a_decision(opened: Open, tmp_path: Path) -> None:
-    """
-    The file itself refuses it, and a second decision.
-    """
+    """The file itself refuses it, and a second decision."""
     queue = opened()
     number = queue.submit(file()).id
     queue.decide([queue.submit(asks(invocation("ls"))).id], False, "cli")
@@ -256,9 +246,7 @@ def test_c302_cannot_have_more_than_a_few_rows(opened: Open) -> None:
 
 
 def test_requests_expire(opened: Open, clock: Clock) -> None:
-    """
-    Those of network by default, and an expired one can't be approved.
-    """
+    """Those of network by default, and an expired one can't be approved."""
     queue = opened()
     network, other = queue.submit(asks(endpoint("example.org"))), queue.submit(asks(branch("main")))
     assert (1300.0, None) == (network.expires, other.expires)
@@ -293,9 +281,7 @@ def test_waiting_ends_with_the_decision(opened: Open) -> None:
 
 
 def test_waiting_ends_with_the_time(tmp_path: Path) -> None:
-    """
-    By the real clock, and nobody else looks.
-    """
+    """By the real clock, and nobody else looks."""
     queue = ApprovalQueue(str(tmp_path / "approvals"), lasting={"network": 0.05})
     found = queue.wait(queue.submit(asks(endpoint("example.org"))).id)
     queue.close()
@@ -346,9 +332,7 @@ def test_always_stores_a_rule_and_decides_similar_requests(opened: Open) -> None
 
 
 def test_c362_cannot_use_a_rule_of_another_project(opened: Open) -> None:
-    """
-    What a person stores from a request holds in its project, unless he says everywhere. The control: it decides there.
-    """
+    """What a person stores from a request holds in its project, unless he says everywhere. The control: it decides there."""
     queue = opened()
     one, two, none = [queue.submit(asks(branch("main"), project=project, sandbox=f"box{place}")).id
                       for place, project in enumerate(("/home/me/one", "/home/me/two", ""))]
@@ -475,9 +459,7 @@ def test_a_request_that_only_waits_for_an_answer_is_not_carried_out(opened: Open
 
 
 def test_a_failing_subscriber_does_not_disturb_others(opened: Open) -> None:
-    """
-    And one may ask from within.
-    """
+    """And one may ask from within."""
     queue = opened()
     told: list[int] = []
 
@@ -585,9 +567,7 @@ PRAGMA user_version = 1;
 
 
 def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path, opened: Open) -> None:
-    """
-    Its rules hold everywhere, as they did; its requests keep what was asked.
-    """
+    """Its rules hold everywhere, as they did; its requests keep what was asked."""
     folder = tmp_path / "approvals"
     folder.mkdir(mode=0o700)
     with sqlite3.connect(folder / FILE) as raw:
@@ -660,9 +640,7 @@ def test_a_decision_by_an_unknown_name_is_refused(opened: Open) -> None:
 
 
 def test_on_a_full_disk_no_request_is_taken_or_decided(opened: Open) -> None:
-    """
-    Once there is room again all is as before.
-    """
+    """Once there is room again all is as before."""
     queue = opened()
     number = queue.submit(file("a", b"1")).id
     pages = queue._store._one("PRAGMA page_count")[0]

@@ -1,6 +1,4 @@
-"""
-Every decision of the queue has its line in the record.
-"""
+"""Every decision of the queue has its line in the record."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ def test_a_record_that_cant_be_written_holds_no_decision_up(tmp_path: Path) -> N
 
 
 def test_a_row_is_no_longer_than_a_person_reads(tmp_path: Path) -> None:
-    """
-    What people decide is kept for as long as its rows have room, so how long one is isn't a sandbox's to choose.
-    """
+    """What people decide is kept for as long as its rows have room, so how long one is isn't a sandbox's to choose."""
     queue, record_of = ApprovalQueue(str(tmp_path / "q")), AuditRecord(str(tmp_path / "a"))
     record(queue, record_of)
     for subject in (invocation(["x" * 60_000]), invocation(["y"] * 1000), invocation("echo $(" + "z" * 60_000 + ")")):

@@ -1,6 +1,4 @@
-"""
-Rules: what each pattern matches, in which order they decide, and what holds of all of them.
-"""
+"""Rules: what each pattern matches, in which order they decide, and what holds of all of them."""
 
 from __future__ import annotations
 
@@ -128,9 +126,7 @@ def test_a_denial_is_read_widely_and_an_allowance_narrowly(text: str, subject: R
 
 @pytest.mark.parametrize("folder", ["sub", "/workspace/sub", "sub/../sub/.", "/tmp", "/", "//tmp", "../tmp"])
 def test_c363_cannot_use_a_rule_of_another_folder(folder: str) -> None:
-    """
-    An allowed command that starts elsewhere. The control: in the project itself it is allowed, however that is written.
-    """
+    """An allowed command that starts elsewhere. The control: in the project itself it is allowed, however that is written."""
     rule = parse_rule("exec(make **)", "allow")
     for same in ("", ".", "/workspace", "sub/.."):
         assert rule.matches(invocation("make all", same))
@@ -144,9 +140,7 @@ def test_c363_cannot_use_a_rule_of_another_folder(folder: str) -> None:
 @pytest.mark.parametrize("extra", ["; rm -rf /", " && rm x", "$(rm x)", "`rm x`", "\nrm x", " | sh", " > /x", "\r\nx",
                                    "&", " \\\n x", "${IFS}x", "\u2028x", " *", "\0", "\u202ex"])
 def test_c301_cannot_go_on_behind_an_allowed_beginning(extra: str) -> None:
-    """
-    By a line or by arguments, whatever stands for a star.
-    """
+    """By a line or by arguments, whatever stands for a star."""
     rules = allow("exec(bun test *)", "exec(bun test **)", "exec(bun **)", "exec(bun test x*)")
     assert "allow" == decide_subject(RuleSet(allow=rules), invocation("bun test x")).answer  # control
 

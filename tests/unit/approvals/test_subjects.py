@@ -1,6 +1,4 @@
-"""
-Subjects: every way to write one thing gives one thing, and what is none is refused.
-"""
+"""Subjects: every way to write one thing gives one thing, and what is none is refused."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def test_a_path_that_leads_out_is_refused(path: str) -> None:
 
 
 def test_many_links_come_to_an_end() -> None:
-    """
-    Also those that double at each step.
-    """
+    """Also those that double at each step."""
     doubling = {f"l{place}": f"l{place + 1}/l{place + 1}" for place in range(60)}
 
     with pytest.raises(BadRequest, match="no end"):
@@ -74,9 +70,7 @@ def test_any_other_line_stays_one(line: str) -> None:
 @settings(max_examples=500, deadline=None)
 @given(st.text(alphabet="ab '\"\\$`;*\n\t=-", max_size=12))
 def test_a_plain_line_is_read_as_a_shell_would(line: str) -> None:
-    """
-    By the standard library's reading, which knows quotes and nothing else.
-    """
+    """By the standard library's reading, which knows quotes and nothing else."""
     words = plain_words(line)
     if words is not None:
         assert list(words) == shlex.split(line, comments=False)

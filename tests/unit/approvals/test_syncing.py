@@ -1,6 +1,4 @@
-"""
-The plan of live sync: what one path needs, by what both sides had, what the sandbox has and what the host has.
-"""
+"""The plan of live sync: what one path needs, by what both sides had, what the sandbox has and what the host has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Whose turn it is: in order for one, side by side for several, and a bound for each.
-"""
+"""Whose turn it is: in order for one, side by side for several, and a bound for each."""
 
 from __future__ import annotations
 

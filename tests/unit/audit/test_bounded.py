@@ -1,6 +1,4 @@
-"""
-How many rows one sandbox makes: those beyond are counted, and what people decide is never among them.
-"""
+"""How many rows one sandbox makes: those beyond are counted, and what people decide is never among them."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from leeward.audit.rows import AuditRow
 
 
 class Seconds:
-    """
-    A clock that a test sets.
-    """
+    """A clock that a test sets."""
 
     now = 0.0
 
@@ -32,9 +28,7 @@ def rows(folder: Path) -> list[Any]:
 
 
 def test_c360_cannot_have_decisions_rotated_away_by_a_flood(tmp_path: Path) -> None:
-    """
-    A sandbox makes more rows than the record keeps. The control: without the bound what was decided before is gone.
-    """
+    """A sandbox makes more rows than the record keeps. The control: without the bound what was decided before is gone."""
     decision = AuditRow(1.0, "exec", "run", "approved", "7", "cli", "box")
     for name, is_bounded in (("control", False), ("bounded", True)):
         journal = Journal(str(tmp_path / name), rotate=200_000, kept=3)

@@ -1,6 +1,4 @@
-"""
-The record: every way to change it is found, and nothing that is wrong with the disk holds anybody up.
-"""
+"""The record: every way to change it is found, and nothing that is wrong with the disk holds anybody up."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def row(number: int, **metadata: object) -> AuditRow:
 
 
 def record(folder: Path, count: int = 10, **options: int) -> Path:
-    """
-    One of *count* rows.
-    """
+    """One of *count* rows."""
     writer = Journal(str(folder), **options)
     for number in range(count):
         assert writer.write(row(number))
@@ -73,9 +69,7 @@ def flip(lines: list[bytes]) -> None:
 
 
 def forge(lines: list[bytes]) -> None:
-    """
-    With a hash of its own that is right.
-    """
+    """With a hash of its own that is right."""
     lines[4] = written(row(99), 5, json.loads(lines[3])["hash"])[0]
 
 
@@ -162,9 +156,7 @@ def test_the_head_may_lie_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_head_behind_the_record_is_no_fault(tmp_path: Path) -> None:
-    """
-    A program that was killed between a line and its head.
-    """
+    """A program that was killed between a line and its head."""
     record(tmp_path, 3)
     head = (tmp_path / HEAD).read_bytes()
     record(tmp_path, 2)
@@ -244,9 +236,7 @@ def test_a_disk_that_refuses_costs_lines_that_are_counted(tmp_path: Path, monkey
 
 
 def wait_for(writer: Journal, number: int, lost: int) -> None:
-    """
-    Until the writer has dealt with that many rows.
-    """
+    """Until the writer has dealt with that many rows."""
     poll_until(lambda: writer._rows.empty() and writer._number + writer.lost >= number + lost, "the writer's thread")
 
 
@@ -274,9 +264,7 @@ def test_a_partial_write_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_rows_that_come_too_fast_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    While the disk stands still nobody waits.
-    """
+    """While the disk stands still nobody waits."""
     monkeypatch.setattr(journal, "MOST_WAITING", 5)
     stands, begun, real = threading.Event(), threading.Event(), os.write
 
@@ -301,9 +289,7 @@ def test_rows_that_come_too_fast_are_counted(tmp_path: Path, monkeypatch: pytest
 @given(st.dictionaries(st.text(max_size=5), st.one_of(st.text(), st.floats(), st.binary(max_size=3), st.none()),
                        max_size=3), st.text(max_size=200))
 def test_every_written_row_is_one_line(metadata: dict[str, object], text: str) -> None:
-    """
-    Hostile texts, numbers that JSON doesn't have, and values that JSON can't represent.
-    """
+    """Hostile texts, numbers that JSON doesn't have, and values that JSON can't represent."""
     line, digest = written(AuditRow(1.0, text, text, text, text, text, text, 0.5, metadata), 7, BEGINNING)
     found = read_line(line, 1)
 

@@ -1,6 +1,4 @@
-"""
-The two chains of the record: what people decide stays, and neither goes without the other telling.
-"""
+"""The two chains of the record: what people decide stays, and neither goes without the other telling."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def test_a_changed_line_of_either_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["lines", "folder", "other"])
 def test_c304_cannot_take_the_decisions_away(tmp_path: Path, what: str) -> None:
-    """
-    With their head; the chain of the other rows tells, since another writer has begun meanwhile.
-    """
+    """With their head; the chain of the other rows tells, since another writer has begun meanwhile."""
     own, other = tmp_path / "own", tmp_path / "other"
     record(own, decided(1), decided(2))
     record(own, decided(3))

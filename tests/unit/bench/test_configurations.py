@@ -1,6 +1,4 @@
-"""
-What bench/configurations.py compares, and what it prints.
-"""
+"""What bench/configurations.py compares, and what it prints."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ def test_one_tree_has_both_switches_off_and_nothing_else_is_changed() -> None:
 
 
 def test_a_switch_that_was_renamed_is_no_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Two trees that are the same would be measured otherwise.
-    """
+    """Two trees that are the same would be measured otherwise."""
     monkeypatch.setattr(configurations, "_SWITCHES", {"leeward/crossing/keeper.py": "NO_SUCH = True"})
 
     with pytest.raises(SystemExit, match="has no line"), configurations.trees():
@@ -44,9 +40,7 @@ def test_an_environment_is_a_name_a_folder_and_modules(tmp_path: Path) -> None:
 
 
 def test_a_row_has_a_cell_for_each_part_and_count() -> None:
-    """
-    What no group counts, and what has too few rounds for an interval, stays empty.
-    """
+    """What no group counts, and what has too few rounds for an interval, stays empty."""
     found = {"configuration": "root", "ratios": {"daemon": {"ratio": 0.9, "interval": [0.88, 0.914]},
                                                  "both": {"ratio": 0.8, "interval": []}},
              "off": {"faults": 270.4, "calls": 210.0}, "on": {"faults": 133.0, "calls": 212.6}}

@@ -1,6 +1,4 @@
-"""
-What bench/counts.py makes of perf's lines.
-"""
+"""What bench/counts.py makes of perf's lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The table of figures to reach: what counts as met, and how samples are told apart.
-"""
+"""The table of figures to reach: what counts as met, and how samples are told apart."""
 
 from __future__ import annotations
 

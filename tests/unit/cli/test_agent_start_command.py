@@ -1,6 +1,4 @@
-"""
-The command line of `leeward agent start`.
-"""
+"""The command line of `leeward agent start`."""
 
 from __future__ import annotations
 
@@ -203,9 +201,7 @@ main.main()
 
 
 def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Its program looks for new names in the project for as long as the agent runs.
-    """
+    """Its program looks for new names in the project for as long as the agent runs."""
     seen: list[bool] = []
 
     def start(*_words: object, **_options: object) -> int:
@@ -224,9 +220,7 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
 
 
 def test_a_copy_whose_changes_can_not_be_listed_stays(capfd: pytest.CaptureFixture[str]) -> None:
-    """
-    As when they are more than are listed.
-    """
+    """As when they are more than are listed."""
     def diff() -> None:
         raise RequestRejected("more has changed than 100000 entries")
 

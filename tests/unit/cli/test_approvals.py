@@ -1,6 +1,4 @@
-"""
-What `leeward approvals` shows, and what its keys do.
-"""
+"""What `leeward approvals` shows, and what its keys do."""
 
 from __future__ import annotations
 
@@ -122,9 +120,7 @@ def test_a_key_decides_the_marked_request(key: str, path: str, body: dict[str, A
 
 
 def test_a_key_is_about_the_request_that_is_shown() -> None:
-    """
-    Its sandbox asks anew meanwhile, and the mark goes to another one.
-    """
+    """Its sandbox asks anew meanwhile, and the mark goes to another one."""
     link = PlayedLink()
     desk = WatchDesk(cast("OperatorLink", link))
     desk.reload()
@@ -168,9 +164,7 @@ def test_views_come_and_go() -> None:
 
 
 class Routes:
-    """
-    A service that answers each route with what a test has put there.
-    """
+    """A service that answers each route with what a test has put there."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers, self.asked = answers, list[tuple[str, str, Any]]()
@@ -243,9 +237,7 @@ def test_a_failed_request_says_why() -> None:
 
 
 def test_requests_are_not_shown_twice() -> None:
-    """
-    At the end of a run: its notes are those of a moment before, and its requests are new.
-    """
+    """At the end of a run: its notes are those of a moment before, and its requests are new."""
     notes = [{"path": f"a{number}", "kind": kind, "why": "so\x1b[2J", "request": number or None}
              for number, kind in enumerate(("conflict", "asked", "denied", "refused"))]
     sandbox = {"sandbox": "box", "sync": {"notes": notes, "more": 2, "trouble": ""}}

@@ -1,6 +1,4 @@
-"""
-`leeward audit`: a record as it is shown, and whether it is whole.
-"""
+"""`leeward audit`: a record as it is shown, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward_cli.full import app, cli
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    One of this user's, with six rows.
-    """
+    """One of this user's, with six rows."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = default_folder({"XDG_STATE_HOME": str(tmp_path)})
     writer = Journal(folder)

@@ -1,6 +1,4 @@
-"""
-A daemon in the background: whose cgroups it gets.
-"""
+"""A daemon in the background: whose cgroups it gets."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward_cli.background import scope
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    A host where systemd runs; the program systemd-run, which is still to be written.
-    """
+    """A host where systemd runs; the program systemd-run, which is still to be written."""
     monkeypatch.setattr(background, "_SYSTEMD", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return tmp_path / "systemd-run"
@@ -29,9 +25,7 @@ def written(program: Path, text: str) -> None:
 
 
 def test_a_scope_of_its_own(systemd: Path) -> None:
-    """
-    Of the user's manager, or as root of the system's; tried before it is used.
-    """
+    """Of the user's manager, or as root of the system's; tried before it is used."""
     written(systemd, f'echo "$@" > {systemd}.asked')
     words = scope()
 
@@ -42,9 +36,7 @@ def test_a_scope_of_its_own(systemd: Path) -> None:
 
 @pytest.mark.parametrize("text", ["exit 1", "exec sleep 60"])
 def test_a_manager_that_makes_none(text: str, systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The daemon starts without, also where systemd doesn't answer.
-    """
+    """The daemon starts without, also where systemd doesn't answer."""
     monkeypatch.setattr(background, "SCOPE_S", 0.2)
     written(systemd, text)
 
@@ -52,9 +44,7 @@ def test_a_manager_that_makes_none(text: str, systemd: Path, monkeypatch: pytest
 
 
 def test_no_process_is_asked_without_systemd(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    No command of systemd's is run.
-    """
+    """No command of systemd's is run."""
     written(systemd, f"touch {systemd}.asked")
     monkeypatch.setattr(background, "_SYSTEMD", str(systemd / "none"))
 

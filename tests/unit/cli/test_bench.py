@@ -1,6 +1,4 @@
-"""
-The arithmetic of `leeward bench`, and what it makes of samples.
-"""
+"""The arithmetic of `leeward bench`, and what it makes of samples."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def test_a_figure_is_in_microseconds():
 
 
 def test_a_ratio_is_of_rounds_not_of_everything():
-    """
-    A round in which the machine was ten times slower for both changes nothing.
-    """
+    """A round in which the machine was ten times slower for both changes nothing."""
     ours = [[2.0, 2.0, 2.0], [20.0, 20.0, 20.0], [20.0, 20.0, 20.0]]
     floor = [[1.0, 1.0, 1.0], [10.0, 10.0, 10.0], [10.0, 10.0, 10.0]]
 
@@ -228,9 +224,7 @@ def test_a_wrong_answer_is_no_figure():
 
 
 def test_the_floors_answer():
-    """
-    Each peer is there, says the right thing, and goes with its socket.
-    """
+    """Each peer is there, says the right thing, and goes with its socket."""
     with compiled.floors() as program, floors.Hops("four", program) as hops, floors.Fork() as fork:
         hops.call()
         fork.call()

@@ -1,6 +1,4 @@
-"""
-The command as a whole process, against our server with a pool that the test plays.
-"""
+"""The command as a whole process, against our server with a pool that the test plays."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ PROGRAM = [sys.executable, "-P", "-m", "leeward_cli"]
 
 @pytest.fixture(autouse=True)
 def _program(program: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Every test runs over the Python program and over the C one.
-    """
+    """Every test runs over the Python program and over the C one."""
     monkeypatch.setitem(globals(), "PROGRAM", program)
 
 
@@ -68,9 +64,7 @@ def ended(outcome: Outcome, exit_code: int, **fields: Any) -> Callable[[Job], Re
 
 
 def test_exec_passes_everything_through(path: Path) -> None:
-    """
-    Both streams apart and byte for byte, and the status.
-    """
+    """Both streams apart and byte for byte, and the status."""
     output = bytes(range(256))
     report = Report(result=Result(output, output[::-1], 7, Outcome.FINISHED))
     with FakeDaemon(path, lambda job: report):
@@ -80,9 +74,7 @@ def test_exec_passes_everything_through(path: Path) -> None:
 
 
 def test_large_output_comes_from_the_memory_file(path: Path) -> None:
-    """
-    8 MiB through a pipe, and nothing of it lost.
-    """
+    """8 MiB through a pipe, and nothing of it lost."""
     content = os.urandom(1 << 20) * 8
 
     def large(job: Job) -> Report:
@@ -100,9 +92,7 @@ def test_large_output_comes_from_the_memory_file(path: Path) -> None:
     (Outcome.SIGNALLED, 139, b"was ended"), (Outcome.RAISED, 1, b""), (Outcome.FINISHED, 3, b""),
 ])
 def test_exit_status_by_outcome(path: Path, outcome: Outcome, code: int, says: bytes) -> None:
-    """
-    An end that isn't the job's own doing is told in one line on stderr.
-    """
+    """An end that isn't the job's own doing is told in one line on stderr."""
     with FakeDaemon(path, ended(outcome, code)):
         done = run(path, "exec", "x")
 
@@ -112,9 +102,7 @@ def test_exit_status_by_outcome(path: Path, outcome: Outcome, code: int, says: b
 
 
 def test_json_is_the_whole_result(path: Path) -> None:
-    """
-    One object with the names of Result; binary output as text.
-    """
+    """One object with the names of Result; binary output as text."""
     result = Result(b"out\xff", b"err", 1, Outcome.RAISED, limit=Limit.FILES, duration=0.5, cpu_time=0.25,
                     memory_peak=1 << 20, denied={"mount": 2}, truncated=True, degraded=("landlock",),
                     error=JobError("ValueError", "no", "Traceback"))
@@ -131,9 +119,7 @@ def test_json_is_the_whole_result(path: Path) -> None:
 
 
 def test_standard_input_is_the_jobs_only_when_asked(path: Path) -> None:
-    """
-    Else it is left alone.
-    """
+    """Else it is left alone."""
     with FakeDaemon(path) as daemon:
         run(path, "exec", "x", input=b"secret")
         run(path, "exec", "--stdin", "x", input=b"data\x00")
@@ -144,9 +130,7 @@ def test_standard_input_is_the_jobs_only_when_asked(path: Path) -> None:
 
 @pytest.mark.parametrize("argv", [("exec", "x"), ("ping",), ("status",)])
 def test_a_missing_daemon_is_one_line_with_both_cures(path: Path, argv: tuple[str, ...]) -> None:
-    """
-    Exit 1, and one line that names both cures.
-    """
+    """Exit 1, and one line that names both cures."""
     done = run(path, *argv)
 
     assert (1, b"", 1) == (done.returncode, done.stdout, done.stderr.count(b"\n"))
@@ -155,9 +139,7 @@ def test_a_missing_daemon_is_one_line_with_both_cures(path: Path, argv: tuple[st
 
 
 def test_the_socket_is_the_option_then_the_variable(path: Path, tmp_path: Path) -> None:
-    """
-    `--socket` wins.
-    """
+    """`--socket` wins."""
     with FakeDaemon(path):
         assert b"Pong!\n" == run(path, "ping").stdout
         assert b"Pong!\n" == run(tmp_path / "none", "ping", "--socket", str(path)).stdout
@@ -165,9 +147,7 @@ def test_the_socket_is_the_option_then_the_variable(path: Path, tmp_path: Path) 
 
 
 def test_status_as_text_and_as_json(path: Path) -> None:
-    """
-    As text, and as the object that the daemon sent.
-    """
+    """As text, and as the object that the daemon sent."""
     with FakeDaemon(path):
         text, as_json = run(path, "status"), run(path, "status", "--json")
 
@@ -177,9 +157,7 @@ def test_status_as_text_and_as_json(path: Path) -> None:
 
 
 def test_status_has_a_line_for_each_thing() -> None:
-    """
-    What is a map of its own is a block, with sizes and versions as people write them.
-    """
+    """What is a map of its own is a block, with sizes and versions as people write them."""
     text = fast.status_text({
         "workers": {"total": 4, "idle": 3}, "jobs": {"done": 2},
         "layers": {"mounts": {"state": "active", "binds": 17}, "cgroup": {"state": "absent"}}, "degraded": ["landlock"],
@@ -214,9 +192,7 @@ environments
 
 
 def test_a_refusal_is_one_printable_line(path: Path) -> None:
-    """
-    Exit 1 and what the daemon said, in one printable line.
-    """
+    """Exit 1 and what the daemon said, in one printable line."""
     refusal = Report(refusal=Busy("all\nworkers \x1b[31m are busy", retry_after=3600))  # longer than a client waits
     with FakeDaemon(path, lambda job: refusal) as daemon:
         done = run(path, "exec", "x")
@@ -226,9 +202,7 @@ def test_a_refusal_is_one_printable_line(path: Path) -> None:
 
 
 def test_a_busy_daemon_is_asked_again(path: Path) -> None:
-    """
-    Until it has room; nothing is said of it.
-    """
+    """Until it has room; nothing is said of it."""
     answers = [Report(refusal=Busy("all workers are busy", retry_after=after)) for after in (None, 0.01)]
     with FakeDaemon(path, lambda job: answers.pop() if answers else echo(job)):
         done = run(path, "exec", "x")
@@ -240,9 +214,7 @@ def test_a_busy_daemon_is_asked_again(path: Path) -> None:
                                   ("status", "--", "x"), ("daemon", "run", "--allow-degraded", "seccomp"),
                                   ("daemon", "run", "--pool-size", "many")])
 def test_a_usage_error_runs_no_job(path: Path, argv: tuple[str, ...]) -> None:
-    """
-    Exit 2, a usage line, and no request is sent.
-    """
+    """Exit 2, a usage line, and no request is sent."""
     with FakeDaemon(path) as daemon:
         done = run(path, *argv)
         assert daemon.jobs.empty()
@@ -254,9 +226,7 @@ def test_a_usage_error_runs_no_job(path: Path, argv: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("argv", [(), ("--help",), ("exec", "--help"), ("run", "-h"), ("ping", "--help"),
                                   ("status", "--help"), ("daemon", "--help"), ("doctor", "--help")])
 def test_help_says_how_a_command_is_used(path: Path, argv: tuple[str, ...]) -> None:
-    """
-    Says how each command is used.
-    """
+    """Says how each command is used."""
     done = run(path, *argv)
 
     assert b"Usage: leeward" in done.stdout + done.stderr
@@ -266,25 +236,19 @@ def test_help_says_how_a_command_is_used(path: Path, argv: tuple[str, ...]) -> N
 
 
 def test_version_is_the_packages(path: Path) -> None:
-    """
-    That of the package.
-    """
+    """That of the package."""
     assert f"leeward, version {leeward.__version__}\n".encode() == run(path, "--version").stdout
 
 
 def test_an_argument_after_the_dashes_is_no_option(path: Path) -> None:
-    """
-    Not even --help.
-    """
+    """Not even --help."""
     with FakeDaemon(path) as daemon:
         run(path, "exec", "x", "--", "--help", "-h", "--json")
         assert ("--help", "-h", "--json") == daemon.jobs.get().args
 
 
 def on_terminal(path: Path, *argv: str) -> bytes:
-    """
-    What the command writes to a terminal.
-    """
+    """What the command writes to a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command(*argv), env=environment(path), stdin=subprocess.DEVNULL, stdout=theirs,
                                stderr=subprocess.PIPE)
@@ -307,9 +271,7 @@ HOSTILE = b"a\x1b]52;c;QQ==\x07b\tc\x9b31m\xc2\x9b\n\x1b[2Jd\n"
 
 
 def test_c114_control_characters_never_reach_a_terminal(path: Path) -> None:
-    """
-    Unless asked for; a pipe gets what the job wrote.
-    """
+    """Unless asked for; a pipe gets what the job wrote."""
     with FakeDaemon(path, lambda job: Report(result=Result(HOSTILE, HOSTILE, 0, Outcome.FINISHED))):
         shown, raw = on_terminal(path, "exec", "x"), on_terminal(path, "exec", "--raw", "x")
         piped = run(path, "exec", "x").stdout
@@ -320,9 +282,7 @@ def test_c114_control_characters_never_reach_a_terminal(path: Path) -> None:
 
 
 def test_ctrl_c_is_for_the_job(path: Path) -> None:
-    """
-    The second one takes it back where it has no worker yet, and the command ends as by the signal.
-    """
+    """The second one takes it back where it has no worker yet, and the command ends as by the signal."""
     with FakeDaemon(path, lambda job: None) as daemon:
         process = subprocess.Popen(command("exec", "while True: pass"), env=environment(path), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -337,9 +297,7 @@ def test_ctrl_c_is_for_the_job(path: Path) -> None:
 
 
 def test_a_killed_command_ends_its_job(path: Path) -> None:
-    """
-    Nobody is there to take the result.
-    """
+    """Nobody is there to take the result."""
     with FakeDaemon(path, lambda job: None) as daemon:
         process = subprocess.Popen(command("exec", "while True: pass"), env=environment(path), stdin=subprocess.DEVNULL)
         daemon.jobs.get(timeout=60)
@@ -349,9 +307,7 @@ def test_a_killed_command_ends_its_job(path: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough(path: Path) -> None:
-    """
-    `leeward exec ... | head -c 1`: ended by SIGPIPE, no traceback.
-    """
+    """`leeward exec ... | head -c 1`: ended by SIGPIPE, no traceback."""
     with FakeDaemon(path, lambda job: Report(result=Result(b"x" * 60_000, b"", 0, Outcome.FINISHED))):
         read, written = os.pipe()
         os.close(read)
@@ -362,9 +318,7 @@ def test_a_reader_that_has_seen_enough(path: Path) -> None:
 
 
 def test_a_closed_standard_output_does_not_become_the_socket(path: Path) -> None:
-    """
-    `leeward exec x >&-`: the connection must not become descriptor 1.
-    """
+    """`leeward exec x >&-`: the connection must not become descriptor 1."""
     with FakeDaemon(path) as daemon:
         line = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command("exec", "output")]
         done = subprocess.run(line, env=environment(path), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -375,9 +329,7 @@ def test_a_closed_standard_output_does_not_become_the_socket(path: Path) -> None
 
 
 def test_a_full_disk(path: Path) -> None:
-    """
-    Exit 1 and the reason.
-    """
+    """Exit 1 and the reason."""
     with FakeDaemon(path), open("/dev/full", "wb") as full:
         done = run(path, "exec", "output", capture_output=False, stdout=full, stderr=subprocess.PIPE)
 
@@ -387,9 +339,7 @@ def test_a_full_disk(path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [("--help",), ("daemon", "run", "--print-config"), ("profiles",)])
 def test_a_full_disk_of_a_command_of_click(path: Path, arguments: tuple[str, ...]) -> None:
-    """
-    No traceback, neither of the command nor of the interpreter's end.
-    """
+    """No traceback, neither of the command nor of the interpreter's end."""
     with open("/dev/full", "wb") as full:
         done = run(path, *arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
 
@@ -397,9 +347,7 @@ def test_a_full_disk_of_a_command_of_click(path: Path, arguments: tuple[str, ...
 
 
 def test_c113_a_daemon_of_another_user_is_refused(path: Path) -> None:
-    """
-    Exit 1, one line, no traceback.
-    """
+    """Exit 1, one line, no traceback."""
     with Rogue(path, lambda sock: sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")):
         done = run(path, "exec", "x")
 
@@ -409,9 +357,7 @@ def test_c113_a_daemon_of_another_user_is_refused(path: Path) -> None:
 
 
 def test_c113_no_module_is_imported_from_the_current_folder(path: Path, tmp_path: Path) -> None:
-    """
-    A job may have written modules there.
-    """
+    """A job may have written modules there."""
     for name in ("leeward", "msgpack", "json", "struct", "fcntl"):
         (tmp_path / f"{name}.py").write_text("print('imported')\n")
     with FakeDaemon(path):
@@ -422,9 +368,7 @@ def test_c113_no_module_is_imported_from_the_current_folder(path: Path, tmp_path
 
 
 def test_a_word_without_effect_is_refused(path: Path) -> None:
-    """
-    cgroup would permit what needs no permission: value, meaning and the words that there are, and nothing starts.
-    """
+    """cgroup would permit what needs no permission: value, meaning and the words that there are, and nothing starts."""
     for command, status in ((("daemon", "run"), 2), (("daemon", "start"), 2), (("run", "x"), 1)):
         done = run(path, *command, "--allow-degraded", "cgroup")
         said = " ".join(done.stderr.decode().split())
@@ -436,9 +380,7 @@ def test_a_word_without_effect_is_refused(path: Path) -> None:
 
 
 def test_a_printed_configuration_can_be_read_back(path: Path, tmp_path: Path) -> None:
-    """
-    What it prints is taken back, and prints the same.
-    """
+    """What it prints is taken back, and prints the same."""
     first = run(path, "daemon", "run", "--print-config", "--pool-size", "9")
     config = tmp_path / "printed.toml"
     config.write_bytes(first.stdout)
@@ -450,9 +392,7 @@ def test_a_printed_configuration_can_be_read_back(path: Path, tmp_path: Path) ->
 
 
 def test_a_bad_configuration_is_named(path: Path, tmp_path: Path) -> None:
-    """
-    Exit 1, file and key.
-    """
+    """Exit 1, file and key."""
     config = tmp_path / "bad.toml"
     config.write_text("pool_sise = 4")
     config.chmod(0o600)
@@ -464,9 +404,7 @@ def test_a_bad_configuration_is_named(path: Path, tmp_path: Path) -> None:
 
 
 def test_stop_without_a_daemon(path: Path) -> None:
-    """
-    Exit 1, as every command that needs one.
-    """
+    """Exit 1, as every command that needs one."""
     done = run(path, "daemon", "stop")
 
     assert 1 == done.returncode
@@ -474,9 +412,7 @@ def test_stop_without_a_daemon(path: Path) -> None:
 
 
 def test_the_fast_path_imports_little(path: Path) -> None:
-    """
-    Neither click nor what builds classes by the dozen: a whole exec is one short process.
-    """
+    """Neither click nor what builds classes by the dozen: a whole exec is one short process."""
     heavy = ("click", "dataclasses", "enum", "typing", "socket", "asyncio", "re", "json", "subprocess")
     program = ("import sys; from leeward_cli.main import main; main(['exec', 'x']);"
                f"print([name for name in {heavy} if name in sys.modules])")
@@ -490,9 +426,7 @@ def test_the_fast_path_imports_little(path: Path) -> None:
 
 
 def test_ping_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A script that asks whether the daemon lives isn't left hanging.
-    """
+    """A script that asks whether the daemon lives isn't left hanging."""
     monkeypatch.setattr(fast, "ANSWER_S", 0.2)
 
     def silent(sock: socket.socket) -> None:
@@ -504,9 +438,7 @@ def test_ping_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_fake_daemon_echoes() -> None:
-    """
-    So that the tests above mean what they say.
-    """
+    """So that the tests above mean what they say."""
     report = echo(Job(code=b"x"))
 
     assert report is not None

@@ -1,6 +1,4 @@
-"""
-`leeward daemon run` without click: what it takes means what it means to click; click has all the rest.
-"""
+"""`leeward daemon run` without click: what it takes means what it means to click; click has all the rest."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ RUN: Any = full.daemon.commands["run"]
 
 
 def by_click(argv: list[str]) -> dict[str, Any]:
-    """
-    The parameters that click finds, but for the one that this way doesn't know.
-    """
+    """The parameters that click finds, but for the one that this way doesn't know."""
     found: dict[str, Any] = dict(RUN.make_context("run", list(argv)).params)
     assert not found.pop("print_config")
     return found
@@ -44,9 +40,7 @@ def examples(option: Option) -> list[list[str]]:
     ["--no-fast-path", "--fast-path"], ["--socket=", "--spares=0", "--log-json", "--no-rehearse"],
 ], ids=" ".join)
 def test_every_option_is_parsed_as_click_parses_it(argv: list[str]) -> None:
-    """
-    In each way to write it.
-    """
+    """In each way to write it."""
     assert by_click(argv) == parse_run(argv)
 
 
@@ -57,16 +51,12 @@ def test_every_option_is_parsed_as_click_parses_it(argv: list[str]) -> None:
     ["--allow-degraded=cgroup"],    ["--pool-size=\u0663"],
 ], ids=" ".join)
 def test_the_rest_is_clicks(argv: list[str]) -> None:
-    """
-    Help, and whatever is to be complained of.
-    """
+    """Help, and whatever is to be complained of."""
     assert parse_run(argv) is None
 
 
 def test_the_command_line_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Over a file that it names; a socket is where it was when the command was given.
-    """
+    """Over a file that it names; a socket is where it was when the command was given."""
     file = tmp_path / "c.toml"
     file.write_text("pool_size = 5\nqueue_size = 6\nlog_level = 'debug'\n")
     file.chmod(0o600)
@@ -89,9 +79,7 @@ def told(*argv: str) -> Config:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """
-    What a daemon was made of, in place of one.
-    """
+    """What a daemon was made of, in place of one."""
     made: list[tuple[Any, ...]] = []
     monkeypatch.setattr(early, "start", lambda settings: ("bootstrap", settings))
     monkeypatch.setattr(daemon, "run", lambda config, ready, load, bootstrap: made.append((
@@ -101,9 +89,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def test_a_daemon_has_the_given_options(served: list[tuple[Any, ...]], tmp_path: Path,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Also when it reads its configuration again; and it reports that it is ready, if a process waits for that.
-    """
+    """Also when it reads its configuration again; and it reports that it is ready, if a process waits for that."""
     detached: list[tuple[int, str]] = []
     monkeypatch.setattr(detach, "detach", lambda fd, path: detached.append((fd, path)))
     words = [f"--socket={tmp_path}/s", "--pool-size=7", "--log-level=debug", "--no-rehearse"]
@@ -123,9 +109,7 @@ def test_a_daemon_has_the_given_options(served: list[tuple[Any, ...]], tmp_path:
 def test_a_daemon_that_cant_begin_says_why(error: Exception, said: str, tmp_path: Path,
                                            served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch,
                                            capfd: pytest.CaptureFixture[str]) -> None:
-    """
-    In a line, and its exit status says that it didn't serve.
-    """
+    """In a line, and its exit status says that it didn't serve."""
     def fail(_settings: object) -> None:
         raise error
 
@@ -137,9 +121,7 @@ def test_a_daemon_that_cant_begin_says_why(error: Exception, said: str, tmp_path
 
 
 def test_a_daemon_imports_little(tmp_path: Any) -> None:
-    """
-    What takes long to import, and isn't needed to serve; and before it starts its zygote, nothing that can wait.
-    """
+    """What takes long to import, and isn't needed to serve; and before it starts its zygote, nothing that can wait."""
     heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "dataclasses", "inspect", "leeward.host", "leeward.client")
     early = ("leeward.daemon.main",)
     program = ("import sys; from leeward_cli.daemon import parse_run, configuration; import leeward.daemon.early;"

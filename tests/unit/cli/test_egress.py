@@ -1,6 +1,4 @@
-"""
-`leeward egress test`: which rule decides.
-"""
+"""`leeward egress test`: which rule decides."""
 
 from __future__ import annotations
 
@@ -27,17 +25,13 @@ OTHERS = "method not allowed: POST api.example.org:443, the rule 'GET https://ap
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """
-    A configuration with a policy, and no other that this user has.
-    """
+    """A configuration with a policy, and no other that this user has."""
     monkeypatch.setenv("HOME", str(tmp_path))
     return str(written(tmp_path / "leeward.toml", POLICY))
 
 
 def said(config: str, *arguments: str) -> tuple[int, str]:
-    """
-    Exit status and output.
-    """
+    """Exit status and output."""
     result = CliRunner().invoke(cli, ["egress", "test", "--policy", "build", "--config", config, *arguments],
                                 standalone_mode=False)
     assert not isinstance(result.exception, SystemExit)
@@ -65,16 +59,12 @@ def said(config: str, *arguments: str) -> tuple[int, str]:
      f"deny   https://api.example.org/v1/x: {OTHERS}"),
 ])
 def test_check_names_the_deciding_rule(config: str, arguments: list[str], status: int, line: str) -> None:
-    """
-    A line for each URL; the exit status says whether all are allowed.
-    """
+    """A line for each URL; the exit status says whether all are allowed."""
     assert (status, line + "\n") == said(config, *arguments)
 
 
 def test_several_as_json(config: str) -> None:
-    """
-    An object a line.
-    """
+    """An object a line."""
     status, output = said(config, "--json", "http://plain.example.org/x", "tcp://plain.example.org:22")
 
     assert status == 1
@@ -90,9 +80,7 @@ def test_several_as_json(config: str) -> None:
 ])
 def test_a_malformed_question_is_an_error(config: str, arguments: list[str], reason: str,
                                           capfd: pytest.CaptureFixture[str]) -> None:
-    """
-    No URL, no address, no such policy.
-    """
+    """No URL, no address, no such policy."""
     status = app(["egress", "test", "--policy", "build", "--config", config, *arguments])
 
     assert status == 1

@@ -1,6 +1,4 @@
-"""
-`leeward egress log`: rows for people, the list of names, and the line that would have allowed a try.
-"""
+"""`leeward egress log`: rows for people, the list of names, and the line that would have allowed a try."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def test_a_row_is_a_line(more: dict[str, Any], text: str) -> None:
 
 
 def test_a_row_names_its_job_or_sandbox() -> None:
-    """
-    By a job's number or a sandbox's id; a session has its lease's number.
-    """
+    """By a job's number or a sandbox's id; a session has its lease's number."""
     box = row(kind="sandbox", sandbox="s" * 26)
     del box["job"]
     session = row(kind="session")
@@ -56,9 +52,7 @@ def test_a_row_names_its_job_or_sandbox() -> None:
 
 
 def test_names_are_listed_once() -> None:
-    """
-    Sorted; what failed or was closed says nothing of the policy.
-    """
+    """Sorted; what failed or was closed says nothing of the policy."""
     rows = [row(name="b"), row(name="a"), row(name="b"), row(name="b", verdict="allowed"),
             row(name="c", verdict="failed"), row(name="", address="10.0.0.1")]
     assert ["allowed b", "denied 10.0.0.1", "denied a", "denied b"] == names(rows)
@@ -79,9 +73,7 @@ POLICY: dict[str, Any] = {"allow": ["*.example.org", "10.0.0.0/8:5432", "GET htt
     Request("asked.test", port=443),
 ], ids=str)
 def test_the_suggested_line_allows_the_denied_request(request_: Request) -> None:
-    """
-    The policy with that line allows the same request.
-    """
+    """The policy with that line allows the same request."""
     decision = decide(parse_policy(POLICY, "egress.web", "web"), request_)
     assert decision.verdict in ("deny", "ask")
     cure = would_allow(_denied(request_, decision))
@@ -95,9 +87,7 @@ def test_the_suggested_line_allows_the_denied_request(request_: Request) -> None
     (Request("get.test", port=80, protocol="http", method="POST", path="/"), ""),
 ])
 def test_a_denial_that_no_line_of_allow_cures_has_no_suggestion(request_: Request, begins: str) -> None:
-    """
-    `deny` comes first; and for a method the reason says which rule is for others.
-    """
+    """`deny` comes first; and for a method the reason says which rule is for others."""
     cure = would_allow(_denied(request_, decide(parse_policy(POLICY, "egress.web", "web"), request_)))
     assert cure.startswith(begins)
     assert bool(cure) == bool(begins)
@@ -108,9 +98,7 @@ def test_a_failed_connection_has_no_suggestion() -> None:
 
 
 def test_rows_of_a_session_are_those_of_its_time() -> None:
-    """
-    They don't say which of its jobs they are of.
-    """
+    """They don't say which of its jobs they are of."""
     session = row(kind="session", time=10.0)
     del session["job"]
     assert egress_log._is_of(session, {"job": 3, "time": 10.5, "seconds": 1.0})
@@ -126,9 +114,7 @@ def _denied(request: Request, decision: Decision) -> dict[str, Any]:
 
 
 def test_names_are_written_through_no_link_of_a_sandboxs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The file may lie in the project, which the agent has written.
-    """
+    """The file may lie in the project, which the agent has written."""
     monkeypatch.setattr(egress_log.DecisionLog, "rows", lambda self: [])
     victim, link, fifo, file = (tmp_path / name for name in ("victim", "link", "fifo", "file"))
     victim.write_text("mine")

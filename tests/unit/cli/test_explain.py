@@ -1,6 +1,4 @@
-"""
-What `leeward explain` says of a name in a result's `denied`.
-"""
+"""What `leeward explain` says of a name in a result's `denied`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-`--put` and `--collect`: which files go in, and where the job's may land.
-"""
+"""`--put` and `--collect`: which files go in, and where the job's may land."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward_cli.options import UsageError
 
 
 def test_a_file_a_name_and_a_folder(tmp_path: Path) -> None:
-    """
-    Under its own name, under another, and all of a folder but its links.
-    """
+    """Under its own name, under another, and all of a folder but its links."""
     (tmp_path / "a.txt").write_bytes(b"a")
     (tmp_path / "with:colon").write_bytes(b"c")
     (tmp_path / "data/deep").mkdir(parents=True)
@@ -32,9 +28,7 @@ def test_a_file_a_name_and_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_put_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Missing, no file, twice the same name, too many, too large: each names the option's value.
-    """
+    """Missing, no file, twice the same name, too many, too large: each names the option's value."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "a").write_bytes(b"12345")
     monkeypatch.setattr(files, "MAX_FILES", 4)
@@ -50,9 +44,7 @@ def test_a_file_that_cannot_be_put_is_an_error(tmp_path: Path, monkeypatch: pyte
 
 
 def test_files_come_back(tmp_path: Path) -> None:
-    """
-    Into folders that are made; a file that is there stays unless it may be replaced.
-    """
+    """Into folders that are made; a file that is there stays unless it may be replaced."""
     into = tmp_path / "out"
     assert [] == files.bring({"a": b"1", "d/e/f": memoryview(b"2")}, str(into), replace=False)
     assert (b"1", b"2") == ((into / "a").read_bytes(), (into / "d/e/f").read_bytes())
@@ -68,9 +60,7 @@ def test_files_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "link/x", "d/link/x", "", ".", "a\0b", "dir", "to_file"])
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_hostile_name_leads_nowhere(name: str, replace: bool, tmp_path: Path) -> None:
-    """
-    Nothing is written outside the folder, through a link that lies there, or in place of what is no plain file.
-    """
+    """Nothing is written outside the folder, through a link that lies there, or in place of what is no plain file."""
     outside, into = tmp_path / "outside", tmp_path / "into"
     outside.mkdir()
     (outside / "kept").write_bytes(b"kept")
@@ -87,9 +77,7 @@ def test_a_hostile_name_leads_nowhere(name: str, replace: bool, tmp_path: Path) 
 
 
 def test_files_left_out_are_listed_in_one_bounded_line() -> None:
-    """
-    Names are the job's, so they are quoted; the rest of many is counted as more.
-    """
+    """Names are the job's, so they are quoted; the rest of many is counted as more."""
     assert "not collected: 'a*' (nothing there), 'l\\x1b' (a link)" == files.left_out(
         [("a*", "no_match"), ("l\x1b", "link")])
     many = files.left_out([(str(number), "hidden") for number in range(9)])

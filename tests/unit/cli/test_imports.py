@@ -19,9 +19,7 @@ OTHERS = {"leeward.dataclass": "programs that know leeward.outcome alone, such a
 
 
 def words_of(program: str) -> set[str]:
-    """
-    The words that *program* prints in an interpreter of its own.
-    """
+    """The words that *program* prints in an interpreter of its own."""
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True, timeout=60)
     return set(done.stdout.split())
 
@@ -54,9 +52,7 @@ def test_a_start_copies_files_into_the_sandbox_without_what_archives_need() -> N
 
 
 def test_the_copy_reads_a_line_without_what_click_imports_for_help() -> None:
-    """
-    With any version of click that is installed: where it needs more, the copy gives no answer, and a start is slower.
-    """
+    """With any version of click that is installed: where it needs more, the copy gives no answer, and a start is slower."""
     found = words_of("import leeward_cli.main, leeward_cli.agent_line, sys\n"
                      "line = ['agent', 'start', 'claude', '--timeout', '5', '--library', 'a', '.', '--', '-p']\n"
                      "print(leeward_cli.agent_line._read(line)[0] is not None, file=sys.__stdout__)\n"
@@ -67,9 +63,7 @@ def test_the_copy_reads_a_line_without_what_click_imports_for_help() -> None:
 
 
 def test_only_modules_that_exec_imports_do_without_typing() -> None:
-    """
-    `TYPE_CHECKING = False` is for a saving that was measured; no other module has it.
-    """
+    """`TYPE_CHECKING = False` is for a saving that was measured; no other module has it."""
     found = set()
     for package in (ROOT / "leeward", ROOT / "cli" / "leeward_cli"):
         for path in package.rglob("*.py"):

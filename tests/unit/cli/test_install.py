@@ -1,6 +1,4 @@
-"""
-The service of systemd: what its units say, and that all of it goes again.
-"""
+"""The service of systemd: what its units say, and that all of it goes again."""
 
 from __future__ import annotations
 
@@ -33,17 +31,13 @@ def lines(text: str) -> list[str]:
     ("$HOME", '"$$HOME"'), ('a"b\\c', '"a\\"b\\\\c"'), ("a;b", '"a;b"'), ("", '""'),
 ])
 def test_words_of_a_command(word: str, text: str) -> None:
-    """
-    As systemd.syntax(7) and systemd.service(5) have it.
-    """
+    """As systemd.syntax(7) and systemd.service(5) have it."""
     assert text == quoted(word)
 
 
 @pytest.mark.parametrize("user", [False, True])
 def test_a_service_that_systemd_can_watch(user: bool) -> None:
-    """
-    Told when it is ready, alive and over; with its groups to itself; on a socket that stays.
-    """
+    """Told when it is ready, alive and over; with its groups to itself; on a socket that stays."""
     made = units(Installation(user, PROGRAM))
     service, socket = lines(made[SERVICE]), lines(made[SOCKET])
 
@@ -56,9 +50,7 @@ def test_a_service_that_systemd_can_watch(user: bool) -> None:
 
 
 def test_a_group_owns_the_socket_and_the_daemon_is_told() -> None:
-    """
-    The socket is its, and the daemon is told.
-    """
+    """The socket is its, and the daemon is told."""
     made = units(Installation(False, PROGRAM, "sand box"))
 
     assert {"SocketGroup=sand box", "SocketMode=0660"} <= set(lines(made[SOCKET]))
@@ -66,9 +58,7 @@ def test_a_group_owns_the_socket_and_the_daemon_is_told() -> None:
 
 
 def test_systemd_options_that_prevent_sandboxes_are_off() -> None:
-    """
-    With each of these the daemon would not start, or a layer would be missing; units.py says why.
-    """
+    """With each of these the daemon would not start, or a layer would be missing; units.py says why."""
     service = units(Installation(False, PROGRAM))[SERVICE]
 
     assert not re.search(r"^(RestrictNamespaces|Protect(Kernel|Proc|Control|Hostname)|PrivateUsers|SystemCallFilter)",
@@ -78,9 +68,7 @@ def test_systemd_options_that_prevent_sandboxes_are_off() -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze isn't installed")
 @pytest.mark.parametrize("user", [False, True])
 def test_systemd_understands_every_line(user: bool, tmp_path: Path) -> None:
-    """
-    Without a word of complaint; and with one for what it doesn't know.
-    """
+    """Without a word of complaint; and with one for what it doesn't know."""
     made = units(Installation(user, PROGRAM))
     for name, text in made.items():
         (tmp_path / name).write_text(text)
@@ -97,9 +85,7 @@ def test_systemd_understands_every_line(user: bool, tmp_path: Path) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """
-    A folder that stands for /, of which a test may find anything but something left behind.
-    """
+    """A folder that stands for /, of which a test may find anything but something left behind."""
     monkeypatch.setenv("HOME", "/home/me")
     # Whether others reach the interpreter of these tests is another matter, and tested below.
     monkeypatch.setattr(module, "check_reachable", lambda: None)
@@ -111,9 +97,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("user", [False, True])
 def test_install_and_uninstall(user: bool, root: Path) -> None:
-    """
-    Twice in a row is as good as once, and nothing of it stays.
-    """
+    """Twice in a row is as good as once, and nothing of it stays."""
     place = Place(user=user, root=str(root))
     other = place.folder / "other.service"
     if not user:
@@ -136,9 +120,7 @@ def test_install_and_uninstall(user: bool, root: Path) -> None:
 
 
 def test_by_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    The paths are printed; a group is for the system's.
-    """
+    """The paths are printed; a group is for the system's."""
     assert 0 == app(["daemon", "install", "--system", "--group", "users", f"--root={root}"])
     service = root / "etc/systemd/system" / SERVICE
     assert f"{service}\n{service.with_name(SOCKET)}\n" == capsys.readouterr().out
@@ -150,9 +132,7 @@ def test_by_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_foreign_unit_files_stay(kind: str, root: Path) -> None:
-    """
-    Neither overwritten nor removed, and the other unit isn't written either.
-    """
+    """Neither overwritten nor removed, and the other unit isn't written either."""
     place = Place(user=False, root=str(root))
     place.folder.mkdir(parents=True)
     path = place.folder / SOCKET
@@ -169,9 +149,7 @@ def test_foreign_unit_files_stay(kind: str, root: Path) -> None:
 
 
 def test_a_refusal_of_systemd_leaves_no_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Or its absence: the written files are removed again.
-    """
+    """Or its absence: the written files are removed again."""
     place = Place(user=False, root=str(root))
     place.live = True
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
@@ -186,9 +164,7 @@ def test_a_refusal_of_systemd_leaves_no_file(root: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("home", ["", None])
 def test_without_home_the_units_are_in_the_users_own_folder(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    As systemd's manager of that user has it, not in the root.
-    """
+    """As systemd's manager of that user has it, not in the root."""
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("HOME")
     if home is not None:
@@ -198,9 +174,7 @@ def test_without_home_the_units_are_in_the_users_own_folder(home: str | None, mo
 
 
 def test_a_place_that_the_services_user_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    With the part of the path that bars him. /tmp is barred as a whole: the service has one of its own.
-    """
+    """With the part of the path that bars him. /tmp is barred as a whole: the service has one of its own."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         closed = Path(folder) / "closed"
         closed.mkdir()

@@ -1,6 +1,4 @@
-"""
-What each Ctrl-C does to a job that is waited for.
-"""
+"""What each Ctrl-C does to a job that is waited for."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from leeward_cli.interrupts import CtrlC
 
 
 def test_a_ctrl_c_during_another_is_served_after_it() -> None:
-    """
-    A request that is half written can't have another one in it.
-    """
+    """A request that is half written can't have another one in it."""
     told: list[str] = []
 
     def job(how: str) -> bool:

@@ -1,6 +1,4 @@
-"""
-What `leeward explain` says of an end.
-"""
+"""What `leeward explain` says of an end."""
 
 from __future__ import annotations
 
@@ -29,8 +27,6 @@ def test_a_job_that_its_client_gave_up_is_no_fault(error: str, says: str) -> Non
 
 @pytest.mark.parametrize("asked", ["x", "-1", "1.5", "a" * 25, "A" * 26])
 def test_a_malformed_number_or_id_is_refused(asked: str, tmp_path: Path) -> None:
-    """
-    Before a daemon is asked.
-    """
+    """Before a daemon is asked."""
     with pytest.raises(BadRequest, match="is neither a job's number nor a sandbox's id of 26 characters"):
         logs.show(str(tmp_path / "none"), asked, False, False)

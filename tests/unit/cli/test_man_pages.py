@@ -1,6 +1,4 @@
-"""
-The manual pages are those of the commands as they are.
-"""
+"""The manual pages are those of the commands as they are."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_pages_are_made_from_the_commands() -> None:
-    """
-    `packaging/man_pages.py packaging/man` writes them anew.
-    """
+    """`packaging/man_pages.py packaging/man` writes them anew."""
     spec = importlib.util.spec_from_file_location("man_pages", ROOT / "packaging/man_pages.py")
     assert spec is not None
     assert spec.loader is not None

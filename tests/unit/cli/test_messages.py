@@ -1,6 +1,4 @@
-"""
-Messages: names that aren't UTF-8, limits of this process, output that takes nothing for a while.
-"""
+"""Messages: names that aren't UTF-8, limits of this process, output that takes nothing for a while."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def run(program: list[str], *words: str | bytes, before: Callable[[], None] | No
     ("\u202e\x9b\U000e0041".encode(), r"'\u202e\u009b\U000e0041'"),
 ])
 def test_a_name_in_quotes(name: bytes, text: str) -> None:
-    """
-    Each byte that isn't UTF-8 is shown as that byte, and can't be taken for a character.
-    """
+    """Each byte that isn't UTF-8 is shown as that byte, and can't be taken for a character."""
     assert text == quoted(name) == quoted(os.fsdecode(name))
 
 
@@ -100,9 +96,7 @@ def test_standard_input_that_cannot_be_read(program: list[str], words: tuple[str
 
 @pytest.mark.parametrize("words", [("status",), ("run", "-"), ("agent", "list")])
 def test_a_folder_as_standard_input(words: tuple[str, ...], c_build: Path) -> None:
-    """
-    On which an interpreter would die, with a stack that it prints.
-    """
+    """On which an interpreter would die, with a stack that it prints."""
     done = run([str(c_build / "leeward")], *words, stdin=os.O_DIRECTORY)
 
     assert (1, b"leeward: standard input is a folder\n") == (done.returncode, done.stderr)
@@ -110,9 +104,7 @@ def test_a_folder_as_standard_input(words: tuple[str, ...], c_build: Path) -> No
 
 @pytest.mark.parametrize("words", [("daemon", "start"), ("selftest",)])
 def test_a_limit_that_was_reached_is_named(words: tuple[str, ...], tmp_path: Path) -> None:
-    """
-    With its cure, and without a traceback.
-    """
+    """With its cure, and without a traceback."""
     done = run([sys.executable, "-P", "-m", "leeward_cli"], *words, LEEWARD_SOCKET=str(tmp_path / "s"),
                before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6)))
 
@@ -147,9 +139,7 @@ def test_no_error_of_the_system_is_a_traceback(error: Exception, text: str, by_c
 
 
 def test_output_that_does_not_block(program: list[str], tmp_path: Path) -> None:
-    """
-    A pipe that somebody has made non-blocking is full for a while: all output arrives.
-    """
+    """A pipe that somebody has made non-blocking is full for a while: all output arrives."""
     output = b"x" * (1 << 20)
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)

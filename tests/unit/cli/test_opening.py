@@ -1,6 +1,4 @@
-"""
-`leeward sandbox new --json` as a whole process, against a server whose sandboxes run ordinary programs.
-"""
+"""`leeward sandbox new --json` as a whole process, against a server whose sandboxes run ordinary programs."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def stand() -> Iterator[Stand]:
 
 
 def asked(stand: Stand, options: object) -> tuple[int, Any]:
-    """
-    Exit status, and what is told.
-    """
+    """Exit status, and what is told."""
     text = options if isinstance(options, bytes) else json.dumps(options).encode()
     status, out, err = run(stand, "sandbox", "new", "--json", text=text)
     assert b"" == err
@@ -34,9 +30,7 @@ def asked(stand: Stand, options: object) -> tuple[int, Any]:
 
 
 def test_a_sandbox_by_its_options(stand: Stand) -> None:
-    """
-    Those of Python's Sandbox; it is left open.
-    """
+    """Those of Python's Sandbox; it is left open."""
     status, told = asked(stand, {"metadata": {"run": "7"}, "memory": "64M", "env": {"A": "b"}, "idle": 50,
                                  "mounts": []})
     with leeward.Sandbox.attach(told["sandbox"], socket=stand.socket) as box:
@@ -51,27 +45,21 @@ def test_a_sandbox_by_its_options(stand: Stand) -> None:
     {"mounts": [{"source": "/no/such", "target": "/x"}]}, {"overlay": True}, b" " * (MOST + 1)],
     ids=lambda options: repr(options)[:40])
 def test_options_that_make_no_sense(stand: Stand, options: object) -> None:
-    """
-    One error, by its name, and status 1.
-    """
+    """One error, by its name, and status 1."""
     status, told = asked(stand, options)
 
     assert (1, "RequestRejected", False) == (status, told["error"]["type"], told["error"]["may_have_run"])
 
 
 def test_a_daemon_that_is_away(stand: Stand, tmp_path: Path) -> None:
-    """
-    The error's name is that of the exception.
-    """
+    """The error's name is that of the exception."""
     status, out, _ = run(stand, "sandbox", "new", "--json", "--socket", str(tmp_path / "none"), text=b"{}")
 
     assert (1, "DaemonAway") == (status, json.loads(out)["error"]["type"])
 
 
 def test_options_come_one_way(stand: Stand) -> None:
-    """
-    An option on the command line beside it is a mistake, told before anything is read.
-    """
+    """An option on the command line beside it is a mistake, told before anything is read."""
     status, out, err = run(stand, "sandbox", "new", "--json", "--memory", "64M")
 
     assert (2, b"") == (status, out)

@@ -57,9 +57,7 @@ def daemons_own() -> list[Any]:
 
 @pytest.mark.parametrize("option", daemons_own())
 def test_an_option_of_the_daemon_is_a_key(option: Option) -> None:
-    """
-    With the same values: a flag where the key is one, a number where it is one, and the same choices.
-    """
+    """With the same values: a flag where the key is one, a number where it is one, and the same choices."""
     key = KEYS[option.parameter]
     if bool is option.kind:
         assert key.check(True) is True
@@ -78,9 +76,7 @@ def test_an_option_of_the_daemon_is_a_key(option: Option) -> None:
 
 @pytest.mark.parametrize("option", daemons_own())
 def test_an_options_help_gives_its_default(option: Option) -> None:
-    """
-    Where the help gives one.
-    """
+    """Where the help gives one."""
     default = getattr(Config(), option.parameter)
     given = re.search(r"\[default: (.+)\]", option.help)
     if given is not None:
@@ -90,9 +86,7 @@ def test_an_options_help_gives_its_default(option: Option) -> None:
 
 
 def test_every_key_has_one_place_in_the_configuration() -> None:
-    """
-    The dataclass with the defaults and the table with the checks have the same names, and no former name is in use.
-    """
+    """The dataclass with the defaults and the table with the checks have the same names, and no former name is in use."""
     named = [each.name for each in fields(Config)]  # type: ignore[arg-type]  # see dataclass.py
     assert [*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS] == named
     assert not set(RENAMED) & set(KEYS)
@@ -113,9 +107,7 @@ def keywords(function: Any) -> set[str]:
 
 
 def test_the_clients_options_are_the_requests_fields() -> None:
-    """
-    The fields of an execute request, with its limits by name. What is told of functions is in the one field of theirs.
-    """
+    """The fields of an execute request, with its limits by name. What is told of functions is in the one field of theirs."""
     request = {each.name for each in fields(Execute)}  # type: ignore[arg-type]  # see dataclass.py
     asked = {LIMITS.get(name, name) for name in options.Options.__annotations__}
 
@@ -127,9 +119,7 @@ def test_the_clients_options_are_the_requests_fields() -> None:
 
 
 def test_a_sessions_options_are_those_of_its_requests() -> None:
-    """
-    A session has the limits, and each of its jobs what is its own.
-    """
+    """A session has the limits, and each of its jobs what is its own."""
     of_session = {each.name for each in fields(SessionOpen)}  # type: ignore[arg-type]  # see dataclass.py
     asked = {LIMITS.get(name, name) for name in options.SessionOptions.__annotations__}
 
@@ -152,9 +142,7 @@ def test_both_sessions_have_the_same_options() -> None:
 
 
 def test_exec_has_options_of_the_clients() -> None:
-    """
-    Under the same name, but for what is the command's own.
-    """
+    """Under the same name, but for what is the command's own."""
     named = {"module" if "-m" == option.name else option.name[2:] for option in OPTIONS["exec"]
              if option.name not in COMMANDS_OWN}
 
@@ -163,9 +151,7 @@ def test_exec_has_options_of_the_clients() -> None:
 
 
 def test_the_c_library_has_the_clients_options() -> None:
-    """
-    Each field of leeward_options is an option of Python's clients, or the length of one.
-    """
+    """Each field of leeward_options is an option of Python's clients, or the length of one."""
     text = (CLIENT / "leeward.h").read_text().partition("typedef struct leeward_options {\n")[2].partition("}")[0]
     names = [match[1] for line in text.splitlines() if (match := re.match(r"\t[\w \*]*?\*?(\w+);", line))]
     lengths = [name for name in names if name.endswith(("_count", "_length"))]

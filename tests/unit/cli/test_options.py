@@ -1,6 +1,4 @@
-"""
-Command lines: what they mean, and which make no sense.
-"""
+"""Command lines: what they mean, and which make no sense."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ def fields(*argv: str) -> dict[str, Any]:
 
 
 def test_code_and_arguments() -> None:
-    """
-    Options on either side of the code; after -- everything is the job's.
-    """
+    """Options on either side of the code; after -- everything is the job's."""
     assert {"code": b"print(1)", "args": []} == fields("print(1)")
     assert {"code": b"x", "args": ["--json", "-m", "--"], "limits": {"time": 2.0}} == \
         fields("--timeout", "2", "x", "--", "--json", "-m", "--")
@@ -32,9 +28,7 @@ def test_code_and_arguments() -> None:
 
 
 def test_the_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A module, a file by its own name, standard input.
-    """
+    """A module, a file by its own name, standard input."""
     script = tmp_path / "job.py"
     script.write_bytes(b"print(2)")
     read, written = os.pipe()
@@ -55,24 +49,18 @@ def test_the_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_environment_may_be_repeated() -> None:
-    """
-    A value may be empty, or hold more of the sign.
-    """
+    """A value may be empty, or hold more of the sign."""
     assert {"A": "b=c", "B": ""} == fields("x", "--env", "A=b=c", "--env=B=")["env"]
 
 
 def test_every_limit_of_a_request() -> None:
-    """
-    By the names that the wire has.
-    """
+    """By the names that the wire has."""
     assert {"time": 1.5, "memory": 1 << 26, "output": 1 << 20, "processes": 4} == fields(
         "x", "--timeout", "1.5", "--memory", "64M", "--output", "1MiB", "--processes", "4")["limits"]
 
 
 def test_files_in_and_out(tmp_path: Path) -> None:
-    """
-    Contents go with the request; patterns are the daemon's to read.
-    """
+    """Contents go with the request; patterns are the daemon's to read."""
     (tmp_path / "a").write_bytes(b"1")
     asked = fields("x", "--put", f"{tmp_path}/a:b/c", "--collect", "*.png", "--collect", "d/**")
 
@@ -81,9 +69,7 @@ def test_files_in_and_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["job.py", "./no/such/job.py", "script", "a/script"])
 def test_a_path_in_place_of_code(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The message has the option that was meant.
-    """
+    """The message has the option that was meant."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     for name in ("script", "a/script"):
@@ -95,9 +81,7 @@ def test_a_path_in_place_of_code(word: str, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("code", ["print", "1/2", "x.y", "print('job.py')", "open('a.py').read()\n", ""])
 def test_code_that_is_no_path(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Names that are no file's, and whatever has more than a name in it.
-    """
+    """Names that are no file's, and whatever has more than a name in it."""
     monkeypatch.chdir(tmp_path)
 
     assert {"code": code.encode(), "args": []} == fields(code)
@@ -115,17 +99,13 @@ WRONG = [
 
 @pytest.mark.parametrize("argv", WRONG, ids=" ".join)
 def test_contradictory_options_are_usage_errors(argv: tuple[str, ...]) -> None:
-    """
-    A usage error each.
-    """
+    """A usage error each."""
     with pytest.raises(UsageError):
         fields(*argv)
 
 
 def test_run_has_execs_options() -> None:
-    """
-    The same but for the socket, and with the daemon's own two.
-    """
+    """The same but for the socket, and with the daemon's own two."""
     both = {option.name for option in OPTIONS["exec"]} & {option.name for option in OPTIONS["run"]}
 
     assert {"--environment", "--package", "--egress", "--network", "--profile", "--show-secrets", "--socket"} == {
@@ -139,34 +119,26 @@ def test_run_has_execs_options() -> None:
     ("512 MiB", 512 << 20), ("2k", 2048), ("1.5G", 3 << 29), ("1T", 1 << 40), ("5B", 5), ("2MB", 2_000_000),
 ])
 def test_a_bare_letter_in_a_size_is_a_power_of_1024(text: str, size: int) -> None:
-    """
-    A bare letter is a power of 1024.
-    """
+    """A bare letter is a power of 1024."""
     assert size == parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1e3", "1X", "1 000", "0x10", "1.", ".5", "1..5", "1.M", "\u0661",
                                   "1_000", "9" * 30, "1MM"])
 def test_malformed_sizes_are_refused(text: str) -> None:
-    """
-    Other scripts' digits, signs and exponents among it.
-    """
+    """Other scripts' digits, signs and exponents among it."""
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 1024, 256 << 20, 1 << 30, (1 << 30) + 1])
 def test_a_size_as_text_comes_back(size: int) -> None:
-    """
-    Without rounding.
-    """
+    """Without rounding."""
     assert size == parse_size(size_text(size))
 
 
 def test_c114_escape_shows_control_characters() -> None:
-    """
-    All but newline and tab; ordinary text of any script stays.
-    """
+    """All but newline and tab; ordinary text of any script stays."""
     hostile = "\x1b]52;c;QQ==\x07\r\x08\x7f\x9b31m\x00".encode() + b"\x9b\xff" + "é\t日本\n".encode()
 
     assert "\\x1b]52;c;QQ==\\x07\\x0d\\x08\\x7f\\x9b31m\\x00\\x9b\\xffé\t日本\n" == job.escape(hostile).decode()
@@ -186,9 +158,7 @@ def test_c114_escape_shows_invisible_characters() -> None:
 
 
 def test_c114_no_character_of_format_is_shown_as_it_is() -> None:
-    """
-    All of Unicode's category Cf but the marks of a few scripts and notations that show something, or belong to them.
-    """
+    """All of Unicode's category Cf but the marks of a few scripts and notations that show something, or belong to them."""
     shown = [code for code in range(0x110000) if "Cf" == unicodedata.category(chr(code))
              and chr(code) == job.escape(chr(code).encode()).decode()]
 
@@ -199,9 +169,7 @@ def test_c114_no_character_of_format_is_shown_as_it_is() -> None:
 
 @pytest.mark.parametrize(("given", "hint"), [("--colect=x", "; did you mean --collect?"), ("--qqq", "")])
 def test_an_option_that_there_is_not(given: str, hint: str) -> None:
-    """
-    With the one that was meant, if one is close.
-    """
+    """With the one that was meant, if one is close."""
     with pytest.raises(UsageError) as caught:
         parse("exec", [given, "print(1)"])
 

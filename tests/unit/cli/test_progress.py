@@ -1,6 +1,4 @@
-"""
-The line about what takes long: on a terminal alone, after a second, and gone at the end.
-"""
+"""The line about what takes long: on a terminal alone, after a second, and gone at the end."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def terminal() -> Iterator[int]:
-    """
-    Standard error is a terminal for the time of the block; its other end.
-    """
+    """Standard error is a terminal for the time of the block; its other end."""
     ours, theirs = pty.openpty()
     kept = os.dup(2)
     os.dup2(theirs, 2)
@@ -43,9 +39,7 @@ def terminal() -> Iterator[int]:
 
 
 def shows() -> bool:
-    """
-    Whether a thread runs that writes the line.
-    """
+    """Whether a thread runs that writes the line."""
     return any("leeward progress" == thread.name for thread in threading.enumerate())
 
 
@@ -59,9 +53,7 @@ def read(screen: int, until: bytes = b"") -> bytes:
 
 
 def test_a_long_task_has_a_progress_line_that_is_erased() -> None:
-    """
-    Without characters that a terminal would act on.
-    """
+    """Without characters that a terminal would act on."""
     with terminal() as screen:
         with progress.Progress("copying", lambda: "3 files\x1b[2J"):
             assert shows()  # so `shows` can tell where there is no line
@@ -71,9 +63,7 @@ def test_a_long_task_has_a_progress_line_that_is_erased() -> None:
 
 
 def test_a_short_task_has_no_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Nor has a task without a terminal, or with one that can't clear a line.
-    """
+    """Nor has a task without a terminal, or with one that can't clear a line."""
     monkeypatch.setattr(progress, "AFTER_S", 10.0)
     with terminal() as screen:
         with progress.Progress("copying"):
@@ -97,9 +87,7 @@ def test_a_short_task_has_no_progress_line(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_files_are_counted_with_their_bytes() -> None:
-    """
-    In either direction, each when its last piece has come.
-    """
+    """In either direction, each when its last piece has come."""
     class Box:
         def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
             return Reply(1, {"data": bytes(1 << 20), "handle": fields.get("next", 0)}, "", "", [])

@@ -1,6 +1,4 @@
-"""
-What is typed at the prompt of `leeward python`: when it is complete, and how its value is shown.
-"""
+"""What is typed at the prompt of `leeward python`: when it is complete, and how its value is shown."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward_cli.prompt import history_file, is_complete, shown
 
 
 def printed(source: str, **names: Any) -> str:
-    """
-    What running *source* with its value shown prints.
-    """
+    """What running *source* with its value shown prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(shown(source), "<stdin>", "exec"), names)
@@ -26,9 +22,7 @@ def printed(source: str, **names: Any) -> str:
 
 @pytest.fixture(autouse=True)
 def usual_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Of CPython itself, and no `_` is left behind.
-    """
+    """Of CPython itself, and no `_` is left behind."""
     import builtins
 
     monkeypatch.setattr(builtins, "_", None, raising=False)
@@ -57,9 +51,7 @@ def test_lines_keep_their_numbers() -> None:
 
 @pytest.mark.parametrize("source", ["1 +", "x y", "'", "\0", "(" * 500, "def"])
 def test_invalid_code_stays_unchanged(source: str) -> None:
-    """
-    The kernel reports its error.
-    """
+    """The kernel reports its error."""
     assert source == shown(source)
 
 

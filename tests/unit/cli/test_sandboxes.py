@@ -1,6 +1,4 @@
-"""
-`leeward sandbox` and `leeward shell` as whole processes, against a server whose sandboxes run ordinary programs.
-"""
+"""`leeward sandbox` and `leeward shell` as whole processes, against a server whose sandboxes run ordinary programs."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def command(stand: Stand, *argv: str) -> dict[str, Any]:
 
 
 def run(stand: Stand, *argv: str, text: bytes = b"") -> tuple[int, bytes, bytes]:
-    """
-    Exit status and both streams.
-    """
+    """Exit status and both streams."""
     done = subprocess.run(**command(stand, *argv), input=text, capture_output=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 
@@ -55,9 +51,7 @@ def box(stand: Stand) -> Iterator[str]:
     (("env", "list"), "there is no environment; `leeward env create` makes one"),
 ])
 def test_an_empty_list_is_said_on_standard_error(words: tuple[str, ...], text: str, tmp_path: Path) -> None:
-    """
-    Standard output has nothing, for programs that read it.
-    """
+    """Standard output has nothing, for programs that read it."""
     for more, said in (((), f"leeward: {text}\n"), (("--json",), "")):
         with Stand() as empty:
             began = command(empty, *words, *more)
@@ -70,9 +64,7 @@ def test_an_empty_list_is_said_on_standard_error(words: tuple[str, ...], text: s
 
 
 def test_a_sandbox_from_its_opening_to_its_end(stand: Stand, box: str) -> None:
-    """
-    It stays between commands, and what clients wrote is shown escaped.
-    """
+    """It stays between commands, and what clients wrote is shown escaped."""
     assert (4, b"b\n", b"err\n") == run(stand, "shell", box, "--", "sh", "-c", "echo $A; echo err >&2; exit 4")
     assert (0, b"1\n", b"") == run(stand, "shell", box, text=b"echo 1 > f; cat f\n")
     status, out, _ = run(stand, "sandbox", "list")
@@ -92,9 +84,7 @@ def test_a_sandbox_from_its_opening_to_its_end(stand: Stand, box: str) -> None:
 
 
 def test_a_shell_without_an_id_has_a_sandbox_of_its_own(stand: Stand) -> None:
-    """
-    Which ends with it.
-    """
+    """Which ends with it."""
     before = stand.left()["sandboxes"]
     assert (0, b"in", b"") == run(stand, "shell", "--", "cat", text=b"in")
     assert (127, b"", b"sh: no-such: not found\n") == run(stand, "shell", "--", "no-such")
@@ -103,9 +93,7 @@ def test_a_shell_without_an_id_has_a_sandbox_of_its_own(stand: Stand) -> None:
 
 
 def test_mistakes_are_named(stand: Stand, box: str) -> None:
-    """
-    With exit status 2, or 1 where the daemon refuses.
-    """
+    """With exit status 2, or 1 where the daemon refuses."""
     for argv, said in ((("shell", box, "ls"), b"must follow --"), (("sandbox", "new", "--env", "A"), b"NAME=VALUE"),
                        (("shell", "--memory", "64M", box), b"not beside an ID")):
         status, _, err = run(stand, *argv)
@@ -121,9 +109,7 @@ def test_mistakes_are_named(stand: Stand, box: str) -> None:
 
 
 def test_output_is_passed_on_and_not_kept(stand: Stand, box: str) -> None:
-    """
-    Whatever a program writes costs the command no memory.
-    """
+    """Whatever a program writes costs the command no memory."""
     size = 160 << 20
     shell = subprocess.Popen(**command(stand, "shell", box, "--", "sh", "-c", f"head -c {size} /dev/zero; cat"),
                              stdout=subprocess.PIPE, stdin=subprocess.PIPE)
@@ -141,9 +127,7 @@ def test_output_is_passed_on_and_not_kept(stand: Stand, box: str) -> None:
 
 
 def test_ctrl_c_interrupts_and_then_kills(stand: Stand, box: str) -> None:
-    """
-    A program that handles the first one; and one that doesn't heed it.
-    """
+    """A program that handles the first one; and one that doesn't heed it."""
     handles = "trap 'echo caught; exit 7' INT; echo up; while :; do sleep 0.05; done"
     deaf = "trap 'echo caught' INT; echo up; while :; do sleep 0.05; done"
     for line, status in ((handles, 7), (deaf, 130)):

@@ -1,6 +1,4 @@
-"""
-`leeward selftest`: its table, and that a row can fail. tests/integration/test_selftest.py runs it.
-"""
+"""`leeward selftest`: its table, and that a row can fail. tests/integration/test_selftest.py runs it."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def canaries(**more: Any) -> Any:
 
 
 def test_the_selftest_table_covers_every_area() -> None:
-    """
-    At least 25 rows over every area; each program compiles, has a number of the catalogue and names known locks.
-    """
+    """At least 25 rows over every area; each program compiles, has a number of the catalogue and names known locks."""
     catalogue = (ROOT / "tests/escapes/CATALOGUE.md").read_text()
     assert len(ATTACKS) >= 25
     assert AREAS == list(dict.fromkeys(attack.area for attack in ATTACKS))
@@ -70,9 +66,7 @@ def test_the_selftest_table_covers_every_area() -> None:
     (Result(b"\n[1]", b"", 0, Outcome.FINISHED), UNTRIED, "it ended as finished without an answer"),
 ])
 def test_only_a_refusal_is_held(result: Result, state: str, said: str) -> None:
-    """
-    A program that fails by itself, or says nothing, has shown nothing.
-    """
+    """A program that fails by itself, or says nothing, has shown nothing."""
     sandbox: Any = SimpleNamespace(run=lambda code, **options: result)
     (finding,) = attempt(sandbox, (ROW,), canaries())
 
@@ -80,9 +74,7 @@ def test_only_a_refusal_is_held(result: Result, state: str, said: str) -> None:
 
 
 def test_an_end_that_is_an_answer() -> None:
-    """
-    Where the row says so.
-    """
+    """Where the row says so."""
     sandbox: Any = SimpleNamespace(run=lambda code, **options: answer(Outcome.OUT_OF_MEMORY))
     (finding,) = attempt(sandbox, (replace(ROW, ends=(Outcome.OUT_OF_MEMORY,)),), canaries())
 
@@ -90,9 +82,7 @@ def test_an_end_that_is_an_answer() -> None:
 
 
 def test_a_feature_that_the_daemon_lacks_is_not_tried() -> None:
-    """
-    The row is missing, with the daemon's reason.
-    """
+    """The row is missing, with the daemon's reason."""
     sandbox: Any = SimpleNamespace(run=lambda code, **options: pytest.fail("tried"))
     lacks = lacks_of({"layers": {"cgroup": {"driver": "none"}}}, 50)
     (finding,) = attempt(sandbox, (replace(ROW, needs="controllers"),), canaries(), lacks)
@@ -104,9 +94,7 @@ def test_a_feature_that_the_daemon_lacks_is_not_tried() -> None:
 
 
 def test_an_attack_proves_success_by_its_evidence() -> None:
-    """
-    A returned value, the secret in any output, a variable of the daemon's that a job doesn't have by itself.
-    """
+    """A returned value, the secret in any output, a variable of the daemon's that a job doesn't have by itself."""
     assert "it" == did(canaries(), seen_of(ROW, (answer(did=""), answer(did="it"))))
     assert secret_read(canaries(), seen_of(ROW, (Result(b"x", b"..secret..", 0, Outcome.FINISHED),)))
     assert not secret_read(canaries(), seen_of(ROW, (answer(refused="ENOENT"),)))
@@ -118,9 +106,7 @@ def test_an_attack_proves_success_by_its_evidence() -> None:
 
 
 def test_the_canaries_tell() -> None:
-    """
-    A process that ends or stops, a call on each socket, what a job has left: each is seen, once.
-    """
+    """A process that ends or stops, a call on each socket, what a job has left: each is seen, once."""
     import socket
 
     with Canaries("", {}, "0" * 16, 100, wait) as live:
@@ -149,9 +135,7 @@ FEATURES = (Feature("cgroup", Support.LIMITED, "no controllers", "rlimits", "del
 
 
 def test_the_report_gives_states_locks_and_cures() -> None:
-    """
-    States, locks, and below what wasn't held its cure; a hole where this host lacks nothing for it.
-    """
+    """States, locks, and below what wasn't held its cure; a hole where this host lacks nothing for it."""
     limits = replace(ROW, locks=("limits",), area="limits", name="take memory")
     findings = [Finding(ROW, HELD, "ENOENT"), Finding(ROW, OPEN, "read"), Finding(limits, MISSING, "none"),
                 Finding(limits, UNTRIED, "busy")]

@@ -1,6 +1,4 @@
-"""
-The file in a folder for temporary files by which an agent outside learns in which folder a line has ended.
-"""
+"""The file in a folder for temporary files by which an agent outside learns in which folder a line has ended."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Output that is passed on as it comes: escaped on a terminal, wherever it was cut.
-"""
+"""Output that is passed on as it comes: escaped on a terminal, wherever it was cut."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 def taken(fd: int, size: int) -> bytes:
-    """
-    *size* bytes, which a terminal may give in pieces.
-    """
+    """*size* bytes, which a terminal may give in pieces."""
     found = b""
     while len(found) < size:
         found += os.read(fd, 4096)

@@ -1,6 +1,4 @@
-"""
-`leeward daemon stop`: whose end it waits for, and what it says where that doesn't come.
-"""
+"""`leeward daemon stop`: whose end it waits for, and what it says where that doesn't come."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def refusing(kind: str, message: str) -> Answer:
-    """
-    Of a shutdown; a ping is answered.
-    """
+    """Of a shutdown; a ping is answered."""
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if "shutdown" == request["op"]:
             return {"error": {"kind": kind, "message": message}}
@@ -45,26 +41,20 @@ def answering(answer: Answer, sock: socket.socket) -> None:
 
 
 def test_stop_without_a_daemon_is_an_error(tmp_path: Path) -> None:
-    """
-    With the words of every command.
-    """
+    """With the words of every command."""
     with pytest.raises(DaemonAway):
         stop(str(tmp_path / "s"))
 
 
 def test_a_process_that_lives_on_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Its socket is gone, and this process, which had it, is not.
-    """
+    """Its socket is gone, and this process, which had it, is not."""
     monkeypatch.setattr(stopping, "STOP_S", 0.3)
     with FakeDaemon(tmp_path / "s"), pytest.raises(NoAnswer, match=f"`kill -9 {os.getpid()}`"):
         stop(str(tmp_path / "s"))
 
 
 def test_stop_waits_for_the_process_that_answers_not_the_maker_of_the_socket(tmp_path: Path) -> None:
-    """
-    A child serves our socket, as a service does its manager's: the kernel knows whose bytes came.
-    """
+    """A child serves our socket, as a service does its manager's: the kernel knows whose bytes came."""
     program = ("import socket, sys\n"
                "from leeward.wire.frames import FrameReader, decode, encode\n"
                "sock, _ = socket.socket(fileno=int(sys.argv[1])).accept()\n"
@@ -94,9 +84,7 @@ def test_stop_waits_for_the_process_that_answers_not_the_maker_of_the_socket(tmp
 
 
 def test_an_older_daemon_that_knows_no_hurry_goes_on(tmp_path: Path) -> None:
-    """
-    It refuses the field: the user hears what to do.
-    """
+    """It refuses the field: the user hears what to do."""
     old = refusing("bad_request", "shutdown has no field 'now'")
     with Rogue(tmp_path / "s", lambda sock: answering(old, sock)):
         with pytest.raises(RequestRejected, match="too old to know --now, and goes on"):
@@ -106,9 +94,7 @@ def test_an_older_daemon_that_knows_no_hurry_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_daemon_of_another_version_ends(tmp_path: Path) -> None:
-    """
-    It refuses every request, and is ended by a signal; its process, and no other, is waited for.
-    """
+    """It refuses every request, and is ended by a signal; its process, and no other, is waited for."""
     program = ("import socket, sys\n"
                "from leeward.wire.frames import FrameReader, decode, encode\n"
                "sock, _ = socket.socket(fileno=int(sys.argv[1])).accept()\n"
@@ -132,9 +118,7 @@ def test_a_daemon_of_another_version_ends(tmp_path: Path) -> None:
 
 def test_a_daemon_of_another_version_that_cannot_be_seen_goes_on(tmp_path: Path,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Of another user, or in another pid namespace: the refusal is passed on.
-    """
+    """Of another user, or in another pid namespace: the refusal is passed on."""
     monkeypatch.setattr(stopping, "pidfd_of", lambda pid: -1)
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -145,9 +129,7 @@ def test_a_daemon_of_another_version_that_cannot_be_seen_goes_on(tmp_path: Path,
 
 
 def test_a_guest_cannot_stop_it(tmp_path: Path) -> None:
-    """
-    It is asked once, and the refusal passed on.
-    """
+    """It is asked once, and the refusal passed on."""
     with Rogue(tmp_path / "s", lambda sock: answering(refusing("forbidden", "not yours"), sock)), \
             pytest.raises(Forbidden, match="not yours"):
         stop(str(tmp_path / "s"), now=True)
@@ -155,9 +137,7 @@ def test_a_guest_cannot_stop_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("now", [False, True])
 def test_stop_sends_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: bool) -> None:
-    """
-    A hurry only where it was asked for: older daemons know the request without the field.
-    """
+    """A hurry only where it was asked for: older daemons know the request without the field."""
     monkeypatch.setattr(stopping, "pidfd_of", lambda pid: -1)
     asked: list[dict[str, Any]] = []
 

@@ -1,6 +1,4 @@
-"""
-The table of `leeward top`.
-"""
+"""The table of `leeward top`."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def test_top_shows_totals_and_sandboxes() -> None:
 
 
 def test_the_busiest_sandbox_is_first() -> None:
-    """
-    With the share of a processor since the last look; a sandbox that is new has none yet.
-    """
+    """With the share of a processor since the last look; a sandbox that is new has none yet."""
     lines = table(now(3.0, a=0.5, b=2.0, c=9.0), now(1.0, a=0.5, b=1.0))
 
     assert [("b", "50%"), ("a", "0%"), ("c", "-")] == [(line.split()[0], line.split()[6]) for line in lines[5:]]

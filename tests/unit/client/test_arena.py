@@ -1,6 +1,4 @@
-"""
-Memory files of results: only those that are final are mapped.
-"""
+"""Memory files of results: only those that are final are mapped."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def no_leak() -> Iterator[None]:
 
 
 def test_a_sealed_file_is_mapped_read_only() -> None:
-    """
-    And stays while a view of it lives, whatever becomes of the descriptor.
-    """
+    """And stays while a view of it lives, whatever becomes of the descriptor."""
     fd = memory_file(b"hello")
     view = map_arena(fd, 5)
     os.close(fd)
@@ -57,9 +53,7 @@ def test_a_sealed_file_is_mapped_read_only() -> None:
 
 @pytest.mark.parametrize("missing", [fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_GROW, fcntl.F_SEAL_WRITE, SEALS])
 def test_a_file_that_isnt_final_is_refused(missing: int) -> None:
-    """
-    Each seal counts: without one the bytes may go or change under the reader.
-    """
+    """Each seal counts: without one the bytes may go or change under the reader."""
     fd = memory_file(b"hello", SEALS & ~missing)
     with pytest.raises(BadReply, match="isn't sealed"):
         map_arena(fd, 5)
@@ -70,9 +64,7 @@ def test_a_file_that_isnt_final_is_refused(missing: int) -> None:
 
 @pytest.mark.parametrize("size", [4, 6, 4096, 1 << 30])
 def test_the_announced_size_must_be_the_real_one(size: int) -> None:
-    """
-    Reading past the end of a mapping is SIGBUS.
-    """
+    """Reading past the end of a mapping is SIGBUS."""
     fd = memory_file(b"hello")
     with pytest.raises(BadReply, match="announced"):
         map_arena(fd, size)
@@ -80,9 +72,7 @@ def test_the_announced_size_must_be_the_real_one(size: int) -> None:
 
 
 def test_a_file_that_is_no_memory_file_is_refused(tmp_path: Path, no_leak: None) -> None:
-    """
-    A file on disk can be truncated by any process that has it open.
-    """
+    """A file on disk can be truncated by any process that has it open."""
     (tmp_path / "x").write_bytes(b"hello")
     read, written = os.pipe()
     os.close(written)
@@ -94,9 +84,7 @@ def test_a_file_that_is_no_memory_file_is_refused(tmp_path: Path, no_leak: None)
 
 
 def test_all_descriptors_are_closed_when_one_is_bad(no_leak: None) -> None:
-    """
-    Good ones before and after it, too.
-    """
+    """Good ones before and after it, too."""
     with pytest.raises(BadReply):
         map_arenas([memory_file(b"a"), memory_file(b"b", 0), memory_file(b"c")], [1, 1, 1])
     with pytest.raises(ValueError):
@@ -111,9 +99,7 @@ def received(**changes: object) -> Result:
 
 
 def test_a_mapped_result_looks_like_any_other(no_leak: None) -> None:
-    """
-    Same type, same fields; bytes when asked for, views without a copy.
-    """
+    """Same type, same fields; bytes when asked for, views without a copy."""
     result = received()
 
     assert isinstance(result, Result)
@@ -134,9 +120,7 @@ def test_a_mapped_result_looks_like_any_other(no_leak: None) -> None:
 
 
 def test_views_outlive_their_result(no_leak: None) -> None:
-    """
-    The mapping goes with the last of them.
-    """
+    """The mapping goes with the last of them."""
     view = received().stdout_view
     gc.collect()
 
@@ -144,9 +128,7 @@ def test_views_outlive_their_result(no_leak: None) -> None:
 
 
 def test_a_mapped_result_can_be_pickled_and_copied() -> None:
-    """
-    As a plain one: a mapping belongs to its process.
-    """
+    """As a plain one: a mapping belongs to its process."""
     result = received()
     for other in (pickle.loads(pickle.dumps(result)), copy.copy(result), copy.deepcopy(result)):
         assert type(other) is Result
@@ -155,9 +137,7 @@ def test_a_mapped_result_can_be_pickled_and_copied() -> None:
 
 
 def test_a_small_result_is_plain(no_leak: None) -> None:
-    """
-    Bytes as they came; a long output is cut in the repr only.
-    """
+    """Bytes as they came; a long output is cut in the repr only."""
     reply = parse_reply(decode(encode_result(1, Result(b"o" * 300, b"\xff", 0, Outcome.FINISHED))[HEADER:]))
     result = result_of(reply, [])
 

@@ -1,6 +1,4 @@
-"""
-Whether a client may start a daemon, and what it says when that fails. tests/integration/test_autostart.py starts some.
-"""
+"""Whether a client may start a daemon, and what it says when that fails. tests/integration/test_autostart.py starts some."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def _no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_only_on_the_own_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A path that somebody has named, even the same, starts nothing; nor does the variable's 0, or another's rights.
-    """
+    """A path that somebody has named, even the same, starts nothing; nor does the variable's 0, or another's rights."""
     assert autostart.may_start(OwnSocket("/x"))
     assert not autostart.may_start("/x")
     monkeypatch.setenv("LEEWARD_AUTOSTART", "0")
@@ -41,9 +37,7 @@ def test_only_on_the_own_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_not_where_a_service_has_the_socket(tmp_path: Path) -> None:
-    """
-    One that is installed, whether or not it runs now.
-    """
+    """One that is installed, whether or not it runs now."""
     (tmp_path / "units").mkdir()
     (tmp_path / "units/leeward.socket").symlink_to("/nowhere")
 
@@ -52,9 +46,7 @@ def test_not_where_a_service_has_the_socket(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op", ["ping", "status", "shutdown"])
 def test_a_query_starts_no_daemon(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    "Is a daemon there?" is answered without starting one.
-    """
+    """Asking whether a daemon is there doesn't start one."""
     monkeypatch.setattr(autostart, "start", lambda path: pytest.fail("started"))
 
     assert not link.started(OwnSocket("/x"), op)
@@ -62,9 +54,7 @@ def test_a_query_starts_no_daemon(op: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
 def test_a_folder_that_others_can_write(tmp_path: Path, mode: int) -> None:
-    """
-    There another could put a socket of his.
-    """
+    """There another could put a socket of his."""
     folder = tmp_path / "leeward"
     folder.mkdir()
     folder.chmod(mode)
@@ -73,9 +63,7 @@ def test_a_folder_that_others_can_write(tmp_path: Path, mode: int) -> None:
 
 
 def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
-    """
-    In /tmp whoever comes first has made it.
-    """
+    """In /tmp whoever comes first has made it."""
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "leeward").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DaemonAway, match="none could be started"):
@@ -83,9 +71,7 @@ def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_start_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The output of `daemon start` is in the error, and that no code has run.
-    """
+    """The output of `daemon start` is in the error, and that no code has run."""
     def failing(command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, 1, b"", b"leeward: landlock: have none\nleeward: cause: a cure\n")
 

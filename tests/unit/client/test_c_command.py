@@ -1,6 +1,4 @@
-"""
-The program `leeward` beside the Python command line: which options it takes by itself, and what they mean.
-"""
+"""The program `leeward` beside the Python command line: which options it takes by itself, and what they mean."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ PYTHONS = {"--profile", "--package", "--show-secrets", "--egress", "--network", 
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """
-    The table of line.c: name, kind, whether ping has it, field.
-    """
+    """The table of line.c: name, kind, whether ping has it, field."""
     source = (CLIENT / "command" / "line.c").read_text()
     table = source.partition("} OPTIONS[] = {\n")[2].partition("\n};")[0]
     found = [re.fullmatch(r'\t\{"(.+)", ([A-Z]+), (true|false), offsetof\(struct lw_line, (\w+)\)\},', line)
@@ -45,9 +41,7 @@ def rows() -> list[tuple[str, str, str, str]]:
 
 @pytest.mark.parametrize("command", ["exec", "ping"])
 def test_the_table_is_that_of_python(command: str) -> None:
-    """
-    Every option of exec and ping but Python's own, by name, kind of value and whether it may be repeated.
-    """
+    """Every option of exec and ping but Python's own, by name, kind of value and whether it may be repeated."""
     wanted = {(option.name, KINDS[option.value], option.many) for option in OPTIONS[command]
               if option.name not in PYTHONS}
     ours = [(name, kind, "SETTING" == kind) for name, kind, of_ping, _ in rows()
@@ -58,9 +52,7 @@ def test_the_table_is_that_of_python(command: str) -> None:
 
 
 def test_a_field_has_the_type_of_its_kind() -> None:
-    """
-    offsetof takes any: a double written over a pointer would go unseen.
-    """
+    """offsetof takes any: a double written over a pointer would go unseen."""
     declared = {}
     struct = (CLIENT / "command" / "exec.h").read_text().partition("struct lw_line {\n")[2].partition("\n};")[0]
     for line in struct.splitlines():
@@ -77,16 +69,12 @@ def test_a_field_has_the_type_of_its_kind() -> None:
 
 @pytest.fixture(scope="module")
 def alone(c_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """
-    The program where no Python one is beside it, so that a line that it hands over fails.
-    """
+    """The program where no Python one is beside it, so that a line that it hands over fails."""
     return Path(shutil.copy(c_build / "leeward", tmp_path_factory.mktemp("alone") / "leeward"))
 
 
 def taken(program: Path, *words: str) -> bool:
-    """
-    Does the C program serve this line? No daemon answers it.
-    """
+    """Does the C program serve this line? No daemon answers it."""
     done = subprocess.run([program, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
                           env={**os.environ, "LEEWARD_SOCKET": "/nowhere/leeward.sock"})
     assert 1 == done.returncode
@@ -97,9 +85,7 @@ def taken(program: Path, *words: str) -> bool:
 @pytest.mark.needs("compiler")
 @pytest.mark.parametrize("command", ["exec", "ping"])
 def test_every_option_is_taken_as_the_table_says(alone: Path, command: str, tmp_path: Path) -> None:
-    """
-    Once; in both forms of its value; no flag with a value, no value left out; twice where it may be repeated.
-    """
+    """Once; in both forms of its value; no flag with a value, no value left out; twice where it may be repeated."""
     (tmp_path / "f").write_text("1")
     for option in OPTIONS[command]:
         is_source = option.name in ("--file", "-m")
@@ -127,7 +113,5 @@ def test_every_option_is_taken_as_the_table_says(alone: Path, command: str, tmp_
     ("ping", "--timeout", "1"), ("--version",), (),
 ])
 def test_all_other_lines_are_pythons(alone: Path, line: tuple[str, ...]) -> None:
-    """
-    Other commands, JSON, mistakes, and values that only Python reads.
-    """
+    """Other commands, JSON, mistakes, and values that only Python reads."""
     assert not taken(alone, *line)

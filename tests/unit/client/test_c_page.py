@@ -1,6 +1,4 @@
-"""
-docs/c-api.md says what leeward.h does, and both what the library exports.
-"""
+"""docs/c-api.md says what leeward.h does, and both what the library exports."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ PAGE = ROOT / "docs" / "c-api.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    """
-    Else: `python docs/generate_c_api.py`.
-    """
+    """Else: `python docs/generate_c_api.py`."""
     generator = runpy.run_path(str(ROOT / "docs" / "generate_c_api.py"))
     written = PAGE.read_text()
 
@@ -24,9 +20,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_function_has_its_errors_ownership_and_threads() -> None:
-    """
-    In the header, on the page, and in the list of symbols.
-    """
+    """In the header, on the page, and in the list of symbols."""
     header, page = (CLIENT / "leeward.h").read_text(), PAGE.read_text()
     declared = re.findall(r"^LEEWARD_API .*?\b(leeward_\w+)\(", header, re.MULTILINE)
     exported = re.findall(r"^\t(leeward_\w+);", (CLIENT / "leeward.map").read_text(), re.MULTILINE)
@@ -46,9 +40,7 @@ def test_every_function_has_its_errors_ownership_and_threads() -> None:
 
 
 def test_every_field_and_value_is_on_the_page() -> None:
-    """
-    With a line of its own.
-    """
+    """With a line of its own."""
     header, page = (CLIENT / "leeward.h").read_text(), PAGE.read_text()
     for name in re.findall(r"^\t(\w+ = -?\d+)", header, re.MULTILINE):
         assert f"| `{name}` |" in page

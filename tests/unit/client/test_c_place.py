@@ -1,6 +1,4 @@
-"""
-Where C looks for the daemon, beside Python.
-"""
+"""Where C looks for the daemon, beside Python."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ PIECES = st.sampled_from(["socket", '"socket"', "'socket'", "=", " ", "\t", "\n"
 
 
 def both(c_inside: ctypes.CDLL, content: bytes) -> tuple[object, object]:
-    """
-    What Python finds, and what C does: a path, None, or "refused".
-    """
+    """What Python finds, and what C does: a path, None, or "refused"."""
     value, length = ctypes.c_void_p(), ctypes.c_size_t()
     found = c_inside.lw_place_named(content, ctypes.c_size_t(len(content)), ctypes.byref(value), ctypes.byref(length))
     ours: object = None if not found else "refused"
@@ -42,9 +38,7 @@ def both(c_inside: ctypes.CDLL, content: bytes) -> tuple[object, object]:
 
 @pytest.mark.parametrize("text", [*PLAIN, *REFUSED])
 def test_the_key_is_read_as_python_reads_it(c_inside: ctypes.CDLL, text: str) -> None:
-    """
-    Plain values, and those that are refused.
-    """
+    """Plain values, and those that are refused."""
     python, ours = both(c_inside, text.encode())
 
     assert python == ours
@@ -53,18 +47,14 @@ def test_the_key_is_read_as_python_reads_it(c_inside: ctypes.CDLL, text: str) ->
 @SHARED
 @given(pieces=st.lists(PIECES, max_size=30))
 def test_c_and_python_judge_hostile_files_alike(c_inside: ctypes.CDLL, pieces: list[str]) -> None:
-    """
-    Whatever bytes there are: the same verdict.
-    """
+    """Whatever bytes there are: the same verdict."""
     python, ours = both(c_inside, "".join(pieces).encode())
 
     assert python == ours
 
 
 def test_a_file_reaches_c_as_well(c_inside: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The user's own; and one that others can write is refused by both.
-    """
+    """The user's own; and one that others can write is refused by both."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("LEEWARD_SOCKET", raising=False)
     file = written(tmp_path / USER_FILE, 'socket = "/from/file"\n')

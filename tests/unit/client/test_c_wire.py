@@ -1,6 +1,4 @@
-"""
-The C client's reading and writing beside the Python one's: the same verdict, the same bytes.
-"""
+"""The C client's reading and writing beside the Python one's: the same verdict, the same bytes."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], m
 
 
 class Buffer(ctypes.Structure):
-    """
-    struct lw_buffer.
-    """
+    """struct lw_buffer."""
 
     _fields_ = (("data", ctypes.POINTER(ctypes.c_ubyte)), ("length", ctypes.c_size_t), ("capacity", ctypes.c_size_t),
                 ("limit", ctypes.c_size_t), ("no_memory", ctypes.c_bool))
@@ -50,17 +46,13 @@ class Buffer(ctypes.Structure):
 
 
 class File(ctypes.Structure):
-    """
-    leeward_file.
-    """
+    """leeward_file."""
 
     _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_char_p), ("length", ctypes.c_size_t))
 
 
 class Options(ctypes.Structure):
-    """
-    leeward_options.
-    """
+    """leeward_options."""
 
     _fields_ = (
         ("size", ctypes.c_size_t), ("timeout", ctypes.c_double), ("memory", ctypes.c_uint64),
@@ -76,9 +68,7 @@ class Options(ctypes.Structure):
 
 
 def verdict(inside: ctypes.CDLL, payload: bytes) -> str | None:
-    """
-    What C finds wrong with *payload*. The copy ends where the payload does.
-    """
+    """What C finds wrong with *payload*. The copy ends where the payload does."""
     wrong = ctypes.c_char_p()
     copy = (ctypes.c_ubyte * len(payload)).from_buffer_copy(payload)
     failed = inside.lw_check(copy, ctypes.c_size_t(len(payload)), ctypes.byref(wrong))
@@ -115,18 +105,14 @@ BOMBS = (
 
 @pytest.mark.parametrize("number", range(len(BOMBS)))
 def test_c100_bombs_have_the_same_verdict(c_inside: ctypes.CDLL, number: int) -> None:
-    """
-    Each is refused, or taken, as Python does.
-    """
+    """Each is refused, or taken, as Python does."""
     agree(c_inside, BOMBS[number])
 
 
 @SHARED
 @given(st.binary(max_size=200))
 def test_any_bytes_have_the_same_verdict(c_inside: ctypes.CDLL, data: bytes) -> None:
-    """
-    Also as the inside of a map.
-    """
+    """Also as the inside of a map."""
     for payload in (data, b"\x81\xa1a" + data, b"\x8f" + data):
         agree(c_inside, payload)
 
@@ -136,9 +122,7 @@ def test_any_bytes_have_the_same_verdict(c_inside: ctypes.CDLL, data: bytes) -> 
 @given(MESSAGES, st.data())
 def test_damaged_messages_have_the_same_verdict(c_inside: ctypes.CDLL, message: dict[str, Any],
                                                 data: st.DataObject) -> None:
-    """
-    A real message, then bytes flipped in it, then cut short.
-    """
+    """A real message, then bytes flipped in it, then cut short."""
     payload = bytearray(encode(message)[HEADER:])
     assert verdict(c_inside, bytes(payload)) is None
     for _ in range(data.draw(st.integers(1, 3))):
@@ -150,9 +134,7 @@ def test_damaged_messages_have_the_same_verdict(c_inside: ctypes.CDLL, message: 
 @SHARED
 @given(st.binary(max_size=60) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_text_is_shown_as_python_does(c_inside: ctypes.CDLL, data: bytes) -> None:
-    """
-    For a terminal, and quoted.
-    """
+    """For a terminal, and quoted."""
     escaped = Buffer()
     c_inside.lw_escape(ctypes.byref(escaped), data, ctypes.c_size_t(len(data)))
     shown = ctypes.create_string_buffer(1000)
@@ -174,9 +156,7 @@ def test_every_character_is_shown_as_python_does(c_inside: ctypes.CDLL) -> None:
 @SHARED
 @given(st.text(max_size=30) | st.text("./ab", max_size=40))
 def test_no_name_is_taken_that_python_refuses_for_its_parts(c_inside: ctypes.CDLL, name: str) -> None:
-    """
-    What C takes and Python doesn't can only be a character of another kind of unprintable.
-    """
+    """What C takes and Python doesn't can only be a character of another kind of unprintable."""
     data = name.encode()
     c_inside.lw_is_plain_name.restype = ctypes.c_bool
     taken = c_inside.lw_is_plain_name(data, ctypes.c_size_t(len(data)))
@@ -211,9 +191,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", REQUESTS)
 def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> None:
-    """
-    The frame of a request.
-    """
+    """The frame of a request."""
     asked = REQUESTS[what]
     env, files = asked.get("env", {}), asked.get("files", {})
     options = Options(
@@ -237,9 +215,7 @@ def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> N
 
 
 def test_a_request_above_the_limit_is_counted_and_not_kept(c_inside: ctypes.CDLL) -> None:
-    """
-    The message has its size.
-    """
+    """The message has its size."""
     code = b"x" * (frames.MAX_REQUEST + 1)
     buffer = Buffer()
     c_inside.leeward_last_error.restype = ctypes.c_char_p
@@ -254,9 +230,7 @@ def test_a_request_above_the_limit_is_counted_and_not_kept(c_inside: ctypes.CDLL
 
 
 def test_the_bounds_are_those_of_python() -> None:
-    """
-    wire.h and reply.h, by name.
-    """
+    """wire.h and reply.h, by name."""
     defined = {}
     for header in ("wire.h", "reply.h"):
         for name, value in re.findall(r"^#define LW_(\w+) (.+)$", (CLIENT / header).read_text(), re.MULTILINE):
@@ -278,9 +252,7 @@ def test_the_bounds_are_those_of_python() -> None:
 
 
 def test_the_bounds_of_a_search_are_the_daemons() -> None:
-    """
-    And of the folders of a sandbox.
-    """
+    """And of the folders of a sandbox."""
     search, mount = ((CLIENT / name).read_text() for name in ("search.c", "mount.h"))
 
     assert f"#define MAX_PATTERN {file_requests.MAX_PATTERN}\n" in search

@@ -1,6 +1,4 @@
-"""
-What has changed in a copy of a folder, and how it comes onto the host: with rows as a sandbox could have made them.
-"""
+"""What has changed in a copy of a folder, and how it comes onto the host: with rows as a sandbox could have made them."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def told(rows: list[UpperRow], host: HostFolder) -> list[tuple[str, str]]:
 
 
 def test_every_kind_of_change_is_reported(host: HostFolder) -> None:
-    """
-    By comparison with the host's file.
-    """
+    """By comparison with the host's file."""
     assert [] == told([row(b"file", content=b"old"), row(b"sub", "folder", mode=0o755), row(b"none", "gone"),
                        row(b"link", "link", link=b"file")], host)
     assert [("modified", "file")] == told([row(b"file", content=b"new")], host)
@@ -73,9 +69,7 @@ def test_every_kind_of_change_is_reported(host: HostFolder) -> None:
 
 
 def test_no_file_is_searched_outside_the_folder(host: HostFolder, folder: Path) -> None:
-    """
-    A folder of the host that is a link counts as absent.
-    """
+    """A folder of the host that is a link counts as absent."""
     (folder / "away").symlink_to("/etc")
     assert [("created", "away/passwd")] == told([row(b"away/passwd", content=b"x")], host)
     with pytest.raises(Stale):
@@ -94,9 +88,7 @@ def test_a_malformed_row_is_refused(bad: bytes) -> None:
 
 
 def test_any_bytes_are_rows_or_refused() -> None:
-    """
-    Nothing else comes out, whatever goes in.
-    """
+    """Nothing else comes out, whatever goes in."""
     seeds = random.Random(42)
     good = msgpack.packb([b"a/b", "file", 0o644, 1, 512, 7, bytes(32), b"", False])
     assert [b"a/b"] == [one.path for one in entries(good + msgpack.packb(None))]
@@ -114,9 +106,7 @@ def test_any_bytes_are_rows_or_refused() -> None:
 
 
 def test_a_selection_has_the_named_paths_and_their_folders() -> None:
-    """
-    Named paths, all below them, and the folders that they need.
-    """
+    """Named paths, all below them, and the folders that they need."""
     all_of_them = [FolderChange(path, "created", kind) for path, kind in (
         ("a", "folder"), ("a/b", "folder"), ("a/b/c", "file"), ("a/d", "file"), ("e", "file"))]
     assert all_of_them == chosen(all_of_them, None)
@@ -142,9 +132,7 @@ def wrote(content: bytes) -> Callable[[bytes, int, int], None]:
 
 
 def test_all_changes_are_applied_or_none(host: HostFolder, folder: Path) -> None:
-    """
-    One that is stale, or that nobody wants, keeps the others away.
-    """
+    """One that is stale, or that nobody wants, keeps the others away."""
     for bad in (row(b"fifo", "special"), row(b"out", "link", link=b"/etc"),
                 UpperRow(b"holes", "file", 0o644, 1 << 40, 0, 0, None, b"", False)):
         with pytest.raises(RequestRejected):
@@ -159,9 +147,7 @@ def test_all_changes_are_applied_or_none(host: HostFolder, folder: Path) -> None
 
 def test_each_file_and_each_folder_is_synced_once(host: HostFolder, folder: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A folder after its last entry: what `apply` has returned for is on the disk.
-    """
+    """A folder after its last entry: what `apply` has returned for is on the disk."""
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     rows = [row(b"many", "folder"), *(row(b"many/%d" % number, content=b"new") for number in range(20))]
@@ -172,9 +158,7 @@ def test_each_file_and_each_folder_is_synced_once(host: HostFolder, folder: Path
 
 
 def test_a_folder_that_the_host_has_no_more_keeps_all_of_them_away(host: HostFolder, folder: Path) -> None:
-    """
-    Before the first of them is put there: what is new in it has no place. One that is made anew is a place.
-    """
+    """Before the first of them is put there: what is new in it has no place. One that is made anew is a place."""
     found = changes([row(b"file", content=b"new"), row(b"sub", "folder", mode=0o755), row(b"sub/new", content=b"new")],
                     host)
     for swap in (lambda: None, lambda: (folder / "sub").write_text("a file"), lambda: (
@@ -193,9 +177,7 @@ def test_a_folder_that_the_host_has_no_more_keeps_all_of_them_away(host: HostFol
 
 
 def test_names_that_are_longer_than_a_path_may_be(host: HostFolder) -> None:
-    """
-    A sandbox can make them step by step. They cost the diff nothing, and aren't applied.
-    """
+    """A sandbox can make them step by step. They cost the diff nothing, and aren't applied."""
     long = b"/".join([b"d" * 200] * 30) + b"/l"
     found = changes([row(long, "link", link=b"x"), row(b"file", content=b"new")], host)
     assert {"created", "modified"} == {change.kind for change in found}
@@ -215,9 +197,7 @@ def test_a_file_that_vanishes_during_the_walk_is_skipped(host: HostFolder, folde
 
 
 def test_bits_and_content(host: HostFolder, folder: Path) -> None:
-    """
-    Set-id bits stay away; content that isn't what was shown is no change to apply; no file of ours is left.
-    """
+    """Set-id bits stay away; content that isn't what was shown is no change to apply; no file of ours is left."""
     found = changes([row(b"file", content=b"new", mode=0o6755)], host)
     for content in (b"neW", b"new+", b""):
         with pytest.raises(Stale, match="meanwhile"):

@@ -58,9 +58,7 @@ def asynchronous(path: str, *calls: tuple[str, tuple[Any, ...], dict[str, Any]])
 
 @pytest.fixture(params=[blocking, asynchronous], ids=["Client", "AsyncClient"])
 def calls(request: pytest.FixtureRequest) -> Call:
-    """
-    Makes calls over one connection: calls(path, (method, arguments, keywords), ...).
-    """
+    """Makes calls over one connection: calls(path, (method, arguments, keywords), ...)."""
     made: Call = request.param
     return made
 
@@ -75,9 +73,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_execute_ping_status(calls: Call, path: Path) -> None:
-    """
-    One connection, three calls.
-    """
+    """One connection, three calls."""
     with FakeDaemon(path):
         result, pong, status = calls(str(path), execute("print(1)"), ("ping", (), {}), ("status", (), {}))
 
@@ -88,9 +84,7 @@ def test_execute_ping_status(calls: Call, path: Path) -> None:
 
 
 def test_every_option_arrives(calls: Call, path: Path) -> None:
-    """
-    As the pool sees it.
-    """
+    """As the pool sees it."""
     with FakeDaemon(path) as daemon:
         calls(str(path), execute("é", args=["a", "b"], env={"K": "v"}, files={"d/f": b"\x00"}, stdin=b"in",
                                  collect=["*.png"], timeout=1.5, memory="64M", processes=3, output=1000, name="me.py"))
@@ -104,9 +98,7 @@ def test_every_option_arrives(calls: Call, path: Path) -> None:
 
 
 def test_an_unknown_option_is_an_error(calls: Call, path: Path) -> None:
-    """
-    Before anything is sent; and type checkers know of every option that there is.
-    """
+    """Before anything is sent; and type checkers know of every option that there is."""
     with pytest.raises(TypeError, match="'tiemout'"):
         calls(str(path), execute("1", tiemout=3))
 
@@ -115,9 +107,7 @@ def test_an_unknown_option_is_an_error(calls: Call, path: Path) -> None:
 
 
 def test_a_failing_job_is_a_result(calls: Call, path: Path) -> None:
-    """
-    Never an exception.
-    """
+    """Never an exception."""
     ended = Result(b"", b"", 124, Outcome.TIMED_OUT, limit=leeward.Limit.TIME)
     with FakeDaemon(path, lambda job: Report(result=ended)):
         [result] = calls(str(path), execute())
@@ -132,9 +122,7 @@ def large(job: Job) -> Report:
 
 
 def test_large_results_are_mapped(calls: Call, path: Path) -> None:
-    """
-    One after the other, without a descriptor left behind.
-    """
+    """One after the other, without a descriptor left behind."""
     before = len(os.listdir("/proc/self/fd"))
     with FakeDaemon(path, large):
         results = calls(str(path), *[execute() for _ in range(20)])
@@ -153,9 +141,7 @@ def test_large_results_are_mapped(calls: Call, path: Path) -> None:
 ])
 def test_an_impossible_request_is_rejected_and_the_connection_lives(calls: Call, path: Path,
                                                                     options: dict[str, Any]) -> None:
-    """
-    The same error, whether the client or the daemon finds out.
-    """
+    """The same error, whether the client or the daemon finds out."""
     with FakeDaemon(path) as daemon:
         with pytest.raises(RequestRejected):
             calls(str(path), execute("x", **options))
@@ -169,9 +155,7 @@ def test_an_impossible_request_is_rejected_and_the_connection_lives(calls: Call,
     ([60.0], {}),
 ])
 def test_a_busy_daemon_is_asked_again(calls: Call, path: Path, afters: list[float], options: dict[str, Any]) -> None:
-    """
-    Over the same connection, as long as there is time. Then its reason is the error, and nothing has run.
-    """
+    """Over the same connection, as long as there is time. Then its reason is the error, and nothing has run."""
     asked = []
 
     def busy(sock: socket.socket) -> None:
@@ -191,9 +175,7 @@ def test_a_busy_daemon_is_asked_again(calls: Call, path: Path, afters: list[floa
 
 @pytest.mark.parametrize("options", [{"retry_busy": False}, {"retry": False}])
 def test_a_client_may_be_told_not_to_ask_again(path: Path, options: dict[str, bool]) -> None:
-    """
-    Then it gets the first refusal.
-    """
+    """Then it gets the first refusal."""
     def busy(sock: socket.socket) -> None:
         number = request_of(sock)["id"]
         sock.sendall(encode({"id": number, "error": {"kind": "busy", "message": "full", "retry_after": 0.001}}))
@@ -217,9 +199,7 @@ def test_a_client_may_be_told_not_to_ask_again(path: Path, options: dict[str, bo
 ])
 def test_an_unknown_option_names_the_one_that_was_meant(calls: Call, path: Path, options: dict[str, Any],
                                                         said: str) -> None:
-    """
-    As a TypeError, as for any function.
-    """
+    """As a TypeError, as for any function."""
     with pytest.raises(TypeError, match=said):
         calls(str(path), execute("1", **options))
 
@@ -232,17 +212,13 @@ def test_an_unknown_option_names_the_one_that_was_meant(calls: Call, path: Path,
     ("1", {"files": {"../x": b""}}, "it has .. in it"), ("1", {"collect": ["/etc/*"]}, "not with /workspace/"),
 ])
 def test_a_wrong_value_is_explained(calls: Call, path: Path, code: Any, options: dict[str, Any], said: str) -> None:
-    """
-    With what is needed in its place.
-    """
+    """With what is needed in its place."""
     with FakeDaemon(path), pytest.raises(RequestRejected, match=said):
         calls(str(path), execute(code, **options))
 
 
 def test_text_in_files_is_utf8(calls: Call, path: Path) -> None:
-    """
-    And names may be absolute.
-    """
+    """And names may be absolute."""
     with FakeDaemon(path) as daemon:
         calls(str(path), execute("1", files={"/workspace/a": "é", "b": b"\xff", "./c": bytearray(b"c")}))
 
@@ -250,9 +226,7 @@ def test_text_in_files_is_utf8(calls: Call, path: Path) -> None:
 
 
 def test_a_result_says_whether_it_is_well() -> None:
-    """
-    `ok` and `text`.
-    """
+    """`ok` and `text`."""
     assert Result("é\n".encode(), b"", 0, Outcome.FINISHED).ok
     assert not Result(b"", b"", 1, Outcome.FINISHED).ok
     assert not Result(b"", b"", 0, Outcome.SIGNALLED).ok
@@ -260,18 +234,14 @@ def test_a_result_says_whether_it_is_well() -> None:
 
 
 def test_refusals_have_their_types(calls: Call, path: Path) -> None:
-    """
-    What the pool says, as an exception with its message.
-    """
+    """What the pool says, as an exception with its message."""
     full = Report(refusal=Busy("all workers are busy", retry_after=3600))  # longer than a client waits
     with FakeDaemon(path, lambda job: full), pytest.raises(Busy, match="all workers are busy"):
         calls(str(path), execute())
 
 
 def test_a_missing_daemon_is_one_line_with_both_cures(calls: Call, path: Path) -> None:
-    """
-    One line with both cures.
-    """
+    """One line with both cures."""
     with pytest.raises(DaemonAway) as away:
         calls(str(path), execute())
     text = str(away.value)
@@ -284,18 +254,14 @@ def test_a_missing_daemon_is_one_line_with_both_cures(calls: Call, path: Path) -
 
 @pytest.mark.parametrize("where", ["", "a\0b", "/proc/self/mem/x", "x" * 5000, "/etc/passwd"])
 def test_no_socket_there(calls: Call, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Whatever is given as a path: DaemonAway.
-    """
+    """Whatever is given as a path: DaemonAway."""
     monkeypatch.setenv("LEEWARD_SOCKET", str(tmp_path / "none"))
     with pytest.raises(DaemonAway):
         calls(where, ("ping", (), {}))
 
 
 def test_a_socket_without_a_daemon_is_an_error(calls: Call, path: Path) -> None:
-    """
-    Stale: bound by a process that is gone.
-    """
+    """Stale: bound by a process that is gone."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     with pytest.raises(DaemonAway, match="connection refused"):
@@ -303,9 +269,7 @@ def test_a_socket_without_a_daemon_is_an_error(calls: Call, path: Path) -> None:
 
 
 def test_a_long_path(calls: Call, tmp_path: Path) -> None:
-    """
-    Longer than a sockaddr_un.
-    """
+    """Longer than a sockaddr_un."""
     folder = tmp_path / ("d" * 150)
     folder.mkdir(mode=0o700)
     with FakeDaemon(folder / "s"):
@@ -313,9 +277,7 @@ def test_a_long_path(calls: Call, tmp_path: Path) -> None:
 
 
 def test_the_socket_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Argument, then LEEWARD_SOCKET.
-    """
+    """Argument, then LEEWARD_SOCKET."""
     monkeypatch.setenv("LEEWARD_SOCKET", str(path))
 
     assert str(path) == leeward.Client().socket == leeward.AsyncClient().socket
@@ -340,9 +302,7 @@ def hang_up(sock: socket.socket) -> None:
 
 
 def hang_up_unread(sock: socket.socket) -> None:
-    """
-    Its end is all that it does.
-    """
+    """Its end is all that it does."""
 
 
 def half_an_answer(sock: socket.socket) -> None:
@@ -351,9 +311,7 @@ def half_an_answer(sock: socket.socket) -> None:
 
 @pytest.mark.parametrize("script", [hang_up, hang_up_unread, half_an_answer])
 def test_a_daemon_that_goes_away(calls: Call, path: Path, script: Callable[[socket.socket], None]) -> None:
-    """
-    Before, during or without an answer.
-    """
+    """Before, during or without an answer."""
     with Rogue(path, script), pytest.raises(DaemonAway):
         calls(str(path), execute())
 
@@ -410,9 +368,7 @@ ROGUES = {
 
 @pytest.mark.parametrize("name", ROGUES)
 def test_c113_a_daemon_of_another_user_is_refused(calls: Call, path: Path, name: str) -> None:
-    """
-    BadReply, and no descriptor stays.
-    """
+    """BadReply, and no descriptor stays."""
     before = len(os.listdir("/proc/self/fd"))
     with Rogue(path, ROGUES[name]), pytest.raises(BadReply):
         calls(str(path), execute())
@@ -421,9 +377,7 @@ def test_c113_a_daemon_of_another_user_is_refused(calls: Call, path: Path, name:
 
 
 def test_a_sealed_arena_of_a_rogue_is_taken(calls: Call, path: Path) -> None:
-    """
-    Control of the above: only what is wrong is refused.
-    """
+    """Control of the above: only what is wrong is refused."""
     with Rogue(path, arena_script(sealed, 5)):
         [result] = calls(str(path), execute())
 
@@ -432,9 +386,7 @@ def test_a_sealed_arena_of_a_rogue_is_taken(calls: Call, path: Path) -> None:
 
 
 def test_the_daemons_last_words_are_heard(calls: Call, path: Path) -> None:
-    """
-    A refusal of the connection, even one that came before the request was sent.
-    """
+    """A refusal of the connection, even one that came before the request was sent."""
     def turn_away(sock: socket.socket) -> None:
         sock.sendall(encode({"id": 0, "error": {"kind": "forbidden", "message": "not you"}}))
 
@@ -443,9 +395,7 @@ def test_the_daemons_last_words_are_heard(calls: Call, path: Path) -> None:
 
 
 def test_a_deadline_of_the_call(calls: Call, path: Path) -> None:
-    """
-    The job ends with the call.
-    """
+    """The job ends with the call."""
     with FakeDaemon(path, lambda job: None) as daemon:
         start = time.monotonic()
         with pytest.raises(NoAnswer):
@@ -462,9 +412,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_silent_daemon_is_given_up(calls: Call, path: Path, impatient: None) -> None:
-    """
-    It took the request, and a ping, and says nothing.
-    """
+    """It took the request, and a ping, and says nothing."""
     got: list[Any] = []
 
     def silent(sock: socket.socket) -> None:
@@ -478,9 +426,7 @@ def test_a_silent_daemon_is_given_up(calls: Call, path: Path, impatient: None) -
 
 
 def test_a_daemon_that_lives_may_take_its_time(calls: Call, path: Path, impatient: None) -> None:
-    """
-    Control: it answers pings, and the job in the end.
-    """
+    """Control: it answers pings, and the job in the end."""
     def slow(sock: socket.socket) -> None:
         number = request_of(sock)["id"]
         for _ in range(4):
@@ -492,9 +438,7 @@ def test_a_daemon_that_lives_may_take_its_time(calls: Call, path: Path, impatien
 
 
 def test_a_restarted_daemon_is_found_again(path: Path) -> None:
-    """
-    By the next call of the same client.
-    """
+    """By the next call of the same client."""
     with leeward.Client(str(path)) as client:
         for _ in range(3):
             with FakeDaemon(path):
@@ -514,9 +458,7 @@ def test_a_restarted_daemon_is_found_again(path: Path) -> None:
 
 
 def test_a_request_that_was_sent_is_never_sent_twice(path: Path) -> None:
-    """
-    The daemon may have run it before it went.
-    """
+    """The daemon may have run it before it went."""
     seen: list[str] = []
 
     def once(sock: socket.socket) -> None:
@@ -532,9 +474,7 @@ def test_a_request_that_was_sent_is_never_sent_twice(path: Path) -> None:
 
 
 def test_threads_take_turns(path: Path) -> None:
-    """
-    One client, many threads: everybody gets the own answer.
-    """
+    """One client, many threads: everybody gets the own answer."""
     wrong: list[Any] = []
 
     def work(client: leeward.Client, name: str) -> None:
@@ -554,9 +494,7 @@ def test_threads_take_turns(path: Path) -> None:
 
 
 def test_after_a_fork_each_has_a_connection(path: Path) -> None:
-    """
-    A child's answer never reaches the parent.
-    """
+    """A child's answer never reaches the parent."""
     with FakeDaemon(path):
         program = f"""
 import os, leeward
@@ -576,9 +514,7 @@ if pid:
 
 
 def test_an_interrupted_call_ends_its_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    KeyboardInterrupt closes the connection; the next call has a new one.
-    """
+    """KeyboardInterrupt closes the connection; the next call has a new one."""
     def interrupt(*_: object) -> Any:
         raise KeyboardInterrupt
 
@@ -596,9 +532,7 @@ def test_an_interrupted_call_ends_its_job(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_many_at_once(path: Path) -> None:
-    """
-    A hundred over one connection, each its own answer; large ones too.
-    """
+    """A hundred over one connection, each its own answer; large ones too."""
     def answer(job: Job) -> Report | None:
         return large(job) if job.code == b"large" else finished(job.code or b"")
 
@@ -615,9 +549,7 @@ def test_many_at_once(path: Path) -> None:
 
 
 def test_a_cancelled_task_ends_its_job_alone(path: Path) -> None:
-    """
-    The connection and its other jobs live on.
-    """
+    """The connection and its other jobs live on."""
     with FakeDaemon(path, lambda job: None if job.code == b"wait" else echo(job)) as daemon:
         async def main() -> None:
             async with leeward.AsyncClient(str(path)) as client:
@@ -638,9 +570,7 @@ def test_a_cancelled_task_ends_its_job_alone(path: Path) -> None:
 
 
 def test_a_lost_connection_fails_every_call(path: Path) -> None:
-    """
-    Each with an error of its own, and none hangs.
-    """
+    """Each with an error of its own, and none hangs."""
     count = 5
 
     def script(sock: socket.socket) -> None:
@@ -661,9 +591,7 @@ def test_a_lost_connection_fails_every_call(path: Path) -> None:
 
 
 def test_closing_fails_waiting_calls(path: Path) -> None:
-    """
-    And ends its job.
-    """
+    """And ends its job."""
     with FakeDaemon(path, lambda job: None) as daemon:
         async def main() -> None:
             client = leeward.AsyncClient(str(path))
@@ -679,9 +607,7 @@ def test_closing_fails_waiting_calls(path: Path) -> None:
 
 
 def test_a_full_backlog_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    For a bounded time.
-    """
+    """For a bounded time."""
     monkeypatch.setattr(aio, "CONNECT_S", 0.1)
     monkeypatch.setattr(connecting, "CONNECT_S", 0.1)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -695,9 +621,7 @@ def test_a_full_backlog_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_c104_a_strangers_socket_is_not_talked_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The folder in /tmp may be anybody's; the kernel says whose process listens.
-    """
+    """The folder in /tmp may be anybody's; the kernel says whose process listens."""
     with FakeDaemon(path):
         connected = connecting.connect(str(path))
         assert connected is not None  # control
@@ -718,16 +642,12 @@ def test_c104_a_strangers_socket_is_not_talked_to(path: Path, monkeypatch: pytes
 
 
 def test_all_errors_are_of_one_family() -> None:
-    """
-    So that `except leeward.DaemonError` catches what a client raises.
-    """
+    """So that `except leeward.DaemonError` catches what a client raises."""
     assert all(issubclass(error, DaemonError) for error in (BadReply, Busy, Cancelled, DaemonAway, NoAnswer))
 
 
 def test_importing_leeward_is_cheap() -> None:
-    """
-    Nothing is imported until a name is used; then it is there.
-    """
+    """Nothing is imported until a name is used; then it is there."""
     program = "import sys, leeward; print([m for m in sys.modules if m.startswith(('leeward', 'msgpack', 'data'))])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
                           env={**os.environ, "PYTHONPATH": str(Path(leeward.__file__).parents[1])})

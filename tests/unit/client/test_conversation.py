@@ -1,6 +1,4 @@
-"""
-The conversation: ids, order, descriptors, and a daemon that breaks the rules.
-"""
+"""The conversation: ids, order, descriptors, and a daemon that breaks the rules."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ def ok(number: int, **answer: Any) -> bytes:
 
 @pytest.fixture
 def fds() -> Iterator[list[int]]:
-    """
-    Descriptors to receive; those that are closed by then are the test's success.
-    """
+    """Descriptors to receive; those that are closed by then are the test's success."""
     made = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(4)]
     yield made
     for fd in made:
@@ -42,9 +38,7 @@ def is_open(fd: int) -> bool:
 
 
 def test_requests_are_numbered() -> None:
-    """
-    Each has an id of its own, the version, and its fields.
-    """
+    """Each has an id of its own, the version, and its fields."""
     talk = Conversation()
     frames = [talk.request("ping", {}), talk.request("execute", {"code": b"1"})]
 
@@ -57,9 +51,7 @@ def test_requests_are_numbered() -> None:
     {"args": ["\udc80"]}, {"code": object()}, {"n": 2**70}, {"code": bytes(90 << 20)}, {"x": {1, 2}},
 ])
 def test_a_request_that_cannot_be_encoded_is_refused_locally(fields: dict[str, Any]) -> None:
-    """
-    By the error that the daemon's refusal would be; the conversation goes on.
-    """
+    """By the error that the daemon's refusal would be; the conversation goes on."""
     talk = Conversation()
     with pytest.raises(RequestRejected):
         talk.request("execute", fields)
@@ -69,9 +61,7 @@ def test_a_request_that_cannot_be_encoded_is_refused_locally(fields: dict[str, A
 
 
 def test_answers_in_any_order_and_any_cut() -> None:
-    """
-    Byte by byte.
-    """
+    """Byte by byte."""
     talk = Conversation()
     for _ in range(3):
         talk.request("ping", {})
@@ -85,9 +75,7 @@ def test_answers_in_any_order_and_any_cut() -> None:
 
 
 def test_descriptors_go_to_the_frames_that_announced_them(fds: list[int]) -> None:
-    """
-    The kernel keeps their order, though they may come with an earlier read.
-    """
+    """The kernel keeps their order, though they may come with an earlier read."""
     talk = Conversation()
     for _ in range(3):
         talk.request("execute", {})
@@ -113,9 +101,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_c113_a_daemon_that_breaks_the_protocol(name: str, fds: list[int]) -> None:
-    """
-    BadReply; every descriptor that was received is closed.
-    """
+    """BadReply; every descriptor that was received is closed."""
     talk = Conversation()
     talk.request("execute", {})
     talk.request("execute", {})
@@ -128,9 +114,7 @@ def test_c113_a_daemon_that_breaks_the_protocol(name: str, fds: list[int]) -> No
 
 
 def test_descriptors_out_of_the_blue_are_bounded() -> None:
-    """
-    A peer can't fill our table by sending descriptors without frames.
-    """
+    """A peer can't fill our table by sending descriptors without frames."""
     talk = Conversation()
     sent = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(MAX_DESCRIPTORS + 1)]
     with pytest.raises(BadReply, match="more descriptors"):
@@ -140,9 +124,7 @@ def test_descriptors_out_of_the_blue_are_bounded() -> None:
 
 
 def test_a_refusal_of_the_connection_is_raised() -> None:
-    """
-    Id 0 is nobody's: everything that waits is refused.
-    """
+    """Id 0 is nobody's: everything that waits is refused."""
     talk = Conversation()
     talk.request("ping", {})
     with pytest.raises(Busy, match="too many"):
@@ -156,9 +138,7 @@ def reply_of(kind: str, message: str = "why") -> Any:
 
 
 def test_every_kind_has_its_error() -> None:
-    """
-    And a kind of a later daemon is at least a Refused that knows its name.
-    """
+    """And a kind of a later daemon is at least a Refused that knows its name."""
     assert BY_KIND == {kind: type(refusal(reply_of(kind))) for kind in BY_KIND}
     later = refusal(reply_of("too_hot", "it melts"))
     assert (Refused, "too_hot", "it melts") == (type(later), later.kind, str(later))
@@ -166,9 +146,7 @@ def test_every_kind_has_its_error() -> None:
 
 @given(st.binary(max_size=120), st.booleans())
 def test_any_bytes_are_answers_or_errors(data: bytes, framed: bool) -> None:
-    """
-    Nothing but DaemonErrors comes out.
-    """
+    """Nothing but DaemonErrors comes out."""
     talk = Conversation()
     talk.request("ping", {})
     try:

@@ -1,6 +1,4 @@
-"""
-What the clients' docstrings list, from which the reference is made, is what there is.
-"""
+"""What the clients' docstrings list, from which the reference is made, is what there is."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.outcome import JobError, Limit, Outcome, Result
 
 
 def listed(what: object, section: str) -> set[str]:
-    """
-    The names in a section of a docstring: its lines "name: ..." or "name (type): ...".
-    """
+    """The names in a section of a docstring: its lines "name: ..." or "name (type): ..."."""
     text = re.search(rf"^( *){section}:\n((?:\1 .*\n|\n)+)", what.__doc__ or "", re.MULTILINE)
     assert text is not None
     return set(re.findall(rf"^{text[1]}    (\w+)(?: \([^)]*\))?: ", text[2], re.MULTILINE))

@@ -1,6 +1,4 @@
-"""
-What clients make of the daemon's answers about asks.
-"""
+"""What clients make of the daemon's answers about asks."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def test_a_malformed_answer_is_refused(answer: dict[str, Any]) -> None:
 
 
 def test_an_empty_policy_allows_no_host() -> None:
-    """
-    It isn't taken for a missing one, with which the operator's would hold as it is.
-    """
+    """It isn't taken for a missing one, with which the operator's would hold as it is."""
     assert {"allow": []} == execute_fields("1", egress="web", policy={})["policy"]
     assert {"allow": []} == session_fields({"egress": "web", "policy": {}})["policy"]
     assert "policy" not in execute_fields("1", egress="web")

@@ -1,6 +1,4 @@
-"""
-The folder of environments that `leeward env` has made, without a sandbox.
-"""
+"""The folder of environments that `leeward env` has made, without a sandbox."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from leeward.spec.stored import Manifest, Named, Recipe, built_path, packages_na
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environments:
-    """
-    pip installs one file, without a sandbox.
-    """
+    """pip installs one file, without a sandbox."""
     def install(path: str, recipe: Recipe, source: PackageSource, said: object, check: object,
                 room: int) -> dict[str, str]:
         if "bad" in recipe.requirements:
@@ -62,9 +58,7 @@ def test_an_environment_of_the_same_packages_is_made_once(store: Environments) -
 
 @pytest.mark.parametrize(("requirement", "why"), [("bad", "pip failed"), ("worse", "replaced the interpreter")])
 def test_a_failed_creation_leaves_no_environment(store: Environments, requirement: str, why: str) -> None:
-    """
-    The name doesn't exist either, and a second attempt fails for the same reason.
-    """
+    """The name doesn't exist either, and a second attempt fails for the same reason."""
     for _ in range(2):
         with pytest.raises(BuildFailed, match=why):
             create(store, "one", requirement)
@@ -73,9 +67,7 @@ def test_a_failed_creation_leaves_no_environment(store: Environments, requiremen
 
 
 def test_an_interrupted_creation_is_repeated(store: Environments) -> None:
-    """
-    A folder without a manifest is left by a kill.
-    """
+    """A folder without a manifest is left by a kill."""
     manifest, _ = create(store, "one", "package")
     hash = store.named("one").built
     os.unlink(f"{built_path(store.folder, hash)}.json")
@@ -116,9 +108,7 @@ def test_prune_removes_unnamed_environments(store: Environments) -> None:
 
 
 def test_prune_removes_environments_made_by_packages_alone(store: Environments) -> None:
-    """
-    Unless a daemon uses one, or a user has given it a name.
-    """
+    """Unless a daemon uses one, or a user has given it a name."""
     recipe = store.recipe(["package"], PackageSource(), from_source=False)
     create(store, packages_name(recipe.hash), "package")
     fd = os.open(built_path(store.folder, recipe.hash), os.O_RDONLY)
@@ -135,9 +125,7 @@ def test_prune_removes_environments_made_by_packages_alone(store: Environments) 
 
 
 def test_a_tree_without_end_is_removed(store: Environments, tmp_path: Path) -> None:
-    """
-    One that is too deep for a path and for Python's own walk, with folders that nobody may enter.
-    """
+    """One that is too deep for a path and for Python's own walk, with folders that nobody may enter."""
     create(store, "one", "package")
     top = built_path(store.folder, store.named("one").built)
     os.chmod(top, 0o755)
@@ -157,9 +145,7 @@ def test_a_tree_without_end_is_removed(store: Environments, tmp_path: Path) -> N
 
 
 def test_a_folders_size(tmp_path: Path) -> None:
-    """
-    A link isn't followed, a hole counts, and what can't be looked at is too much.
-    """
+    """A link isn't followed, a hole counts, and what can't be looked at is too much."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "hole").touch()
     os.truncate(tmp_path / "a" / "hole", 5 << 20)
@@ -174,9 +160,7 @@ def test_a_folders_size(tmp_path: Path) -> None:
 
 
 def test_a_watch_stops_a_creation_beyond_its_bound(tmp_path: Path) -> None:
-    """
-    Once, and not at all where it ends before.
-    """
+    """Once, and not at all where it ends before."""
     called = threading.Event()
     with SizeWatch(str(tmp_path), 1000, called.set) as watch:
         (tmp_path / "file").write_bytes(bytes(2000))
@@ -188,9 +172,7 @@ def test_a_watch_stops_a_creation_beyond_its_bound(tmp_path: Path) -> None:
 
 
 def test_a_sealed_tree_is_files_folders_and_links(tmp_path: Path) -> None:
-    """
-    Nobody may write, a link isn't followed, and what has changed has another hash.
-    """
+    """Nobody may write, a link isn't followed, and what has changed has another hash."""
     outside = tmp_path / "outside"
     outside.write_text("kept")
     outside.chmod(0o644)

@@ -1,6 +1,4 @@
-"""
-`box.files` against a server whose process for file calls is the product's, under no lock.
-"""
+"""`box.files` against a server whose process for file calls is the product's, under no lock."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def files(box: leeward.Sandbox) -> leeward.Files:
 
 
 def test_written_files_are_read_back(files: leeward.Files) -> None:
-    """
-    With the folders that lead there; binary, empty, in one piece and in several.
-    """
+    """With the folders that lead there; binary, empty, in one piece and in several."""
     for content in (b"", b"\0\xff\n", os.urandom(CHUNK), os.urandom(2 * CHUNK + 7)):
         assert len(content) == files.write("a/b/c", content)
         assert content == files.read("a/b/c")
@@ -60,9 +56,7 @@ def test_written_files_are_read_back(files: leeward.Files) -> None:
 
 
 def test_lines_are_read_alone(files: leeward.Files) -> None:
-    """
-    By their numbers, also where they lie far behind, and where there are none.
-    """
+    """By their numbers, also where they lie far behind, and where there are none."""
     files.write("lines", b"".join(b"%d\n" % number for number in range(1, 300_001)))
     assert b"1\n" == files.read("lines", lines=(1, 1))
     assert b"250000\n250001\n" == files.read("lines", lines=(250_000, 250_001))
@@ -76,9 +70,7 @@ def test_lines_are_read_alone(files: leeward.Files) -> None:
 
 
 def test_a_file_is_edited_where_the_text_is_once(files: leeward.Files) -> None:
-    """
-    And else not touched, with how many times it is there.
-    """
+    """And else not touched, with how many times it is there."""
     files.write("f", "aaa b", mode=0o640)
     for old, found in (("x", 0), ("aa", 2), ("a", 3)):
         with pytest.raises(leeward.EditError) as wrong:
@@ -91,9 +83,7 @@ def test_a_file_is_edited_where_the_text_is_once(files: leeward.Files) -> None:
 
 
 def test_errors_are_pythons_own(files: leeward.Files) -> None:
-    """
-    With the path.
-    """
+    """With the path."""
     files.write("file", b"")
     files.mkdir("full/folder")
     for call, error in (
@@ -115,9 +105,7 @@ def test_errors_are_pythons_own(files: leeward.Files) -> None:
 
 
 def test_names_are_made_moved_copied_and_removed(files: leeward.Files) -> None:
-    """
-    With what is in folders.
-    """
+    """With what is in folders."""
     files.write("a/b/c", b"1", mode=0o600)
     files.copy("a", "copy")
     files.move("a", "to/there")
@@ -134,9 +122,7 @@ def test_names_are_made_moved_copied_and_removed(files: leeward.Files) -> None:
 
 
 def test_a_folder_of_any_size_is_listed(box: leeward.Sandbox) -> None:
-    """
-    In pages, in order, each name once.
-    """
+    """In pages, in order, each name once."""
     names = sorted(f"{number:05}" for number in range(2 * MAX_ROWS + 3))
     box.shell(f"seq -f %05g 0 {len(names) - 1} | (mkdir d && cd d && xargs touch)")
 
@@ -144,9 +130,7 @@ def test_a_folder_of_any_size_is_listed(box: leeward.Sandbox) -> None:
 
 
 def test_names_and_lines_are_found(files: leeward.Files) -> None:
-    """
-    As many as were asked for.
-    """
+    """As many as were asked for."""
     for name in ("a.py", "b/c.py", "b/d/e.py", "b/.hidden.py", "b/f.txt"):
         files.write(name, f"import os\n# {name}: TODO\n")
     files.write("binary", b"\0TODO")
@@ -167,9 +151,7 @@ def test_names_and_lines_are_found(files: leeward.Files) -> None:
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(files: leeward.Files) -> None:
-    """
-    And what others have open stays so.
-    """
+    """And what others have open stays so."""
     def halves() -> Iterator[bytes]:
         yield b"a" * 40
         with pytest.raises(TimeoutError):
@@ -183,9 +165,7 @@ def test_a_pattern_that_takes_for_ever_is_ended(files: leeward.Files) -> None:
 
 
 def test_changes_are_seen(files: leeward.Files) -> None:
-    """
-    Each of them once.
-    """
+    """Each of them once."""
     files.write("d/old", b"1")
     files.write("d/gone", b"1")
     changes = files.watch("d", interval=0.01)
@@ -201,9 +181,7 @@ def test_changes_are_seen(files: leeward.Files) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """
-    A folder with all that one can have.
-    """
+    """A folder with all that one can have."""
     top = tmp_path / "tree"
     (top / "sub/empty").mkdir(parents=True)
     (top / "sub/file").write_bytes(os.urandom(CHUNK + 1))
@@ -229,9 +207,7 @@ def same(one: Path, other: Path) -> None:
 
 
 def test_a_folder_goes_in_and_comes_out(files: leeward.Files, tree: Path, tmp_path: Path) -> None:
-    """
-    With modes and times, and without what could lead out.
-    """
+    """With modes and times, and without what could lead out."""
     sent = files.upload(tree, "in/tree")
     assert (3, 3, 2, [(f"{tree}/fifo", "special")]) == (sent.files, sent.folders, sent.links, sent.left_out)
     got = files.download("in/tree", tmp_path / "back")
@@ -248,9 +224,7 @@ def test_a_folder_goes_in_and_comes_out(files: leeward.Files, tree: Path, tmp_pa
 
 
 def test_archives_go_out_and_in(files: leeward.Files, tree: Path, tmp_path: Path) -> None:
-    """
-    Plain and compressed, and as any tar reads them.
-    """
+    """Plain and compressed, and as any tar reads them."""
     files.upload(tree, "tree")
     for name in ("x.tar", "x.tgz", "x.tar.xz"):
         done = files.export_tar("tree", tmp_path / name)
@@ -267,9 +241,7 @@ def test_archives_go_out_and_in(files: leeward.Files, tree: Path, tmp_path: Path
 
 
 def test_names_of_an_archive_stay_below(files: leeward.Files) -> None:
-    """
-    Those that lead out are left out and told.
-    """
+    """Those that lead out are left out and told."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as archive:
         for name in ("../up", "/abs", "a/../../b", "good"):
@@ -296,9 +268,7 @@ def test_a_link_that_stays_below(target: bytes, depth: int, stays: bool) -> None
 
 
 def test_content_comes_in_pieces() -> None:
-    """
-    Of at most a chunk, and at least one.
-    """
+    """Of at most a chunk, and at least one."""
     assert [b""] == list(chunks_in(b""))
     assert [CHUNK, 1] == list(map(len, chunks_in(bytes(CHUNK + 1))))
     assert [b"ab"] == list(chunks_in(memoryview(b"ab")))
@@ -307,9 +277,7 @@ def test_content_comes_in_pieces() -> None:
 
 
 def test_asyncio_has_the_same_calls(stand: Stand, tree: Path, tmp_path: Path) -> None:
-    """
-    Side by side.
-    """
+    """Side by side."""
     async def use() -> None:
         async with leeward.AsyncSandbox(socket=stand.socket) as box:
             files = box.files
@@ -346,9 +314,7 @@ def test_asyncio_has_the_same_calls(stand: Stand, tree: Path, tmp_path: Path) ->
 
 
 def test_a_process_that_is_killed_is_made_again(stand: Stand, box: leeward.Sandbox) -> None:
-    """
-    What was open then is told as stale.
-    """
+    """What was open then is told as stale."""
     def killed() -> Iterator[bytes]:
         yield bytes(CHUNK)
         yield bytes(CHUNK)
@@ -365,9 +331,7 @@ def test_a_process_that_is_killed_is_made_again(stand: Stand, box: leeward.Sandb
 
 
 def test_the_end_of_the_sandbox_is_raised(stand: Stand) -> None:
-    """
-    To whoever waits, and then.
-    """
+    """To whoever waits, and then."""
     box = leeward.Sandbox(socket=stand.socket)
     box.files.write("evil", b"a" * 40 + b"!")
     told: list[BaseException] = []

@@ -1,6 +1,4 @@
-"""
-What a folder was like, and what has changed there, without a sandbox.
-"""
+"""What a folder was like, and what has changed there, without a sandbox."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def fd(folder: Path) -> Iterator[int]:
 
 
 def test_every_kind_of_change_is_reported(folder: Path, fd: int) -> None:
-    """
-    Sorted by path; what is as it was isn't there.
-    """
+    """Sorted by path; what is as it was isn't there."""
     state = FolderState(fd)
     assert [] == state.diff()
     (folder / "same").write_text("same")  # written anew, with the same content
@@ -68,9 +64,7 @@ def test_every_kind_of_change_is_reported(folder: Path, fd: int) -> None:
 
 
 def test_a_large_file_is_compared_by_size_and_time(folder: Path, fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    And is marked.
-    """
+    """And is marked."""
     monkeypatch.setattr(folder_state, "LARGE", 5)
     state = FolderState(fd)
     about = (folder / "content").stat()
@@ -85,9 +79,7 @@ def test_a_large_file_is_compared_by_size_and_time(folder: Path, fd: int, monkey
 
 
 def test_no_link_leads_out(folder: Path, fd: int, tmp_path: Path) -> None:
-    """
-    Neither one that was there before, nor one that is put in a folder's place.
-    """
+    """Neither one that was there before, nor one that is put in a folder's place."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("secret")
     (folder / "out").symlink_to(tmp_path / "outside")
@@ -102,9 +94,7 @@ def test_no_link_leads_out(folder: Path, fd: int, tmp_path: Path) -> None:
 
 def test_a_file_that_vanishes_during_the_walk_is_skipped(folder: Path, fd: int,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A file that is a FIFO by the time it is opened isn't waited for, and a folder that is a link isn't entered.
-    """
+    """A file that is a FIFO by the time it is opened isn't waited for, and a folder that is a link isn't entered."""
     seen, turned = folder_state._content, []
 
     def meanwhile(at: int, name: bytes, about: os.stat_result) -> tuple[os.stat_result, bytes | None]:
@@ -134,9 +124,7 @@ def test_a_folder_is_bounded(folder: Path, fd: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_tree_deeper_than_a_path_is_refused(folder: Path, fd: int) -> None:
-    """
-    It would be a place to hide changes in.
-    """
+    """It would be a place to hide changes in."""
     at = os.open(folder, os.O_RDONLY)
     for _ in range(20):
         os.mkdir("n" * 250, dir_fd=at)
@@ -159,9 +147,7 @@ def test_another_folder_is_stale(folder: Path, fd: int) -> None:
 
 
 def test_the_first_call_reads_and_the_next_do_not(folder: Path) -> None:
-    """
-    The descriptor that each was given is closed.
-    """
+    """The descriptor that each was given is closed."""
     before, given = BeforeFirstCall(), []
 
     def opened() -> int:

@@ -1,6 +1,4 @@
-"""
-What a client makes of its own functions, without a daemon.
-"""
+"""What a client makes of its own functions, without a daemon."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from leeward.wire import functions as wire
 
 
 def test_a_stop_iteration_in_a_thread_is_an_answer() -> None:
-    """
-    No future takes one.
-    """
+    """No future takes one."""
     def stop() -> None:
         raise StopIteration("the end")
 

@@ -1,6 +1,4 @@
-"""
-What a client tells of itself for the profile `shell`.
-"""
+"""What a client tells of itself for the profile `shell`."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_client_tells_its_folders_and_some_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    No variable that isn't text or isn't in the list; those that are given come last.
-    """
+    """No variable that isn't text or isn't in the list; those that are given come last."""
     monkeypatch.chdir("/usr")
     fields, mounts = add_host_view({"profile": "shell", "env": {"PATH": "/own"}}, ())
 

@@ -1,6 +1,4 @@
-"""
-What a blocking connection does about a signal's handler, without a daemon.
-"""
+"""What a blocking connection does about a signal's handler, without a daemon."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.wire.frames import HEADER
 
 
 def sent(peer: socket.socket) -> list[dict[str, Any]]:
-    """
-    The requests that *peer* has by now.
-    """
+    """The requests that *peer* has by now."""
     data, found = peer.recv(1 << 16), []
     while data:
         size = HEADER + int.from_bytes(data[:HEADER], "big")

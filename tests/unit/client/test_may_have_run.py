@@ -1,6 +1,4 @@
-"""
-What a failed call says about its job, and which calls are sent again: the same for all three clients.
-"""
+"""What a failed call says about its job, and which calls are sent again: the same for all three clients."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ End = tuple[str, Any]  # "done" and the output, or an error's code and whether t
 
 
 class ByPython:
-    """
-    One call after the other by one of Python's clients.
-    """
+    """One call after the other by one of Python's clients."""
 
     def __init__(self, kind: type[Any], path: Path, **options: Any) -> None:
         self._runner = asyncio.Runner()
@@ -68,9 +64,7 @@ class Options(ctypes.Structure):
 
 
 class ByC:
-    """
-    The same by libleeward.
-    """
+    """The same by libleeward."""
 
     def __init__(self, library: ctypes.CDLL, path: Path, **options: Any) -> None:
         self._library, self._path, self._handle = library, path, None
@@ -150,9 +144,7 @@ def code_of(kind: str) -> str:
 
 
 def test_a_call_without_a_daemon_has_not_run(client: Callable[..., Any]) -> None:
-    """
-    Nothing was sent, and nothing is tried again.
-    """
+    """Nothing was sent, and nothing is tried again."""
     start = time.monotonic()
 
     assert ("-3", False) == client().execute()
@@ -160,9 +152,7 @@ def test_a_call_without_a_daemon_has_not_run(client: Callable[..., Any]) -> None
 
 
 def test_a_daemon_that_ended_between_two_calls(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    It took no byte of the second one.
-    """
+    """It took no byte of the second one."""
     one = client()
     with FakeDaemon(tmp_path / "s"):
         assert ("done", b"1") == one.execute()
@@ -172,9 +162,7 @@ def test_a_daemon_that_ended_between_two_calls(client: Callable[..., Any], tmp_p
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_refused_call_has_not_run(client: Callable[..., Any], tmp_path: Path, kind: str) -> None:
-    """
-    By its kind; not sent again by a client that was told not to.
-    """
+    """By its kind; not sent again by a client that was told not to."""
     with Scripted(tmp_path / "s", kind) as daemon:
         assert (code_of(kind), KINDS[kind]) == client(retry=False).execute()
 
@@ -183,9 +171,7 @@ def test_a_refused_call_has_not_run(client: Callable[..., Any], tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", ["busy", "bad_request", "forbidden"])
 def test_a_refusal_of_the_connection(client: Callable[..., Any], tmp_path: Path, kind: str) -> None:
-    """
-    It is about the one request, or about its client.
-    """
+    """It is about the one request, or about its client."""
     with Scripted(tmp_path / "s", f"0 {kind}") as daemon:
         assert (code_of(kind), False) == client(retry=False).execute()
 
@@ -193,9 +179,7 @@ def test_a_refusal_of_the_connection(client: Callable[..., Any], tmp_path: Path,
 
 
 def test_a_refusal_of_the_connection_as_busy_is_not_the_last_word(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    Another connection is made until there is room.
-    """
+    """Another connection is made until there is room."""
     with Scripted(tmp_path / "s", "0 busy", "0 busy", "run") as daemon:
         assert ("done", b"ran") == client().execute()
 
@@ -203,9 +187,7 @@ def test_a_refusal_of_the_connection_as_busy_is_not_the_last_word(client: Callab
 
 
 def test_a_connection_that_is_lost_with_the_answer(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    The job may have run: it isn't sent again, unless the caller says that it may run twice; four times at most.
-    """
+    """The job may have run: it isn't sent again, unless the caller says that it may run twice; four times at most."""
     with Scripted(tmp_path / "s", "") as daemon:
         assert ("-3", True) == client().execute()
         assert 1 == len(daemon.seen)
@@ -218,33 +200,25 @@ def test_a_connection_that_is_lost_with_the_answer(client: Callable[..., Any], t
 
 
 def test_no_answer_before_the_deadline(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    The request was sent.
-    """
+    """The request was sent."""
     with Rogue(tmp_path / "s", lambda sock: (request_of(sock), sock.recv(1))):
         assert ("-4", True) == client().execute(deadline=0.1)
 
 
 def test_a_bad_reply(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    Whatever it is, the request was read.
-    """
+    """Whatever it is, the request was read."""
     with Rogue(tmp_path / "s", lambda sock: (request_of(sock), sock.sendall(b"\0\0\0\1x"))):
         assert ("-5", True) == client().execute()
 
 
 def test_a_large_job_whose_arena_was_asked_for(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    The request for the arena is not the job.
-    """
+    """The request for the arena is not the job."""
     with Rogue(tmp_path / "s", lambda sock: (request_of(sock), sock.sendall(b"\0\0\0\1x"))):
         assert ("-5", False) == client().execute(b"#" * (1 << 20))
 
 
 def test_a_daemon_that_ends_refuses_and_the_next_one_runs_it(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    Over a new connection, each time.
-    """
+    """Over a new connection, each time."""
     with Scripted(tmp_path / "s", "shutting_down", "shutting_down", "run") as daemon:
         assert ("done", b"ran") == client().execute()
 
@@ -252,9 +226,7 @@ def test_a_daemon_that_ends_refuses_and_the_next_one_runs_it(client: Callable[..
 
 
 def test_a_daemon_that_ends_and_none_after_it(client: Callable[..., Any], tmp_path: Path) -> None:
-    """
-    That it ended is what the caller hears, before the deadline.
-    """
+    """That it ended is what the caller hears, before the deadline."""
     def refuse(sock: socket.socket) -> None:
         (tmp_path / "s").unlink(missing_ok=True)
         sock.sendall(encode({"id": request_of(sock)["id"], "error": {"kind": "shutting_down", "message": "no"}}))
@@ -269,9 +241,7 @@ def test_a_daemon_that_ends_and_none_after_it(client: Callable[..., Any], tmp_pa
 
 
 def test_requests_in_a_row_of_which_no_byte_was_taken(tmp_path: Path) -> None:
-    """
-    Of many over one connection, those behind one that fills it: they go over the next connection, that one doesn't.
-    """
+    """Of many over one connection, those behind one that fills it: they go over the next connection, that one doesn't."""
     first: list[bool] = []
 
     def script(sock: socket.socket) -> None:
@@ -298,16 +268,12 @@ def test_requests_in_a_row_of_which_no_byte_was_taken(tmp_path: Path) -> None:
 
 
 def test_calls_go_on_while_an_ending_daemon_finishes_others(tmp_path: Path) -> None:
-    """
-    The connection that it has stays until what runs there is answered; new jobs go to the next daemon.
-    """
+    """The connection that it has stays until what runs there is answered; new jobs go to the next daemon."""
     async def main() -> list[bytes]:
         slow: list[tuple[socket.socket, int]] = []
 
         def script(sock: socket.socket) -> None:
-            """
-            The first connection's first job runs until the other one is over.
-            """
+            """The first connection's first job runs until the other one is over."""
             reader = FrameReader()
             numbers = []
             while len(numbers) < 2:
@@ -336,9 +302,7 @@ def test_calls_go_on_while_an_ending_daemon_finishes_others(tmp_path: Path) -> N
 
 
 def test_pauses_between_tries_double_up_to_a_bound() -> None:
-    """
-    Twice as long each time, up to a bound; by chance half of that; never beyond the deadline.
-    """
+    """Twice as long each time, up to a bound; by chance half of that; never beyond the deadline."""
     attempts, now, pauses = retry.Retry(True, False, 100.0), 0.0, []
     while (pause := attempts.pause(errors.ShuttingDown("no"), now)) is not None:
         pauses.append(pause)
@@ -376,9 +340,7 @@ def test_the_pauses_of_a_busy_daemon() -> None:
 
 
 def test_the_c_library_has_the_same_figures() -> None:
-    """
-    As leeward/client/retry.py.
-    """
+    """As leeward/client/retry.py."""
     [source] = (ROOT / "leeward").glob("**/client.c")
     words = dict(line.split()[1:3] for line in source.read_text().splitlines() if line.startswith("#define RETRY_"))
 

@@ -1,6 +1,4 @@
-"""
-Results as text for a model.
-"""
+"""Results as text for a model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The opening of a sandbox with mounts, by a link that answers at once.
-"""
+"""The opening of a sandbox with mounts, by a link that answers at once."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.wire.replies import Reply
 
 
 class FakeLink:
-    """
-    Notes the requests, and refuses the first *busy* openings.
-    """
+    """Notes the requests, and refuses the first *busy* openings."""
 
     def __init__(self, busy: int = 0) -> None:
         self.busy, self.seen = busy, list[str]()

@@ -1,6 +1,4 @@
-"""
-What an environment of another Python is made of: by what that interpreter says.
-"""
+"""What an environment of another Python is made of: by what that interpreter says."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def test_the_own_interpreter_leaves_the_recipe_unchanged() -> None:
 
 
 def test_another_interpreter_gets_leewards_own_packages(tmp_path: Path) -> None:
-    """
-    Its base and its library are as it reports them; so the environment has another name.
-    """
+    """Its base and its library are as it reports them; so the environment has another name."""
     python = program(tmp_path, """echo '["cpython", [3, 13], "/py/bin/python3.13", "/py"]'""")
     made = of_another(RECIPE, python)
     assert replace(RECIPE, requirements=("flavour", "cffi", "msgpack"), python="/py/bin/python3.13", version=(3, 13),

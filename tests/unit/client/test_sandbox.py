@@ -1,6 +1,4 @@
-"""
-`Sandbox` and `AsyncSandbox` against a server whose sandboxes run ordinary processes.
-"""
+"""`Sandbox` and `AsyncSandbox` against a server whose sandboxes run ordinary processes."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def box(stand: Stand) -> Iterator[leeward.Sandbox]:
 
 
 def test_no_sandbox_is_opened_before_the_first_use(stand: Stand) -> None:
-    """
-    And none is closed then.
-    """
+    """And none is closed then."""
     before = stand.left()
     box = leeward.Sandbox(socket=stand.socket)
     box.close()
@@ -42,9 +38,7 @@ def test_no_sandbox_is_opened_before_the_first_use(stand: Stand) -> None:
 
 
 def test_several_threads_open_one_sandbox(stand: Stand) -> None:
-    """
-    However many come first.
-    """
+    """However many come first."""
     with leeward.Sandbox(socket=stand.socket) as box:
         found: list[str] = []
         threads = [threading.Thread(target=lambda: found.append(box.id)) for _ in range(8)]
@@ -59,9 +53,7 @@ def test_several_threads_open_one_sandbox(stand: Stand) -> None:
 
 
 def test_run_and_shell(box: leeward.Sandbox) -> None:
-    """
-    Exit codes, both streams, the sandbox's files, environment and stdin.
-    """
+    """Exit codes, both streams, the sandbox's files, environment and stdin."""
     assert b"a b\n" == box.run(["echo", "a b"]).stdout
     box.shell("echo 1 > kept")
     got = box.shell('cat kept; cat; echo "$X" >&2; exit 3', stdin="in", env={"X": "y"})
@@ -71,9 +63,7 @@ def test_run_and_shell(box: leeward.Sandbox) -> None:
 
 
 def test_programs_that_cannot_be_started(box: leeward.Sandbox) -> None:
-    """
-    As a shell has it.
-    """
+    """As a shell has it."""
     missing = box.run(["no-such-program"])
     refused = box.run(["/etc/passwd"])
 
@@ -82,9 +72,7 @@ def test_programs_that_cannot_be_started(box: leeward.Sandbox) -> None:
 
 
 def test_limits_keep_earlier_output(box: leeward.Sandbox) -> None:
-    """
-    The limits of time and output.
-    """
+    """The limits of time and output."""
     late = box.shell("echo early; sleep 100", timeout=0.5)
     much = box.shell("yes", output=100_000)
 
@@ -95,9 +83,7 @@ def test_limits_keep_earlier_output(box: leeward.Sandbox) -> None:
 
 
 def test_large_output_comes_whole(box: leeward.Sandbox) -> None:
-    """
-    By a memory file, both streams.
-    """
+    """By a memory file, both streams."""
     got = box.shell("head -c 3000000 /dev/zero | tr '\\0' a; head -c 200000 /dev/zero | tr '\\0' b >&2")
 
     assert 3_000_000 * b"a" == got.stdout
@@ -105,9 +91,7 @@ def test_large_output_comes_whole(box: leeward.Sandbox) -> None:
 
 
 def test_callbacks_and_the_whole_result(box: leeward.Sandbox) -> None:
-    """
-    The callbacks have it while it runs, the result has all of it.
-    """
+    """The callbacks have it while it runs, the result has all of it."""
     out: list[bytes] = []
     err: list[bytes] = []
     got = box.shell("echo 1; echo 2 >&2; echo 3", on_stdout=out.append, on_stderr=err.append)
@@ -117,9 +101,7 @@ def test_callbacks_and_the_whole_result(box: leeward.Sandbox) -> None:
 
 
 def test_a_callback_that_raises_ends_the_program(box: leeward.Sandbox) -> None:
-    """
-    Its exception is the caller's.
-    """
+    """Its exception is the caller's."""
     def fail(data: bytes) -> None:
         raise KeyError("mine")
 
@@ -133,9 +115,7 @@ def test_a_callback_that_raises_ends_the_program(box: leeward.Sandbox) -> None:
 
 
 def test_a_started_process(box: leeward.Sandbox) -> None:
-    """
-    Written to, read from while it runs, signalled, waited for.
-    """
+    """Written to, read from while it runs, signalled, waited for."""
     process = box.start(["cat"], stdin=None, title="a cat")
     assert 3 == process.write("one")
     first = process.read(10)
@@ -157,9 +137,7 @@ def test_a_started_process(box: leeward.Sandbox) -> None:
 
 
 def test_a_process_is_found_again_by_another_client(stand: Stand, box: leeward.Sandbox) -> None:
-    """
-    Its output from where the first one stopped: what that took last comes again, since it may have died of it.
-    """
+    """Its output from where the first one stopped: what that took last comes again, since it may have died of it."""
     process = box.start("echo one; read line; echo two; read line; echo $line", stdin=None)
     assert b"one\n" == process.read(10)[0].data
     process.write("x\n")
@@ -174,9 +152,7 @@ def test_a_process_is_found_again_by_another_client(stand: Stand, box: leeward.S
 
 
 def test_chunks_are_numbered_and_timed(box: leeward.Sandbox) -> None:
-    """
-    Without gaps, in order, both streams among each other.
-    """
+    """Without gaps, in order, both streams among each other."""
     before = time.monotonic()
     chunks = list(box.start("for i in 1 2 3; do echo out; echo err >&2; done"))
 
@@ -188,9 +164,7 @@ def test_chunks_are_numbered_and_timed(box: leeward.Sandbox) -> None:
 
 
 def test_a_reader_that_stops_slows_its_own_process_alone(stand: Stand, box: leeward.Sandbox) -> None:
-    """
-    The process waits in write(2), and the daemon keeps little; another one runs on.
-    """
+    """The process waits in write(2), and the daemon keeps little; another one runs on."""
     slow = box.start("yes; true")
     slow.read(10)
     assert b"quick\n" == box.run(["echo", "quick"]).stdout
@@ -212,9 +186,7 @@ def test_a_reader_that_stops_slows_its_own_process_alone(stand: Stand, box: leew
 
 
 def test_a_background_child_does_not_hold_its_parents_end(box: leeward.Sandbox) -> None:
-    """
-    Though it holds stdout.
-    """
+    """Though it holds stdout."""
     start = time.monotonic()
     got = box.shell("sleep 30 & echo done")
 
@@ -223,9 +195,7 @@ def test_a_background_child_does_not_hold_its_parents_end(box: leeward.Sandbox) 
 
 
 def test_a_sandbox_that_is_over_says_why(stand: Stand) -> None:
-    """
-    To every later call, and to one that waits.
-    """
+    """To every later call, and to one that waits."""
     box = leeward.Sandbox(socket=stand.socket)
     process = box.start(["sleep", "100"])
     errors: list[leeward.SandboxOver] = []
@@ -252,9 +222,7 @@ def test_a_sandbox_that_is_over_says_why(stand: Stand) -> None:
 
 
 def test_idle_and_lifetime() -> None:
-    """
-    By the daemon's clock; a call that runs is use, and `extend` moves both.
-    """
+    """By the daemon's clock; a call that runs is use, and `extend` moves both."""
     with Stand() as stand:
         short = leeward.Sandbox(socket=stand.socket, idle=0.3)
         assert b"" == short.run(["sleep", "0.6"]).stdout
@@ -277,9 +245,7 @@ def test_idle_and_lifetime() -> None:
 
 
 def test_a_sandbox_of_another_daemon(stand: Stand, box: leeward.Sandbox) -> None:
-    """
-    Is told from one that never was.
-    """
+    """Is told from one that never was."""
     other = ("b" if box.id[0] == "a" else "a") + box.id[1:]
     for name, reason in ((other, "restart"), (box.id[:-1] + ("b" if box.id[-1] == "a" else "a"), "unknown")):
         with pytest.raises(leeward.SandboxOver) as caught:
@@ -291,9 +257,7 @@ def test_a_sandbox_of_another_daemon(stand: Stand, box: leeward.Sandbox) -> None
 
 @pytest.mark.parametrize("name", ["", "a", "a" * 27, None])
 def test_a_malformed_id_is_not_attached(stand: Stand, name: str) -> None:
-    """
-    An empty one, such as that of a variable that isn't set, would be a sandbox that isn't open yet.
-    """
+    """An empty one, such as that of a variable that isn't set, would be a sandbox that isn't open yet."""
     before = leeward.Sandbox.list(socket=stand.socket)
     with pytest.raises(leeward.RequestRejected, match=f"must be an id of 26 characters, not {name!r}; .*sandbox list"):
         leeward.Sandbox.attach(name, socket=stand.socket)
@@ -304,9 +268,7 @@ def test_a_malformed_id_is_not_attached(stand: Stand, name: str) -> None:
 
 
 def test_an_option_that_there_is_not_is_named(box: leeward.Sandbox) -> None:
-    """
-    With the call that was made, and the option that was meant.
-    """
+    """With the call that was made, and the option that was meant."""
     for call, says in (
             (lambda: leeward.Sandbox(memmory="1G"), r"Sandbox\(\) has no option 'memmory'; did you mean 'memory'\?"),
             (lambda: leeward.AsyncSandbox(work_dir="x"), r"Sandbox\(\) has no option 'work_dir'; .*'workdir'"),
@@ -321,9 +283,7 @@ def test_an_option_that_there_is_not_is_named(box: leeward.Sandbox) -> None:
 
 
 def test_info_and_list(stand: Stand) -> None:
-    """
-    With the metadata that were given.
-    """
+    """With the metadata that were given."""
     with leeward.Sandbox(socket=stand.socket, metadata={"run": "7"}, memory="64M") as box:
         info = box.info()
         assert ({"run": "7"}, 64 << 20, "python", 0) == (
@@ -332,9 +292,7 @@ def test_info_and_list(stand: Stand) -> None:
 
 
 def test_close_leaves_no_process_or_descriptor(stand: Stand) -> None:
-    """
-    Whatever ran.
-    """
+    """Whatever ran."""
     before = stand.left()
     for number in range(20):
         with leeward.Sandbox(socket=stand.socket) as box:
@@ -350,9 +308,7 @@ def test_close_leaves_no_process_or_descriptor(stand: Stand) -> None:
 
 
 def test_many_asyncio_calls_share_one_connection(stand: Stand) -> None:
-    """
-    Many at once in one sandbox, over one connection.
-    """
+    """Many at once in one sandbox, over one connection."""
     async def go() -> None:
         async with leeward.AsyncSandbox(socket=stand.socket) as box:
             results = await asyncio.gather(*(box.run(["echo", str(number)]) for number in range(10)))
@@ -372,9 +328,7 @@ def test_many_asyncio_calls_share_one_connection(stand: Stand) -> None:
 
 
 def test_a_cancelled_task_ends_its_program(stand: Stand) -> None:
-    """
-    And nothing else in the sandbox.
-    """
+    """And nothing else in the sandbox."""
     async def go() -> None:
         async with leeward.AsyncSandbox(socket=stand.socket) as box:
             other = await box.start(["sleep", "100"])
@@ -392,9 +346,7 @@ def test_a_cancelled_task_ends_its_program(stand: Stand) -> None:
 
 
 def test_a_clean_environment_is_path_and_the_given_variables(stand: Stand) -> None:
-    """
-    By the sandbox and by the call.
-    """
+    """By the sandbox and by the call."""
     with leeward.Sandbox(socket=stand.socket, env={"A": "1"}) as box:
         clean = box.run(["env"], clean=True, env={"B": "2"}).stdout_text
 
@@ -402,9 +354,7 @@ def test_a_clean_environment_is_path_and_the_given_variables(stand: Stand) -> No
 
 
 def test_processor_time_is_bounded_apart_from_time(box: leeward.Sandbox) -> None:
-    """
-    Who waits isn't ended; who computes is, with what it wrote before. A process that was started, too.
-    """
+    """Who waits isn't ended; who computes is, with what it wrote before. A process that was started, too."""
     assert 0 == box.run(["sleep", "0.3"], cpu_time=0.1).exit_code
     late = box.shell("echo before; while :; do :; done", cpu_time=0.1, timeout=30)
     process = box.start("while :; do :; done", cpu_time=0.1)

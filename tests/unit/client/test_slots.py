@@ -1,6 +1,4 @@
-"""
-Large requests of both Python clients: by the arena where there is one and a free slot, else by the socket.
-"""
+"""Large requests of both Python clients: by the arena where there is one and a free slot, else by the socket."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """
-    The slots that the daemon reads, in order.
-    """
+    """The slots that the daemon reads, in order."""
     seen: list[int] = []
     take = arena.RequestArena.take
 
@@ -52,9 +48,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def arenas() -> int:
-    """
-    Of the client and the daemon, both in this process.
-    """
+    """Of the client and the daemon, both in this process."""
     links = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the daemon has closed it meanwhile
@@ -111,9 +105,7 @@ def test_many_at_once_have_a_slot_each_and_the_others_the_socket(tmp_path: Path,
 
 
 def test_without_an_arena_it_goes_by_the_socket(daemon: FakeDaemon, taken: list[int], monkeypatch: pytest.MonkeyPatch):
-    """
-    And isn't asked for again by this connection.
-    """
+    """And isn't asked for again by this connection."""
     monkeypatch.setattr(arena, "TOTAL", 0)
 
     async def run() -> None:
@@ -139,9 +131,7 @@ def test_a_refused_request_gives_its_slot_back(daemon: FakeDaemon, taken: list[i
 
 
 def test_a_new_connection_has_an_arena_of_its_own(tmp_path: Path, taken: list[int]):
-    """
-    The daemon was started again: the request whose connection was found closed has a slot of the new one.
-    """
+    """The daemon was started again: the request whose connection was found closed has a slot of the new one."""
     client = leeward.Client(str(tmp_path / "s"))
     for number in range(2):
         with FakeDaemon(tmp_path / "s", length):
@@ -165,9 +155,7 @@ def test_a_child_has_another_arena(daemon: FakeDaemon, taken: list[int]):
 
 
 def test_a_file_without_memory_is_no_slot():
-    """
-    The host may have no memory for it.
-    """
+    """The host may have no memory for it."""
     read, write = os.pipe()  # pwrite(2) fails on a pipe
     slots = Slots(write, 2, LARGE)
 

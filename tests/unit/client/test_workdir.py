@@ -1,6 +1,4 @@
-"""
-Paths of a work folder, and its files, without a daemon.
-"""
+"""Paths of a work folder, and its files, without a daemon."""
 
 from __future__ import annotations
 
@@ -21,17 +19,13 @@ from leeward.client.workdir_node import MOST_CODE, check_code, heap_of
     ("a/b/../../c", "c"), ("..a", "..a"),
 ])
 def test_a_path_inside_is_made_plain(path: str | Path, plain: str) -> None:
-    """
-    Without looking at any file.
-    """
+    """Without looking at any file."""
     assert plain == inside(path)
 
 
 @pytest.mark.parametrize("path", ["..", "../a", "a/../..", "a/../../b", "/", "/a", "//a", "./..", "../", Path("/etc")])
 def test_a_path_that_leads_out_is_refused(path: str | Path) -> None:
-    """
-    With the path as it was given.
-    """
+    """With the path as it was given."""
     with pytest.raises(leeward.PathTraversal, match=r"^path traversal blocked: .* escapes sandbox root$") as caught:
         inside(path)
     assert str(path) == caught.value.path
@@ -45,9 +39,7 @@ def files(tmp_path: Path) -> Iterator[WorkdirFiles]:
 
 
 def test_copied_files_are_bounded(files: WorkdirFiles, tmp_path: Path) -> None:
-    """
-    A file as large as the bound is copied whole; one byte or name more is refused.
-    """
+    """A file as large as the bound is copied whole; one byte or name more is refused."""
     files.write("a", b"12345")
     files.write("b", "")
 
@@ -60,9 +52,7 @@ def test_copied_files_are_bounded(files: WorkdirFiles, tmp_path: Path) -> None:
 
 
 def test_a_written_file_replaces_the_old_one(files: WorkdirFiles, tmp_path: Path) -> None:
-    """
-    Through a link that stays inside, too.
-    """
+    """Through a link that stays inside, too."""
     files.write("deep/er/file", b"x" * 3_000_000)
     files.write("deep/er/file", b"short")
     (tmp_path / "link").symlink_to("deep/er")
@@ -73,18 +63,14 @@ def test_a_written_file_replaces_the_old_one(files: WorkdirFiles, tmp_path: Path
 
 
 def test_an_io_error_is_an_os_error(files: WorkdirFiles) -> None:
-    """
-    Of both families; its text is one line.
-    """
+    """Of both families; its text is one line."""
     with pytest.raises(OSError, match=r"^none: no such file or directory$") as caught:
         files.read("none")
     assert isinstance(caught.value, leeward.WorkdirError)
 
 
 def test_every_kind_of_error_has_its_own_word() -> None:
-    """
-    The same in all languages.
-    """
+    """The same in all languages."""
     kinds = {kind.kind: kind for kind in (leeward.WorkdirError, *leeward.WorkdirError.__subclasses__())}
 
     assert {"other", "runtime", "io", "path_traversal", "command_not_found", "timeout", "destroyed",
@@ -93,17 +79,13 @@ def test_every_kind_of_error_has_its_own_word() -> None:
 
 @pytest.mark.parametrize(("memory", "heap"), [(512, 384), (256, 160), (192, 104), (64, 16), (16, 16), (4096, 3520)])
 def test_the_heap_leaves_room_for_node_itself(memory: int, heap: int) -> None:
-    """
-    In MiB.
-    """
+    """In MiB."""
     assert heap == heap_of(memory << 20)
 
 
 @pytest.mark.parametrize("memory", [1.5, None, b"512M", True])
 def test_memory_of_another_type_is_refused(memory: object, tmp_path: Path) -> None:
-    """
-    As soon as the object is made, with the value and what is taken.
-    """
+    """As soon as the object is made, with the value and what is taken."""
     with pytest.raises(leeward.RequestRejected, match="memory is a whole number of bytes or a size such as"):
         leeward.WorkdirSandbox(tmp_path, memory=memory)  # type: ignore[arg-type]
 
@@ -125,9 +107,7 @@ def test_an_overlay_is_not_compared(tmp_path: Path) -> None:
 
 
 def test_a_comparison_needs_no_daemon(tmp_path: Path) -> None:
-    """
-    File calls and `diff` are this program's; the state is the one before the first of them.
-    """
+    """File calls and `diff` are this program's; the state is the one before the first of them."""
     (tmp_path / "was").write_text("1")
     with leeward.WorkdirSandbox(tmp_path, compare=True, socket=tmp_path / "none") as work:
         (tmp_path / "before").write_text("the first call comes later")

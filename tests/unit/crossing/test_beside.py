@@ -1,6 +1,4 @@
-"""
-The way of a process beside a runner's first: the same locks in the same order.
-"""
+"""The way of a process beside a runner's first: the same locks in the same order."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def calls(plan: WorkerPlan, kind: Kind) -> list[tuple[str, Call]]:
 
 
 def test_every_layer_of_a_runner_has_one_here() -> None:
-    """
-    One that is added there has to be thought of here.
-    """
+    """One that is added there has to be thought of here."""
     assert {name for name, _ in birth.ORDER} == set(beside.LAYERS) == set(control.LAYERS)
 
 
@@ -47,9 +43,7 @@ def test_the_order_is_the_runners(open_plan: WorkerPlan, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_the_locks_make_the_same_calls_as_the_runners(open_plan: WorkerPlan, kind: Kind) -> None:
-    """
-    Limits, privileges and the filter, one by one; of Landlock the last call, with the ruleset that the first made.
-    """
+    """Limits, privileges and the filter, one by one; of Landlock the last call, with the ruleset that the first made."""
     first = birth.of(open_plan)
     steps = list(zip(first.layers, first.table.steps, strict=True))
     mine = calls(open_plan, kind)
@@ -71,9 +65,7 @@ def test_a_terminal_becomes_the_controlling_one(open_plan: WorkerPlan) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.PROGRAM, Kind.TERMINAL])
 def test_no_step_of_a_program_waits_for_the_daemon(open_plan: WorkerPlan, kind: Kind) -> None:
-    """
-    The keeper sleeps meanwhile. What the supervisor answers is a call that would wait for it.
-    """
+    """The keeper sleeps meanwhile. What the supervisor answers is a call that would wait for it."""
     proof = [call for layer, call in calls(open_plan, kind) if layer == "self-check"]
 
     assert Call.CHROOT not in proof

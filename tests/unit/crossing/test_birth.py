@@ -1,6 +1,4 @@
-"""
-The order of the locks, as far as it matters, told from the calls that are made.
-"""
+"""The order of the locks, as far as it matters, told from the calls that are made."""
 
 from __future__ import annotations
 
@@ -74,18 +72,14 @@ def test_without_landlock_no_report_says_that_it_holds(plan):
 
 
 def test_a_watched_job_sends_its_file_system_along(plan):
-    """
-    By a descriptor that can't be read through: O_PATH.
-    """
+    """By a descriptor that can't be read through: O_PATH."""
     calls = [step.call for step in birth.of(replace(plan, watched=True)).table.steps]
     at = calls.index(Call.SECCOMP)
     assert [Call.OPENAT, Call.SENDMSG, Call.CLOSE, Call.CLOSE] == calls[at + 1 : at + 5]
 
 
 def test_what_a_keeper_holds_for_landlock_is_closed_before_the_last_lock(plan):
-    """
-    All other descriptors are closed first of all, as in a runner for which nothing is held.
-    """
+    """All other descriptors are closed first of all, as in a runner for which nothing is held."""
     held = list(birth.held(plan).values())
     made = birth.of(plan)
     closed = [(layer, step.arguments) for layer, step in zip(made.layers, made.table.steps, strict=True)
@@ -99,9 +93,7 @@ def test_what_a_keeper_holds_for_landlock_is_closed_before_the_last_lock(plan):
 
 
 def test_each_mount_takes_one_call(plan):
-    """
-    By mount(2): nothing is mounted by descriptors, of which each makes a mount namespace for a moment.
-    """
+    """By mount(2): nothing is mounted by descriptors, of which each makes a mount namespace for a moment."""
     view = replace(VIEW, scratch=Scratch(("/workspace", "/tmp", "/dev/shm")), proc=(Text("/proc/meminfo", b"x"),),
                    proc_live=("uptime",), terminals=4)
     made = birth.of(replace(plan, view=view, landlock=landlock.plan(view, 1)))
@@ -114,9 +106,7 @@ def test_each_mount_takes_one_call(plan):
 
 
 def test_the_folders_of_the_tmpfs_are_reached_by_the_current_folder(plan):
-    """
-    The first folder covers the whole, and no path leads to the others then.
-    """
+    """The first folder covers the whole, and no path leads to the others then."""
     view = replace(VIEW, scratch=Scratch(("/workspace", "/tmp")))
     steps = birth.of(replace(plan, view=view)).table.steps
     mounts = [step.arguments[:3] if step.call is Call.MOUNT else step.arguments for step in steps
@@ -127,9 +117,7 @@ def test_the_folders_of_the_tmpfs_are_reached_by_the_current_folder(plan):
 
 
 def test_only_the_question_to_the_supervisor_is_a_first_runners(plan, monkeypatch):
-    """
-    It is no lock, and the filter is asked in each runner.
-    """
+    """It is no lock, and the filter is asked in each runner."""
     made = birth.of(plan)
     after = made.table.steps[made.once + 1]
 

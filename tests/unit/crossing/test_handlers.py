@@ -1,6 +1,4 @@
-"""
-The handlers that jobs begin with, in processes of their own: pytest has some itself.
-"""
+"""The handlers that jobs begin with, in processes of their own: pytest has some itself."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ print(set(handlers.HANDLED) == caught())
 
 
 def test_a_fault_is_printed_as_by_faulthandler_itself() -> None:
-    """
-    On the alternate stack: this fault is the end of the other one.
-    """
+    """On the alternate stack: this fault is the end of the other one."""
     said = run("""
 import ctypes
 handlers.take()

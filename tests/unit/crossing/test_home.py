@@ -1,6 +1,4 @@
-"""
-Which folders of a project can't be renamed, so that what is protected in them stays where it is.
-"""
+"""Which folders of a project can't be renamed, so that what is protected in them stays where it is."""
 
 from __future__ import annotations
 

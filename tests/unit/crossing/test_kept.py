@@ -1,6 +1,4 @@
-"""
-Copies of an upper folder: what is kept of each entry, what is refused, and what is left of one that failed.
-"""
+"""Copies of an upper folder: what is kept of each entry, what is refused, and what is left of one that failed."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def keep(scratch: Path, name: str = "a", most: int = MOST) -> Path:
 
 
 def test_a_copy_has_the_files_of_the_original(scratch: Path) -> None:
-    """
-    Content, holes, modes, times, links of both kinds, names that are no text, and special files.
-    """
+    """Content, holes, modes, times, links of both kinds, names that are no text, and special files."""
     upper = scratch / "upper.0"
     (upper / "d/e").mkdir(parents=True)
     (upper / "d/e/f").write_bytes(b"content")
@@ -74,9 +70,7 @@ def test_a_copy_has_the_files_of_the_original(scratch: Path) -> None:
 
 
 def test_attributes_are_kept(scratch: Path) -> None:
-    """
-    The marks of opaque folders are some.
-    """
+    """The marks of opaque folders are some."""
     upper = scratch / "upper.0"
     (upper / "d").mkdir()
     (upper / "f").touch()
@@ -91,9 +85,7 @@ def test_attributes_are_kept(scratch: Path) -> None:
 
 
 def test_a_name_gets_another_content_once_it_is_whole(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    One that doesn't fit leaves what was kept, and nothing of its own.
-    """
+    """One that doesn't fit leaves what was kept, and nothing of its own."""
     upper = scratch / "upper.0"
     (upper / "one").write_text("1")
     found = keep(scratch)
@@ -115,9 +107,7 @@ def test_a_name_gets_another_content_once_it_is_whole(scratch: Path, monkeypatch
 
 
 def test_folders_deeper_than_a_path_are_refused_and_removed(scratch: Path) -> None:
-    """
-    A job makes them step by step.
-    """
+    """A job makes them step by step."""
     upper = scratch / "upper.0"
     (upper / "one").touch()
     found, home = keep(scratch), os.open(".", os.O_PATH)
@@ -139,9 +129,7 @@ def test_folders_deeper_than_a_path_are_refused_and_removed(scratch: Path) -> No
 
 
 def test_a_file_system_without_inodes_has_no_room(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Said as of one that is full, and what was copied so far is gone.
-    """
+    """Said as of one that is full, and what was copied so far is gone."""
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -1,6 +1,4 @@
-"""
-What the opener keeps of what a client gave: nothing.
-"""
+"""What the opener keeps of what a client gave: nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.spec.folders import Folder
 
 @pytest.mark.parametrize("case", ["a file", "another place", "the kernel's", "fewer", "more"])
 def test_a_refused_order_leaves_no_descriptor(tmp_path: Path, case: str) -> None:
-    """
-    The answer goes out after that: a client that has heard of its refusal can unmount what it had offered.
-    """
+    """The answer goes out after that: a client that has heard of its refusal can unmount what it had offered."""
     file = tmp_path / "file"
     file.write_text("")
     path = {"a file": str(file), "another place": "/", "the kernel's": "/proc"}.get(case, str(tmp_path))

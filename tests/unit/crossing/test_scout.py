@@ -1,6 +1,4 @@
-"""
-Pages put together to ranges.
-"""
+"""Pages put together to ranges."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Which memory a snapshot takes.
-"""
+"""Which memory a snapshot takes."""
 
 from __future__ import annotations
 
@@ -122,9 +120,7 @@ def test_what_is_not_wanted_has_no_reason(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_cannot_be_taken_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Laid out, and not taken: this process stays as it is.
-    """
+    """Laid out, and not taken: this process stays as it is."""
     monkeypatch.setattr(snapshot.native, "gathered_arenas", lambda: (0, 0))
     assert not isinstance(snapshot.lay_out(True), str)  # control
     monkeypatch.setattr(snapshot, "_MOST", 1 << 20)

@@ -1,6 +1,4 @@
-"""
-What a veil hides and what it shows, with folders in the place of mounts. tests/escapes/test_host_view.py has mounts.
-"""
+"""What a veil hides and what it shows, with folders in the place of mounts. tests/escapes/test_host_view.py has mounts."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from leeward.errors import KernelRefusal, LeewardError
 
 
 class Mounts:
-    """
-    A cover is a new folder in the place of the old one, whose descriptor stays good; what is mounted is copied.
-    """
+    """A cover is a new folder in the place of the old one, whose descriptor stays good; what is mounted is copied."""
 
     def __init__(self) -> None:
         self.covers: dict[int, int] = {}
@@ -78,9 +74,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_names_are_hidden_and_the_others_are_shown(mounts: Mounts, home: Path) -> None:
-    """
-    A path hides its last name alone. A link is shown as it is, and leads nowhere; a FIFO isn't shown.
-    """
+    """A path hides its last name alone. A link is shown as it is, and leads nowhere; a FIFO isn't shown."""
     assert [str(home)] == veil.hide([(str(home), (".ssh", ".config/gh", "*.env", ".pgpass"))])
 
     assert {".config", ".config/app", ".config/app/settings", "open", "way", "project", "project/.env"} == names(home)
@@ -91,9 +85,7 @@ def test_names_are_hidden_and_the_others_are_shown(mounts: Mounts, home: Path) -
 
 
 def test_a_name_that_isnt_there_is_covered_as_well(mounts: Mounts, home: Path) -> None:
-    """
-    The host may make it later.
-    """
+    """The host may make it later."""
     assert [str(home)] == veil.hide([(str(home), (".netrc",))])
 
     (Path(f"{home}.below") / ".netrc").write_text("later")
@@ -117,9 +109,7 @@ def test_a_link_to_a_folder_hides_in_the_folder(mounts: Mounts, home: Path) -> N
 
 def test_a_folder_that_cant_be_listed_is_hidden_whole(mounts: Mounts, home: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    What has a name there could be read by that name still. So it is for a folder on the way to a name.
-    """
+    """What has a name there could be read by that name still. So it is for a folder on the way to a name."""
     real = os.listdir
 
     def refused(path: str) -> list[str]:
@@ -140,9 +130,7 @@ def test_a_folder_that_cant_be_listed_is_hidden_whole(mounts: Mounts, home: Path
 @pytest.mark.parametrize("secret", [".ssh", ".config/gh"])
 def test_a_folder_with_secrets_and_too_much_is_refused(mounts: Mounts, home: Path, secret: str,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Before anything is covered. One on the way to a secret is refused too.
-    """
+    """Before anything is covered. One on the way to a secret is refused too."""
     before = names(home)
     monkeypatch.setattr(veil, "MOST", 4)
     with pytest.raises(LeewardError, match="has secrets, and more than 4 entries"):
@@ -158,9 +146,7 @@ def test_a_folder_with_secrets_and_too_much_is_refused(mounts: Mounts, home: Pat
 
 def test_a_folder_without_secrets_and_too_much_is_shown_as_it_is(mounts: Mounts, home: Path,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    What comes there later is seen: docs/shell.md says so.
-    """
+    """What comes there later is seen: docs/shell.md says so."""
     before = names(home)
     monkeypatch.setattr(veil, "MOST", 4)
 
@@ -175,9 +161,7 @@ def test_an_entry_that_goes_meanwhile_is_no_error(mounts: Mounts, home: Path) ->
 
 
 def test_an_entry_that_cant_be_mounted_is_an_error(mounts: Mounts, home: Path) -> None:
-    """
-    Nothing is shown in another way than by the mount.
-    """
+    """Nothing is shown in another way than by the mount."""
     mounts.refuses["open"] = errno.EINVAL
 
     with pytest.raises(LeewardError, match="open_tree"):

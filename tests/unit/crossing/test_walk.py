@@ -1,6 +1,4 @@
-"""
-The walk of an upper folder: what is listed, and what is never opened.
-"""
+"""The walk of an upper folder: what is listed, and what is never opened."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def listed(folder: Path) -> dict[bytes, list[object]]:
 
 
 def test_every_entry_is_listed_and_no_special_file_is_opened(tmp_path: Path) -> None:
-    """
-    A FIFO that is opened would stop it; a link that is followed would lead out.
-    """
+    """A FIFO that is opened would stop it; a link that is followed would lead out."""
     (tmp_path / "d/e").mkdir(parents=True)
     (tmp_path / "d/e/f").write_bytes(b"content")
     os.mkfifo(tmp_path / "fifo")
@@ -66,9 +62,7 @@ def test_the_number_of_rows_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_pieces_of_regular_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Beneath the folder, by no link.
-    """
+    """Beneath the folder, by no link."""
     (tmp_path / "upper/d").mkdir(parents=True)
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "upper/d/f").write_bytes(b"0123456789")

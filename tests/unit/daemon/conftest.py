@@ -1,6 +1,4 @@
-"""
-A home folder for tests of the configuration.
-"""
+"""A home folder for tests of the configuration."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """
-    An empty home folder.
-    """
+    """An empty home folder."""
     folder = tmp_path / "home"
     folder.mkdir()
     return folder

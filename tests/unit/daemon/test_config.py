@@ -1,6 +1,4 @@
-"""
-The configuration's values: each has a key, whose quota is which, and what a reload takes.
-"""
+"""The configuration's values: each has a key, whose quota is which, and what a reload takes."""
 
 from __future__ import annotations
 
@@ -19,17 +17,13 @@ from leeward.spec.limits import Limits
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
-    """
-    The table is the documentation; nothing is outside it.
-    """
+    """The table is the documentation; nothing is outside it."""
     assert {item.name for item in dataclasses.fields(Config)} == {*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS}
     assert {item.name for item in dataclasses.fields(Limits)} == set(LIMIT_KEYS)
 
 
 def test_quotas_are_resolved_by_user(home: Path, tmp_path: Path) -> None:
-    """
-    A user's table holds the differences from [quota]; later files win key by key.
-    """
+    """A user's table holds the differences from [quota]; later files win key by key."""
     system = written(tmp_path / "etc.toml", "[quota]\njobs = 2\nrate = 5\n[users.1234]\njobs = 1\nrate = 1\n", 0o644)
     config = loaded(home, written(tmp_path / "x.toml", "[quota]\nrate = 7\n[users.1234]\njobs = 9\n[users.root]\n"
                                                        "jobs = 3\n"), system=system)
@@ -42,9 +36,7 @@ def test_quotas_are_resolved_by_user(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_reload_takes_reloadable_keys_and_names_the_others(home: Path) -> None:
-    """
-    Key by key, as the table says; the others stay as they were.
-    """
+    """Key by key, as the table says; the others stay as they were."""
     old = loaded(home)
     new = loaded(home, None, {
         "pool_size": 9, "queue_size": 3, "queue_delay": 2, "log_level": "debug", "limits": {"time": 5, "files": "1M"},
@@ -86,9 +78,7 @@ def test_a_reload_takes_reloadable_keys_and_names_the_others(home: Path) -> None
     ('socket = "/srv/run/s"\n[profiles.x]\nshow = ["/srv"]', "profiles.x.show: '/srv' has the daemon's socket in it"),
 ])
 def test_malformed_environments_and_profiles_are_refused(home: Path, tmp_path: Path, text: str, said: str) -> None:
-    """
-    Refused at the start, by file and key.
-    """
+    """Refused at the start, by file and key."""
     with pytest.raises(BadRequest, match=re.escape(said)):
         loaded(home, written(tmp_path / "c.toml", text + "\n"))
 

@@ -1,6 +1,4 @@
-"""
-The printed configuration: it loads back, and says of each key what it means.
-"""
+"""The printed configuration: it loads back, and says of each key what it means."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ GIB = 1 << 30
 
 
 def test_printed_configuration_loads_back(home: Path, tmp_path: Path) -> None:
-    """
-    Defaults and changed values alike, every key with a comment before it.
-    """
+    """Defaults and changed values alike, every key with a comment before it."""
     config = loaded(home, None, {
         "socket": '/tmp/q"\\uo\x7fte', "pool_size": 7, "allow_degraded": ("landlock",), "preload": ("json", "xml.dom"),
         "log_json": True, "queue_timeout": 0.25, "queue_delay": 0, "limits": {"memory": "1G", "time": 3},
@@ -48,9 +44,7 @@ def test_printed_configuration_loads_back(home: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_lists_the_keys_that_need_a_restart() -> None:
-    """
-    --print-config marks it, docs/operating.md lists it.
-    """
+    """--print-config marks it, docs/operating.md lists it."""
     text = print_config(Config())
     lines = text.splitlines()
     keys = {**KEYS, **LIMIT_KEYS}

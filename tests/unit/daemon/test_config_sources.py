@@ -1,6 +1,4 @@
-"""
-Where the configuration comes from: every source in its turn, and what must be refused.
-"""
+"""Where the configuration comes from: every source in its turn, and what must be refused."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from leeward.spec.limits import CEILINGS, Limits
 
 
 def test_the_defaults_are_the_documented_ones(home: Path) -> None:
-    """
-    Without any file.
-    """
+    """Without any file."""
     config = loaded(home, XDG_RUNTIME_DIR="/run/user/5")
 
     assert (4, 64, 0.1, 30.0, 100) == (
@@ -30,9 +26,7 @@ def test_the_defaults_are_the_documented_ones(home: Path) -> None:
 
 
 def test_later_sources_win_key_by_key(home: Path, tmp_path: Path) -> None:
-    """
-    System, user, --config, environment, command line.
-    """
+    """System, user, --config, environment, command line."""
     text = "pool_size = 2\nspares = 2\nqueue_size = 2\n[limits]\ncpu = 50\ntime = 1\n"
     system = written(tmp_path / "etc.toml", text, 0o644)
     written(home / ".config/leeward/config.toml", "spares = 3\nqueue_size = 3\n[limits]\ntime = 2\n")
@@ -46,9 +40,7 @@ def test_later_sources_win_key_by_key(home: Path, tmp_path: Path) -> None:
 
 
 def test_sizes_may_have_units(home: Path, tmp_path: Path) -> None:
-    """
-    As on the command line.
-    """
+    """As on the command line."""
     config = loaded(home, written(tmp_path / "x.toml", '[limits]\nmemory = "512MiB"\nfiles = 1048576\noutput = "1M"\n'))
 
     assert (512 << 20, 1 << 20, 1 << 20) == (config.limits.memory, config.limits.files, config.limits.output)
@@ -112,9 +104,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_c149_malformed_configuration_is_refused(name: str, home: Path, tmp_path: Path) -> None:
-    """
-    With its place: file and key.
-    """
+    """With its place: file and key."""
     text, place = REFUSED[name]
     path = written(tmp_path / "x.toml", text)
     with pytest.raises(BadRequest) as refusal:
@@ -127,9 +117,7 @@ def test_c149_malformed_configuration_is_refused(name: str, home: Path, tmp_path
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
 def test_c149_a_file_that_others_can_write_is_refused(mode: int, home: Path, tmp_path: Path) -> None:
-    """
-    Whoever writes it decides what jobs may do.
-    """
+    """Whoever writes it decides what jobs may do."""
     path = written(tmp_path / "x.toml", "pool_size = 3", mode)
     with pytest.raises(BadRequest, match="lets others write"):
         loaded(home, path)
@@ -138,9 +126,7 @@ def test_c149_a_file_that_others_can_write_is_refused(mode: int, home: Path, tmp
 
 
 def test_c149_a_strangers_file_is_refused(home: Path, tmp_path: Path) -> None:
-    """
-    Ours and root's are taken, nobody else's.
-    """
+    """Ours and root's are taken, nobody else's."""
     path = written(tmp_path / "x.toml", "pool_size = 3")
     if os.geteuid() == 0:
         os.chown(path, 4711, 0)
@@ -153,9 +139,7 @@ def test_c149_a_strangers_file_is_refused(home: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "huge", "binary", "missing"])
 def test_c149_only_a_plain_file_is_read(kind: str, home: Path, tmp_path: Path) -> None:
-    """
-    And nothing blocks on what isn't one.
-    """
+    """And nothing blocks on what isn't one."""
     path = tmp_path / "x.toml"
     if kind == "link":
         path.symlink_to(written(tmp_path / "real.toml", "pool_size = 3"))
@@ -173,9 +157,7 @@ def test_c149_only_a_plain_file_is_read(kind: str, home: Path, tmp_path: Path) -
 
 
 def test_the_home_of_another_user_is_not_read(tmp_path: Path) -> None:
-    """
-    sudo and setpriv may leave HOME as it was.
-    """
+    """sudo and setpriv may leave HOME as it was."""
     written(tmp_path / ".config/leeward/config.toml", "pool_size = 3")
     mine = {"HOME": str(tmp_path)}
 

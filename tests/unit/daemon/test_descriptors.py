@@ -1,6 +1,4 @@
-"""
-Whose the descriptors are, by how many there are.
-"""
+"""Whose the descriptors are, by how many there are."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ def test_plenty_of_descriptors_are_divided_by_the_configuration():
 
 
 def test_groups_that_are_kept_are_given_up_first():
-    """
-    What is kept to save time has no descriptors that a connection could have.
-    """
+    """What is kept to save time has no descriptors that a connection could have."""
     got = divided(1024)
 
     assert (DEFAULT.spares + 2, 0) == (got.leaves, got.surplus)
@@ -64,9 +60,7 @@ def test_groups_that_are_kept_are_given_up_first():
 
 @pytest.mark.parametrize("limit", [1024, 4096, 65536])
 def test_listeners_of_workers_with_egress_are_counted(limit: int):
-    """
-    22 sockets and a file more for each, of which fewer are made where they wouldn't fit.
-    """
+    """22 sockets and a file more for each, of which fewer are made where they wouldn't fit."""
     def asked(further: int, listeners: int = 0):
         return shares(limit, NoneDriver, workers=1, spares=1, asked=64, metrics=False, further=further,
                       listeners=listeners)
@@ -80,9 +74,7 @@ def test_listeners_of_workers_with_egress_are_counted(limit: int):
 
 
 def test_descriptors_of_a_keeper_are_counted(tmp_path: Path):
-    """
-    All that it may be sent; of listeners two.
-    """
+    """All that it may be sent; of listeners two."""
     (tmp_path / "file").touch()
     before = len(os.listdir("/proc/self/fd"))
     keeper = Keeper(MagicMock(spec=Reactor), Limits())  # its channel's two ends
@@ -98,9 +90,7 @@ def test_descriptors_of_a_keeper_are_counted(tmp_path: Path):
 
 
 def test_a_worker_in_advance_is_given_up_last():
-    """
-    But before a connection is.
-    """
+    """But before a connection is."""
     got = [divided(limit) for limit in range(1024, 3000)]
 
     assert [(3, 0), (3, 1), (0, 1)] == list(dict.fromkeys((each.leaves, each.surplus) for each in got))
@@ -108,9 +98,7 @@ def test_a_worker_in_advance_is_given_up_last():
 
 
 def test_sessions_get_the_remaining_descriptors():
-    """
-    Workers for them are made where all others have as many as they may have.
-    """
+    """Workers for them are made where all others have as many as they may have."""
     def room(limit: int) -> int:
         return shares(limit, V1Driver, workers=4, spares=1, asked=1024, metrics=False, room=100).room
 
@@ -164,9 +152,7 @@ def test_the_limit_is_the_hard_one_within_reason(hard: int, most: int, monkeypat
 
 @pytest.mark.parametrize(("error", "there"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.ENXIO, False)])
 def test_a_failed_check_does_not_count_as_a_lost_terminal(error: int, there: bool, monkeypatch: pytest.MonkeyPatch):
-    """
-    Or a SIGHUP that means to reload would end a daemon that has no descriptor left for a moment.
-    """
+    """Or a SIGHUP that means to reload would end a daemon that has no descriptor left for a moment."""
     def refuse(*_: object) -> int:
         raise OSError(error, os.strerror(error))
 
@@ -177,18 +163,14 @@ def test_a_failed_check_does_not_count_as_a_lost_terminal(error: int, there: boo
 
 @pytest.mark.parametrize(("limit", "sandboxes"), [(300, False), (1024, True), (65536, True)])
 def test_scarce_descriptors_leave_none_for_sandboxes(limit: int, sandboxes: bool) -> None:
-    """
-    Jobs go on there as they did.
-    """
+    """Jobs go on there as they did."""
     assert sandboxes is divided(limit).sandboxes
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize(("limit", "room"), [(4096, 200), (20_000, 150), (20_000, 256), (20_000, 999), (65536, 1024)])
 def test_sandboxes_that_rest_make_room_for_others(driver, limit: int, room: int) -> None:
-    """
-    However many are awake, left over, or sessions: all of them fit.
-    """
+    """However many are awake, left over, or sessions: all of them fit."""
     def pool(more: int):
         return shares(limit, driver, workers=2, spares=1, asked=1024, metrics=False, room=more)
 
@@ -217,9 +199,7 @@ def test_a_thousand_sandboxes_have_room_in_twenty_thousand_descriptors() -> None
                                                      (-1, True, False)])
 def test_the_hard_limit_is_raised_where_that_is_allowed(hard: int, may: bool, raised: bool,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    And never lowered.
-    """
+    """And never lowered."""
     asked = []
 
     def setrlimit(_: int, limits: tuple[int, int]) -> None:

@@ -1,6 +1,4 @@
-"""
-What a daemon does first: signals wait, and an engine is told what the configuration says.
-"""
+"""What a daemon does first: signals wait, and an engine is told what the configuration says."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from leeward.spec.limits import Limits
 
 @pytest.fixture(autouse=True)
 def unchanged() -> Iterator[None]:
-    """
-    Of this process, what `start` changes.
-    """
+    """Of this process, what `start` changes."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -38,9 +34,7 @@ def blocked() -> set[int]:
 
 
 def test_every_key_of_the_configuration_reaches_the_engine() -> None:
-    """
-    Each value is another than it would be unsaid.
-    """
+    """Each value is another than it would be unsaid."""
     config = Config(pool_size=7, spares=3, recycle_after=5, layout_jobs=7, layout_time=8.0, fresh_layout=True,
                     queue_size=9, queue_delay=0.5, limits=Limits(time=1.5),
                     python_env="/env", preload=("json",), allow_degraded=("landlock",), rehearse=False,
@@ -56,9 +50,7 @@ def test_every_key_of_the_configuration_reaches_the_engine() -> None:
 
 
 def test_signals_that_end_the_daemon_wait_during_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    From before the first step on, and afterwards; the garbage collector, too.
-    """
+    """From before the first step on, and afterwards; the garbage collector, too."""
     seen: list[object] = []
 
     def begin(settings: Settings) -> Any:
@@ -76,9 +68,7 @@ def test_signals_that_end_the_daemon_wait_during_its_start(monkeypatch: pytest.M
 
 
 def test_a_signal_is_heard_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Nobody else would let it through.
-    """
+    """Nobody else would let it through."""
     def begin(_settings: Settings) -> Any:
         raise BadRequest("no such interpreter")
 
@@ -93,9 +83,7 @@ def test_a_signal_is_heard_after_a_start_that_failed(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("hard", "most"), [(1024, 1024), (1 << 20, descriptors.MOST),
                                             (resource.RLIM_INFINITY, descriptors.MOST)])
 def test_room_for_descriptors(hard: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    As many as we want, or as the host allows; what it allows stays.
-    """
+    """As many as we want, or as the host allows; what it allows stays."""
     limits: list[object] = []
     for module in (early, descriptors):
         monkeypatch.setattr(module, "resource", SimpleNamespace(**vars(resource) | {
@@ -106,9 +94,7 @@ def test_room_for_descriptors(hard: int, most: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_too_few_descriptors_for_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The refusal names the limit and the cure, where a system call with a number of ours was named.
-    """
+    """The refusal names the limit and the cure, where a system call with a number of ours was named."""
     for module in (early, descriptors):
         monkeypatch.setattr(module, "resource", SimpleNamespace(**vars(resource) | {"getrlimit": lambda _: (64, 64)}))
     with pytest.raises(Unsupported, match=r"a hard limit of 64 \(RLIMIT_NOFILE\).*ulimit -Hn"):

@@ -1,6 +1,4 @@
-"""
-Whom the daemon opens folders for, and a connection's docks.
-"""
+"""Whom the daemon opens folders for, and a connection's docks."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ class Asked:
 
 
 class FakeDesk:
-    """
-    Notes what the opener is asked for.
-    """
+    """Notes what the opener is asked for."""
 
     view = SandboxTerms(Launch()).view
 
@@ -49,9 +45,7 @@ class FakeDesk:
                                                           (1000, 1001, False), (1000, 0, False)])
 def test_another_users_folders_are_roots_daemons_alone(monkeypatch: pytest.MonkeyPatch, daemon: int, client: int, *,
                                                        served: bool) -> None:
-    """
-    A sandbox would have them with the daemon's user's rights, and not with its client's.
-    """
+    """A sandbox would have them with the daemon's user's rights, and not with its client's."""
     desk, (dock, there) = FakeDesk(), socket.socketpair()
     there.close()
     monkeypatch.setattr(os, "geteuid", lambda: daemon)
@@ -98,9 +92,7 @@ def test_a_dock_is_good_for_one_request() -> None:
 
 
 def test_c396_a_user_has_a_bounded_number_of_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A file system of one user's that never answers leaves places to others.
-    """
+    """A file system of one user's that never answers leaves places to others."""
     monkeypatch.setattr(Opener, "_send", lambda *_: None)
     reactor = Reactor()
     opener = Opener(reactor, list)

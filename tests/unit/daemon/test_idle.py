@@ -1,6 +1,4 @@
-"""
-When a daemon that nobody needs ends.
-"""
+"""When a daemon that nobody needs ends."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from leeward.daemon.idle import LOOKS, Idle
 
 
 class Clock:
-    """
-    What Idle needs of a reactor: time, and one timer.
-    """
+    """What Idle needs of a reactor: time, and one timer."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -47,9 +43,7 @@ def scene() -> SimpleNamespace:
 
 
 def test_the_daemon_ends_when_its_idle_time_has_passed(scene: SimpleNamespace) -> None:
-    """
-    Not before, and at most a tenth later.
-    """
+    """Not before, and at most a tenth later."""
     scene.idle.watch()
     while not scene.ended:
         scene.clock.turn()
@@ -60,9 +54,7 @@ def test_the_daemon_ends_when_its_idle_time_has_passed(scene: SimpleNamespace) -
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_work_begins_the_time_anew(scene: SimpleNamespace, busy: bool) -> None:
-    """
-    A request between two looks, or a job that runs on.
-    """
+    """A request between two looks, or a job that runs on."""
     scene.idle.watch()
     for _ in range(5 * LOOKS):
         scene.clock.turn()
@@ -75,9 +67,7 @@ def test_work_begins_the_time_anew(scene: SimpleNamespace, busy: bool) -> None:
 
 
 def test_an_idle_time_of_never_and_a_new_one_are_honoured(scene: SimpleNamespace) -> None:
-    """
-    0 sets no timer; a reload that changes it replaces the one that is there.
-    """
+    """0 sets no timer; a reload that changes it replaces the one that is there."""
     scene.seconds = 0
     scene.idle.watch()
     assert [] == scene.clock.timers

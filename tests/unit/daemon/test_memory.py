@@ -1,6 +1,4 @@
-"""
-The daemon's objects are in huge pages from its start on.
-"""
+"""The daemon's objects are in huge pages from its start on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What a profile gives a pool, within the operator's bounds.
-"""
+"""What a profile gives a pool, within the operator's bounds."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def with_profile(name: str, **config: Any) -> Settings:
 
 @pytest.mark.parametrize("name", OURS)
 def test_no_built_in_profile_passes_the_operators_ceilings(name: str) -> None:
-    """
-    Each may be asked for without a word in the configuration.
-    """
+    """Each may be asked for without a word in the configuration."""
     limits = with_profile(name).limits
     assert [] == [each for each in ADJUSTABLE if getattr(limits, each) > getattr(FEW, each)]
 

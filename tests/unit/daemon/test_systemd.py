@@ -1,6 +1,4 @@
-"""
-What a service manager is told, and what it may pass.
-"""
+"""What a service manager is told, and what it may pass."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from leeward.daemon.systemd import Manager
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_notifications_arrive_by_path_and_by_abstract_name(abstract: bool, tmp_path: Path) -> None:
-    """
-    By a path and by an abstract name; and the variables are gone then, for no child is the service.
-    """
+    """By a path and by an abstract name; and the variables are gone then, for no child is the service."""
     name = f"@leeward-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(f"\0{name[1:]}" if abstract else name)
@@ -47,9 +43,7 @@ def test_notifications_arrive_by_path_and_by_abstract_name(abstract: bool, tmp_p
     {"LISTEN_FDS": "1", "LISTEN_PID": "8"}, {"LISTEN_FDS": "1"}, {"LISTEN_FDS": "-1", "LISTEN_PID": "7"},
 ])
 def test_variables_meant_for_another_process_are_ignored(environ: dict[str, str]) -> None:
-    """
-    A manager that doesn't exist, or that started another process.
-    """
+    """A manager that doesn't exist, or that started another process."""
     manager = Manager(dict(environ), 7)
     manager.ready("here")
     manager.close()
@@ -80,9 +74,7 @@ if ours:
 
 
 def passed(sock: socket.socket | None, count: int = 1, *more: str) -> str:
-    """
-    What a process says that has *sock* as its descriptor 3.
-    """
+    """What a process says that has *sock* as its descriptor 3."""
     def place() -> None:
         if sock is not None:
             os.dup2(sock.fileno(), 3)
@@ -94,9 +86,7 @@ def passed(sock: socket.socket | None, count: int = 1, *more: str) -> str:
 
 
 def test_a_socket_is_taken(tmp_path: Path) -> None:
-    """
-    Close-on-exec and non-blocking, once.
-    """
+    """Close-on-exec and non-blocking, once."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "s"))
         sock.listen()
@@ -105,9 +95,7 @@ def test_a_socket_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_descriptor_that_is_no_listening_socket_is_refused(tmp_path: Path) -> None:
-    """
-    One that doesn't listen, one for datagrams, one of the network, none, and two.
-    """
+    """One that doesn't listen, one for datagrams, one of the network, none, and two."""
     said = []
     for family, kind in ((socket.AF_UNIX, socket.SOCK_STREAM), (socket.AF_UNIX, socket.SOCK_DGRAM),
                          (socket.AF_INET, socket.SOCK_STREAM)):

@@ -1,6 +1,4 @@
-"""
-Addresses that names must not lead to, and URLs.
-"""
+"""Addresses that names must not lead to, and URLs."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ from leeward.spec.egress import Policy, narrow, parse_policy
     ("fec0::1", "site-local"), ("ff02::1", "multicast"), ("4000::1", "reserved"), ("::2:0:0:0", "reserved"),
 ])
 def test_every_refused_range_is_refused_by_name(address: str, what: str) -> None:
-    """
-    An address of each range, and the range's name: the smallest range counts.
-    """
+    """An address of each range, and the range's name: the smallest range counts."""
     found = range_of(ip_address(address))
 
     assert found is not None
@@ -46,18 +42,14 @@ def test_every_refused_range_is_refused_by_name(address: str, what: str) -> None
     "223.255.255.255", "::ffff:1.1.1.1", "2606:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "3ffe::1",
 ])
 def test_addresses_beside_the_ranges_are_public(address: str) -> None:
-    """
-    What lies beside the ranges is public.
-    """
+    """What lies beside the ranges is public."""
     assert range_of(ip_address(address)) is None
     assert refused(ip_address(address), Policy()) is None
 
 
 @given(st.integers(0, 2**32 - 1).map(ip_address) | st.integers(0, 2**128 - 1).map(ip_address))
 def test_addresses_that_python_calls_special_are_refused(address: object) -> None:
-    """
-    The table has all that `ipaddress` doesn't call global; the module is an independent witness.
-    """
+    """The table has all that `ipaddress` doesn't call global; the module is an independent witness."""
     found = ip_address(str(address))
     if not found.is_global or found.is_multicast or found.is_reserved:
         assert range_of(found) is not None
@@ -71,18 +63,14 @@ def test_addresses_that_python_calls_special_are_refused(address: object) -> Non
     ("::1", "::1", True), ("4000::/16", "4000::1", False), ("10.0.0.0/8", "::ffff:10.0.0.1", True),
 ])
 def test_a_range_is_opened_by_its_name(by: str, address: str, opens: bool) -> None:
-    """
-    By a range within the one that is refused; a larger one means the internet.
-    """
+    """By a range within the one that is refused; a larger one means the internet."""
     policy = Policy(addresses=(ip_network(by),))
 
     assert opens == (refused(ip_address(address), policy) is None)
 
 
 def test_every_policy_has_to_open_a_range() -> None:
-    """
-    A client can't open what its operator hasn't.
-    """
+    """A client can't open what its operator hasn't."""
     client, operator = (parse_policy({"addresses": each}) for each in (["10.0.0.0/8"], ["10.1.0.0/16"]))
     policy = narrow(operator, client)
 
@@ -92,9 +80,7 @@ def test_every_policy_has_to_open_a_range() -> None:
 
 
 def test_versions_are_distinguished() -> None:
-    """
-    A range of one version opens none of the other.
-    """
+    """A range of one version opens none of the other."""
     for each in RANGES:
         other = ip_network("::/128" if each.network.version == 4 else "0.0.0.0/32")
         assert not opened(other, each)
@@ -109,9 +95,7 @@ def test_versions_are_distinguished() -> None:
     ("ftp://example.org:21/x", "ftp://example.org:21/x"),
 ])
 def test_urls_in_one_form(text: str, form: str) -> None:
-    """
-    Scheme, host, port and target; user information is told and left out.
-    """
+    """Scheme, host, port and target; user information is told and left out."""
     url = parse_url(text)
 
     assert form == url.text
@@ -126,18 +110,14 @@ def test_urls_in_one_form(text: str, form: str) -> None:
     "ht tp://a/", "http://a/\u00e9", "http://" + "a" * 17000, "http://a%2eb/", "h\u00e9://a/",
 ])
 def test_doubtful_urls_are_refused(text: str) -> None:
-    """
-    What is doubtful is refused.
-    """
+    """What is doubtful is refused."""
     with pytest.raises(InvalidHost):
         parse_url(text)
 
 
 @given(st.text(max_size=60) | st.text("htps:/.@[]?#0123456789abcdef%\\", max_size=40).map("http://{}".format))
 def test_any_text_is_a_url_or_invalid_host(text: str) -> None:
-    """
-    A URL that reads back as itself, or InvalidHost.
-    """
+    """A URL that reads back as itself, or InvalidHost."""
     try:
         url = parse_url(text)
     except InvalidHost:

@@ -1,6 +1,4 @@
-"""
-What a rule of `ask` names: what waits, and how each wait ends.
-"""
+"""What a rule of `ask` names: what waits, and how each wait ends."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ POLICY = parse_policy({"allow": ["http://open.example.org"], "ask": ["*"], "limi
 
 
 class Desk:
-    """
-    Asks of one sandbox, and what the daemon is told.
-    """
+    """Asks of one sandbox, and what the daemon is told."""
 
     def __init__(self, listening: bool = True) -> None:
         self.told: list[Ask | Unask] = []
@@ -53,9 +49,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def test_c343_a_long_rule_of_a_clients_is_an_ask_still() -> None:
-    """
-    The daemon would take an ask with a longer text for a broker gone wrong, and end it with everybody's connections.
-    """
+    """The daemon would take an ask with a longer text for a broker gone wrong, and end it with everybody's connections."""
     async def test() -> None:
         desk, path = Desk(), "/" + "a" * 900
         waits = desk.begin(path, parse_policy({"ask": [f"http://a.example.org{path}"]}))
@@ -94,9 +88,7 @@ def test_a_decided_request_is_not_asked() -> None:
 
 
 def test_no_request_waits_without_a_listening_client() -> None:
-    """
-    Waiting ones are answered when the last listening client has gone.
-    """
+    """Waiting ones are answered when the last listening client has gone."""
     async def test() -> None:
         silent = Desk(listening=False)
         with pytest.raises(NotAllowed, match=r"waits for approval, and nobody is there to answer$"):
@@ -113,9 +105,7 @@ def test_no_request_waits_without_a_listening_client() -> None:
 
 
 def test_the_same_request_asks_once() -> None:
-    """
-    All that wait get the one answer, and the last one that gives up takes the ask back.
-    """
+    """All that wait get the one answer, and the last one that gives up takes the ask back."""
     async def test() -> None:
         desk = Desk()
         first, second = desk.begin(), desk.begin()

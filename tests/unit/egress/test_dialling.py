@@ -48,9 +48,7 @@ class Network:
             raise
 
     async def until(self, count: int) -> None:
-        """
-        Until so many tries have begun.
-        """
+        """Until so many tries have begun."""
         while len(self.tries) < count:
             self.begun.clear()
             await self.begun.wait()
@@ -75,9 +73,7 @@ def running(monkeypatch: pytest.MonkeyPatch, stagger: float, do: Callable[[Netwo
 
 
 def test_an_address_that_does_not_answer_does_not_take_all_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The next one is tried beside it; the first to answer wins, and the other try is given up.
-    """
+    """The next one is tried beside it; the first to answer wins, and the other try is given up."""
     async def do(network: Network) -> None:
         going = asyncio.create_task(dialled("1.1.1.1 1.0.0.1"))
         await network.until(2)
@@ -89,9 +85,7 @@ def test_an_address_that_does_not_answer_does_not_take_all_of_the_time(monkeypat
 
 
 def test_an_address_that_refuses_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Without waiting for the stagger; and one that answers is followed by none.
-    """
+    """Without waiting for the stagger; and one that answers is followed by none."""
     async def do(network: Network) -> None:
         going = asyncio.create_task(dialled("1.1.1.1 1.0.0.1 8.8.8.8"))
         await network.until(1)
@@ -104,9 +98,7 @@ def test_an_address_that_refuses_is_followed_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_no_address_that_is_refused_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Each of them is decided, wherever it stands in the answer; and it is the reason where the others fail.
-    """
+    """Each of them is decided, wherever it stands in the answer; and it is the reason where the others fail."""
     async def do(network: Network) -> None:
         going = asyncio.create_task(dialled("1.1.1.1 10.0.0.1 127.0.0.1 1.0.0.1"))
         await network.until(2)
@@ -119,9 +111,7 @@ def test_no_address_that_is_refused_is_tried(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tries_at_once_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The eldest is given up for the next one. The first reason of all is told.
-    """
+    """The eldest is given up for the next one. The first reason of all is told."""
     every = [f"1.1.1.{number}" for number in range(1, AT_ONCE + 3)]
 
     async def do(network: Network) -> None:
@@ -138,9 +128,7 @@ def test_tries_at_once_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cancelled_dial_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Neither of a try that goes on, nor of one that has just succeeded.
-    """
+    """Neither of a try that goes on, nor of one that has just succeeded."""
     sock = Mock()
 
     async def do(network: Network) -> None:

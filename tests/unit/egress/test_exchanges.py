@@ -1,6 +1,4 @@
-"""
-Exchanges: requests of one connection to a host and responses back, without a socket.
-"""
+"""Exchanges: requests of one connection to a host and responses back, without a socket."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def drain(requests: Requests) -> list[Head | bytes | BodyEnd]:
-    """
-    What there is now.
-    """
+    """What there is now."""
     found: list[Head | bytes | BodyEnd] = []
     while (event := requests.next()) is not None:
         found.append(event)
@@ -27,9 +23,7 @@ def drain(requests: Requests) -> list[Head | bytes | BodyEnd]:
 
 
 def passed_on(requests: Requests, most: int = 0) -> tuple[bytes, Responses]:
-    """
-    The bytes of a whole request for the host.
-    """
+    """The bytes of a whole request for the host."""
     responses, sent = Responses(most), b""
     for event in drain(requests):
         if isinstance(event, Head):
@@ -42,9 +36,7 @@ def passed_on(requests: Requests, most: int = 0) -> tuple[bytes, Responses]:
 
 
 def answered(requests: Requests, responses: Responses, data: bytes) -> bytes:
-    """
-    The bytes of a response for the job.
-    """
+    """The bytes of a response for the job."""
     responses.receive(data)
     sent = b""
     while (event := responses.next()) is not None:
@@ -53,9 +45,7 @@ def answered(requests: Requests, responses: Responses, data: bytes) -> bytes:
 
 
 def test_a_request_goes_and_its_response_comes() -> None:
-    """
-    Written anew on both sides.
-    """
+    """Written anew on both sides."""
     requests = Requests()
     requests.receive(GET)
     sent, responses = passed_on(requests)
@@ -67,9 +57,7 @@ def test_a_request_goes_and_its_response_comes() -> None:
 
 
 def test_requests_one_after_another() -> None:
-    """
-    Of a connection that is kept, also where the second came with the first: its head isn't read before its turn.
-    """
+    """Of a connection that is kept, also where the second came with the first: its head isn't read before its turn."""
     requests = Requests()
     requests.receive(GET + b"POST /b HTTP/1.1\r\nHost: example.org\r\nContent-Length: 3\r\n\r\nabc" + GET)
     for target, body in ((b"/a", b""), (b"/b", b"abc"), (b"/a", b"")):
@@ -87,9 +75,7 @@ def test_requests_one_after_another() -> None:
 
 
 def test_a_second_head_is_checked_like_the_first() -> None:
-    """
-    Behind a body too, where h11 alone would take a bare line feed.
-    """
+    """Behind a body too, where h11 alone would take a bare line feed."""
     requests = Requests()
     requests.receive(b"POST /b HTTP/1.1\r\nHost: a.org\r\nContent-Length: 1\r\n\r\nxGET / HTTP/1.1\nHost: b.org\n\n")
     answered(requests, passed_on(requests)[1], OK)
@@ -100,9 +86,7 @@ def test_a_second_head_is_checked_like_the_first() -> None:
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_chunks_are_read_and_written_anew(step: int) -> None:
-    """
-    Extensions and trailers don't go on.
-    """
+    """Extensions and trailers don't go on."""
     data = (b"POST / HTTP/1.1\r\nHost: a.org\r\nTransfer-Encoding: chunked\r\n\r\n"
             b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nX-Trailer: 1\r\n\r\n")
     requests, responses, sent = Requests(), Responses(), b""
@@ -128,9 +112,7 @@ def test_chunks_are_read_and_written_anew(step: int) -> None:
 @pytest.mark.parametrize("body", [b"x\r\n", b"-1\r\n", b"3\r\nabcd\r\n", b"0x3\r\nabc\r\n", b"3\nabc\r\n",
                                   b"fffffffffffffffffffffff\r\n", b"3" * 40000])
 def test_broken_chunks_end_the_request(body: bytes) -> None:
-    """
-    As an error of the head's kind, so that one answer is given.
-    """
+    """As an error of the head's kind, so that one answer is given."""
     requests = Requests()
     requests.receive(b"POST / HTTP/1.1\r\nHost: a.org\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
     with pytest.raises(HeadError):
@@ -139,18 +121,14 @@ def test_broken_chunks_end_the_request(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"3\nabc\n0\n\n", b"3 \nabc"])
 def test_chunks_with_bare_line_feeds_are_none(body: bytes) -> None:
-    """
-    Nothing of them goes on.
-    """
+    """Nothing of them goes on."""
     requests = Requests()
     requests.receive(b"POST / HTTP/1.1\r\nHost: a.org\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
     assert len(drain(requests)) == 1
 
 
 def test_bodies_have_a_bound() -> None:
-    """
-    By their length before they come, by chunks as they come.
-    """
+    """By their length before they come, by chunks as they come."""
     requests = Requests(most=4)
     requests.receive(b"POST / HTTP/1.1\r\nHost: a.org\r\nContent-Length: 5\r\n\r\n")
     with pytest.raises(HeadError, match="request body too large") as caught:
@@ -169,9 +147,7 @@ def test_bodies_have_a_bound() -> None:
 
 
 def test_waiting_requests_have_a_bound() -> None:
-    """
-    Bytes behind a request that isn't answered: the job is read no more, and more than that is an error.
-    """
+    """Bytes behind a request that isn't answered: the job is read no more, and more than that is an error."""
     requests = Requests()
     requests.receive(GET)
     drain(requests)
@@ -182,9 +158,7 @@ def test_waiting_requests_have_a_bound() -> None:
 
 
 def test_a_websocket_passes_after_101() -> None:
-    """
-    Head and response by the rules, then bytes as they are.
-    """
+    """Head and response by the rules, then bytes as they are."""
     requests = Requests()
     requests.receive(b"GET /ws HTTP/1.1\r\nHost: a.org\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                      b"Sec-WebSocket-Key: eA==\r\n\r\nfirst")
@@ -199,9 +173,7 @@ def test_a_websocket_passes_after_101() -> None:
 
 
 def test_a_host_cannot_switch_unasked() -> None:
-    """
-    101 to a request that offered nothing, or another protocol than was offered.
-    """
+    """101 to a request that offered nothing, or another protocol than was offered."""
     requests = Requests()
     requests.receive(GET)
     _, responses = passed_on(requests)
@@ -211,9 +183,7 @@ def test_a_host_cannot_switch_unasked() -> None:
 
 
 def test_connect_is_answered_by_the_broker() -> None:
-    """
-    And what the job sent behind it belongs to the connection within.
-    """
+    """And what the job sent behind it belongs to the connection within."""
     requests = Requests()
     requests.receive(b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org:443\r\n\r\n\x16\x03")
     [head] = drain(requests)
@@ -225,9 +195,7 @@ def test_connect_is_answered_by_the_broker() -> None:
 
 
 def test_100_continue_comes_from_the_host() -> None:
-    """
-    The informational response, and then the response.
-    """
+    """The informational response, and then the response."""
     requests = Requests()
     requests.receive(b"POST / HTTP/1.1\r\nHost: a.org\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
     sent, responses = passed_on(requests)
@@ -238,9 +206,7 @@ def test_100_continue_comes_from_the_host() -> None:
 
 
 def test_a_response_without_a_length_gets_chunks() -> None:
-    """
-    For a job of HTTP/1.1; the host's connection isn't kept.
-    """
+    """For a job of HTTP/1.1; the host's connection isn't kept."""
     requests = Requests()
     requests.receive(GET)
     _, responses = passed_on(requests)
@@ -256,9 +222,7 @@ def test_a_response_without_a_length_gets_chunks() -> None:
 
 
 def test_refusals_are_whole_responses() -> None:
-    """
-    Before a response has begun; after that the connection is to be cut.
-    """
+    """Before a response has begun; after that the connection is to be cut."""
     requests = Requests()
     requests.receive(b"HEAD / HTTP/1.1\r\nHost: a.org\r\n\r\n")
     responses = Responses()
@@ -275,9 +239,7 @@ def test_refusals_are_whole_responses() -> None:
 
 
 def test_the_end_of_a_connection() -> None:
-    """
-    Between requests it is one; within a head or a body it is an error.
-    """
+    """Between requests it is one; within a head or a body it is an error."""
     requests = Requests()
     requests.receive(b"")
     assert requests.next() is None
@@ -297,9 +259,7 @@ def test_the_end_of_a_connection() -> None:
 
 
 def test_an_empty_line_before_a_request_is_let_pass() -> None:
-    """
-    One; old programs send it behind a body.
-    """
+    """One; old programs send it behind a body."""
     requests = Requests()
     requests.receive(b"\r\n" + GET)
     assert len(drain(requests)) == 2
@@ -315,9 +275,7 @@ def test_an_empty_line_before_a_request_is_let_pass() -> None:
 
 
 def test_a_broken_response_is_an_error() -> None:
-    """
-    For which the broker answers.
-    """
+    """For which the broker answers."""
     for data in (b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", b""):
         requests = Requests()
         requests.receive(GET)

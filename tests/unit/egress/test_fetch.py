@@ -1,6 +1,4 @@
-"""
-`fetch` against hosts on loopback, by names of the tests' own resolver.
-"""
+"""`fetch` against hosts on loopback, by names of the tests' own resolver."""
 
 from __future__ import annotations
 
@@ -25,46 +23,34 @@ HERE = resolver(example_org="127.0.0.1", other_org="127.0.0.1")
 
 
 def ok(head: bytes, body: bytes) -> bytes:
-    """
-    The request's target and body, as an answer.
-    """
+    """The request's target and body, as an answer."""
     content = head.split()[1] + b" " + body
     return b"HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: %d\r\n\r\n%s" % (len(content),
                                                                                                        content)
 
 
 def redirect(location: str, status: int = 302) -> bytes:
-    """
-    An answer that leads elsewhere.
-    """
+    """An answer that leads elsewhere."""
     return f"HTTP/1.1 {status} X\r\nLocation: {location}\r\nSet-Cookie: s=1\r\nContent-Length: 0\r\n\r\n".encode()
 
 
 def policy(*ports: int, **more: Any) -> Policy:
-    """
-    One that allows example.org on loopback, at these ports.
-    """
+    """One that allows example.org on loopback, at these ports."""
     return parse_policy({"allow": ["example.org", "*.example.org"], "ports": list(ports), **LOCAL, **more})
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """
-    On a loop of its own.
-    """
+    """On a loop of its own."""
     return asyncio.run(coroutine)
 
 
 def fetched(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> FetchResponse:
-    """
-    A fetch to hosts that need not be there.
-    """
+    """A fetch to hosts that need not be there."""
     return run(Fetcher(allowed, resolve=resolve).fetch(FetchRequest(url, **more)))
 
 
 def refused(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> str:
-    """
-    The error of one.
-    """
+    """The error of one."""
     with pytest.raises(FetchFailure) as caught:
         fetched(url, allowed, resolve, **more)
     assert str(caught.value).startswith(TEXTS[caught.value.cause])
@@ -72,9 +58,7 @@ def refused(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) 
 
 
 def test_a_request_and_its_response() -> None:
-    """
-    Status, fields of which several have one name, body, URL; the target goes as it was written.
-    """
+    """Status, fields of which several have one name, body, URL; the target goes as it was written."""
     async def do() -> tuple[FetchResponse, Host, int]:
         async with hosting(ok) as host:
             fetcher = Fetcher(policy(host.port), resolve=HERE)
@@ -93,9 +77,7 @@ def test_a_request_and_its_response() -> None:
 
 
 def test_tls_is_verified_by_the_name() -> None:
-    """
-    Of the certificate, not by the address that is dialled; another name, or nobody's authority, is an error.
-    """
+    """Of the certificate, not by the address that is dialled; another name, or nobody's authority, is an error."""
     async def do() -> tuple[FetchResponse, list[str]]:
         async with hosting(ok, tls=True) as host:
             allowed = parse_policy({"allow": ["example.org", "other.org"], "ports": [host.port], **LOCAL})
@@ -137,9 +119,7 @@ def test_tls_is_verified_by_the_name() -> None:
     ("http://example.org/", {"allow": ["*"], "limits": {"request": 3}}, "request body too large: 4 bytes"),
 ])
 def test_a_malformed_fetch_is_refused(url: str, table: dict[str, Any] | None, text: str) -> None:
-    """
-    Before anything is sent; each error begins as documented.
-    """
+    """Before anything is sent; each error begins as documented."""
     allowed = None if table is None else parse_policy(table)
     assert refused(url, allowed, body=b"body" if "request" in text else b"").startswith(text)
 
@@ -154,16 +134,12 @@ def test_a_malformed_fetch_is_refused(url: str, table: dict[str, Any] | None, te
                                                                 "HTTP error: 65 fields"),
 ])
 def test_requests_that_are_none(more: dict[str, Any], text: str) -> None:
-    """
-    Fields of the connection, and line feeds in values.
-    """
+    """Fields of the connection, and line feeds in values."""
     assert refused("http://example.org/", NETWORK, **more).startswith(text)
 
 
 def test_the_address_that_was_checked_is_dialled() -> None:
-    """
-    The resolver is asked once. A name that leads elsewhere the next time is decided anew, and refused.
-    """
+    """The resolver is asked once. A name that leads elsewhere the next time is decided anew, and refused."""
     async def do() -> list[str]:
         async with hosting(ok) as host:
             allowed = parse_policy({"allow": ["example.org"], "ports": [host.port], "addresses": ["127.0.0.2"]})
@@ -181,9 +157,7 @@ def test_the_address_that_was_checked_is_dialled() -> None:
 
 
 def test_every_address_of_an_answer_is_decided() -> None:
-    """
-    Those that are refused aren't dialled, the others are.
-    """
+    """Those that are refused aren't dialled, the others are."""
     async def do() -> tuple[FetchResponse, list[str]]:
         rows: list[Decided] = []
         async with hosting(ok) as host:
@@ -200,9 +174,7 @@ def test_every_address_of_an_answer_is_decided() -> None:
 
 
 def test_a_sandboxs_own_connections_count() -> None:
-    """
-    Beside fetches: both are in the same limit of a minute.
-    """
+    """Beside fetches: both are in the same limit of a minute."""
     async def do() -> str:
         allowed = policy(80, limits={"per_minute": 1})
         tenancy = Tenancy(1, allowed, bytes(32), lambda _: None)
@@ -219,9 +191,7 @@ def test_a_sandboxs_own_connections_count() -> None:
     (307, "POST", b"POST", b"abc"), (308, "PUT", b"PUT", b"abc"), (302, "PUT", b"PUT", b"abc"),
 ])
 def test_redirects_are_followed(status: int, method: str, then: bytes, body: bytes) -> None:
-    """
-    With the method and body that each of them means; credentials stay with their host, and no cookie is kept.
-    """
+    """With the method and body that each of them means; credentials stay with their host, and no cookie is kept."""
     def answer(head: bytes, _: bytes) -> bytes:
         if head.split()[1] == b"/a":
             return redirect("../b?c", status)
@@ -242,9 +212,7 @@ def test_redirects_are_followed(status: int, method: str, then: bytes, body: byt
 
 
 def test_credentials_are_dropped_across_hosts() -> None:
-    """
-    Whatever field they are in: another host gets only fields that are known to hold none.
-    """
+    """Whatever field they are in: another host gets only fields that are known to hold none."""
     async def do() -> Host:
         async with hosting(ok) as second, hosting(lambda *_: redirect(f"http://other.org:{second.port}/")) as first:
             allowed = parse_policy({"allow": ["*"], "ports": [first.port, second.port], **LOCAL})
@@ -268,9 +236,7 @@ def test_credentials_are_dropped_across_hosts() -> None:
     ("http://nowhere.org/", "DNS resolution failed"),
 ])
 def test_redirects_are_decided_anew(location: str, text: str) -> None:
-    """
-    As a request of their own.
-    """
+    """As a request of their own."""
     async def do() -> str:
         async with hosting(lambda *_: redirect(location)) as host:
             allowed = parse_policy({"allow": [f"example.org:{host.port}", "*", "*:1"], "deny": ["blocked.org"],
@@ -292,9 +258,7 @@ def test_redirects_are_decided_anew(location: str, text: str) -> None:
 
 
 def test_redirects_have_a_limit() -> None:
-    """
-    As many as the policy says, and one that stays a redirect is an error.
-    """
+    """As many as the policy says, and one that stays a redirect is an error."""
     async def do(most: int) -> tuple[str, int]:
         async with hosting(lambda *_: redirect("/again")) as host:
             with pytest.raises(FetchFailure) as caught:
@@ -312,9 +276,7 @@ def test_redirects_have_a_limit() -> None:
     b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n01234567890",
 ])
 def test_responses_have_a_limit(answer: bytes) -> None:
-    """
-    By their length, and as they come.
-    """
+    """By their length, and as they come."""
     async def do() -> str:
         async with hosting(lambda *_: answer) as host:
             with pytest.raises(FetchFailure) as caught:
@@ -326,9 +288,7 @@ def test_responses_have_a_limit(answer: bytes) -> None:
 
 
 def test_a_compressed_body_stays_compressed() -> None:
-    """
-    A bomb is as large as its bytes on the wire.
-    """
+    """A bomb is as large as its bytes on the wire."""
     bomb = gzip.compress(b"\0" * (10 << 20))
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s" % (len(bomb), bomb)
 
@@ -342,9 +302,7 @@ def test_a_compressed_body_stays_compressed() -> None:
 @pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
                                     b"HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 40000])
 def test_hosts_that_break_the_protocol(answer: bytes) -> None:
-    """
-    One error, whatever they send.
-    """
+    """One error, whatever they send."""
     async def do() -> str:
         async with hosting(lambda *_: answer) as host:
             with pytest.raises(FetchFailure) as caught:
@@ -355,9 +313,7 @@ def test_hosts_that_break_the_protocol(answer: bytes) -> None:
 
 
 def test_rates_have_a_limit() -> None:
-    """
-    Of requests in a minute, redirects among them, and at once.
-    """
+    """Of requests in a minute, redirects among them, and at once."""
     now = [0.0]
 
     async def do() -> list[str]:
@@ -382,9 +338,7 @@ def test_rates_have_a_limit() -> None:
 
 
 def test_a_host_that_never_answers() -> None:
-    """
-    The time of the whole request is bounded, and its connection closed.
-    """
+    """The time of the whole request is bounded, and its connection closed."""
     async def do() -> str:
         ended = asyncio.Event()
 
@@ -404,9 +358,7 @@ def test_a_host_that_never_answers() -> None:
 
 
 def test_a_connection_that_is_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Its time is bounded; the next address is tried.
-    """
+    """Its time is bounded; the next address is tried."""
     async def never(address: object, port: int) -> socket.socket:
         tried.append(str(address))
         await asyncio.Event().wait()
@@ -422,9 +374,7 @@ def test_a_connection_that_is_never_made(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A proxy that is set for other programs isn't used.
-    """
+    """A proxy that is set for other programs isn't used."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
 

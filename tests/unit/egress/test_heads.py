@@ -1,6 +1,4 @@
-"""
-Request heads: what is read of one, and each way of smuggling that is refused.
-"""
+"""Request heads: what is read of one, and each way of smuggling that is refused."""
 
 from __future__ import annotations
 
@@ -17,16 +15,12 @@ HOST = "Host: example.org"
 
 
 def head(*lines: str) -> bytes:
-    """
-    Lines as a head.
-    """
+    """Lines as a head."""
     return "".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1")
 
 
 def test_a_head_of_origin_form() -> None:
-    """
-    What goes on: no Host, nothing of this hop's, names in lower case.
-    """
+    """What goes on: no Host, nothing of this hop's, names in lower case."""
     assert Head("GET", "origin", "/a?b", Host("example.org"), 80,
                 ((b"accept", b"*/*"), (b"x-one", b"1, 2"), (b"x-one", b""), (b"x-two", b"\xe9")), 0,
                 True) == parse_head(
@@ -50,18 +44,14 @@ def test_a_head_of_origin_form() -> None:
     ("GET / HTTP/1.1", "2130706433", "origin", "/", Host("", ip_address("127.0.0.1")), 80),
 ])
 def test_forms_of_the_target(line: str, host: str, form: str, target: str, found: Host, port: int) -> None:
-    """
-    Which host and port are meant, and the target as it goes on.
-    """
+    """Which host and port are meant, and the target as it goes on."""
     read = parse_head(head(line, f"Host: {host}"))
 
     assert (form, target, found, port) == (read.form, read.target, read.host, read.port)
 
 
 def test_a_tunnel_by_http_1_0_needs_no_host_field() -> None:
-    """
-    As Python's own client asks for one before 3.12.
-    """
+    """As Python's own client asks for one before 3.12."""
     read = parse_head(head("CONNECT example.org:443 HTTP/1.0"))
 
     assert ("authority", Host("example.org"), 443, False) == (read.form, read.host, read.port, read.keeps)
@@ -71,9 +61,7 @@ def test_a_tunnel_by_http_1_0_needs_no_host_field() -> None:
     ("example.org", "example.org", 443), ("example.org:80", "example.org:80", 80), ("[::1]:81", "[::1]:81", 81),
 ])
 def test_the_authority_that_goes_on(authority: str, host: str, port: int) -> None:
-    """
-    In TLS the port that needn't be said is 443.
-    """
+    """In TLS the port that needn't be said is 443."""
     read = parse_head(head("GET / HTTP/1.1", f"Host: {authority}"), "https")
 
     assert port == read.port
@@ -96,9 +84,7 @@ def test_the_authority_that_goes_on(authority: str, host: str, port: int) -> Non
 ])
 def test_length_persistence_and_upgrade_of_a_head_are_read(lines: tuple[str, ...], length: int | None, keeps: bool,
                                                            upgrade: str) -> None:
-    """
-    The body, another request, another protocol.
-    """
+    """The body, another request, another protocol."""
     read = parse_head(head(*lines, HOST))
 
     assert (length, keeps, upgrade) == (read.length, read.keeps, read.upgrade)
@@ -168,18 +154,14 @@ def test_length_persistence_and_upgrade_of_a_head_are_read(lines: tuple[str, ...
     (("GET / HTTP/1.1", HOST, "Expect: x"), 417, "expectation"),
 ])
 def test_a_malformed_head_is_refused(lines: tuple[str, ...], status: int, reason: str) -> None:
-    """
-    Each with the status to answer.
-    """
+    """Each with the status to answer."""
     with pytest.raises(HeadError, match=reason) as caught:
         parse_head(head(*lines))
     assert status == caught.value.status
 
 
 def test_the_end_of_a_head_is_found_at_any_split() -> None:
-    """
-    Looked at from where the look before ended.
-    """
+    """Looked at from where the look before ended."""
     data = head("GET / HTTP/1.1", HOST)
     for cut in range(len(data)):
         assert find_end(data[:cut]) == 0
@@ -188,17 +170,13 @@ def test_the_end_of_a_head_is_found_at_any_split() -> None:
 
 @pytest.mark.parametrize("data", [b"\n", b"GET / HTTP/1.1\n", b"GET / HTTP/1.1\r\nA: b\n\r\n\r\n", b"a\n\n"])
 def test_bare_line_feeds_are_refused_as_they_come(data: bytes) -> None:
-    """
-    Not only once the head is whole: programs differ in where such a head ends.
-    """
+    """Not only once the head is whole: programs differ in where such a head ends."""
     with pytest.raises(HeadError, match="bare line feed"):
         find_end(data)
 
 
 def test_a_head_has_a_bound() -> None:
-    """
-    Whether it ends or not.
-    """
+    """Whether it ends or not."""
     with pytest.raises(HeadError) as caught:
         find_end(b"a" * (MAX_HEAD + 1))
     assert caught.value.status == 431
@@ -214,9 +192,7 @@ BEGUN = head("GET / HTTP/1.1", HOST)[:-2]
 
 @given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda data: BEGUN + data + b"\r\n\r\n"))
 def test_any_bytes_are_a_head_or_head_error(data: bytes) -> None:
-    """
-    A head, or HeadError.
-    """
+    """A head, or HeadError."""
     try:
         end = find_end(data)
         read = parse_head(data[:end]) if end else None

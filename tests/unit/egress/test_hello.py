@@ -1,6 +1,4 @@
-"""
-Client hellos: whatever way they are cut, the same name; and no bytes give anything but a hello, "more" or HelloError.
-"""
+"""Client hellos: whatever way they are cut, the same name; and no bytes give anything but a hello, "more" or HelloError."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ NAMED = server_name(b"Example.org")
 
 
 def parse_hello(data: bytes) -> Hello | None:
-    """
-    The hello at the start of *data*, given as one piece.
-    """
+    """The hello at the start of *data*, given as one piece."""
     return HelloReader().feed(data)
 
 
@@ -27,9 +23,7 @@ def parse_hello(data: bytes) -> Hello | None:
     ("example.org", ("h2", "http/1.1")), ("a.example.org", ()), (None, ()),
 ])
 def test_a_hello_of_openssl_is_read(name: str | None, protocols: tuple[str, ...]) -> None:
-    """
-    Name and protocols of a real client.
-    """
+    """Name and protocols of a real client."""
     assert Hello(name or "", protocols) == parse_hello(of_openssl(name, *protocols))
 
 
@@ -39,25 +33,19 @@ def test_a_hello_of_openssl_is_read(name: str | None, protocols: tuple[str, ...]
     ((b"\x0a\x0a\0\0", NAMED), Hello("example.org")),
 ])
 def test_name_and_protocols_of_a_hello_are_read(extensions: tuple[bytes, ...], found: Hello) -> None:
-    """
-    Each extension that is read, among others.
-    """
+    """Each extension that is read, among others."""
     assert found == parse_hello(records(hello(*extensions)))
 
 
 def test_a_hello_without_extensions() -> None:
-    """
-    As of TLS 1.0: there may be none at all.
-    """
+    """As of TLS 1.0: there may be none at all."""
     body = hello()[4:-2]
 
     assert Hello("") == parse_hello(records(b"\x01" + block(body, 3)))
 
 
 def test_a_hello_survives_any_split() -> None:
-    """
-    Over packets and over records, at every byte.
-    """
+    """Over packets and over records, at every byte."""
     message = hello(ALPN, NAMED, ECH)
     found = Hello("example.org", ("h2", "http/1.1"), True)
     stream = records(message)
@@ -91,18 +79,14 @@ def test_a_hello_survives_any_split() -> None:
     (records(b"\x01" + block(hello(NAMED)[4:30], 3)), True),
 ])
 def test_a_malformed_hello_is_one_error(data: bytes, is_tls: bool) -> None:
-    """
-    The error says whether the bytes were TLS at all.
-    """
+    """The error says whether the bytes were TLS at all."""
     with pytest.raises(HelloError) as caught:
         parse_hello(data)
     assert caught.value.is_tls == is_tls
 
 
 def test_hellos_have_bounds() -> None:
-    """
-    Bytes of the message, of all records, and records.
-    """
+    """Bytes of the message, of all records, and records."""
     large = hello(NAMED, b"\0\x15" + block(b"\0" * (MAX_HELLO - 200), 2))
     assert parse_hello(records(large, 4000, 4000)) == Hello("example.org")
     with pytest.raises(HelloError, match="the most"):
@@ -120,9 +104,7 @@ def test_hellos_have_bounds() -> None:
 
 @given(st.binary(max_size=100) | st.binary(max_size=80).map(lambda data: records(b"\x01" + block(data, 3))))
 def test_any_bytes_are_read_alike_at_once_and_one_by_one(data: bytes) -> None:
-    """
-    The same whether they come at once or one by one.
-    """
+    """The same whether they come at once or one by one."""
     def outcome(pieces: list[bytes]) -> object:
         reader = HelloReader()
         for piece in pieces:

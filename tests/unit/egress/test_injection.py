@@ -1,6 +1,4 @@
-"""
-Values for placeholders in a request to a secret's host, and placeholders for values in its response.
-"""
+"""Values for placeholders in a request to a secret's host, and placeholders for values in its response."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def test_a_body_gets_the_value_by_policy_and_is_sent_chunked() -> None:
 
 
 def test_credentials_in_base64_get_the_value_and_it_comes_back() -> None:
-    """
-    As git and curl send them.
-    """
+    """As git and curl send them."""
     asked = base64.b64encode(b"user:leeward-0123")
     sent = base64.b64encode(b"user:" + VALUE)
     got = injection(head(f"Authorization: Basic {asked.decode()}\r\n"))

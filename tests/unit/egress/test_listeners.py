@@ -1,6 +1,4 @@
-"""
-A sandbox's listeners, where descriptors or the resolver's threads are short.
-"""
+"""A sandbox's listeners, where descriptors or the resolver's threads are short."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from leeward.spec.hosts import Address
 
 
 def test_a_listener_without_a_descriptor_left_is_not_asked_in_every_turn() -> None:
-    """
-    It stays readable: the loop would do nothing else.
-    """
+    """It stays readable: the loop would do nothing else."""
     readable, far = socket.socketpair()
     end = Mock(wraps=readable)
     end.accept.side_effect = OSError(errno.EMFILE, "too many open files")
@@ -82,9 +78,7 @@ def test_a_query_waits_for_the_policy_of_its_lease(told: str, later: int, answer
 
 
 def test_unanswered_names_take_no_more_than_a_share_of_the_resolver() -> None:
-    """
-    Not by giving up, either: the thread that asks doesn't.
-    """
+    """Not by giving up, either: the thread that asks doesn't."""
     running: list[asyncio.Future[list[Address]]] = []
 
     async def lookup(_name: str) -> list[Address]:

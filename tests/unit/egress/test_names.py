@@ -1,6 +1,4 @@
-"""
-Queries and answers byte by byte, and the table of a sandbox's names.
-"""
+"""Queries and answers byte by byte, and the table of a sandbox's names."""
 
 from __future__ import annotations
 
@@ -18,17 +16,13 @@ from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 
 
 def encoded(name: str) -> bytes:
-    """
-    A name as a message has it.
-    """
+    """A name as a message has it."""
     return b"".join(bytes([len(label)]) + label.encode("latin-1") for label in name.split(".") if label) + b"\0"
 
 
 def query(name: str = "example.org", kind: int = A, group: int = 1, flags: int = 0x0100, extra: bytes = b"",
           extras: int = 0, number: int = 7) -> bytes:
-    """
-    A query's bytes.
-    """
+    """A query's bytes."""
     return struct.pack(">HHHHHH", number, flags, 1, 0, 0, extras) + encoded(name) + struct.pack(">HH", kind,
                                                                                                 group) + extra
 
@@ -37,9 +31,7 @@ OPT = struct.pack(">BHHIH", 0, 41, 4096, 0, 4) + b"\0\x0a\0\0"
 
 
 def read(message: bytes) -> tuple[int, int, list[tuple[int, bytes]]]:
-    """
-    Flags, records of OPT, and type with data of each answer, of a message that answers one question.
-    """
+    """Flags, records of OPT, and type with data of each answer, of a message that answers one question."""
     _, flags, questions, answers, authorities, others = struct.unpack_from(">HHHHHH", message)
     assert (questions, authorities) == (1, 0)
     place = message.index(b"\0", 12) + 5
@@ -59,9 +51,7 @@ def read(message: bytes) -> tuple[int, int, list[tuple[int, bytes]]]:
     ("127.0.0.1", ""), ("a b.org", ""), ("", ""), ("b\u00fc.org", ""), ("x-.org", ""), ("2130706433", ""),
 ])
 def test_the_name_of_a_query_is_read(given_: str, name: str) -> None:
-    """
-    The name in its canonical form; "" where no host has it.
-    """
+    """The name in its canonical form; "" where no host has it."""
     found = parse_query(query(given_, AAAA))
 
     assert (found.number, found.name, found.kind, found.group, found.extended) == (7, name, AAAA, 1, False)
@@ -69,9 +59,7 @@ def test_the_name_of_a_query_is_read(given_: str, name: str) -> None:
 
 
 def test_a_dot_within_a_label_is_none_between_labels() -> None:
-    """
-    The label "example.org" isn't the name example.org.
-    """
+    """The label "example.org" isn't the name example.org."""
     message = query("x").replace(b"\x01x\0", b"\x0bexample.org\0")
 
     assert parse_query(message).name == ""
@@ -87,18 +75,14 @@ def test_a_dot_within_a_label_is_none_between_labels() -> None:
     struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + b"\xc0\x0c\0\1\0\1", query() + b"x" * 1300,
 ])
 def test_a_malformed_query_is_one_error(message: bytes) -> None:
-    """
-    One error, and nothing else.
-    """
+    """One error, and nothing else."""
     with pytest.raises(PeerError):
         parse_query(message)
 
 
 @given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda data: query()[:12] + data))
 def test_any_bytes_are_a_query_or_peer_error(message: bytes) -> None:
-    """
-    A query that is answered, or PeerError.
-    """
+    """A query that is answered, or PeerError."""
     try:
         found = parse_query(message)
     except PeerError:
@@ -109,9 +93,7 @@ def test_any_bytes_are_a_query_or_peer_error(message: bytes) -> None:
 
 
 def test_answers_of_an_allowed_name() -> None:
-    """
-    One address of the type that was asked for, the same each time; of other types none, and no error.
-    """
+    """One address of the type that was asked for, the same each time; of other types none, and no error."""
     table = NameTable(b"key")
     four, six = table.addresses("example.org")
     for kind, data in ((A, [(A, four.packed)]), (AAAA, [(AAAA, six.packed)]), (HTTPS, []), (SVCB, []), (15, []), (255,
@@ -127,9 +109,7 @@ def test_answers_of_an_allowed_name() -> None:
 @pytest.mark.parametrize("message", [query("other.org"), query("other.org", HTTPS), query("127.0.0.1"), query(group=3),
                                      query("1.0.0.127.in-addr.arpa", 12), query("")])
 def test_other_names_are_none(message: bytes) -> None:
-    """
-    NXDOMAIN, and no place in the table.
-    """
+    """NXDOMAIN, and no place in the table."""
     table = NameTable(b"key")
     flags, _, found = read(respond(parse_query(message), table, lambda name: name == "example.org"))
 
@@ -137,9 +117,7 @@ def test_other_names_are_none(message: bytes) -> None:
 
 
 def test_edns_is_answered_by_its_own() -> None:
-    """
-    A query with OPT gets OPT, one without none.
-    """
+    """A query with OPT gets OPT, one without none."""
     table = NameTable(b"key")
     found = parse_query(query(extras=1, extra=OPT))
 
@@ -150,9 +128,7 @@ def test_edns_is_answered_by_its_own() -> None:
 
 
 def test_queries_over_tcp_survive_any_split() -> None:
-    """
-    Cut anywhere, the same messages.
-    """
+    """Cut anywhere, the same messages."""
     stream = framed(query()) + framed(query("a.example.org", AAAA))
     for cut in range(len(stream) + 1):
         messages = Messages()
@@ -162,9 +138,7 @@ def test_queries_over_tcp_survive_any_split() -> None:
 
 
 def test_no_message_is_held_that_is_too_long() -> None:
-    """
-    Its length is refused before its bytes come; so is one shorter than a head.
-    """
+    """Its length is refused before its bytes come; so is one shorter than a head."""
     for length in (names.MAX_QUERY + 1, 65535, 11, 0):
         messages = Messages()
         with pytest.raises(PeerError):
@@ -173,9 +147,7 @@ def test_no_message_is_held_that_is_too_long() -> None:
 
 
 def test_a_full_table_gives_no_more() -> None:
-    """
-    Names that were there keep their addresses; the next one gets SERVFAIL.
-    """
+    """Names that were there keep their addresses; the next one gets SERVFAIL."""
     table = NameTable(b"key", most=2)
     first, second = table.addresses("a"), table.addresses("b")
 
@@ -186,9 +158,7 @@ def test_a_full_table_gives_no_more() -> None:
 
 
 def test_addresses_come_back_after_a_restart() -> None:
-    """
-    The same key gives the same addresses in another order, another key others.
-    """
+    """The same key gives the same addresses in another order, another key others."""
     words = [f"{number}.example.org" for number in range(200)]
     first, again, other = NameTable(b"key"), NameTable(b"key"), NameTable(b"other")
     given_ = {word: first.addresses(word) for word in words}
@@ -198,9 +168,7 @@ def test_addresses_come_back_after_a_restart() -> None:
 
 
 def test_no_two_names_have_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Names that would be drawn the same place stand beside each other, around the end of the range.
-    """
+    """Names that would be drawn the same place stand beside each other, around the end of the range."""
     class Drawn:
         def __init__(self, *_: object, **__: object) -> None: ...
 

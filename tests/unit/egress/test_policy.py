@@ -1,6 +1,4 @@
-"""
-The decision: each branch by a row, and what holds of every policy.
-"""
+"""The decision: each branch by a row, and what holds of every policy."""
 
 from __future__ import annotations
 
@@ -20,16 +18,12 @@ PRIVATE, LOOPBACK = ip_address("10.1.2.3"), ip_address("127.0.0.1")
 
 def to(name: str = "example.org", address: Any = PUBLIC, port: int = 443, protocol: str = "tls", method: str = "",
        path: str = "") -> Request:
-    """
-    A request, to a public address of example.org unless told.
-    """
+    """A request, to a public address of example.org unless told."""
     return Request(name, address, port, protocol, method, path)
 
 
 def get(path: str = "/", **other: Any) -> Request:
-    """
-    One whose head was read.
-    """
+    """One whose head was read."""
     return to(protocol=other.pop("protocol", "https"), method=other.pop("method", "GET"), path=path, **other)
 
 
@@ -157,9 +151,7 @@ ROWS: tuple[tuple[dict[str, Any], Request, str, str], ...] = (
 
 @pytest.mark.parametrize("row", range(len(ROWS)))
 def test_every_branch_of_the_decision_by_a_row(row: int) -> None:
-    """
-    The verdict, its cause and the rule; each refusal says why.
-    """
+    """The verdict, its cause and the rule; each refusal says why."""
     table, request, said, rule = ROWS[row]
     decision = decide(parse_policy(table), request)
 
@@ -170,16 +162,12 @@ def test_every_branch_of_the_decision_by_a_row(row: int) -> None:
 
 
 def test_every_cause_has_a_row() -> None:
-    """
-    No cause that nothing can have.
-    """
+    """No cause that nothing can have."""
     assert {said.partition(" ")[2] for _, _, said, _ in ROWS} - {""} == set(CAUSES)
 
 
 def test_a_grant_counts_as_a_rule_of_allow() -> None:
-    """
-    `deny` and `addresses` hold as before.
-    """
+    """`deny` and `addresses` hold as before."""
     policy = parse_policy({"ask": ["*"], "deny": ["evil.net"]})
 
     assert decide(policy, to(address=None), granted=True).verdict == "need-address"
@@ -190,9 +178,7 @@ def test_a_grant_counts_as_a_rule_of_allow() -> None:
 
 
 def test_network_is_all_that_is_public() -> None:
-    """
-    The policy of `allow_network`: every name and public address, on the usual ports.
-    """
+    """The policy of `allow_network`: every name and public address, on the usual ports."""
     assert decide(NETWORK, to("any.example")) == Decision("allow", "*")
     assert decide(NETWORK, to("", OTHER, 80, "http")) == Decision("allow", "*")
     assert decide(NETWORK, to("any.example", LOOPBACK)).cause == "private"
@@ -206,9 +192,7 @@ def test_network_is_all_that_is_public() -> None:
     (to("", OTHER, 0), "2606:4700::1111"), (to("", ip_address("::ffff:10.1.2.3"), 5432), "10.1.2.3:5432"),
 ])
 def test_the_rule_that_would_allow(request_: Request, line: str) -> None:
-    """
-    As a person would write it; and it does allow.
-    """
+    """As a person would write it; and it does allow."""
     assert line == rule_for(request_)
     if request_.port:
         assert decide(parse_policy({"allow": [line]}), request_).verdict == "allow"
@@ -232,9 +216,7 @@ REQUESTS = st.builds(
 @settings(max_examples=200)
 @given(POLICIES, POLICIES, REQUESTS, st.booleans())
 def test_narrowed_is_the_stricter_of_both(operator: Policy, client: Policy, request: Request, granted: bool) -> None:
-    """
-    Whatever a client sends, it gets nothing that its operator's policy doesn't have.
-    """
+    """Whatever a client sends, it gets nothing that its operator's policy doesn't have."""
     both = [decide(policy, request, granted=granted) for policy in (operator, client)]
     narrowed = decide(narrow(operator, client), request, granted=granted)
 
@@ -246,9 +228,7 @@ def test_narrowed_is_the_stricter_of_both(operator: Policy, client: Policy, requ
 @settings(max_examples=200)
 @given(POLICIES, REQUESTS, RULES)
 def test_a_rule_of_deny_never_allows_more(policy: Policy, request: Request, rule: str) -> None:
-    """
-    One rule more of `deny`: the verdict is as before or deny. One rule less of `allow` and `ask`, the same for allow.
-    """
+    """One rule more of `deny`: the verdict is as before or deny. One rule less of `allow` and `ask`, the same for allow."""
     from dataclasses import replace
 
     from leeward.spec.egress import parse_rule
@@ -264,9 +244,7 @@ def test_a_rule_of_deny_never_allows_more(policy: Policy, request: Request, rule
 @settings(max_examples=200)
 @given(POLICIES, REQUESTS)
 def test_no_private_address_without_its_name(policy: Policy, request: Request) -> None:
-    """
-    Loopback is dialled only where a rule or `addresses` names 127.0.0.1.
-    """
+    """Loopback is dialled only where a rule or `addresses` names 127.0.0.1."""
     decision = decide(policy, Request(request.name, LOOPBACK, request.port, request.protocol, request.method,
                                       request.path))
 

@@ -1,6 +1,4 @@
-"""
-Requests of one connection by its sockets: a host that is quick, and one that closes what it had kept.
-"""
+"""Requests of one connection by its sockets: a host that is quick, and one that closes what it had kept."""
 
 from __future__ import annotations
 

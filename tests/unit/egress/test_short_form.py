@@ -1,6 +1,4 @@
-"""
-The short form of a policy for `fetch`.
-"""
+"""The short form of a policy for `fetch`."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from leeward.spec.egress import EgressLimits, PolicyError, parse_policy
 
 
 def test_every_key_of_the_short_form_is_one_of_a_policy() -> None:
-    """
-    All of them at once.
-    """
+    """All of them at once."""
     assert parse_short_form({
         "allowed_domains": ["example.org", "*.example.org"], "blocked_domains": ["bad.example.org"],
         "deny_private_ips": True, "allowed_methods": ["get"], "allowed_schemes": ["https"], "max_request_body": "1K",
@@ -32,9 +28,7 @@ def test_every_key_of_the_short_form_is_one_of_a_policy() -> None:
 
 
 def test_the_short_form_allows_no_host_by_default() -> None:
-    """
-    Without domains, and of private addresses without the key for them; metadata in no case.
-    """
+    """Without domains, and of private addresses without the key for them; metadata in no case."""
     request = Request("example.org", None, 443, "https", "GET", "/")
     assert decide(parse_short_form({}), request).cause == "unlisted"
     assert decide(parse_short_form({"allowed_domains": ["*"]}), request).verdict == "need-address"
@@ -55,9 +49,7 @@ def test_the_short_form_allows_no_host_by_default() -> None:
     ({"allowed_methods": ["FETCH"]}, "fetch_policy.allowed_methods[0]", "not a known method"),
 ])
 def test_errors_name_the_key_that_was_given(given: Any, place: str, reason: str) -> None:
-    """
-    And not the one that it stands for.
-    """
+    """And not the one that it stands for."""
     with pytest.raises(PolicyError, match=reason) as caught:
         parse_short_form(given)
     assert caught.value.place == place

@@ -1,6 +1,4 @@
-"""
-Bytes by splice: all of them, in order, with either peer the slow one, and what ends it.
-"""
+"""Bytes by splice: all of them, in order, with either peer the slow one, and what ends it."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.egress.splicing import Splicing
 
 @contextmanager
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """
-    Both ends of a connection over TCP, which don't block.
-    """
+    """Both ends of a connection over TCP, which don't block."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         one = socket.create_connection(server.getsockname())
         with one, server.accept()[0] as other:
@@ -65,9 +61,7 @@ def _run(test: Callable[[socket.socket, socket.socket, socket.socket, socket.soc
 
 @pytest.mark.parametrize("pause", [0, 0.001])
 def test_all_bytes_pass_in_order_and_then_the_end(pause: float) -> None:
-    """
-    More than all buffers hold; at a reader's pace.
-    """
+    """More than all buffers hold; at a reader's pace."""
     sent = os.urandom(1 << 20) * (1 if pause else 12)
 
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
@@ -88,9 +82,7 @@ def test_all_bytes_pass_in_order_and_then_the_end(pause: float) -> None:
 
 
 def test_a_few_bytes_do_not_wait_for_more() -> None:
-    """
-    Each question is passed on before the next one.
-    """
+    """Each question is passed on before the next one."""
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
         splicing = Splicing(source, goal, lambda _: None, lambda _: None)
         splicing.begin()
@@ -117,9 +109,7 @@ def test_refused_bytes_end_the_connection_and_do_not_pass() -> None:
 
 
 def test_a_peer_that_has_gone_fails_it() -> None:
-    """
-    A reset of the goal, which bytes run into.
-    """
+    """A reset of the goal, which bytes run into."""
     async def test(client: socket.socket, source: socket.socket, goal: socket.socket, server: socket.socket) -> None:
         splicing = Splicing(source, goal, lambda _: None, lambda _: None)
         splicing.begin()

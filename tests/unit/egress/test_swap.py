@@ -1,6 +1,4 @@
-"""
-Bytes for other bytes, wherever the stream is cut.
-"""
+"""Bytes for other bytes, wherever the stream is cut."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def test_a_value_is_found_wherever_it_is_cut(cut: int) -> None:
 
 
 def test_the_longest_counts_where_one_value_begins_another() -> None:
-    """
-    The shorter one isn't taken before it is known whether the longer one is there.
-    """
+    """The shorter one isn't taken before it is known whether the longer one is there."""
     assert b"placeholder" == streamed(Swap(PAIRS), b"secret", b"-value")
     assert b"p-valve" == streamed(Swap(PAIRS), b"secret", b"-valve")
     assert b"p" == streamed(Swap(PAIRS), b"secret")

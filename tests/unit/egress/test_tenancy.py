@@ -1,6 +1,4 @@
-"""
-What a lease has in the record.
-"""
+"""What a lease has in the record."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-TLS that ends in a pipe: with a certificate by an authority of leeward's, between two ends in this process.
-"""
+"""TLS that ends in a pipe: with a certificate by an authority of leeward's, between two ends in this process."""
 
 from __future__ import annotations
 
@@ -29,16 +27,12 @@ def certificates(of: LeaseSeal) -> Certificates:
 
 
 def trusting(of: LeaseSeal) -> ssl.SSLContext:
-    """
-    What a sandbox of *of* checks hosts by.
-    """
+    """What a sandbox of *of* checks hosts by."""
     return ssl.create_default_context(cadata=of.certificate.decode())
 
 
 async def joined(inner: ssl.SSLContext, outer: ssl.SSLContext, name: str = NAME) -> tuple[TlsPipe, TlsPipe]:
-    """
-    The sandbox's end, and the broker's.
-    """
+    """The sandbox's end, and the broker's."""
     near, far = socket.socketpair()
     job, broker = TlsPipe(Pipe(near), inner, name), TlsPipe(Pipe(far), outer)
     done = await asyncio.gather(job.shake_hands(60), broker.shake_hands(60), return_exceptions=True)
@@ -51,9 +45,7 @@ async def joined(inner: ssl.SSLContext, outer: ssl.SSLContext, name: str = NAME)
 
 
 def test_a_sandbox_trusts_certificates_of_its_authority() -> None:
-    """
-    For that name, by what clients check: strictly, as newer versions of Python do. And bytes go through, whole.
-    """
+    """For that name, by what clients check: strictly, as newer versions of Python do. And bytes go through, whole."""
     async def talk() -> None:
         of = seal()
         context = trusting(of)

@@ -1,6 +1,4 @@
-"""
-The values of secrets, from their sources.
-"""
+"""The values of secrets, from their sources."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What `leeward doctor` makes of a host's facts: no kernel feature is needed to know what they mean.
-"""
+"""What `leeward doctor` makes of a host's facts: no kernel feature is needed to know what they mean."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ NO_V1 = ("v1", "no writable hierarchy of memory, pids, cpu; needs memory, pids a
 
 
 def but(**changes: object) -> Facts:
-    """
-    A machine that lacks something.
-    """
+    """A machine that lacks something."""
     return dataclasses.replace(FINE, **changes)  # type: ignore[arg-type]  # the names are checked by replace
 
 
@@ -38,9 +34,7 @@ def test_a_limit_on_descriptors_that_suffices(limit: int | None) -> None:
 
 
 def test_a_machine_that_lacks_nothing_needs_no_cure():
-    """
-    Every feature is ok, once, with something to show.
-    """
+    """Every feature is ok, once, with something to show."""
     got = judge(FINE)
 
     assert all(feature.state is Support.OK and feature.have and not feature.cure + feature.without for feature in got)
@@ -150,9 +144,7 @@ RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
     (but(io_uring=errno.ENOSYS, filtered=True, engine=Runtime.DOCKER), "io_uring", Support.MISSING, DOCKER_SECCOMP),
 ])
 def test_a_missing_feature_is_named_with_its_cure(facts, name, state, cure):
-    """
-    And it says what leeward does without it.
-    """
+    """And it says what leeward does without it."""
     feature = found(facts, name)
 
     assert feature.state is state
@@ -163,9 +155,7 @@ def test_a_missing_feature_is_named_with_its_cure(facts, name, state, cure):
 
 
 def test_features_that_need_user_namespaces_point_there():
-    """
-    One cause, one cure.
-    """
+    """One cause, one cure."""
     got = {feature.name: feature for feature in judge(but(
         user_namespace=errno.EPERM, rights=errno.EPERM, proc=errno.EPERM,
         namespaces=dict.fromkeys(NAMESPACES, errno.EPERM), switches={"kernel/unprivileged_userns_clone": "0"}))}
@@ -176,18 +166,14 @@ def test_features_that_need_user_namespaces_point_there():
 
 
 def test_root_is_not_told_to_allow_user_namespaces():
-    """
-    kernel.unprivileged_userns_clone binds ordinary users.
-    """
+    """kernel.unprivileged_userns_clone binds ordinary users."""
     facts = but(root=True, user_namespace=errno.EINVAL, switches={"kernel/unprivileged_userns_clone": "0"})
 
     assert "unprivileged" not in found(facts, "namespace.user").cure
 
 
 def test_an_older_landlock_names_its_missing_rights():
-    """
-    Not more.
-    """
+    """Not more."""
     at_4 = found(but(landlock=4), "landlock")
 
     assert "device ioctls, signals" in at_4.without
@@ -195,9 +181,7 @@ def test_an_older_landlock_names_its_missing_rights():
 
 
 def test_missing_tools_are_named_with_their_packages():
-    """
-    Each package once; no tool stops the start.
-    """
+    """Each package once; no tool stops the start."""
     feature = found(but(tools_missing=("rg", "rev", "column"), os=("ubuntu", "debian")), "tools")
     elsewhere = found(but(tools_missing=("rg",), os=("fedora",), root=True), "tools")
 

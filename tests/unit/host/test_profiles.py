@@ -1,6 +1,4 @@
-"""
-The profiles that are shipped.
-"""
+"""The profiles that are shipped."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from leeward.isolation.seccomp.syscalls import ALL
 
 
 def test_the_file_is_generated_from_the_tables():
-    """
-    `python -m leeward.host.profiles` writes it.
-    """
+    """`python -m leeward.host.profiles` writes it."""
     assert seccomp() == text("seccomp")
 
 

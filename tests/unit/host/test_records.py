@@ -92,9 +92,7 @@ def test_every_record_is_here():
 
 @pytest.mark.parametrize("name", STOPS)
 def test_a_feature_that_stops_leeward_has_a_line_that_cures_it(name: str):
-    """
-    And no other one is said to stop it, but those that depend on it.
-    """
+    """And no other one is said to stop it, but those that depend on it."""
     stops = {each.name: each for each in features(record(name)) if each.stops and not each.cure.startswith("see ")}
 
     assert set(stops) == set(STOPS[name])
@@ -126,9 +124,7 @@ def test_wsl_without_delegation_gets_its_own_advice():
 
 
 def test_a_container_on_ubuntu_gets_the_advice_of_its_profile():
-    """
-    Once its filter is lifted: without a profile AppArmor restricts it, with Docker's it refuses mounts.
-    """
+    """Once its filter is lifted: without a profile AppArmor restricts it, with Docker's it refuses mounts."""
     lifted = dataclasses.replace(record("docker-ubuntu-24.04"), refusals={"proc": "EACCES"})
     (stops,) = [each for each in features(lifted) if each.stops]
 
@@ -137,9 +133,7 @@ def test_a_container_on_ubuntu_gets_the_advice_of_its_profile():
 
 
 def test_a_machine_made_out_of_an_image_is_no_container():
-    """
-    It has Docker's mark, and a devtmpfs of its own.
-    """
+    """It has Docker's mark, and a devtmpfs of its own."""
     machine = dataclasses.replace(record("wsl2"), files={
         "/.dockerenv": "",
         "/proc/self/mountinfo": "22 27 0:21 / /proc rw - proc proc rw\n28 27 0:6 / /dev rw - devtmpfs dev rw\n"})

@@ -1,6 +1,4 @@
-"""
-Where a job may begin in C: all that each runner renews has to be one call.
-"""
+"""Where a job may begin in C: all that each runner renews has to be one call."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward.inside import fresh, hooks, main
 
 
 class Laid:
-    """
-    Pipes that nobody lays.
-    """
+    """Pipes that nobody lays."""
 
     def __init__(self, *_given: int, **_named: Any) -> None:
         pass
@@ -25,9 +21,7 @@ class Laid:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Of the modules with generators `random` alone is loaded, and no library has hooks.
-    """
+    """Of the modules with generators `random` alone is loaded, and no library has hooks."""
     for name, _ in fresh.SOURCES:
         if "random" != name:
             monkeypatch.delitem(sys.modules, name, raising=False)

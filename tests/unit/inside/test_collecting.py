@@ -1,6 +1,4 @@
-"""
-What `collect` brings back, and what it says of the rest.
-"""
+"""What `collect` brings back, and what it says of the rest."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(parts=st.lists(PARTS, min_size=1, max_size=5))
 def test_a_pattern_finds_the_files_that_glob_finds(tree: Path, parts: list[str]) -> None:
-    """
-    A match that glob finds only with hidden files is reported as hidden.
-    """
+    """A match that glob finds only with hidden files is reported as hidden."""
     pattern = "/".join(parts)
     expected, everything = ({name for name in glob.glob(pattern, root_dir=tree, recursive=True, include_hidden=hidden)
                              if not name.endswith("/") and (tree / name).is_file()}  # "file/" is no file
@@ -51,9 +47,7 @@ def test_a_pattern_finds_the_files_that_glob_finds(tree: Path, parts: list[str])
 
 
 def test_links_lead_nowhere_and_depth_ends(tmp_path: Path) -> None:
-    """
-    Folders past the depth that a name may have aren't looked into.
-    """
+    """Folders past the depth that a name may have aren't looked into."""
     (tmp_path / "a").write_text("")
     (tmp_path / "link").symlink_to("a")
     (tmp_path / "loop").symlink_to(".")
@@ -85,9 +79,7 @@ def test_links_lead_nowhere_and_depth_ends(tmp_path: Path) -> None:
 ])
 def test_names_folders_and_braces(tree: Path, patterns: list[str], brought: set[str],
                                   left: list[tuple[str, str]]) -> None:
-    """
-    What comes back, and what is said of the rest.
-    """
+    """What comes back, and what is said of the rest."""
     found, left_out, _ = collect(patterns, 1000, str(tree))
 
     assert brought == set(found)
@@ -96,9 +88,7 @@ def test_names_folders_and_braces(tree: Path, patterns: list[str], brought: set[
 
 
 def test_every_reason_to_leave_a_file_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    For what can't come back.
-    """
+    """For what can't come back."""
     monkeypatch.setattr(collecting, "MAX_BYTES", 1000)
     for name, size in (("a", 1), ("b", 2000), ("c", 1), ("d", 1), ("x\ny", 1)):
         (tmp_path / name).write_bytes(bytes(size))
@@ -116,9 +106,7 @@ def test_every_reason_to_leave_a_file_out(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_list_is_bounded(tmp_path: Path) -> None:
-    """
-    Its last entry says that there is more.
-    """
+    """Its last entry says that there is more."""
     for number in range(MAX_LEFT_OUT + 10):
         (tmp_path / f"{number:04}").write_bytes(b"")
 
@@ -129,9 +117,7 @@ def test_the_list_is_bounded(tmp_path: Path) -> None:
 
 
 def test_files_up_to_the_bound_are_all_collected(tmp_path: Path) -> None:
-    """
-    The control of the above.
-    """
+    """The control of the above."""
     for number in range(3):
         (tmp_path / str(number)).write_bytes(b"")
 

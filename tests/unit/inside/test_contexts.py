@@ -1,6 +1,4 @@
-"""
-Contexts of TLS of modules that were imported before there was a sandbox.
-"""
+"""Contexts of TLS of modules that were imported before there was a sandbox."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ def forgotten():
 
 
 def test_contexts_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None:
-    """
-    Those that verify hosts; another context stays as it is.
-    """
+    """Those that verify hosts; another context stays as it is."""
     early, other = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     file = tmp_path / "certificates.pem"
     first, last = seals.make_for_lease(0).certificate, seals.make_for_lease(0).certificate

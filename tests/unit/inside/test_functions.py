@@ -1,6 +1,4 @@
-"""
-The calls of a job, on pipes whose other ends are here.
-"""
+"""The calls of a job, on pipes whose other ends are here."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from leeward.wire.job import HEADER
 
 
 class Far:
-    """
-    A channel, and the daemon's ends of its pipes.
-    """
+    """A channel, and the daemon's ends of its pipes."""
 
     def __init__(self) -> None:
         self.job, self.far_job = os.pipe()
@@ -47,9 +43,7 @@ def far() -> Iterator[Far]:
 
 
 def test_the_first_calls_of_two_threads_are_both_made(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Another thread's comes while the pipe is made that wakes the carrier: the interpreter lets it in there.
-    """
+    """Another thread's comes while the pipe is made that wakes the carrier: the interpreter lets it in there."""
     make, us = os.pipe, threading.get_ident()
     inner: list[_Waiting] = []
     made: list[int] = []
@@ -76,9 +70,7 @@ def test_the_first_calls_of_two_threads_are_both_made(far: Far, monkeypatch: pyt
 
 
 def test_a_stop_iteration_ends_the_wait_in_a_loop(far: Far) -> None:
-    """
-    No future takes one.
-    """
+    """No future takes one."""
     async def main() -> None:
         waits = far.channel.functions["f"]()
         far.answer(far.call().number, wire.pack_error("StopIteration", ""), raised=True)

@@ -1,6 +1,4 @@
-"""
-Which of os.register_at_fork's hooks a job's process runs, and when.
-"""
+"""Which of os.register_at_fork's hooks a job's process runs, and when."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ RANDOM = {name for name, _ in fresh.SOURCES}
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A module that registers hooks; each says its name to `said`.
-    """
+    """A module that registers hooks; each says its name to `said`."""
     (tmp_path / "hooking.py").write_text("""
 import os
 said = []
@@ -48,9 +44,7 @@ def test_fork_hooks_of_a_library_run_as_by_fork(library: None) -> None:
 
 
 def test_a_jobs_own_forks_run_them_too(tmp_path: Path, library: None) -> None:
-    """
-    In an interpreter of its own: a registration is for good.
-    """
+    """In an interpreter of its own: a registration is for good."""
     program = f"""
 import os, sys
 sys.path.insert(0, {str(tmp_path)!r})
@@ -74,9 +68,7 @@ def test_a_hook_that_is_none_is_refused(library: None) -> None:
 
 @pytest.mark.thorough
 def test_the_standard_librarys_are_known() -> None:
-    """
-    A version of Python with one more has to be looked at before it is served.
-    """
+    """A version of Python with one more has to be looked at before it is served."""
     library = Path(sysconfig.get_path("stdlib"))
     found = {".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
              for path in library.rglob("*.py")

@@ -1,6 +1,4 @@
-"""
-The rehearsal's stage: what goes on it goes nowhere, and all is put back.
-"""
+"""The rehearsal's stage: what goes on it goes nowhere, and all is put back."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ def test_the_rehearsals_frame_is_the_daemons():
 
 
 def test_a_rehearsals_output_fits_into_the_smallest_pipe():
-    """
-    Nobody reads the scratch pipe: frame, output, traceback and reply must not fill a page.
-    """
+    """Nobody reads the scratch pipe: frame, output, traceback and reply must not fill a page."""
     assert len(rehearsal.FRAME) + 4 * len(rehearsal.CODE) < 4096
 
 

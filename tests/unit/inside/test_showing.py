@@ -1,6 +1,4 @@
-"""
-What a job shows, made in this process.
-"""
+"""What a job shows, made in this process."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ def test_an_interrupt_in_a_method_is_the_codes() -> None:
 
 @pytest.mark.parametrize("thing", [Everything, threading.Thread, type, 5, "a", b"a", [Everything]])
 def test_a_class_shows_as_a_class(thing: object) -> None:
-    """
-    Its methods are for its instances.
-    """
+    """Its methods are for its instances."""
     assert [{"text/plain": repr(thing)}] == shown("x", {"x": thing}).results
 
 
@@ -194,9 +190,7 @@ def test_the_compilers_flags_are_those_of_ast() -> None:
 
 
 def test_threads_that_show_at_the_same_time_keep_to_the_bounds() -> None:
-    """
-    Else the daemon would refuse all of it.
-    """
+    """Else the daemon would refuse all of it."""
     got = shown("""
 import threading
 def work():

@@ -1,6 +1,4 @@
-"""
-What a job's tracebacks show.
-"""
+"""What a job's tracebacks show."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Who needs which namespaces for a zygote, and what its root shows: decided without a kernel.
-"""
+"""Who needs which namespaces for a zygote, and what its root shows: decided without a kernel."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ MOUNTS = Clone.NEWNS | Clone.NEWNET
     (1000, False, HOST, Backstage(MOUNTS | Clone.NEWUSER, False, "1000 1000 1", "1001 1001 1")),
 ], ids=["root", "a user with the right", "a container's root", "Podman's root", "a user"])
 def test_a_zygote_gets_its_namespaces(uid: int, capable: bool, map: str, want: Backstage) -> None:
-    """
-    A user namespace where mounts take one; every id that a worker may get is in it, by its own number.
-    """
+    """A user namespace where mounts take one; every id that a worker may get is in it, by its own number."""
     assert want == decide(uid, 1001 if uid else 0, capable, (map, map))
 
 
@@ -34,9 +30,7 @@ def view(*targets: str, links: tuple[Symlink, ...] = ()) -> View:
 
 
 def test_outer_folders_are_mounted_before_those_inside() -> None:
-    """
-    Leeward's own may be around the interpreter's, or inside.
-    """
+    """Leeward's own may be around the interpreter's, or inside."""
     made = shown(view("/srv/app/python", "/usr"), [Bind(target, target) for target in ("/srv/app", "/usr/lib/x")])
 
     assert ["/usr", "/srv/app", "/usr/lib/x", "/srv/app/python"] == [bind.target for bind in made.binds]

@@ -1,6 +1,4 @@
-"""
-What comes by a channel whose other end is gone.
-"""
+"""What comes by a channel whose other end is gone."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def test_without_last_words_there_is_an_end() -> None:
 
 
 def test_descriptors_that_find_no_room_are_lost_and_the_message_is_not() -> None:
-    """
-    The kernel hands over what fits and cuts the rest off: none is left open, and the message says whose they were.
-    """
+    """The kernel hands over what fits and cuts the rest off: none is left open, and the message says whose they were."""
     here, there = Channel.pair()
     sent = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(5)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,6 +1,4 @@
-"""
-What a job is born with.
-"""
+"""What a job is born with."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from leeward.isolation import descriptors
 
 
 def test_descriptors_are_put_in_order():
-    """
-    In a child: those that are wanted, under the numbers that are wanted, and no others.
-    """
+    """In a child: those that are wanted, under the numbers that are wanted, and no others."""
     out, told = os.pipe()
     ends = Cell("high"), Cell("error"), Cell("pipe")
     pid = os.fork()
@@ -44,9 +40,7 @@ def test_what_is_left_open_is_between_two_closed_ranges():
 
 
 def test_ends_may_have_each_others_numbers():
-    """
-    2 and 3 change places: nothing is lost on the way.
-    """
+    """2 and 3 change places: nothing is lost on the way."""
     out, told = os.pipe()
     pid = os.fork()
     if 0 == pid:

@@ -1,6 +1,4 @@
-"""
-The sandbox's side of egress: which listeners, which routes, in which order.
-"""
+"""The sandbox's side of egress: which listeners, which routes, in which order."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def test_too_many_or_malformed_ports_are_refused(ports: list[int], said: str) ->
 
 
 def test_without_the_route_the_proxy_is_alone() -> None:
-    """
-    With a name server, both for IPv4, and without a step of rtnetlink's.
-    """
+    """With a name server, both for IPv4, and without a step of rtnetlink's."""
     made = egress.plan([443, 8443], routed=False)
     steps, cells = egress.steps(made)
 
@@ -44,9 +40,7 @@ def test_without_the_route_the_proxy_is_alone() -> None:
 
 
 def test_programs_are_told_of_the_proxy_in_both_cases() -> None:
-    """
-    curl reads http_proxy in lower case alone, others HTTP_PROXY; what is of the sandbox itself goes by none.
-    """
+    """curl reads http_proxy in lower case alone, others HTTP_PROXY; what is of the sandbox itself goes by none."""
     told = dict(egress.PROXY_VARIABLES)
 
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
@@ -56,9 +50,7 @@ def test_programs_are_told_of_the_proxy_in_both_cases() -> None:
 
 
 def test_all_that_a_keeper_sends_fits_beside_one_message() -> None:
-    """
-    Its devpts, the files that tell a machine's size, and the listeners of a policy with as many ports as there may be.
-    """
+    """Its devpts, the files that tell a machine's size, and the listeners of a policy with as many ports as there may be."""
     from leeward.spec.machine import SIZED
 
     most = egress.plan(range(1000, 1000 + egress.MOST_PORTS))
@@ -67,9 +59,7 @@ def test_all_that_a_keeper_sends_fits_beside_one_message() -> None:
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_the_route_says_that_every_address_is_local(family: int) -> None:
-    """
-    As the kernel would read it: everything, in the table of local addresses, by `lo`.
-    """
+    """As the kernel would read it: everything, in the table of local addresses, by `lo`."""
     read = rtmsg(egress.route(family))
     read.decode()
 
@@ -79,9 +69,7 @@ def test_the_route_says_that_every_address_is_local(family: int) -> None:
 
 
 def test_every_family_has_its_route_and_then_its_listeners() -> None:
-    """
-    One for DNS over UDP, then the ports' in order; each is bound before it listens, none shares its port.
-    """
+    """One for DNS over UDP, then the ports' in order; each is bound before it listens, none shares its port."""
     made = egress.plan([80])
     steps, cells = egress.steps(made)
 

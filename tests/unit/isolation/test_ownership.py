@@ -1,6 +1,4 @@
-"""
-Who could swap what a path leads to: owners and modes of all that is on the way.
-"""
+"""Who could swap what a path leads to: owners and modes of all that is on the way."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward.isolation import ownership
 
 @pytest.fixture
 def way(tmp_path: Path) -> Path:
-    """
-    .../outer/inner/end, all of it ours alone.
-    """
+    """.../outer/inner/end, all of it ours alone."""
     end = tmp_path / "outer" / "inner" / "end"
     end.mkdir(parents=True)
     for folder in (end, *end.parents[:2]):
@@ -32,9 +28,7 @@ def refusal(path: Path) -> str:
 
 
 def test_a_path_owned_by_the_user_is_accepted(way: Path):
-    """
-    Through a link of ours, by way of "..", and through pytest's folder in a sticky /tmp.
-    """
+    """Through a link of ours, by way of "..", and through pytest's folder in a sticky /tmp."""
     (way.parent / "absolute").symlink_to(way)
     (way.parent / "relative").symlink_to("../inner/./end")
 
@@ -45,9 +39,7 @@ def test_a_path_owned_by_the_user_is_accepted(way: Path):
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
 @pytest.mark.parametrize("up", [0, 1, 2])
 def test_a_path_that_others_can_write_is_refused(way: Path, mode: int, up: int):
-    """
-    At the end or on the way there; the folder and the cure are named.
-    """
+    """At the end or on the way there; the folder and the cure are named."""
     folder = (way, *way.parents)[up]
     folder.chmod(mode)
 
@@ -60,9 +52,7 @@ def test_a_path_that_others_can_write_is_refused(way: Path, mode: int, up: int):
 
 
 def test_a_sticky_folder_will_do_on_the_way_alone(way: Path):
-    """
-    Nobody can replace what is ours there; but at the end anybody could add to it.
-    """
+    """Nobody can replace what is ours there; but at the end anybody could add to it."""
     way.parent.chmod(0o1777)
     ownership.check(str(way), "python_env")
 
@@ -71,9 +61,7 @@ def test_a_sticky_folder_will_do_on_the_way_alone(way: Path):
 
 
 def test_a_link_out_of_a_folder_that_others_can_write_is_refused(way: Path):
-    """
-    It leads to a good place today.
-    """
+    """It leads to a good place today."""
     swap = way.parents[1] / "swap"
     swap.mkdir()
     (swap / "link").symlink_to(way)
@@ -86,9 +74,7 @@ def test_a_link_out_of_a_folder_that_others_can_write_is_refused(way: Path):
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("up", [0, 1])
 def test_a_path_of_another_owner_is_refused(way: Path, up: int):
-    """
-    Whatever the mode: its owner can change it.
-    """
+    """Whatever the mode: its owner can change it."""
     folder = (way, *way.parents)[up]
     os.chown(folder, 4711, 0)
     folder.chmod(0o500)
@@ -101,9 +87,7 @@ def test_a_path_of_another_owner_is_refused(way: Path, up: int):
 
 @pytest.mark.needs("root")
 def test_a_link_of_another_is_refused(way: Path):
-    """
-    In a sticky folder he can make it lead elsewhere.
-    """
+    """In a sticky folder he can make it lead elsewhere."""
     way.parent.chmod(0o1777)
     link = way.parent / "link"
     link.symlink_to(way)
@@ -114,9 +98,7 @@ def test_a_link_of_another_is_refused(way: Path):
 
 
 def test_a_way_without_an_end_is_refused(way: Path):
-    """
-    A link to itself, and a name that isn't there.
-    """
+    """A link to itself, and a name that isn't there."""
     (way / "loop").symlink_to("loop")
 
     assert "too many levels of symbolic links" in refusal(way / "loop")

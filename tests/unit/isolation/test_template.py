@@ -1,6 +1,4 @@
-"""
-What of a view is found on the host, and the order of the steps that show it.
-"""
+"""What of a view is found on the host, and the order of the steps that show it."""
 
 from __future__ import annotations
 
@@ -93,26 +91,20 @@ def test_no_source_is_shown_without_its_attributes(host: Path, optional: bool) -
 
 
 def test_a_file_is_asked_whether_it_has_become_a_link(host: Path) -> None:
-    """
-    The kernel mounts a folder on nothing but a folder; a link it mounts on a file.
-    """
+    """The kernel mounts a folder on nothing but a folder; a link it mounts on a file."""
     made = steps(Bind(str(host / "file"), "/file", file=True), Bind(str(host / "folder"), "/shown"))
     asked = [step for step in made if step.call is Call.READLINKAT]
     assert [((-errno.EINVAL, -errno.ENOENT), Gives.NOTHING)] == [(step.answers, step.gives) for step in asked]
 
 
 def test_without_mount_setattr_no_step_sets_them(host: Path) -> None:
-    """
-    They are set one by one, between two parts of the table.
-    """
+    """They are set one by one, between two parts of the table."""
     made = steps(Bind(str(host / "folder"), "/shown"), setattr=False)
     assert not [step for step in made if step.call is Call.MOUNT_SETATTR]
 
 
 def test_no_link_is_followed_on_the_way_to_a_place(host: Path) -> None:
-    """
-    Every folder by its name in the one above it; what is opened there must be a folder.
-    """
+    """Every folder by its name in the one above it; what is opened there must be a folder."""
     with mock.patch.object(native, "sets_attributes", return_value=True):
         made = Template(view(Bind(str(host / "folder"), "/a/b/c"), texts=(Text("/a/text", b"x"),),
                              links=(Symlink("/a/link", "/b"),))).table.steps
@@ -127,9 +119,7 @@ def test_no_link_is_followed_on_the_way_to_a_place(host: Path) -> None:
 
 
 def test_a_text_is_a_program_if_it_says_so() -> None:
-    """
-    By the mode that it is made with, of which no bit allows writing.
-    """
+    """By the mode that it is made with, of which no bit allows writing."""
     texts = (Text("/data", b""), Text("/program", b"", program=True))
     with mock.patch.object(native, "sets_attributes", return_value=True):
         made = Template(view(texts=texts)).table.steps

@@ -1,6 +1,4 @@
-"""
-How many watches jobs get of what the kernel grants a user.
-"""
+"""How many watches jobs get of what the kernel grants a user."""
 
 from __future__ import annotations
 

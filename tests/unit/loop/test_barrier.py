@@ -1,6 +1,4 @@
-"""
-The barrier: an exception ends its owner, is counted and told, and ends nothing else.
-"""
+"""The barrier: an exception ends its owner, is counted and told, and ends nothing else."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ SOURCES = sorted(Path(leeward.__path__[0]).rglob("*.py"))
 
 
 class Owner:
-    """
-    One whose callbacks fail.
-    """
+    """One whose callbacks fail."""
 
     costs = "job"
 
@@ -66,9 +62,7 @@ def test_the_owner_is_whose_bound_method_it_is() -> None:
 
 
 def test_a_failure_costs_its_owner_and_is_logged_at_intervals() -> None:
-    """
-    With where it came from, and how many there were since the last time.
-    """
+    """With where it came from, and how many there were since the last time."""
     now = [100.0]
     barrier, owner = Barrier(lambda: now[0]), Owner()
     rows: list[tuple[str, str, str, int]] = []
@@ -107,9 +101,7 @@ def test_a_failing_log_does_not_end_the_loop() -> None:
 
 
 def test_every_step_is_taken() -> None:
-    """
-    By both ways; the errors come afterwards, or are told.
-    """
+    """By both ways; the errors come afterwards, or are told."""
     owner, taken = Owner(), []
     in_any_case(partial(taken.append, 0))
     with pytest.raises(ZeroDivisionError):
@@ -128,9 +120,7 @@ def test_every_step_is_taken() -> None:
 
 
 def test_callbacks_behind_a_failed_one_are_called(reactor: Reactor, told: list[tuple[str, str, int]]) -> None:
-    """
-    In one turn: of descriptors, of timers, and of deferred calls.
-    """
+    """In one turn: of descriptors, of timers, and of deferred calls."""
     owner, got = Owner(), []
     pipes = [os.pipe() for _ in range(3)]
     for number, (read, write) in enumerate(pipes):
@@ -153,9 +143,7 @@ def test_callbacks_behind_a_failed_one_are_called(reactor: Reactor, told: list[t
 
 @pytest.mark.parametrize("mends", [True, False])
 def test_a_descriptor_whose_callback_always_fails_is_not_spun_on(reactor: Reactor, mends: bool) -> None:
-    """
-    It stays ready: nobody reads it. After some failures in a row it rests, and is looked at again.
-    """
+    """It stays ready: nobody reads it. After some failures in a row it rests, and is looked at again."""
     owner = Owner(mends=mends)
     read, write = os.pipe()
     os.write(write, b"x")
@@ -181,9 +169,7 @@ def test_a_descriptor_whose_callback_always_fails_is_not_spun_on(reactor: Reacto
 
 
 def test_a_client_that_meets_a_failure_is_closed(reactor: Reactor) -> None:
-    """
-    The connection is closed, and the listener accepts the next one.
-    """
+    """The connection is closed, and the listener accepts the next one."""
     owner, met = Owner(), []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(b"\0leeward-test-%d" % os.getpid())
@@ -207,9 +193,7 @@ def test_a_client_that_meets_a_failure_is_closed(reactor: Reactor) -> None:
 
 
 class Receiver(Owner):
-    """
-    A connection that can't bear what comes.
-    """
+    """A connection that can't bear what comes."""
 
     costs = "connection"
     received = failed = room = sent = job_started = ran = Owner.fails
@@ -247,9 +231,7 @@ ON_ITS_WAY = {"loop/reactor.py": {"callback", "call"}, "run/execution.py": {"cal
 
 
 def registered(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
-    """
-    The callbacks that a module gives to a reactor, with their lines.
-    """
+    """The callbacks that a module gives to a reactor, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in REGISTERS \
                 and ("reactor" in ast.unparse(node.func.value) or "self" == ast.unparse(node.func.value)):
@@ -259,9 +241,7 @@ def registered(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
 
 
 def owned(callback: ast.expr, functions: set[str]) -> bool:
-    """
-    Is it a bound method, a partial of one, or a function of the module's or another's top level?
-    """
+    """Is it a bound method, a partial of one, or a function of the module's or another's top level?"""
     if isinstance(callback, ast.Call) and "partial" == ast.unparse(callback.func):
         return owned(callback.args[0], functions)
     if isinstance(callback, ast.IfExp):
@@ -273,9 +253,7 @@ def owned(callback: ast.expr, functions: set[str]) -> bool:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(leeward.__path__[0])))
 def test_every_callback_has_an_owner(path: Path) -> None:
-    """
-    No lambda and no nested function is given to the loop: nobody could be ended by its exception.
-    """
+    """No lambda and no nested function is given to the loop: nobody could be ended by its exception."""
     tree = ast.parse(path.read_text())
     names = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
              for alias in node.names} | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -291,9 +269,7 @@ def test_every_callback_has_an_owner(path: Path) -> None:
     "self.reactor.accept(sock, self._meet, lambda error: None)",
 ])
 def test_a_callback_without_an_owner_is_found(source: str) -> None:
-    """
-    The control of the test above.
-    """
+    """The control of the test above."""
     tree = ast.parse(source)
 
     assert any(not owned(callback, set()) for _, callback in registered(tree))
@@ -301,9 +277,7 @@ def test_a_callback_without_an_owner_is_found(source: str) -> None:
 
 @pytest.mark.thorough
 def test_costs_are_words_of_the_metrics() -> None:
-    """
-    Every class that says what it costs says one of them, and can be ended.
-    """
+    """Every class that says what it costs says one of them, and can be ended."""
     found = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,6 +1,4 @@
-"""
-What a connection may hold is looked at before it is received, and before it is closed.
-"""
+"""What a connection may hold is looked at before it is received, and before it is closed."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ def test_a_clean_socket_is_closed_at_once(pair: tuple[socket.socket, socket.sock
 
 
 def test_one_with_descriptors_is_passed_on(pair: tuple[socket.socket, socket.socket]) -> None:
-    """
-    And what was in its queue is closed: its other end hears of it.
-    """
+    """And what was in its queue is closed: its other end hears of it."""
     ours, theirs = pair
     reader, writer = os.pipe()
     send(theirs, b"x", writer)

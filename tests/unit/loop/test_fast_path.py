@@ -46,9 +46,7 @@ CODE = b'print("hello world")'
 
 
 class Runner:
-    """
-    The job's side of one, and the daemon's.
-    """
+    """The job's side of one, and the daemon's."""
 
     def __init__(self, number: int, folder: Path, counter: Thread) -> None:
         self.number = number
@@ -78,9 +76,7 @@ class Runner:
         return Offer(**{**fields, **change})
 
     def code(self) -> bytes:
-        """
-        What is in its job pipe.
-        """
+        """What is in its job pipe."""
         try:
             return os.read(self.job_in, 1 << 20)
         except BlockingIOError:
@@ -99,9 +95,7 @@ class Runner:
 
 
 class Box:
-    """
-    A reactor, one client's connection, and what was told.
-    """
+    """A reactor, one client's connection, and what was told."""
 
     def __init__(self, way: str, folder: Path) -> None:
         self.reactor: NativeReactor = reactors.native(way)
@@ -157,9 +151,7 @@ class Box:
         self.ends.append(("handed", reply))
 
     def runner(self, **change: Any) -> Runner:
-        """
-        One more, on offer.
-        """
+        """One more, on offer."""
         made = Runner(len(self.runners) + 1, self.folder, self.counter)
         self.runners.append(made)
         assert self.fast_path.offer(made.offer(**change), self)
@@ -218,9 +210,7 @@ def request(number: int = 7, code: bytes = CODE) -> bytes:
 @pytest.mark.parametrize("code", [b"", CODE, b"\0\xff" * 100, b"#" * 300, b"#" * 32768],
                          ids=["none", "short", "binary", "bin16", "most"])
 def test_a_plain_request_goes_there_and_back(box: Box, number: int, code: bytes) -> None:
-    """
-    The runner gets the reference's frame; the client the reference's answer, byte for byte.
-    """
+    """The runner gets the reference's frame; the client the reference's answer, byte for byte."""
     runner = box.runner()
     before = time.monotonic()
 
@@ -245,9 +235,7 @@ def test_a_plain_request_goes_there_and_back(box: Box, number: int, code: bytes)
 
 @pytest.mark.parametrize("out", [0, 1, 255, 256, 30_000])
 def test_output_arrives_whole(box: Box, out: int) -> None:
-    """
-    In each of MessagePack's sizes.
-    """
+    """In each of MessagePack's sizes."""
     runner = box.runner()
     box.send(request())
     runner.end(os.urandom(out), b"x" * 2000)
@@ -263,9 +251,7 @@ RAISED = reply_pieces(1, ("ValueError", "x", "Traceback\n"), None, {})[0]
 @pytest.mark.parametrize("reply", [RAISED, reply_pieces(3, None, None, {})[0], NOTHING_FRAME[:-1], b"\xff" * 100,
                                    b"\0"], ids=["raised", "exit code", "cut", "noise", "one byte"])
 def test_a_reply_with_something_to_tell_is_handed_over(box: Box, reply: bytes) -> None:
-    """
-    With what was read of it; the rest, and all output, is where it was.
-    """
+    """With what was read of it; the rest, and all output, is where it was."""
     runner = box.runner()
     box.send(request())
 
@@ -280,9 +266,7 @@ def test_a_reply_with_something_to_tell_is_handed_over(box: Box, reply: bytes) -
 
 
 def test_a_runner_that_goes_is_handed_over(box: Box) -> None:
-    """
-    Without a word: its pipe has an end.
-    """
+    """Without a word: its pipe has an end."""
     runner = box.runner()
     box.send(request())
 
@@ -298,9 +282,7 @@ def test_a_runner_that_goes_is_handed_over(box: Box) -> None:
     ("time", "user_usec 5\n"), ("peak", ""), ("peak", "many\n"), ("oom", "xoom_kill 3\n"), ("oom", "oom_killer 3\n"),
 ])
 def test_counters_of_the_job_are_handed_over(box: Box, name: str, text: str) -> None:
-    """
-    A limit that was hit has to be reported; a missing figure isn't made up.
-    """
+    """A limit that was hit has to be reported; a missing figure isn't made up."""
     runner = box.runner()
     box.send(request())
     runner.files[name].write_text(text)
@@ -313,9 +295,7 @@ def test_counters_of_the_job_are_handed_over(box: Box, name: str, text: str) -> 
 
 
 def test_denied_calls_are_handed_over(box: Box) -> None:
-    """
-    The supervisor's count isn't what it was; and neither is it where the supervisor knows no such job.
-    """
+    """The supervisor's count isn't what it was; and neither is it where the supervisor knows no such job."""
     for change in ({"denials_before": 1}, {"denials": 999}):
         runner = box.runner(**change)
         box.send(request(runner.number))
@@ -326,9 +306,7 @@ def test_denied_calls_are_handed_over(box: Box) -> None:
 
 
 def test_much_output_is_handed_over(box: Box) -> None:
-    """
-    None of it was read.
-    """
+    """None of it was read."""
     runner = box.runner()
     box.send(request())
 
@@ -345,9 +323,7 @@ def test_much_output_is_handed_over(box: Box) -> None:
     request(3, b"#" * 32769), b"\0\0\0\0", b"\xff" * 4, b"\0\0\0\x01\xc1",
 ], ids=["ping", "module", "name", "stdin", "limits", "large", "empty", "huge", "noise"])
 def test_other_requests_are_left_unread(box: Box, message: bytes) -> None:
-    """
-    And requests behind them, even if the fast path could take those: requests keep their order.
-    """
+    """And requests behind them, even if the fast path could take those: requests keep their order."""
     runner = box.runner()
 
     box.send(message, request())
@@ -357,9 +333,7 @@ def test_other_requests_are_left_unread(box: Box, message: bytes) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 4, 20, len(request()) - 1])
 def test_a_request_in_pieces_is_the_owners(box: Box, size: int) -> None:
-    """
-    Who has a piece of it must have the rest.
-    """
+    """Who has a piece of it must have the rest."""
     runner = box.runner()
 
     box.send(request()[:size])
@@ -375,9 +349,7 @@ def test_a_request_in_pieces_is_the_owners(box: Box, size: int) -> None:
 @example(at=0, byte=0, more=b"", cut=0, number=2**53 - 1, code=b"")
 def test_the_fast_path_reads_every_request_as_the_reference_does(box: Box, at: int, byte: int, more: bytes, cut: int,
                                                                  number: int, code: bytes) -> None:
-    """
-    Of a damaged request the fast path takes the same code as the reference, or none.
-    """
+    """Of a damaged request the fast path takes the same code as the reference, or none."""
     payload = bytearray(request(number, code)[4:])
     payload[at % len(payload)] = byte
     payload = payload[:len(payload) - cut] + more
@@ -402,9 +374,7 @@ def test_the_fast_path_reads_every_request_as_the_reference_does(box: Box, at: i
 
 
 def test_a_batch_takes_the_offered_runners_and_leaves_the_rest(box: Box) -> None:
-    """
-    In order; requests that are left wait with the owner, and none overtakes them.
-    """
+    """In order; requests that are left wait with the owner, and none overtakes them."""
     box.runner()
     box.runner()
 
@@ -417,9 +387,7 @@ def test_a_batch_takes_the_offered_runners_and_leaves_the_rest(box: Box) -> None
 
 
 def test_answers_come_as_jobs_end(box: Box) -> None:
-    """
-    Whichever is first.
-    """
+    """Whichever is first."""
     runners = {runner.number: runner for runner in (box.runner(), box.runner())}
     box.send(request(1), request(2))
     first, second = box.jobs
@@ -442,9 +410,7 @@ def test_an_id_used_twice_is_handed_over(box: Box) -> None:
 
 
 def test_two_clients_in_one_turn_each_keep_their_code(box: Box) -> None:
-    """
-    A job that is lost runs again from there: it must not be the other one's.
-    """
+    """A job that is lost runs again from there: it must not be the other one's."""
     box.runner()
     box.runner()
     ours, theirs = socket.socketpair()
@@ -463,9 +429,7 @@ def test_two_clients_in_one_turn_each_keep_their_code(box: Box) -> None:
 
 
 def filled(box: Box) -> None:
-    """
-    The owner sends more than the kernel takes.
-    """
+    """The owner sends more than the kernel takes."""
     with contextlib.suppress(BlockingIOError):
         while box.stream.send(memoryview(b"F" * (1 << 20))) is not None:
             pass
@@ -473,9 +437,7 @@ def filled(box: Box) -> None:
 
 
 def test_an_answer_never_lands_inside_a_frame_of_the_owners(box: Box) -> None:
-    """
-    Of which the kernel has taken a part.
-    """
+    """Of which the kernel has taken a part."""
     runner = box.runner()
     box.send(request())
     filled(box)
@@ -487,9 +449,7 @@ def test_an_answer_never_lands_inside_a_frame_of_the_owners(box: Box) -> None:
 
 
 def test_unread_answers_are_handed_to_the_owner(box: Box) -> None:
-    """
-    Who counts them, and reads no more requests then.
-    """
+    """Who counts them, and reads no more requests then."""
     for number in range(1, 41):
         runner = Runner(number, box.folder, box.counter)
         box.runners.append(runner)
@@ -503,9 +463,7 @@ def test_unread_answers_are_handed_to_the_owner(box: Box) -> None:
 
 
 def test_a_piece_that_comes_with_the_word_that_there_is_room(box: Box) -> None:
-    """
-    Who has it must have the rest, whatever he said in between.
-    """
+    """Who has it must have the rest, whatever he said in between."""
     def plain(_count: int = 0) -> None:
         box.stream.allow_fast_path(not box.data)
 
@@ -530,9 +488,7 @@ def test_a_piece_that_comes_with_the_word_that_there_is_room(box: Box) -> None:
 
 
 def test_an_id_that_was_answered_in_this_turn_is_the_owners(box: Box) -> None:
-    """
-    He hears of the answer after what has begun, and would take it for the same id twice.
-    """
+    """He hears of the answer after what has begun, and would take it for the same id twice."""
     first, _ = box.runner(), box.runner()
     box.send(request(5))
     runner = next(each for each in box.runners if each.number == box.jobs[0].runner)
@@ -545,9 +501,7 @@ def test_an_id_that_was_answered_in_this_turn_is_the_owners(box: Box) -> None:
 
 
 def test_a_job_whose_pipe_took_it_in_part_gets_the_rest(box: Box) -> None:
-    """
-    And its reply is for its execution alone.
-    """
+    """And its reply is for its execution alone."""
     runner = box.runner()
     frame = job_frame(Job(code=CODE))
     os.write(runner.job, frame[:-5])
@@ -567,9 +521,7 @@ def test_a_job_whose_pipe_took_it_in_part_gets_the_rest(box: Box) -> None:
 
 
 def test_a_withdrawn_runner_gets_no_job(box: Box) -> None:
-    """
-    Before it had a job, and after.
-    """
+    """Before it had a job, and after."""
     idle, busy = box.runner(), box.runner()
     box.fast_path.withdraw(idle.number)
     box.send(request(1))
@@ -586,9 +538,7 @@ def test_a_withdrawn_runner_gets_no_job(box: Box) -> None:
 
 
 def test_a_dead_runner_is_passed_over(box: Box) -> None:
-    """
-    For the next one; and if there is none, for the owner.
-    """
+    """For the next one; and if there is none, for the owner."""
     alive, dead = box.runner(), box.runner()
     os.close(dead.job_in)
     dead.job_in = os.open("/dev/null", os.O_RDONLY)
@@ -600,9 +550,7 @@ def test_a_dead_runner_is_passed_over(box: Box) -> None:
 
 
 def test_an_offered_runner_that_dies_isnt_waited_for(box: Box) -> None:
-    """
-    The end of its reply pipe is no reply.
-    """
+    """The end of its reply pipe is no reply."""
     runner = box.runner()
     os.close(runner.reply_out)
     box.turns()
@@ -615,9 +563,7 @@ def test_an_offered_runner_that_dies_isnt_waited_for(box: Box) -> None:
 
 
 def test_a_client_that_goes_gets_no_answer(box: Box) -> None:
-    """
-    Neither does who has its descriptor's number next.
-    """
+    """Neither does who has its descriptor's number next."""
     runner = box.runner()
     other, same = socket.socketpair()
     other.setblocking(False)
@@ -638,9 +584,7 @@ def test_a_client_that_goes_gets_no_answer(box: Box) -> None:
 
 
 def test_a_client_that_does_not_read_does_not_delay_others(box: Box) -> None:
-    """
-    What the kernel doesn't take is kept, and goes when there is room.
-    """
+    """What the kernel doesn't take is kept, and goes when there is room."""
     filled = 0
     while True:
         try:
@@ -664,9 +608,7 @@ def test_a_client_that_does_not_read_does_not_delay_others(box: Box) -> None:
 
 
 def test_an_answer_alone_may_go_the_short_way(box: Box) -> None:
-    """
-    The owner wrote the code himself.
-    """
+    """The owner wrote the code himself."""
     runner = Runner(1, box.folder, box.counter)
     box.runners.append(runner)
     started = time.monotonic()
@@ -702,17 +644,13 @@ def turn(number: int = 7, session: int = 5, code: bytes = CODE) -> bytes:
 
 
 def held(box: Box, session: int = 5, **change: Any) -> Runner:
-    """
-    A runner on offer to this session of the box's client.
-    """
+    """A runner on offer to this session of the box's client."""
     return box.runner(session=session, stream=box.stream.fd, **change)
 
 
 @pytest.fixture(params=["told", "held back"])
 def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A session's job is told at once when it has begun, or only when it is over.
-    """
+    """A session's job is told at once when it has begun, or only when it is over."""
     monkeypatch.setattr(fast_path, "_HELD_S", 0.0 if "told" == request.param else 3600.0)
 
 
@@ -745,9 +683,7 @@ def test_a_sessions_requests_go_to_its_runner_one_after_the_other(box: Box, sess
 
 
 def test_a_begun_job_of_a_session_is_reported_before_other_events(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Before a descriptor's event, a timer, and deferred calls.
-    """
+    """Before a descriptor's event, a timer, and deferred calls."""
     monkeypatch.setattr(fast_path, "_HELD_S", 3600.0)
     runner = held(box)
     read, write = os.pipe()
@@ -782,9 +718,7 @@ def test_a_begun_job_of_a_session_is_reported_before_other_events(box: Box, monk
 
 
 def test_a_begun_job_of_a_session_is_reported_when_it_is_due(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Without any other event: a turn waits no longer than that.
-    """
+    """Without any other event: a turn waits no longer than that."""
     monkeypatch.setattr(fast_path, "_HELD_S", 0.1)
     held(box)
     box.client.sendall(turn(1))
@@ -813,9 +747,7 @@ def test_only_due_jobs_of_many_are_reported(box: Box, monkeypatch: pytest.Monkey
 
 
 def test_a_session_whose_pipe_took_a_job_in_part_is_reported_at_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Somebody has to write the rest.
-    """
+    """Somebody has to write the rest."""
     monkeypatch.setattr(fast_path, "_HELD_S", 3600.0)
     box.fast_path.job_started(box, JobStart(1, CODE, 1, 5, 0.0, unsent=3))
 
@@ -823,9 +755,7 @@ def test_a_session_whose_pipe_took_a_job_in_part_is_reported_at_once(box: Box, m
 
 
 def test_a_request_goes_to_its_own_session_alone(box: Box) -> None:
-    """
-    Not to a plain runner, nor to another session's, nor from another connection; a plain one not to a session's.
-    """
+    """Not to a plain runner, nor to another session's, nor from another connection; a plain one not to a session's."""
     other, theirs = socket.socketpair()
     theirs.setblocking(False)
     stranger = box.reactor.stream(theirs, box)
@@ -853,9 +783,7 @@ def test_a_request_goes_to_its_own_session_alone(box: Box) -> None:
 
 
 def test_a_session_has_one_job_at_a_time(box: Box) -> None:
-    """
-    A second request behind the first is the owner's to refuse.
-    """
+    """A second request behind the first is the owner's to refuse."""
     runner = held(box)
     box.send(turn(1) + turn(2))
 
@@ -879,9 +807,7 @@ def test_a_withdrawn_session_takes_no_job(box: Box, when: str) -> None:
 
 
 def test_bytes_before_there_is_a_job_end_the_offer(box: Box) -> None:
-    """
-    They are on the reply pipe yet: who sends the next job finds them.
-    """
+    """They are on the reply pipe yet: who sends the next job finds them."""
     runner = held(box)
     os.write(runner.reply_out, NOTHING_FRAME)
     box.turns()
@@ -892,9 +818,7 @@ def test_bytes_before_there_is_a_job_end_the_offer(box: Box) -> None:
 
 
 def test_bytes_sent_between_jobs_do_not_answer_the_next_one(box: Box) -> None:
-    """
-    A job that said twice that it is over: the second word ends the offer, even if the next request is there already.
-    """
+    """A job that said twice that it is over: the second word ends the offer, even if the next request is there already."""
     runner = held(box)
     box.send(turn(1))
     runner.code()
@@ -907,9 +831,7 @@ def test_bytes_sent_between_jobs_do_not_answer_the_next_one(box: Box) -> None:
 
 
 def test_a_client_that_goes_takes_its_session_along(box: Box) -> None:
-    """
-    Whoever gets its descriptor's number is a stranger to it.
-    """
+    """Whoever gets its descriptor's number is a stranger to it."""
     runner = held(box)
     fd = box.theirs.fileno()
     ours, theirs = socket.socketpair()
@@ -945,9 +867,7 @@ FOR_EVER = 60 * 10**9
 
 @contextlib.contextmanager
 def job_side(runner: Runner, count: int) -> Iterator[None]:
-    """
-    Somebody who answers *count* jobs of this runner, each as soon as it comes.
-    """
+    """Somebody who answers *count* jobs of this runner, each as soon as it comes."""
     def serve() -> None:
         os.set_blocking(runner.job_in, True)
         for _ in range(count):
@@ -962,9 +882,7 @@ def job_side(runner: Runner, count: int) -> Iterator[None]:
 
 
 def test_an_answer_within_the_turn_that_started_its_job(box: Box) -> None:
-    """
-    The start and the end are reported together.
-    """
+    """The start and the end are reported together."""
     box.reactor.linger(FOR_EVER, 0)
     runner = box.runner()
     with job_side(runner, 1):
@@ -988,9 +906,7 @@ def test_a_turn_doesnt_stay_with_a_job_that_goes_on(box: Box) -> None:
 
 
 def test_a_turn_doesnt_stay_while_something_else_waits(box: Box) -> None:
-    """
-    Its owner hears of it at once, with the start, and of the answer in a later turn.
-    """
+    """Its owner hears of it at once, with the start, and of the answer in a later turn."""
     box.reactor.linger(FOR_EVER, FOR_EVER)
     read, write = os.pipe()
     os.write(write, b"x")
@@ -1039,9 +955,7 @@ def asking(box: Box, *requests: bytes) -> Iterator[list[int]]:
 
 
 def test_the_next_request_within_the_same_turn(box: Box) -> None:
-    """
-    A client that asks again as soon as it is answered is served before the turn ends.
-    """
+    """A client that asks again as soon as it is answered is served before the turn ends."""
     box.reactor.linger(FOR_EVER, FOR_EVER)
     runners = [box.runner(), box.runner()]
     with job_side(runners[0], 1), job_side(runners[1], 1), asking(box, request(1), request(2)) as heard:
@@ -1053,9 +967,7 @@ def test_the_next_request_within_the_same_turn(box: Box) -> None:
 
 
 def test_a_session_goes_on_within_the_turn(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Its next job needs nothing of Python's: a turn reports several, in order.
-    """
+    """Its next job needs nothing of Python's: a turn reports several, in order."""
     monkeypatch.setattr(fast_path, "_HELD_S", 3600.0)
     box.reactor.linger(FOR_EVER, FOR_EVER)  # the client's next request may take a while
     runner = held(box)
@@ -1068,9 +980,7 @@ def test_a_session_goes_on_within_the_turn(box: Box, monkeypatch: pytest.MonkeyP
 
 
 def test_a_session_whose_jobs_show_things_gets_frames_that_say_so(box: Box) -> None:
-    """
-    The reference's frame for such a job, and the same answer.
-    """
+    """The reference's frame for such a job, and the same answer."""
     runner = held(box, shows=True)
     box.send(turn(1))
 
@@ -1079,9 +989,7 @@ def test_a_session_whose_jobs_show_things_gets_frames_that_say_so(box: Box) -> N
 
 
 def test_processor_time_by_a_clock(box: Box) -> None:
-    """
-    That of a process that has no group of its own: the clock's id stands in place of the file.
-    """
+    """That of a process that has no group of its own: the clock's id stands in place of the file."""
     spent = time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
     runner = held(box, time=Gauge(time.CLOCK_PROCESS_CPUTIME_ID, CLOCK), time_unit=1e-9, time_before=spent)
     box.send(turn(1))
@@ -1094,9 +1002,7 @@ def test_processor_time_by_a_clock(box: Box) -> None:
 
 
 def test_a_clock_that_isnt_there_hands_the_job_over(box: Box) -> None:
-    """
-    Its process is gone, say.
-    """
+    """Its process is gone, say."""
     runner = held(box, time=Gauge(12345, CLOCK), time_unit=1e-9)
     box.send(turn(1))
     runner.end(out=b"x")
@@ -1121,9 +1027,7 @@ def frames(data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("number", [1, 127, 128, 65536, 2**53 - 1])
 def test_a_shed_connection_without_a_runner_is_refused_as_by_python(box: Box, number: int) -> None:
-    """
-    Byte for byte; Python gets the number of the refusals, and no request.
-    """
+    """Byte for byte; Python gets the number of the refusals, and no request."""
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
 
@@ -1133,9 +1037,7 @@ def test_a_shed_connection_without_a_runner_is_refused_as_by_python(box: Box, nu
 
 
 def test_a_shed_connection_gets_an_offered_runner(box: Box) -> None:
-    """
-    Of three requests that come together the first one.
-    """
+    """Of three requests that come together the first one."""
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
     runner = box.runner()
@@ -1149,9 +1051,7 @@ def test_a_shed_connection_gets_an_offered_runner(box: Box) -> None:
 
 
 def test_only_code_alone_is_refused_there(box: Box) -> None:
-    """
-    What may be another thing than a job is Python's, and whatever comes behind it.
-    """
+    """What may be another thing than a job is Python's, and whatever comes behind it."""
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
     rest = [encode_request(Execute(2, session=5, code=CODE)), encode_request(Ping(3)), request(4)]
@@ -1173,9 +1073,7 @@ def test_a_connection_that_is_not_shed_any_more_is_not_refused(box: Box) -> None
 
 
 def test_a_turn_refuses_a_bounded_number(box: Box) -> None:
-    """
-    The rest is Python's, which lets users have their turns.
-    """
+    """The rest is Python's, which lets users have their turns."""
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
 
@@ -1186,9 +1084,7 @@ def test_a_turn_refuses_a_bounded_number(box: Box) -> None:
 
 
 def test_a_client_that_reads_no_refusals_is_left_to_python(box: Box) -> None:
-    """
-    As one that reads no answers: what waits for it is bounded.
-    """
+    """As one that reads no answers: what waits for it is bounded."""
     box.fast_path.refuse_with(WHY)
     box.fast_path.shed(box.stream.fd, True)
     number = 0
@@ -1221,9 +1117,7 @@ def test_runners_that_are_held_make_no_request_slower(box: Box, whose: str) -> N
     of = theirs.fileno() if whose == "another's" else box.stream.fd
 
     def took(runner: Runner, session: int) -> float:
-        """
-        The fastest of some rounds: a job there and back, in seconds.
-        """
+        """The fastest of some rounds: a job there and back, in seconds."""
         times = []
         for number in range(1, 60):
             box.stream.allow_fast_path(True)
@@ -1241,9 +1135,7 @@ def test_runners_that_are_held_make_no_request_slower(box: Box, whose: str) -> N
         return min(times)
 
     def removed(numbers: range) -> float:
-        """
-        Seconds that the removal of one takes.
-        """
+        """Seconds that the removal of one takes."""
         start = time.perf_counter()
         for number in numbers:
             box.fast_path.withdraw(number)
@@ -1273,9 +1165,7 @@ def test_runners_that_are_held_make_no_request_slower(box: Box, whose: str) -> N
 
 
 def test_a_bug_in_the_count_of_refusals_meets_the_barrier(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The client has its refusal.
-    """
+    """The client has its refusal."""
     def fail(_count: int) -> None:
         raise KeyError("a bug")
 

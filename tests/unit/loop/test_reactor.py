@@ -1,6 +1,4 @@
-"""
-The event loop: descriptors, deadlines, and that a callback may undo another.
-"""
+"""The event loop: descriptors, deadlines, and that a callback may undo another."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Messages to a process that may not read: sent in order, with their descriptors, and never waited for.
-"""
+"""Messages to a process that may not read: sent in order, with their descriptors, and never waited for."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def owner(reactor: Reactor) -> Iterator[Owner]:
 
 
 def fill(owner: Owner) -> int:
-    """
-    Send until a message has to wait; the number of messages.
-    """
+    """Send until a message has to wait; the number of messages."""
     count = 0
     while not owner.sender.waits:
         assert owner.sender.send(LARGE)
@@ -104,9 +100,7 @@ def test_a_message_is_sent_at_once_if_the_peer_has_room(owner: Owner) -> None:
 
 
 def test_what_waits_is_sent_in_order_with_copies_of_its_descriptors(owner: Owner, reactor: Reactor) -> None:
-    """
-    The caller may close its own as soon as `send` returns.
-    """
+    """The caller may close its own as soon as `send` returns."""
     count = fill(owner)
     reads, writes = os.pipe()
     assert owner.sender.send(b"with", [writes])
@@ -142,9 +136,7 @@ def test_a_peer_that_takes_nothing_for_too_long_has_failed(reactor: Reactor) -> 
 
 def test_a_peer_that_takes_messages_slowly_has_not_failed(owner: Owner, reactor: Reactor,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The time counts from the last message that it took.
-    """
+    """The time counts from the last message that it took."""
     now = 100.0
     monkeypatch.setattr(reactor, "now", lambda: now)
     for _ in range(3):
@@ -190,9 +182,7 @@ def test_copies_that_wait_are_closed_with_the_sender(owner: Owner) -> None:
 
 
 def test_descriptors_that_cannot_be_copied_leave_none_behind(owner: Owner) -> None:
-    """
-    Nor a limit of time for a message that doesn't wait.
-    """
+    """Nor a limit of time for a message that doesn't wait."""
     while True:
         try:
             owner.sock.send(LARGE)
@@ -216,9 +206,7 @@ def test_descriptors_that_cannot_be_copied_leave_none_behind(owner: Owner) -> No
 
 @pytest.mark.faults("a bug is what this is about")
 def test_an_exception_of_the_owner_ends_the_owner(reactor: Reactor) -> None:
-    """
-    The limit of time is the owner's callback for the barrier.
-    """
+    """The limit of time is the owner's callback for the barrier."""
     owner = Owner(reactor, stuck_s=0.01)
     owner.fails = True
     fill(owner)

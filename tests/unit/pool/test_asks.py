@@ -1,6 +1,4 @@
-"""
-The asks that wait: who is told, how each ends, and what bounds them.
-"""
+"""The asks that wait: who is told, how each ends, and what bounds them."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def waiting(book: AskBook) -> list[dict[str, Any]]:
 
 
 def test_an_ask_is_answered_once(book: AskBook, told: list[Any]) -> None:
-    """
-    Whose it is is known by the daemon's own books.
-    """
+    """Whose it is is known by the daemon's own books."""
     woken: list[bool] = []
     book.wait(EVERYBODY, lambda: woken.append(True))
     book.hear(Ask(1, 7, ABOUT))
@@ -75,9 +71,7 @@ def test_a_refusal_has_words(book: AskBook, told: list[Any]) -> None:
 
 
 def test_an_ask_without_a_waiting_request_is_removed(book: AskBook, told: list[Any]) -> None:
-    """
-    It was withdrawn, its sandbox is over, or its broker is.
-    """
+    """It was withdrawn, its sandbox is over, or its broker is."""
     for end in (lambda: book.hear(Unask(7)), lambda: book.over(1), book.lost):
         book.hear(Ask(1, 7, ABOUT))
         assert 1 == len(book)
@@ -87,9 +81,7 @@ def test_an_ask_without_a_waiting_request_is_removed(book: AskBook, told: list[A
 
 
 def test_a_user_has_so_many(book: AskBook, told: list[Any]) -> None:
-    """
-    Another user's are taken meanwhile.
-    """
+    """Another user's are taken meanwhile."""
     for number in range(MOST_OF_USER + 1):
         book.hear(Ask(1, number, ABOUT))
     book.hear(Ask(2, 1000, ABOUT))
@@ -119,9 +111,7 @@ def test_an_ask_of_no_lease_is_refused(book: AskBook, told: list[Any]) -> None:
     {"name": 1}, {"name": "a\nb"}, {"name": "x" * 600}, {"port": 0}, {"port": True}, {"protocol": "dns"},
     {"seconds": 1}, {"seconds": float("nan")}, {"path": "/" * 9000}, {"method": None}, {"rule": "\x1b[2J"}])
 def test_a_malformed_ask_ends_the_broker(book: AskBook, wrong: dict[str, object]) -> None:
-    """
-    The broker that says so is ended for it.
-    """
+    """The broker that says so is ended for it."""
     with pytest.raises(PeerError):
         book.hear(Ask(1, 7, {**ABOUT, **wrong}))
     book.hear(Ask(1, 7, ABOUT))
@@ -131,9 +121,7 @@ def test_a_malformed_ask_ends_the_broker(book: AskBook, wrong: dict[str, object]
 
 def test_the_broker_is_told_of_listening_clients(book: AskBook, told: list[Any], reactor: Reactor,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Of the first one and of the last, and of none that is back in time.
-    """
+    """Of the first one and of the last, and of none that is back in time."""
     monkeypatch.setattr(asks, "GRACE_S", 0.01)
     assert Listening(0) == book.listening
     book.listen()

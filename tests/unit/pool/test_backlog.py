@@ -1,6 +1,4 @@
-"""
-A queue bounded by time: what is a burst, what is an overload, and who is refused. The clock is the test's own.
-"""
+"""A queue bounded by time: what is a burst, what is an overload, and who is refused. The clock is the test's own."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def any_of(_: Job) -> bool:
 
 @dataclass
 class Daemon:
-    """
-    Workers, a line and a backlog, as the pool has them.
-    """
+    """Workers, a line and a backlog, as the pool has them."""
 
     workers: int = 4
     size: int = 64
@@ -49,9 +45,7 @@ class Daemon:
         self._ends: list[tuple[float, int]] = []
 
     def run(self, jobs: Iterable[Job]) -> Daemon:
-        """
-        All of *jobs*, which come in order of time, to their end.
-        """
+        """All of *jobs*, which come in order of time, to their end."""
         for job in jobs:
             self._until(job.came)
             self._arrive(job)
@@ -98,9 +92,7 @@ def burst(count: int, when: float, takes: float = 0.01, first: int = 0) -> list[
 
 
 def warmed(**options: float) -> Daemon:
-    """
-    One that has had some jobs of 10 ms, and is idle at second 1.
-    """
+    """One that has had some jobs of 10 ms, and is idle at second 1."""
     daemon = Daemon(**options).run(steady(100, 0.5, start=0.1))  # type: ignore[arg-type]  # by name
     assert not daemon.refused
     daemon.now = 1.0
@@ -109,9 +101,7 @@ def warmed(**options: float) -> Daemon:
 
 @pytest.mark.parametrize("load", [1.5, 3.0, 10.0])
 def test_an_overload_that_lasts_is_shed_and_gets_as_much_done(load: float) -> None:
-    """
-    Who is taken waits for less than a job takes, nobody is refused later than at once, and no worker is idle.
-    """
+    """Who is taken waits for less than a job takes, nobody is refused later than at once, and no worker is idle."""
     capacity, seconds = 400, 10.0
     jobs = list(steady(load * capacity, seconds))
     daemon = Daemon().run(jobs)
@@ -130,9 +120,7 @@ def test_the_control_waits_for_the_whole_queue() -> None:
 
 
 def test_bursts_pass_as_long_as_they_are_worked_off() -> None:
-    """
-    As many at once as the queue has places, again and again.
-    """
+    """As many at once as the queue has places, again and again."""
     daemon = warmed()
     daemon.run(itertools.chain(*(burst(68, 1.0 + turn, first=10_000 + 100 * turn) for turn in range(20))))
 
@@ -140,9 +128,7 @@ def test_bursts_pass_as_long_as_they_are_worked_off() -> None:
 
 
 def test_a_burst_may_follow_the_answers_of_another() -> None:
-    """
-    Before a worker is armed again for it: none was idle in between, but nobody waited.
-    """
+    """Before a worker is armed again for it: none was idle in between, but nobody waited."""
     daemon = warmed()
     daemon.run(itertools.chain(*(burst(64, 1.0 + turn * 0.1599, first=10_000 + 100 * turn) for turn in range(20))))
 
@@ -151,9 +137,7 @@ def test_a_burst_may_follow_the_answers_of_another() -> None:
 
 @pytest.mark.parametrize("at_once", [8, 32, 40])
 def test_clients_that_wait_for_their_answers_are_no_overload(at_once: int) -> None:
-    """
-    Each job's end is the next one's beginning: somebody waits all the time, and nobody for ten job times.
-    """
+    """Each job's end is the next one's beginning: somebody waits all the time, and nobody for ten job times."""
     daemon = warmed()
     daemon.run([*burst(at_once, 1.0, first=10_000),
                 *(Job(20_000 + number, 1.0 + (1 + number // 4) * 0.01, 0.01) for number in range(2000))])
@@ -162,9 +146,7 @@ def test_clients_that_wait_for_their_answers_are_no_overload(at_once: int) -> No
 
 
 def test_long_jobs_wait_for_each_other() -> None:
-    """
-    Seconds each, after short ones: what is recent is what runs, too.
-    """
+    """Seconds each, after short ones: what is recent is what runs, too."""
     daemon = warmed()
     daemon.run([Job(10_000 + number, 1.0 + 0.2 * number, 5.0) for number in range(40)])
 
@@ -181,9 +163,7 @@ def test_no_job_is_refused_before_one_has_ended() -> None:
 
 
 def standing(workers: int = 2) -> Backlog:
-    """
-    Jobs take 10 ms, and somebody has waited for longer than the bound by second 1.
-    """
+    """Jobs take 10 ms, and somebody has waited for longer than the bound by second 1."""
     backlog = Backlog(DELAY, workers)
     backlog.started(0, 0.0)
     backlog.free(0, 0.01)
@@ -192,9 +172,7 @@ def standing(workers: int = 2) -> Backlog:
 
 
 def test_beyond_the_bound_a_stricter_one_holds() -> None:
-    """
-    Ten job times or the delay; then half a job time, until no job was refused for a while.
-    """
+    """Ten job times or the delay; then half a job time, until no job was refused for a while."""
     backlog = standing()
     assert JOBS * 0.01 <= DELAY
     bound = round(DELAY / 0.01 * 2) - 1
@@ -250,9 +228,7 @@ def test_a_few_refusals_or_old_ones_are_not_dense() -> None:
 
 
 def test_workers_of_sessions_take_no_jobs() -> None:
-    """
-    They leave the divisor, and come back; where sessions have all workers the wait is unknown.
-    """
+    """They leave the divisor, and come back; where sessions have all workers the wait is unknown."""
     backlog = standing()
     assert backlog.refusal(15, 1.0) is None
     backlog.workers -= 1

@@ -1,6 +1,4 @@
-"""
-The first steps of an engine, without what they are taken with: their order, what a zygote is told, and the way back.
-"""
+"""The first steps of an engine, without what they are taken with: their order, what a zygote is told, and the way back."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class FakeHatched:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """
-    What is done, in order.
-    """
+    """What is done, in order."""
     done: list[str] = []
 
     def choose(_name: str | None, *, pinned: bool) -> Any:
@@ -82,9 +78,7 @@ def test_the_start_takes_its_steps_in_order_and_undoes_them_in_reverse(steps: li
 
 
 def test_a_taken_zygote_is_not_closed_by_its_maker(steps: list[str]) -> None:
-    """
-    Closing leaves zygote and driver alone.
-    """
+    """Closing leaves zygote and driver alone."""
     bootstrap = begin(Settings())
     bootstrap.take()
     bootstrap.close()
@@ -95,9 +89,7 @@ def test_a_taken_zygote_is_not_closed_by_its_maker(steps: list[str]) -> None:
 @pytest.mark.parametrize("wrong", ["interpreter", "zygote"])
 def test_a_step_that_fails_takes_back_those_before(steps: list[str], wrong: str,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The driver's groups don't stay.
-    """
+    """The driver's groups don't stay."""
     def fail(*_: object) -> Any:
         raise BadRequest("it can't be")
 
@@ -112,9 +104,7 @@ def test_a_step_that_fails_takes_back_those_before(steps: list[str], wrong: str,
 
 
 def test_the_zygote_is_told_its_settings(steps: list[str]) -> None:
-    """
-    What of the settings concerns it.
-    """
+    """What of the settings concerns it."""
     some = plan_of(begin(Settings(preload=("json",))).take())
     other = plan_of(begin(Settings(rehearse=False, warm=False)).take())
 
@@ -127,9 +117,7 @@ def test_the_zygote_is_told_its_settings(steps: list[str]) -> None:
 
 @pytest.mark.parametrize("refused", [None, ValueError, OSError])
 def test_limits_to_inherit(refused: type[Exception] | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    As many descriptors as we may have, and no core: of 1 byte, which starts no program that takes cores, or of none.
-    """
+    """As many descriptors as we may have, and no core: of 1 byte, which starts no program that takes cores, or of none."""
     limits: list[object] = []
 
     def setrlimit(which: int, limit: tuple[int, int]) -> None:
@@ -168,9 +156,7 @@ def test_an_unsuitable_path_of_a_profile_is_refused(tmp_path: Path) -> None:
 ])
 def test_programs_are_told_of_the_proxy_where_it_is_all_there_is(routed: bool, proxy: bool, told: bool,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Or where the policy says so. By the environment of the pool, so that no program of it lacks the variables.
-    """
+    """Or where the policy says so. By the environment of the pool, so that no program of it lacks the variables."""
     monkeypatch.setattr("leeward.pool.routed.is_routed", lambda: routed)
     policy = parse_policy({"allow": ["example.org"], "proxy": proxy})
     made = module.spec_of(Settings(egress=policy), interpreter.find(), memory_counted=True, pinned=False)

@@ -1,6 +1,4 @@
-"""
-Branches: their slots, what is remembered of a failure, and quotas that hold for all pools together.
-"""
+"""Branches: their slots, what is remembered of a failure, and quotas that hold for all pools together."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ FIRST, SLOTS = 10, 12
 
 
 class Clock:
-    """
-    A reactor whose time stands until a test moves it.
-    """
+    """A reactor whose time stands until a test moves it."""
 
     def __init__(self) -> None:
         self.time = 100.0
@@ -52,9 +48,7 @@ class Clock:
 
 
 class Branch:
-    """
-    One that is made at once, and whose processes end when a test says so.
-    """
+    """One that is made at once, and whose processes end when a test says so."""
 
     made: ClassVar[list[Branch]] = []
 
@@ -120,9 +114,7 @@ def key(name: str) -> PoolKey:
 
 
 def test_every_branch_has_slots_of_its_own(clock: Clock) -> None:
-    """
-    Four each: two workers, one for sessions and one in advance. The third environment fills the place.
-    """
+    """Four each: two workers, one for sessions and one in advance. The third environment fills the place."""
     ours = table(clock)
     made = [ours.of(key(name)) for name in "abc"]
 
@@ -132,9 +124,7 @@ def test_every_branch_has_slots_of_its_own(clock: Clock) -> None:
 
 
 def test_the_one_that_was_idle_for_longest_makes_room(clock: Clock) -> None:
-    """
-    Not one that is in use; and its slots are another's when its last process is gone.
-    """
+    """Not one that is in use; and its slots are another's when its last process is gone."""
     ours = table(clock)
     for name in "abc":
         ours.of(key(name))
@@ -170,9 +160,7 @@ def test_an_unused_branch_ends(clock: Clock) -> None:
 
 
 def test_a_failure_is_reported_and_remembered(clock: Clock) -> None:
-    """
-    To what waits, and for some seconds to whoever asks.
-    """
+    """To what waits, and for some seconds to whoever asks."""
     ours = table(clock)
     ours.of(key("a"))
     Branch.made[0].stood = False
@@ -188,9 +176,7 @@ def test_a_failure_is_reported_and_remembered(clock: Clock) -> None:
 
 
 def test_waiters_of_a_failed_branch_are_not_kept(clock: Clock) -> None:
-    """
-    The remembered failure has no reference to the requests that waited, which would keep them in memory.
-    """
+    """The remembered failure has no reference to the requests that waited, which would keep them in memory."""
     class Request:
         pass
 
@@ -230,9 +216,7 @@ def test_an_unknown_or_too_large_branch_is_refused(clock: Clock) -> None:
 
 
 def test_a_branch_has_no_more_workers_than_there_are_slots(clock: Clock) -> None:
-    """
-    Its number is "at most"; those that always stand have to fit.
-    """
+    """Its number is "at most"; those that always stand have to fit."""
     table(clock).of(key("roomy"))
     made, = Branch.made
 
@@ -240,9 +224,7 @@ def test_a_branch_has_no_more_workers_than_there_are_slots(clock: Clock) -> None
 
 
 def test_quotas_hold_for_all_pools_together() -> None:
-    """
-    Jobs, memory and the rate; and an end in one pool wakes the others.
-    """
+    """Jobs, memory and the rate; and an end in one pool wakes the others."""
     woken: list[int] = []
     book = Book()
     quotas = Quotas(Quota(jobs=2, memory=100, rate=2.0))
@@ -267,9 +249,7 @@ def test_quotas_hold_for_all_pools_together() -> None:
 
 
 def test_a_guests_share_is_of_each_pool() -> None:
-    """
-    A guest who has all of one pool that he may have can use another.
-    """
+    """A guest who has all of one pool that he may have can use another."""
     book, quotas = Book(), Quotas(reserve=1)
     first, second = (Ledger(quotas, lambda _more: 3, book) for _ in range(2))
     first.start(5, 1)

@@ -30,9 +30,7 @@ FIRST = Begin([], b"", [], [])
 
 
 class Far:
-    """
-    The brokers that were started: the other end of each one's channel.
-    """
+    """The brokers that were started: the other end of each one's channel."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ends: list[socket.socket] = []
@@ -46,9 +44,7 @@ class Far:
         return Mock(pid=100 + len(self.ends)), here
 
     def heard(self) -> list[tuple[Message, int]]:
-        """
-        What the last one was sent, with the number of descriptors.
-        """
+        """What the last one was sent, with the number of descriptors."""
         got: list[tuple[Message, int]] = []
         while True:
             try:
@@ -107,9 +103,7 @@ def fds() -> Iterator[list[int]]:
 
 
 def test_the_broker_is_started_when_it_is_needed(seen: BrokerLink, far: Far, fds: list[int]) -> None:
-    """
-    Then it is told its settings, before any other message.
-    """
+    """Then it is told its settings, before any other message."""
     assert (-1, []) == (seen.pid, far.ends)
 
     seen.stand("worker", PLAN, fds)
@@ -157,9 +151,7 @@ def test_the_next_lease_waits_for_the_end_of_the_one_before(seen: BrokerLink, fa
 
 def test_a_broker_that_clears_no_lease_is_ended(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int],
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Else its worker would stay unusable.
-    """
+    """Else its worker would stay unusable."""
     monkeypatch.setattr(broker, "STUCK_S", 0.01)
     seen.stand("worker", PLAN, fds)
     seen.lease("worker", 7, POLICY)
@@ -223,9 +215,7 @@ def test_an_unneeded_broker_is_not_restarted(seen: BrokerLink, far: Far, reactor
 
 def test_rows_are_taken_and_nonsense_ends_it(seen: BrokerLink, far: Far, reactor: Reactor, rows: list[Decided],
                                              fds: list[int]) -> None:
-    """
-    A broker that says what it can't say is another's program.
-    """
+    """A broker that says what it can't say is another's program."""
     row = Decided(1.0, 7, 1, "example.org", "1.2.3.4", 443, "allowed")
     seen.stand("worker", PLAN, fds)
     far.says(control.encode(row))

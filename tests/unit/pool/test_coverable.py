@@ -1,6 +1,4 @@
-"""
-What a sandbox sees of /proc where the kernel lets no part of it be covered.
-"""
+"""What a sandbox sees of /proc where the kernel lets no part of it be covered."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def _asked_anew() -> Iterator[None]:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, release: str, status: int | Exception) -> list[bool]:
-    """
-    A host with this kernel, whose try ends so; one entry for each try.
-    """
+    """A host with this kernel, whose try ends so; one entry for each try."""
     tries: list[bool] = []
 
     def run(*_arguments: Any, **_options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -57,9 +53,7 @@ def test_no_cover_is_tried_on_kernels_known_to_work(monkeypatch: pytest.MonkeyPa
     (0, True), (bare.REFUSED, False), (1, True), (-9, True), (OSError(11, "no processes"), True),
     (subprocess.TimeoutExpired("python", 30.0), True)])
 def test_a_newer_kernel_is_asked_once(monkeypatch: pytest.MonkeyPatch, status: int | Exception, answer: bool) -> None:
-    """
-    A try that says nothing leaves the answer to the first runner, which fails aloud.
-    """
+    """A try that says nothing leaves the answer to the first runner, which fails aloud."""
     tries = on(monkeypatch, "7.3.4+deb13-amd64", status)
     assert [answer] * 2 == [coverable.is_coverable(), coverable.is_coverable()]
     assert [True] == tries
@@ -72,9 +66,7 @@ def test_a_release_without_numbers_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_sandbox_has_processes_alone_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    And everything else that it would have.
-    """
+    """And everything else that it would have."""
     on(monkeypatch, "7.3.4+deb13-amd64", bare.REFUSED)
     spec = spec_of(Settings(), interpreter.find(), memory_counted=True, pinned=False)
     without = coverable.with_what_can_be_covered(spec)

@@ -1,6 +1,4 @@
-"""
-The record of egress: whose a row is, what is kept, and in which pages it is told.
-"""
+"""The record of egress: whose a row is, what is kept, and in which pages it is told."""
 
 from __future__ import annotations
 
@@ -28,18 +26,14 @@ def decided(lease: int, name: str = "a.example.org", verdict: str = "denied", **
 
 
 def leased(record: EgressRecord, **users: int) -> None:
-    """
-    Leases of jobs: l5=1 gives user 1 the lease 5.
-    """
+    """Leases of jobs: l5=1 gives user 1 the lease 5."""
     for lease, user in users.items():
         record.leased(int(lease[1:]), "web")
         record.owned(int(lease[1:]), user, JOB)
 
 
 def test_a_user_gets_the_users_own_rows_alone() -> None:
-    """
-    And his numbers count his alone; the operator hears of everybody's, in their order.
-    """
+    """And his numbers count his alone; the operator hears of everybody's, in their order."""
     record = EgressRecord()
     leased(record, l5=1, l6=2)
     for lease, name in ((5, "one"), (6, "two"), (5, "three")):
@@ -57,9 +51,7 @@ def test_a_user_gets_the_users_own_rows_alone() -> None:
 
 
 def test_rows_of_a_lease_that_is_over_have_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The broker's last rows come after the end of the job. Those of a lease that nobody knows are the operator's alone.
-    """
+    """The broker's last rows come after the end of the job. Those of a lease that nobody knows are the operator's alone."""
     monkeypatch.setattr(egress_record, "MOST_PAST", 1)
     record = EgressRecord()
     leased(record, l5=1, l6=1)
@@ -73,9 +65,7 @@ def test_rows_of_a_lease_that_is_over_have_its_owner(monkeypatch: pytest.MonkeyP
 
 
 def test_the_user_with_the_most_rows_loses_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    So no user displaces another's; and a user is told how many are missing.
-    """
+    """So no user displaces another's; and a user is told how many are missing."""
     monkeypatch.setattr(egress_record, "MOST_ROWS", 10)
     record = EgressRecord()
     leased(record, l5=1, l6=2)
@@ -92,9 +82,7 @@ def test_the_user_with_the_most_rows_loses_the_oldest(monkeypatch: pytest.Monkey
 
 
 def test_an_answer_is_a_page() -> None:
-    """
-    Its last number asks for the next one.
-    """
+    """Its last number asks for the next one."""
     record = EgressRecord()
     leased(record, l5=1)
     for _ in range(egress_record.PAGE + 3):
@@ -106,9 +94,7 @@ def test_an_answer_is_a_page() -> None:
 
 
 def test_a_waiter_is_notified_of_the_users_own_rows() -> None:
-    """
-    Once, and not after it has withdrawn.
-    """
+    """Once, and not after it has withdrawn."""
     record = EgressRecord()
     leased(record, l5=1, l6=2)
     told: list[str] = []
@@ -123,9 +109,7 @@ def test_a_waiter_is_notified_of_the_users_own_rows() -> None:
 
 
 def test_rows_and_bytes_are_counted_by_verdict() -> None:
-    """
-    By verdict, and the bytes.
-    """
+    """By verdict, and the bytes."""
     record = EgressRecord()
     record.add(decided(1))
     record.add(decided(1, verdict="closed", sent=3, received=4))
@@ -139,9 +123,7 @@ def test_rows_and_bytes_are_counted_by_verdict() -> None:
     (Mock(), "s" * 26, {"kind": "sandbox", "sandbox": "s" * 26}),
 ])
 def test_a_lease_belongs_to_a_job_session_or_sandbox(take: Any, seat: str, about: dict[str, Any]) -> None:
-    """
-    A sandbox has its seat before the pool has its ticket; and a worker's next lease ends the one before.
-    """
+    """A sandbox has its seat before the pool has its ticket; and a worker's next lease ends the one before."""
     record = EgressRecord()
     ways = PoolWays(Mock(), record, Mock(), EgressPlan((53,), ()), {}, "web", None)
     worker = object()
@@ -160,9 +142,7 @@ def test_a_lease_belongs_to_a_job_session_or_sandbox(take: Any, seat: str, about
 
 
 def test_no_two_leases_have_the_same_authority() -> None:
-    """
-    There is one in stock for each worker when a lease begins; one is made where none is.
-    """
+    """There is one in stock for each worker when a lease begins; one is made where none is."""
     seal = Seal("", b"all\n\n", b"", ("KEY",))
     broker = Mock()
     opened = OpenSeal(Mock(), Mock(), seal, ())

@@ -1,6 +1,4 @@
-"""
-The table of fetches that a broker was asked for.
-"""
+"""The table of fetches that a broker was asked for."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def test_a_fetch_that_was_given_up_has_no_answer() -> None:
 
 
 def test_a_user_has_so_many() -> None:
-    """
-    Another user isn't kept waiting by them.
-    """
+    """Another user isn't kept waiting by them."""
     waiting = Fetches()
     numbers = [waiting.begin(1, lambda _: None) for _ in range(MOST_OF_USER)]
     with pytest.raises(Busy):
@@ -50,9 +46,7 @@ def test_a_user_has_so_many() -> None:
 
 
 def test_a_malformed_answer_is_not_passed_on() -> None:
-    """
-    The broker that sent it is ended for it, and `lost` answers then.
-    """
+    """The broker that sent it is ended for it, and `lost` answers then."""
     waiting, got = Fetches(), []
     number = waiting.begin(1, got.append)
 
@@ -64,9 +58,7 @@ def test_a_malformed_answer_is_not_passed_on() -> None:
 
 
 def test_a_broker_that_is_lost_answers_all_of_them() -> None:
-    """
-    Whatever one of those who wait does with it.
-    """
+    """Whatever one of those who wait does with it."""
     waiting, got = Fetches(), []
 
     def fails(_: Any) -> None:

@@ -1,6 +1,4 @@
-"""
-The queue: users in turn, connections of a user in turn, each one's jobs in order, and a full queue that nobody owns.
-"""
+"""The queue: users in turn, connections of a user in turn, each one's jobs in order, and a full queue that nobody owns."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def emptied(line: FairQueue[Job]) -> list[tuple[int, int]]:
 
 
 def test_users_take_turns() -> None:
-    """
-    One who sends many makes only his own wait.
-    """
+    """One who sends many makes only his own wait."""
     line: FairQueue[Job] = FairQueue(100)
     for number in range(5):
         line.add(Job(1, number))
@@ -47,9 +43,7 @@ def test_users_take_turns() -> None:
 
 
 def test_connections_of_a_user_take_turns() -> None:
-    """
-    And have together what their user has: two connections are not two users.
-    """
+    """And have together what their user has: two connections are not two users."""
     line: FairQueue[Job] = FairQueue(100)
     for number in range(4):
         line.add(Job(1, number, connection=7))
@@ -73,9 +67,7 @@ def test_a_job_that_needs_less_does_not_overtake_by_another_connection() -> None
 
 
 def test_a_full_queue_belongs_to_no_connection() -> None:
-    """
-    Another one of the same user has its share of it.
-    """
+    """Another one of the same user has its share of it."""
     line: FairQueue[Job] = FairQueue(4)
     for number in range(4):
         assert line.add(Job(1, number, connection=7)) is None
@@ -89,9 +81,7 @@ def test_a_full_queue_belongs_to_no_connection() -> None:
 
 
 def test_a_user_over_quota_is_skipped_and_keeps_the_place() -> None:
-    """
-    An exhausted quota holds no other user up.
-    """
+    """An exhausted quota holds no other user up."""
     line: FairQueue[Job] = FairQueue(100)
     for user in (1, 1, 2):
         line.add(Job(user, line.of(user)))
@@ -102,9 +92,7 @@ def test_a_user_over_quota_is_skipped_and_keeps_the_place() -> None:
 
 
 def test_put_back_is_next() -> None:
-    """
-    A job whose runner was lost comes before all others, even when the queue is full.
-    """
+    """A job whose runner was lost comes before all others, even when the queue is full."""
     line: FairQueue[Job] = FairQueue(3)
     for user in (1, 1, 2):
         line.add(Job(user, line.of(user)))
@@ -118,9 +106,7 @@ def test_put_back_is_next() -> None:
 
 
 def test_a_full_queue_belongs_to_no_user() -> None:
-    """
-    A newcomer takes the place of the newest job of who has most; he who has most is refused.
-    """
+    """A newcomer takes the place of the newest job of who has most; he who has most is refused."""
     line: FairQueue[Job] = FairQueue(4)
     for number in range(4):
         assert line.add(Job(1, number)) is None
@@ -140,9 +126,7 @@ def test_a_queue_of_size_zero_takes_no_job() -> None:
 
 
 def test_a_cancelled_job_is_removed_once() -> None:
-    """
-    A cancelled job, once.
-    """
+    """A cancelled job, once."""
     line: FairQueue[Job] = FairQueue(4)
     line.add(Job(1, 0))
 
@@ -227,9 +211,7 @@ def test_jobs_that_may_not_start_are_not_counted_as_earlier() -> None:
 
 
 def test_the_user_with_the_fewest_workers_is_next() -> None:
-    """
-    A user of long jobs keeps workers that others then lack.
-    """
+    """A user of long jobs keeps workers that others then lack."""
     has = Counter({1: 3, 2: 1})
     line: FairQueue[Job] = FairQueue(100, lambda user: has[user])
     for user in (1, 1, 2, 2, 3, 3, 3, 3):
@@ -243,9 +225,7 @@ def test_the_user_with_the_fewest_workers_is_next() -> None:
 
 
 def test_no_user_is_skipped_for_ever() -> None:
-    """
-    Workers of sessions count too, and are kept for hours.
-    """
+    """Workers of sessions count too, and are kept for hours."""
     line: FairQueue[Job] = FairQueue(100, lambda user: 3 if 1 == user else 0)
     line.add(Job(1, 0))
     for number in range(40):

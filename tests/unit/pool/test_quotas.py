@@ -1,6 +1,4 @@
-"""
-Quotas: who has which, and what they let through.
-"""
+"""Quotas: who has which, and what they let through."""
 
 from __future__ import annotations
 
@@ -17,16 +15,12 @@ GUESTS = Quotas(Quota(jobs=2, memory=512 * MIB), {7: Quota(jobs=1), 1000: Quota(
     (5, GUESTS.others), (7, Quota(jobs=1)), (0, NONE), (1000, Quota(rate=1.0)),
 ])
 def test_quotas_are_resolved_by_user(user: int, quota: Quota) -> None:
-    """
-    A user's own; else the others', which root and the daemon's user don't have.
-    """
+    """A user's own; else the others', which root and the daemon's user don't have."""
     assert quota == GUESTS.of(user)
 
 
 def test_jobs_and_memory_at_once() -> None:
-    """
-    What is full for one user is free for another, and free again after an end.
-    """
+    """What is full for one user is free for another, and free again after an end."""
     ledger = Ledger(GUESTS)
     may = [ledger.may_start(5, 300 * MIB)]
     ledger.start(5, 300 * MIB)
@@ -41,9 +35,7 @@ def test_jobs_and_memory_at_once() -> None:
 
 
 def test_a_job_that_could_never_run_is_refused() -> None:
-    """
-    It would wait for ever.
-    """
+    """It would wait for ever."""
     ledger = Ledger(GUESTS)
     ledger.admit(5, 512 * MIB, 0.0)
     with pytest.raises(BadRequest, match="quota of user 5, 512MiB"):
@@ -63,9 +55,7 @@ def admitted(ledger: Ledger, user: int, times: list[float]) -> list[bool]:
 
 
 def test_a_rate_allows_a_seconds_worth_at_once() -> None:
-    """
-    A second's worth at once, and then as it comes in; a refusal costs nothing.
-    """
+    """A second's worth at once, and then as it comes in; a refusal costs nothing."""
     ledger = Ledger(Quotas(Quota(rate=2.0)))
 
     assert [True, True, False, False, True, False, True, True, False] == admitted(
@@ -74,9 +64,7 @@ def test_a_rate_allows_a_seconds_worth_at_once() -> None:
 
 
 def test_a_rate_below_one() -> None:
-    """
-    One job may always come first.
-    """
+    """One job may always come first."""
     assert [True, False, False, True] == admitted(Ledger(Quotas(Quota(rate=0.1))), 5, [0.0, 5.0, 9.9, 10.0])
 
 
@@ -88,9 +76,7 @@ def test_the_refusal_says_when() -> None:
 
 
 def test_forgetting_gives_no_rate_back() -> None:
-    """
-    Accounts of users who have nothing running are dropped, those with a rate are not.
-    """
+    """Accounts of users who have nothing running are dropped, those with a rate are not."""
     ledger = Ledger(Quotas(Quota(), {5: Quota(rate=0.001)}))
     ledger.admit(5, MIB, 0.0)
     for user in range(1000, 3000):
@@ -105,9 +91,7 @@ SERVICE = Quotas(Quota(), {7: Quota(jobs=9)}, exempt=(0, 1000), reserve=1)
 
 
 def starts(ledger: Ledger, user: int, most: int = 20, lasting: bool = False) -> int:
-    """
-    How many jobs *user* may start in a row, and does.
-    """
+    """How many jobs *user* may start in a row, and does."""
     for count in range(most):
         if not ledger.may_start(user, MIB, lasting):
             return count
@@ -119,9 +103,7 @@ def starts(ledger: Ledger, user: int, most: int = 20, lasting: bool = False) -> 
     (8, [6, 1, 0]), (4, [2, 1, 0]), (3, [1, 1, 0]), (2, [1, 0, 0]),
 ])
 def test_guests_leave_workers_to_each_other_and_one_to_the_owner(workers: int, shares: list[int]) -> None:
-    """
-    Whoever comes first; root and the owner may have all.
-    """
+    """Whoever comes first; root and the owner may have all."""
     ledger = Ledger(SERVICE, lambda more: workers)
 
     assert shares == [starts(ledger, user) for user in (5, 6, 8)]
@@ -145,9 +127,7 @@ def test_without_guests_one_user_may_have_all_workers() -> None:
 
 
 def test_a_session_counts_the_worker_that_is_made_for_it() -> None:
-    """
-    Else a guest could have no more of them than there are workers for jobs.
-    """
+    """Else a guest could have no more of them than there are workers for jobs."""
     held = 0
     ledger = Ledger(SERVICE, lambda more: 4 + max(0, held + more - 2))
     for _ in range(10):
@@ -158,9 +138,7 @@ def test_a_session_counts_the_worker_that_is_made_for_it() -> None:
 
 
 def test_all_pools_hear_which_connection_is_closed() -> None:
-    """
-    Whichever of them was asked; none that is no more.
-    """
+    """Whichever of them was asked; none that is no more."""
     book = Book()
     first, second, third = (Ledger(book=book) for _ in range(3))
     heard: list[tuple[str, int]] = []

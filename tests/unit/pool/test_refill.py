@@ -1,6 +1,4 @@
-"""
-Who may arm a runner, and how many at once.
-"""
+"""Who may arm a runner, and how many at once."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward.pool.refill import Refill
 
 @dataclass
 class Worker:
-    """
-    Arms runners with the numbers it is given; None for one that needs none any more.
-    """
+    """Arms runners with the numbers it is given; None for one that needs none any more."""
 
     numbers: list[int | None]
     patient: list[bool] = field(default_factory=list)

@@ -1,6 +1,4 @@
-"""
-Which worker goes when its zygote is outdated, and when another is made.
-"""
+"""Which worker goes when its zygote is outdated, and when another is made."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def test_an_idle_worker_may_be_replaced(workers: dict[int, Worker], goes: bool) 
 
 
 def test_without_room_for_one_more_an_idle_one_goes_first() -> None:
-    """
-    If all others are ready.
-    """
+    """If all others are ready."""
     assert vacancy(pool(OLD, OLD), (), 2, 0) is None
     assert may_go(*_first(OLD, NEW), 2, 0)
     assert not may_go(*_first(OLD, NEW | MAKING), 2, 0)
@@ -96,9 +92,7 @@ def test_superfluous_workers_are_found(workers: dict[int, Worker], go: list[int]
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_jobs_never_have_fewer_workers_and_in_the_end_all_are_new(size: int) -> None:
-    """
-    Whatever happens in whichever order: as many as the size are ready, or have a job, all the time.
-    """
+    """Whatever happens in whichever order: as many as the size are ready, or have a job, all the time."""
     for seed in range(200):
         dice = random.Random(seed)
         workers = pool(*[OLD] * size)

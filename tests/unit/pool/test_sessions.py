@@ -1,6 +1,4 @@
-"""
-A session's states, over a pool that does what the test says.
-"""
+"""A session's states, over a pool that does what the test says."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def test_every_state_can_be_left_and_closed_is_the_end() -> None:
     (-1, 1, 0, 0), (-1, 2, 0, 1), (-1, 5, 0, 2), (0, 8, 0, 0), (3, 8, 0, 3), (8, 8, 0, 8), (9, 8, 0, 8),
     (-1, 1, 10, 10), (-1, 4, 10, 12), (0, 4, 10, 0), (9, 4, 10, 9), (99, 4, 10, 14)])
 def test_the_number_of_sessions_has_a_bound(asked: int, workers: int, room: int, may: int) -> None:
-    """
-    Half of the workers are left to others, unless the configuration says otherwise; and there is room for more.
-    """
+    """Half of the workers are left to others, unless the configuration says otherwise; and there is room for more."""
     assert may == sessions_of(asked, workers, room)
 
 
@@ -77,9 +73,7 @@ class Lease:
 
 
 class Worker:
-    """
-    One that has a runner, or lost it.
-    """
+    """One that has a runner, or lost it."""
 
     def __init__(self, error: LeewardError | None = None) -> None:
         self.error, self.leases = error, []
@@ -94,9 +88,7 @@ class Worker:
 
 
 class Pool:
-    """
-    Has no worker at once unless *ready*.
-    """
+    """Has no worker at once unless *ready*."""
 
     short = None
     now = staticmethod(time.monotonic)
@@ -179,9 +171,7 @@ def test_a_session_waits_for_its_worker() -> None:
 
 
 def test_a_runner_that_is_lost_at_once_is_no_worker() -> None:
-    """
-    The pool asks again with the next one.
-    """
+    """The pool asks again with the next one."""
     pool = Pool()
     pool.worker.error = LeewardError("gone")
     session, told = opened(pool)
@@ -205,9 +195,7 @@ def test_no_worker_in_time() -> None:
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_lost_process_is_the_end_of_the_state(running: bool) -> None:
-    """
-    Until a reset; and its late news say nothing of the next one.
-    """
+    """Until a reset; and its late news say nothing of the next one."""
     pool = Pool()
     session, told = opened(pool)
     first = pool.worker.leases[0]

@@ -1,6 +1,4 @@
-"""
-Who is refused by the fast path, and for how long. The clock is the test's own.
-"""
+"""Who is refused by the fast path, and for how long. The clock is the test's own."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ OWNER, GUEST = 1000, 1001
 
 
 class Box:
-    """
-    A pool under an overload, unless the test says otherwise; and whom the fast path was told to shed.
-    """
+    """A pool under an overload, unless the test says otherwise; and whom the fast path was told to shed."""
 
     def __init__(self) -> None:
         self.dense = True
@@ -83,9 +79,7 @@ def test_the_end_of_an_overload_ends_it(box: Box) -> None:
 
 
 def test_a_connection_that_is_refused_now_and_then_is_not_shed(box: Box) -> None:
-    """
-    Beside one that is.
-    """
+    """Beside one that is."""
     for _ in range(5):
         box.refuse(1)
         box.refuse(2, MOST - 1)
@@ -94,9 +88,7 @@ def test_a_connection_that_is_refused_now_and_then_is_not_shed(box: Box) -> None
 
 
 def test_no_connection_is_shed_while_two_users_are_refused(box: Box) -> None:
-    """
-    The queue knows whose turn it is, and the fast path doesn't.
-    """
+    """The queue knows whose turn it is, and the fast path doesn't."""
     box.refuse(1)
     box.refuse(7, 1, GUEST)
     assert ({1: False}, False) == (box.shed, box.shedding.on)
@@ -107,9 +99,7 @@ def test_no_connection_is_shed_while_two_users_are_refused(box: Box) -> None:
 
 
 def test_no_connection_is_shed_where_no_runner_is_offered(box: Box) -> None:
-    """
-    Else such a connection would have all its jobs refused, although workers come free.
-    """
+    """Else such a connection would have all its jobs refused, although workers come free."""
     box.path.offered = 0
     box.refuse(1, 3 * MOST)
     assert {} == box.shed
@@ -127,9 +117,7 @@ def test_no_connection_is_shed_where_no_runner_is_offered(box: Box) -> None:
 
 
 def test_a_number_that_is_used_again_is_another_connections(box: Box) -> None:
-    """
-    The new one was refused nothing yet, and is shed by its own refusals.
-    """
+    """The new one was refused nothing yet, and is shed by its own refusals."""
     box.refuse(1)
     assert (False, {1: True}, True) == (box.shedding.quiet(1), box.shed, box.shedding.on)
     box.shedding.forget(1)  # its stream is gone, with what the fast path knew

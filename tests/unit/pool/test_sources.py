@@ -1,6 +1,4 @@
-"""
-Where secrets come from: what the broker can read, from each kind of source.
-"""
+"""Where secrets come from: what the broker can read, from each kind of source."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Log:
 
 
 def told(source: str, log: Log, until: int = 0) -> bytes:
-    """
-    What a broker would read of this source; and so many lines of the log waited for.
-    """
+    """What a broker would read of this source; and so many lines of the log waited for."""
     reactor = Reactor()
     try:
         made = OpenSeal(reactor, log, SEAL, (Secret("KEY", ("a.org",), source),))
@@ -95,9 +91,7 @@ def test_no_authority_where_no_tls_is_ended() -> None:
 
 
 def test_a_sandbox_has_one_file_of_certificates_which_is_its_own() -> None:
-    """
-    The zygote, which imports modules before there is a sandbox, has the host's in its place.
-    """
+    """The zygote, which imports modules before there is a sandbox, has the host's in its place."""
     seal = Seal("/etc/passwd", b"certificates", b"", ("KEY",))
     view = View((Bind("/etc/ssl/certs", "/etc/ssl/certs"), Bind("/usr", "/usr")), (Text("/etc/hosts", b""),), (),
                 Scratch(()))

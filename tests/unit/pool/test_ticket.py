@@ -1,6 +1,4 @@
-"""
-The steps of a ticket: whom it tells of a report, and in which order.
-"""
+"""The steps of a ticket: whom it tells of a report, and in which order."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ DONE = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 
 
 class World:
-    """
-    The pool and a session, which note what they hear.
-    """
+    """The pool and a session, which note what they hear."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -62,9 +58,7 @@ def test_the_client_is_answered_once(world: World) -> None:
 
 
 def test_a_session_hears_of_the_end_before_the_client_does(world: World) -> None:
-    """
-    Whoever sends the next job on the answer finds the session without one.
-    """
+    """Whoever sends the next job on the answer finds the session without one."""
     ticket(world, session=world).finished(DONE)
 
     assert ["finished", "job over", "answer"] == world.heard

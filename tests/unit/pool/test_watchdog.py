@@ -1,6 +1,4 @@
-"""
-When the watchdog's thread takes the loop to stand still, and what it tells then. Limits: tests/integration.
-"""
+"""When the watchdog's thread takes the loop to stand still, and what it tells then. Limits: tests/integration."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from leeward.pool.watchdog import LATE_S, TELL_S, Standstill, Watchdog
 
 
 class Loop:
-    """
-    A reactor that says what it is told to.
-    """
+    """A reactor that says what it is told to."""
 
     def __init__(self) -> None:
         self.time, self.turns, self.until = 100.0, 0, math.inf

@@ -1,6 +1,4 @@
-"""
-Which live sandboxes hold all their descriptors.
-"""
+"""Which live sandboxes hold all their descriptors."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from leeward.run.awake import QUIET_S, Awake
 
 
 class Clock:
-    """
-    The reactor, as far as it is used.
-    """
+    """The reactor, as far as it is used."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -83,9 +79,7 @@ def test_a_sandbox_that_is_over_is_forgotten() -> None:
 
 
 def test_a_failure_of_one_is_no_others() -> None:
-    """
-    The barrier takes the exception, and the others rest in the next look.
-    """
+    """The barrier takes the exception, and the others rest in the next look."""
     clock: Any = Clock()
     rested: list[Any] = []
 

@@ -1,6 +1,4 @@
-"""
-What a newborn runner may say, in which order, and what becomes of the rest.
-"""
+"""What a newborn runner may say, in which order, and what becomes of the rest."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ NUMBER = 7
 
 
 class Denials:
-    """
-    A supervisor that takes listeners, and refuses one if it is told to.
-    """
+    """A supervisor that takes listeners, and refuses one if it is told to."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -40,9 +36,7 @@ class Denials:
 
 
 class Birth:
-    """
-    The daemon's side of a birth, and the runner's end of its channel.
-    """
+    """The daemon's side of a birth, and the runner's end of its channel."""
 
     def __init__(self) -> None:
         self.reactor = Reactor()
@@ -79,9 +73,7 @@ def birth() -> Iterator[Birth]:
 
 @pytest.fixture
 def descriptor() -> Iterator[Callable[[], int]]:
-    """
-    Makes one to be sent, and sees at the end that nobody else has it.
-    """
+    """Makes one to be sent, and sees at the end that nobody else has it."""
     ends: list[int] = []
 
     def make() -> int:
@@ -126,9 +118,7 @@ def test_a_lock_has_no_more_than_its_listener(birth: Birth, descriptor: Callable
 
 
 def test_a_lock_needs_its_listener(birth: Birth) -> None:
-    """
-    Where the daemon has no descriptor left the kernel cuts it off: the runner fails, and isn't to blame.
-    """
+    """Where the daemon has no descriptor left the kernel cuts it off: the runner fails, and isn't to blame."""
     sent(birth, control.Locked())
 
     assert ([(NUMBER, "seccomp", "its listener did not arrive: no descriptor was left")], False, True) == (

@@ -1,6 +1,4 @@
-"""
-A process that does calls: one frame down, one up; whatever else it does ends it.
-"""
+"""A process that does calls: one frame down, one up; whatever else it does ends it."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ MOST = 1 << 20
 
 
 class Far:
-    """
-    The process's side of the pipes, and whose it is.
-    """
+    """The process's side of the pipes, and whose it is."""
 
     def __init__(self) -> None:
         self.reactor = Reactor()
@@ -63,9 +59,7 @@ def frame(body: bytes) -> bytes:
 
 
 def test_a_call_is_sent_and_its_answer_heard(far: Far) -> None:
-    """
-    However large, and in however many parts it comes.
-    """
+    """However large, and in however many parts it comes."""
     for size in (0, 1, 100_000, MOST):
         far.process.call(bytes(size), far.heard.append)
         got = b""
@@ -86,9 +80,7 @@ def test_a_call_is_sent_and_its_answer_heard(far: Far) -> None:
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("told", [b"\xff\xff\xff\xff", frame(b"a") + b"\0", (MOST + 1).to_bytes(4, "big"), None])
 def test_a_malformed_answer_ends_the_process(far: Far, asked: bool, told: bytes | None) -> None:
-    """
-    Too long, more than one, to no request, and the end. The reason is reported once, and no later message is read.
-    """
+    """Too long, more than one, to no request, and the end. The reason is reported once, and no later message is read."""
     if asked:
         far.process.call(b"call", far.heard.append)
     if told is None:
@@ -107,9 +99,7 @@ def test_a_malformed_answer_ends_the_process(far: Far, asked: bool, told: bytes 
 
 
 def test_an_answer_before_the_call_was_read_ends_it(far: Far) -> None:
-    """
-    It can't be one.
-    """
+    """It can't be one."""
     far.process.call(bytes(MOST), far.heard.append)
     os.write(far.replies, frame(b"x"))
     far.turn()
@@ -117,9 +107,7 @@ def test_an_answer_before_the_call_was_read_ends_it(far: Far) -> None:
 
 
 def test_a_process_that_reads_no_more_is_ended(far: Far) -> None:
-    """
-    And the signal that ended one is told.
-    """
+    """And the signal that ended one is told."""
     os.close(far.calls)
     far.calls = -1
     far.process.call(b"call", far.heard.append)

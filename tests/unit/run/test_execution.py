@@ -1,6 +1,4 @@
-"""
-One job on a runner that is four pipes.
-"""
+"""One job on a runner that is four pipes."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from leeward.spec.job import Job
 
 
 class Runner:
-    """
-    The daemon's ends, and the job's: `far_reply` is the one that it answers by.
-    """
+    """The daemon's ends, and the job's: `far_reply` is the one that it answers by."""
 
     number, cpu_before = 7, 0.0
     variables: ClassVar[Mapping[str, str]] = {}
@@ -60,9 +56,7 @@ def runner() -> Iterator[Runner]:
 
 
 def test_a_reply_that_is_too_large_wakes_the_daemon_once(reactor: Reactor, runner: Runner) -> None:
-    """
-    Its runner was killed; until its end is told, which takes as long as its keeper takes, nobody reads that pipe.
-    """
+    """Its runner was killed; until its end is told, which takes as long as its keeper takes, nobody reads that pipe."""
     caller = JobCaller(Job(code=b"1"))
     execution = Execution(reactor, runner, RunnerHolder(), caller)  # type: ignore[arg-type]  # as far as it is used
     execution.start()
@@ -85,9 +79,7 @@ def test_a_reply_that_is_too_large_wakes_the_daemon_once(reactor: Reactor, runne
 
 
 def test_a_long_job_keeps_no_timer_of_a_tick_that_is_over(reactor: Reactor, runner: Runner) -> None:
-    """
-    However often it ticks, it has a timer for its time limit and one for the next tick.
-    """
+    """However often it ticks, it has a timer for its time limit and one for the next tick."""
     ticks: list[None] = []
     runner.leaf.tick_interval = 0.0
     runner.tick = lambda: ticks.append(None)  # type: ignore[attr-defined]

@@ -1,6 +1,4 @@
-"""
-Files that follow a reply, out of a pipe.
-"""
+"""Files that follow a reply, out of a pipe."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def read(reader: ReplyReader, pipe: tuple[int, int], data: bytes) -> bool:
-    """
-    Feed *data* by the pipe, as it takes it; is the reply complete?
-    """
+    """Feed *data* by the pipe, as it takes it; is the reply complete?"""
     view, complete = memoryview(data), False
     while view:
         view = view[os.write(pipe[1], view):]
@@ -85,9 +81,7 @@ def test_files_go_in_the_reply_where_it_may_have_them(pipe: tuple[int, int]) -> 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM])
 def test_files_stay_in_memory_where_no_memory_file_can_be_made(pipe: tuple[int, int], error: int,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    If a reply has room for them.
-    """
+    """If a reply has room for them."""
     def none(_name: str) -> int:
         raise OSError(error, os.strerror(error))
 

@@ -1,6 +1,4 @@
-"""
-A job that calls functions, on a runner that is four pipes.
-"""
+"""A job that calls functions, on a runner that is four pipes."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ from leeward.wire.job import HEADER, NOTHING_FRAME
 
 
 class Runner:
-    """
-    The daemon's ends, and the job's.
-    """
+    """The daemon's ends, and the job's."""
 
     number, cpu_before = 7, 0.0
     variables: ClassVar[Mapping[str, str]] = {}
@@ -67,9 +63,7 @@ class Runner:
 
 
 class Exchange:
-    """
-    What the client's connection would have.
-    """
+    """What the client's connection would have."""
 
     def __init__(self) -> None:
         self.came: list[tuple[int, str, bytes]] = []
@@ -126,9 +120,7 @@ def stand(reactor: Reactor) -> Iterator[Stand]:
 
 
 def test_calls_come_before_the_reply(stand: Stand) -> None:
-    """
-    Each is told once; its answer goes down the job pipe; the reply is read as ever.
-    """
+    """Each is told once; its answer goes down the job pipe; the reply is read as ever."""
     stand.call(1)
     stand.call(2, 1, b"y" * 200)
     stand.until(lambda: 2 == len(stand.exchange.came))
@@ -146,9 +138,7 @@ def test_calls_come_before_the_reply(stand: Stand) -> None:
 
 
 def test_a_full_pipe_does_not_block_the_daemon(stand: Stand) -> None:
-    """
-    What it doesn't take waits, in pieces, and goes when there is room.
-    """
+    """What it doesn't take waits, in pieces, and goes when there is room."""
     for number in range(1, wire.MAX_OPEN + 1):
         stand.call(number)
     stand.until(lambda: wire.MAX_OPEN == len(stand.exchange.came))
@@ -174,9 +164,7 @@ def test_a_full_pipe_does_not_block_the_daemon(stand: Stand) -> None:
 
 
 def test_a_call_is_open_until_its_answer_is_written(stand: Stand) -> None:
-    """
-    A job that reads none makes no more calls than may be open.
-    """
+    """A job that reads none makes no more calls than may be open."""
     for number in range(1, wire.MAX_OPEN + 1):
         stand.call(number)
     stand.until(lambda: wire.MAX_OPEN == len(stand.exchange.came))
@@ -188,9 +176,7 @@ def test_a_call_is_open_until_its_answer_is_written(stand: Stand) -> None:
 
 
 def test_a_job_that_has_called_has_started(stand: Stand) -> None:
-    """
-    An answer that it hasn't read isn't code that it hasn't read.
-    """
+    """An answer that it hasn't read isn't code that it hasn't read."""
     stand.call(1)
     stand.until(lambda: stand.exchange.came)
     stand.exchange.answer(1, False, b"a")
@@ -201,9 +187,7 @@ def test_a_job_that_has_called_has_started(stand: Stand) -> None:
 
 
 def test_an_interrupt_does_not_wait_until_an_answer_is_read(stand: Stand) -> None:
-    """
-    Perhaps nobody reads it any more.
-    """
+    """Perhaps nobody reads it any more."""
     stand.call(1)
     stand.until(lambda: stand.exchange.came)
     stand.exchange.answer(1, False, b"a")
@@ -213,9 +197,7 @@ def test_an_interrupt_does_not_wait_until_an_answer_is_read(stand: Stand) -> Non
 
 
 def test_a_job_that_was_killed_before_it_called_runs_elsewhere(reactor: Reactor) -> None:
-    """
-    As any other: its code stands in the pipe.
-    """
+    """As any other: its code stands in the pipe."""
     made = Stand(reactor)
     os.write(made.runner.job, b"code")
     made.run.emptied(9, "")
@@ -225,9 +207,7 @@ def test_a_job_that_was_killed_before_it_called_runs_elsewhere(reactor: Reactor)
 
 
 def test_the_watchdog_knows_how_long_the_clock_may_stand(reactor: Reactor) -> None:
-    """
-    While it stands: as long as it may. Else as long as it has.
-    """
+    """While it stands: as long as it may. Else as long as it has."""
     made = Stand(reactor, standing=100.0)
     made.until(lambda: True)
     assert made.run.started + 30 == deadline(made.run)
@@ -241,9 +221,7 @@ def test_the_watchdog_knows_how_long_the_clock_may_stand(reactor: Reactor) -> No
 
 
 def test_a_call_that_waits_for_too_long_raises(reactor: Reactor) -> None:
-    """
-    And is no longer told, nor answered.
-    """
+    """And is no longer told, nor answered."""
     made = Stand(reactor, wait=0.01)
     made.call(1)
     made.until(lambda: made.exchange.gone)

@@ -1,6 +1,4 @@
-"""
-What faulthandler wrote of a job, without our frames, whatever bytes a job has put there.
-"""
+"""What faulthandler wrote of a job, without our frames, whatever bytes a job has put there."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ def test_frames_of_another_installation_stay() -> None:
 
 
 def test_a_folder_is_known_by_the_way_faulthandler_writes_it() -> None:
-    """
-    In ASCII, with escapes.
-    """
+    """In ASCII, with escapes."""
     words = WORDS.replace(PACKAGE, "/opt/\\xe9\\u0119/leeward")
     assert b"showing.py" not in read(words.encode(), "/opt/\xe9\u0119/leeward").words
 
@@ -126,9 +122,7 @@ def test_any_words_are_only_text() -> None:
     b'  File "', b'  File "/opt/leeward/inside/', b"Current thread 0x1 (most recent call first):\n", b"Thread 0x",
     b"Fatal Python error: ", b"\n", b'  File "<string>", line 1 in '])
 def test_reading_takes_no_longer_for_odd_words(piece: bytes) -> None:
-    """
-    As much as is ever read, within what a loop that serves others can spare.
-    """
+    """As much as is ever read, within what a loop that serves others can spare."""
     words = piece * (16384 // len(piece))
     took = []
     for _ in range(5):

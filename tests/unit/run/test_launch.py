@@ -1,6 +1,4 @@
-"""
-What a process is started with, as its keeper reads it; and what an end is told as.
-"""
+"""What a process is started with, as its keeper reads it; and what an end is told as."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-A lease and the fast path: what is taken back from it, and when.
-"""
+"""A lease and the fast path: what is taken back from it, and when."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ RUNNER = 7
 
 
 def leased(told: list[Any], **runner: Any) -> tuple[Lease, Any]:
-    """
-    A lease of a runner that does nothing, and who has lent it.
-    """
+    """A lease of a runner that does nothing, and who has lent it."""
     owner: Any = SimpleNamespace(terms=None, give_back=lambda runner: told.append("given back"))
     fast_path: Any = SimpleNamespace(withdraw=lambda number: told.append(number))
     whose: Any = SimpleNamespace(number=RUNNER, cpu_before=0.0, **runner)
@@ -27,9 +23,7 @@ def leased(told: list[Any], **runner: Any) -> tuple[Lease, Any]:
 
 
 def test_a_runner_on_offer_and_a_job_that_runs_are_taken_back() -> None:
-    """
-    Files that the fast path reads for either are about to be closed.
-    """
+    """Files that the fast path reads for either are about to be closed."""
     told: list[Any] = []
     lease, _ = leased(told)
     lease.take_back()
@@ -55,9 +49,7 @@ def test_a_kernel_whose_group_others_join_is_taken_back_before() -> None:
 
 
 def test_a_kernel_that_has_gone_when_it_is_ready_is_lost_once() -> None:
-    """
-    That is nobody's bug: it was reset meanwhile, or its sandbox killed it.
-    """
+    """That is nobody's bug: it was reset meanwhile, or its sandbox killed it."""
     def limit(_limits: Any) -> None:
         raise LeewardError("init 1 has gone")
 

@@ -1,6 +1,4 @@
-"""
-Output: small streams inline, large ones in a sealed memfd, and the limit that both share.
-"""
+"""Output: small streams inline, large ones in a sealed memfd, and the limit that both share."""
 
 from __future__ import annotations
 
@@ -24,18 +22,14 @@ INLINE = PLACEMENTS["auto"].output
 
 @dataclass
 class Job:
-    """
-    The write ends that a job would have.
-    """
+    """The write ends that a job would have."""
 
     out: int
     err: int
     output: Output
 
     def write(self, fd: int, data: bytes) -> None:
-        """
-        As a job would, the daemon draining whenever the pipe is full.
-        """
+        """As a job would, the daemon draining whenever the pipe is full."""
         view = memoryview(data)
         while view:
             try:
@@ -137,9 +131,7 @@ def test_end_of_file_is_reported():
 
 
 def test_a_flood_waits_its_turn(job: Job):
-    """
-    One call of drain takes a bounded piece, however fast the writer is.
-    """
+    """One call of drain takes a bounded piece, however fast the writer is."""
     fcntl.fcntl(job.out, fcntl.F_SETPIPE_SZ, 1 << 20)
     taken = job.output.out.length
     job.write(job.out, b"x" * (3 * INLINE))
@@ -194,9 +186,7 @@ def test_inline_holds_as_much_as_a_reply_has_room_for():
 
 @pytest.mark.parametrize("before", [0, 100, INLINE, 3 * INLINE])
 def test_our_frames_are_taken_out_of_a_faults_text(before: int) -> None:
-    """
-    In memory and in a memfd, where nothing of them is left behind the new end.
-    """
+    """In memory and in a memfd, where nothing of them is left behind the new end."""
     ours = Path(leeward.__file__).parent / "inside/main.py"
     text = (b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
             b'  File "<string>", line 1 in f\n  File "%s", line 2 in serve\n' % bytes(ours))
@@ -222,9 +212,7 @@ def test_our_frames_are_taken_out_of_a_faults_text(before: int) -> None:
 
 @pytest.mark.parametrize("pipes", ["one more", "none"])
 def test_a_flood_arrives_whole_by_another_pipe_and_without_one(pipes: str, monkeypatch: pytest.MonkeyPatch):
-    """
-    Byte for byte, cut at the limit, and nothing stays open.
-    """
+    """Byte for byte, cut at the limit, and nothing stays open."""
     if "none" == pipes:
         def refuse(flags: int) -> tuple[int, int]:
             raise OSError(24, "too many open files")
@@ -247,9 +235,7 @@ def test_a_flood_arrives_whole_by_another_pipe_and_without_one(pipes: str, monke
 
 
 def test_a_memfd_that_takes_no_more_ends_it(monkeypatch: pytest.MonkeyPatch):
-    """
-    What was on its way is given up, with the pipe that it was in.
-    """
+    """What was on its way is given up, with the pipe that it was in."""
     job = _job(8 << 20)
     job.write(job.out, bytes(1 << 20))
     splice = os.splice
@@ -288,9 +274,7 @@ def test_the_pipe_of_a_flood_has_its_share_of_the_jobs_memory(memory: int, room:
 
 
 def test_what_was_taken_can_be_looked_at(job: Job) -> None:
-    """
-    From any byte on, in memory and in the memory file, 64 KiB at a time.
-    """
+    """From any byte on, in memory and in the memory file, 64 KiB at a time."""
     output = job.output
     job.write(job.out, b"abc")
     assert b"" == output.since(output.out, 0)  # it is in the pipe still
@@ -308,9 +292,7 @@ def test_what_was_taken_can_be_looked_at(job: Job) -> None:
 
 
 def test_the_text_of_a_fault_is_held_back(job: Job) -> None:
-    """
-    Of stderr alone: the end of the job decides what is told of it.
-    """
+    """Of stderr alone: the end of the job decides what is told of it."""
     text = b"before\nFatal Python error: Aborted\n\nCurrent thread"
     job.write(job.out, text)
     job.write(job.err, text)

@@ -1,6 +1,4 @@
-"""
-The threshold between a reply and a memory file is decided once: Python, C and the documents have the same.
-"""
+"""The threshold between a reply and a memory file is decided once: Python, C and the documents have the same."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ NAMES = {"INLINE", "SHORT_OUTPUT", "LARGE_REPLY"}
 
 
 def test_the_default_is_one_number() -> None:
-    """
-    Of a job, of a process of a sandbox, of a fetch, and of what counts while a client leaves it unread.
-    """
+    """Of a job, of a process of a sandbox, of a fetch, and of what counts while a client leaves it unread."""
     kept = inspect.signature(KeptOutput).parameters["inline"].default
     drained = inspect.signature(Output).parameters["inline"].default
     by_results = {inline_bytes("auto"), inline_bytes("auto", files=True)}
@@ -35,9 +31,7 @@ def test_the_default_is_one_number() -> None:
 
 
 def test_no_other_module_decides_the_placement() -> None:
-    """
-    No other module has a constant of one of these names.
-    """
+    """No other module has a constant of one of these names."""
     for source in (ROOT / "leeward").rglob("*.py"):
         defined = set(re.findall(r"^_?([A-Z_]+)\b[^=\n]*=(?!=)", source.read_text(), re.MULTILINE)) & NAMES
         assert not defined or "placement.py" == source.name, source

@@ -1,6 +1,4 @@
-"""
-A process that was killed and doesn't end, as the kernel keeps one that waits for a file system which never answers.
-"""
+"""A process that was killed and doesn't end, as the kernel keeps one that waits for a file system which never answers."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from leeward.wire import control
 
 
 class Stand:
-    """
-    A process whose group is killed in vain until `answers`, and its house.
-    """
+    """A process whose group is killed in vain until `answers`, and its house."""
 
     def __init__(self) -> None:
         self.reactor = reactors.reactor(reactors.REFERENCE)
@@ -69,9 +65,7 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
 
 
 def test_c351_a_process_that_can_not_be_killed_is_reported_all_the_same(stand: Stand) -> None:
-    """
-    Once; what the keeper says later about it is taken, and it is left until its group is empty.
-    """
+    """Once; what the keeper says later about it is taken, and it is left until its group is empty."""
     stand.starts()
     stand.process.kill()
     assert (1, []) == (stand.killed, stand.ends)
@@ -111,9 +105,7 @@ def test_c351_a_process_that_its_keeper_never_reports_is_reported_all_the_same(s
 
 
 def test_a_process_that_ends_when_it_is_killed_is_reported_as_the_kernel_says(stand: Stand) -> None:
-    """
-    The timer doesn't speak then.
-    """
+    """The timer doesn't speak then."""
     stand.starts()
     stand.process.kill()
     stand.process.exited(control.Exited(7, 9))
@@ -124,9 +116,7 @@ def test_a_process_that_ends_when_it_is_killed_is_reported_as_the_kernel_says(st
 
 
 def test_c351_whoever_has_a_stuck_interpreter_does_not_wait_for_its_group() -> None:
-    """
-    As for a job that is past its time, which is answered then; and it is told once.
-    """
+    """As for a job that is past its time, which is answered then; and it is told once."""
     told: list[tuple[int | None, str]] = []
     runner: Any = SimpleNamespace(birth=None, number=7, dispose=lambda: None, listening=False, locked=False)
     leaf: Any = SimpleNamespace(count_end=lambda spent: None)

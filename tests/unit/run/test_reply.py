@@ -1,6 +1,4 @@
-"""
-The frame that a job answers by, out of a pipe.
-"""
+"""The frame that a job answers by, out of a pipe."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def frame(body: bytes) -> bytes:
 
 
 def test_a_reply_is_complete_with_its_last_byte_wherever_it_is_cut(pipe: tuple[int, int]) -> None:
-    """
-    What comes behind it is left in the pipe.
-    """
+    """What comes behind it is left in the pipe."""
     read, write = pipe
     whole = frame(b"the body")
     for cut in range(len(whole)):
@@ -55,9 +51,7 @@ def test_bytes_read_elsewhere_count(pipe: tuple[int, int]) -> None:
 
 
 def test_a_reply_is_read_in_turns(pipe: tuple[int, int]) -> None:
-    """
-    Once it has taken so many bytes it stops, and others have their turn.
-    """
+    """Once it has taken so many bytes it stops, and others have their turn."""
     read, write = pipe
     reader = ReplyReader(Job(code=b""))
     os.write(write, frame(bytes(1000)))

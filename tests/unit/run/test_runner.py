@@ -1,6 +1,4 @@
-"""
-What a runner holds, and when it lets go of it.
-"""
+"""What a runner holds, and when it lets go of it."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ class RestingLeaf:
 
 
 def test_a_runner_at_rest_holds_its_pidfd_and_its_job_pipe() -> None:
-    """
-    And its entrances, with which processes are put beside its first one.
-    """
+    """And its entrances, with which processes are put beside its first one."""
     here, there = Channel.pair()
     denials: Any = Denials()
     leaf: Any = RestingLeaf()

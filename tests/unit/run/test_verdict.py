@@ -1,6 +1,4 @@
-"""
-What the daemon makes of an end: by a signal, and after the time limit.
-"""
+"""What the daemon makes of an end: by a signal, and after the time limit."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def test_an_error_has_the_text_of_faulthandler() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED])
 def test_an_end_after_the_limit_is_a_time_out(outcome: Outcome) -> None:
-    """
-    With what it told and brought.
-    """
+    """With what it told and brought."""
     error = JobError("KeyboardInterrupt", "", "trace")
     got = overdue(Verdict(outcome, 130, error=error, files={"f": b"1"}))
     assert Verdict(Outcome.TIMED_OUT, EXIT_TIMED_OUT, Limit.TIME, error, {"f": b"1"}) == got

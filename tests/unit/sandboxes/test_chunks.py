@@ -1,6 +1,4 @@
-"""
-Output that waits for a reader.
-"""
+"""Output that waits for a reader."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from leeward.sandboxes.chunks import ROOM, STDERR, STDOUT, Chunks
 
 
 def test_chunks_come_until_they_are_forgotten() -> None:
-    """
-    Then the numbers go on.
-    """
+    """Then the numbers go on."""
     chunks = Chunks()
     chunks.put(STDOUT, 1.0, b"a")
     chunks.put(STDERR, 2.0, b"b")
@@ -29,9 +25,7 @@ def test_chunks_come_until_they_are_forgotten() -> None:
 
 
 def test_a_process_that_writes_byte_by_byte_fills_its_room() -> None:
-    """
-    Each piece is counted with what it costs.
-    """
+    """Each piece is counted with what it costs."""
     chunks = Chunks()
     count = 0
     while not chunks.full:
@@ -43,9 +37,7 @@ def test_a_process_that_writes_byte_by_byte_fills_its_room() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=30), st.integers(1, 60))
 def test_an_answer_has_a_bound(pieces: list[bytes], most: int) -> None:
-    """
-    And all of them together are everything, in order.
-    """
+    """And all of them together are everything, in order."""
     chunks = Chunks()
     for piece in pieces:
         chunks.put(STDOUT, 0.0, piece)

@@ -1,6 +1,4 @@
-"""
-Input for a process's stdin.
-"""
+"""Input for a process's stdin."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from leeward.sandboxes.feed import TURN, Feed
 
 
 def test_c350_a_process_that_reads_as_fast_as_the_daemon_writes_does_not_hold_the_loop(tmp_path: Path) -> None:
-    """
-    A file takes everything at once, so only the bound ends a turn. Each write is reported once.
-    """
+    """A file takes everything at once, so only the bound ends a turn. Each write is reported once."""
     calls: list[Any] = []
     watched: Any = SimpleNamespace(watch=lambda fd, events, call: calls.append(call), forget=lambda fd: calls.clear())
     with open(tmp_path / "stdin", "w+b") as file:

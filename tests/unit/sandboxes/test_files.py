@@ -1,6 +1,4 @@
-"""
-File calls: in order, one answer each, whatever becomes of the process that does them.
-"""
+"""File calls: in order, one answer each, whatever becomes of the process that does them."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ class Clock:
 
 
 class Process:
-    """
-    What starts processes, and the last one that it started.
-    """
+    """What starts processes, and the last one that it started."""
 
     def __init__(self) -> None:
         self.fails = False
@@ -93,9 +89,7 @@ def ask(files: LiveFiles, count: int = 1) -> list[Told]:
 
 
 def test_calls_wait_for_the_process_and_for_each_other(files: LiveFiles, process: Process, clock: Clock) -> None:
-    """
-    It is started by the first, once.
-    """
+    """It is started by the first, once."""
     told = ask(files, 3)
     assert (1, []) == (process.started, process.calls)
     process.opened(process)
@@ -109,9 +103,7 @@ def test_calls_wait_for_the_process_and_for_each_other(files: LiveFiles, process
 
 
 def test_a_malformed_answer_ends_the_process(files: LiveFiles, process: Process) -> None:
-    """
-    The call has failed, those behind it get another process.
-    """
+    """The call has failed, those behind it get another process."""
     first, second = ask(files, 2)
     process.opened(process)
     process.answer(n=99)
@@ -123,9 +115,7 @@ def test_a_malformed_answer_ends_the_process(files: LiveFiles, process: Process)
 
 
 def test_a_process_that_never_starts_is_not_tried_for_ever(files: LiveFiles, process: Process) -> None:
-    """
-    Each of those that wait has failed; the next call tries again.
-    """
+    """Each of those that wait has failed; the next call tries again."""
     told = ask(files, 3)
     process.lost("killed")
     assert [[errno.EIO]] * 3 == [[one["errno"] for one in each if one] for each in told]
@@ -141,9 +131,7 @@ def test_a_process_that_never_starts_is_not_tried_for_ever(files: LiveFiles, pro
 
 
 def test_a_call_whose_time_is_up_takes_the_process_along(files: LiveFiles, process: Process, clock: Clock) -> None:
-    """
-    One that waits is only told.
-    """
+    """One that waits is only told."""
     first, second, third = ask(files, 3)
     process.opened(process)
     assert [1.0 + GRACE_S] * 3 == [timer.when for timer in clock.timers]
@@ -165,9 +153,7 @@ def test_a_call_whose_time_is_up_takes_the_process_along(files: LiveFiles, proce
 
 
 def test_a_start_that_takes_too_long_is_given_up(files: LiveFiles, process: Process, clock: Clock) -> None:
-    """
-    And a process that comes after all is ended.
-    """
+    """And a process that comes after all is ended."""
     told = ask(files)
     late, opened = clock.timers[0].call, process.opened
     assert late is not None
@@ -179,9 +165,7 @@ def test_a_start_that_takes_too_long_is_given_up(files: LiveFiles, process: Proc
 
 
 def test_a_withdrawn_request_has_no_answer(files: LiveFiles, process: Process) -> None:
-    """
-    A waiting one isn't done; a running one is, and so are the next ones.
-    """
+    """A waiting one isn't done; a running one is, and so are the next ones."""
     told: Told = []
     running, waiting = files.ask(CALL, 1, told.append), files.ask(CALL, 1, told.append)
     last = ask(files)
@@ -194,9 +178,7 @@ def test_a_withdrawn_request_has_no_answer(files: LiveFiles, process: Process) -
 
 
 def test_the_end_of_the_sandbox_is_reported_once(files: LiveFiles, process: Process) -> None:
-    """
-    To all, whether the process was there or not.
-    """
+    """To all, whether the process was there or not."""
     told = ask(files, 2)
     process.opened(process)
     files.close()
@@ -213,9 +195,7 @@ def test_the_end_of_the_sandbox_is_reported_once(files: LiveFiles, process: Proc
 
 
 def test_waiting_requests_have_a_bound(files: LiveFiles, process: Process) -> None:
-    """
-    In number and in bytes.
-    """
+    """In number and in bytes."""
     ask(files, MOST_CALLS)
     with pytest.raises(Busy):
         ask(files)
@@ -227,9 +207,7 @@ def test_waiting_requests_have_a_bound(files: LiveFiles, process: Process) -> No
 
 
 def test_a_bug_costs_the_process_and_its_call(files: LiveFiles, process: Process) -> None:
-    """
-    For the barrier.
-    """
+    """For the barrier."""
     told = ask(files)
     process.opened(process)
     files.broken(ValueError("oops"))

@@ -1,6 +1,4 @@
-"""
-A kernel's requests: in order, one answer each, whatever becomes of its process.
-"""
+"""A kernel's requests: in order, one answer each, whatever becomes of its process."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class Lease:
 
 
 class Process:
-    """
-    What starts kernels, and the last one that it started.
-    """
+    """What starts kernels, and the last one that it started."""
 
     def __init__(self) -> None:
         self.fails = False
@@ -79,9 +75,7 @@ class Process:
 
 
 def answers(kernel: LiveKernel, count: int) -> list[list[Report]]:
-    """
-    What each of so many requests was told.
-    """
+    """What each of so many requests was told."""
     told: list[list[Report]] = [[] for _ in range(count)]
     for number in range(count):
         kernel.run(Job(code=str(number).encode()), told[number].append)
@@ -89,9 +83,7 @@ def answers(kernel: LiveKernel, count: int) -> list[list[Report]]:
 
 
 def test_requests_wait_for_the_process_and_for_each_other() -> None:
-    """
-    In order.
-    """
+    """In order."""
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
     told = answers(kernel, 3)
@@ -106,9 +98,7 @@ def test_requests_wait_for_the_process_and_for_each_other() -> None:
 
 @pytest.mark.parametrize("when", ["starting", "running", "closed", "reset"])
 def test_every_request_has_one_answer_when_the_process_ends(when: str) -> None:
-    """
-    And later ones are told why, until a reset.
-    """
+    """And later ones are told why, until a reset."""
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
     told = answers(kernel, 3)
@@ -133,9 +123,7 @@ def test_every_request_has_one_answer_when_the_process_ends(when: str) -> None:
 
 
 def test_after_a_limit_no_request_is_sent_to_the_process() -> None:
-    """
-    It is ending; waiting requests are refused when it has ended.
-    """
+    """It is ending; waiting requests are refused when it has ended."""
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
     process.opened(lease)
@@ -150,9 +138,7 @@ def test_after_a_limit_no_request_is_sent_to_the_process() -> None:
 
 
 def test_a_request_that_is_taken_back_isnt_answered() -> None:
-    """
-    One that waits leaves the queue; one that runs takes the state along.
-    """
+    """One that waits leaves the queue; one that runs takes the state along."""
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
     process.opened(lease)
@@ -171,9 +157,7 @@ def test_a_request_that_is_taken_back_isnt_answered() -> None:
 
 
 def test_messages_of_a_process_that_was_given_up_are_ignored() -> None:
-    """
-    Neither its start nor its loss is reported.
-    """
+    """Neither its start nor its loss is reported."""
     process = Process()
     kernel = LiveKernel(process)
     opened, lost = process.opened, process.lost
@@ -188,9 +172,7 @@ def test_messages_of_a_process_that_was_given_up_are_ignored() -> None:
 
 
 def test_a_reset_that_cannot_start_leaves_it_lost() -> None:
-    """
-    The next one may.
-    """
+    """The next one may."""
     process = Process()
     kernel = LiveKernel(process)
     process.fails = True
@@ -203,9 +185,7 @@ def test_a_reset_that_cannot_start_leaves_it_lost() -> None:
 
 
 def test_the_queue_has_a_bound() -> None:
-    """
-    So that a client can't fill the daemon.
-    """
+    """So that a client can't fill the daemon."""
     kernel = LiveKernel(Process())
     answers(kernel, MOST_WAITING)
     with pytest.raises(Busy):
@@ -213,9 +193,7 @@ def test_the_queue_has_a_bound() -> None:
 
 
 def test_a_branch_is_asked_for_in_its_turn() -> None:
-    """
-    Of the process that the kernel has then; what waits behind it goes on.
-    """
+    """Of the process that the kernel has then; what waits behind it goes on."""
     process, lease, branch = Process(), Lease(), Process()
     kernel = LiveKernel(process)
     answers(kernel, 1)
@@ -240,9 +218,7 @@ def test_a_branch_is_asked_for_in_its_turn() -> None:
 
 @pytest.mark.parametrize("how", ["lost", "no room", "late", "closed"])
 def test_a_branch_that_cannot_be_forked_is_reported_once(how: str) -> None:
-    """
-    Whether its kernel went before its turn, nothing could be made, or the kernel says that it couldn't fork.
-    """
+    """Whether its kernel went before its turn, nothing could be made, or the kernel says that it couldn't fork."""
     process, lease, branch = Process(), Lease(), Process()
     kernel = LiveKernel(process)
     why: list[str] = []
@@ -265,9 +241,7 @@ def test_a_branch_that_cannot_be_forked_is_reported_once(how: str) -> None:
 
 
 def test_a_branch_given_up_leaves_its_kernel_alone() -> None:
-    """
-    Before its turn and in it.
-    """
+    """Before its turn and in it."""
     process, lease, branch = Process(), Lease(), Process()
     kernel = LiveKernel(process)
     why: list[str] = []
@@ -287,9 +261,7 @@ ADDRESS = ReplyAddress(3, 5)
 
 
 def test_an_idle_kernel_is_offered_to_the_fast_path() -> None:
-    """
-    Not while it starts, runs or has waiting requests, nor when it is lost.
-    """
+    """Not while it starts, runs or has waiting requests, nor when it is lost."""
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
     kernel.offer(Limits(), ADDRESS)
@@ -321,9 +293,7 @@ def test_a_job_of_the_fast_path_is_in_front_of_those_that_come_meanwhile() -> No
 
 
 def test_a_job_that_is_over_already_is_counted() -> None:
-    """
-    And one that can't have been sent is a bug, which costs whoever tells of it.
-    """
+    """And one that can't have been sent is a bug, which costs whoever tells of it."""
     process, lease = Process(), Lease()
     kernel = LiveKernel(process)
     ran = Ran(7, 1, 5, 0.0, 1.0, 0.5, 4096)

@@ -1,6 +1,4 @@
-"""
-Changes of overlays and copies of them: one at a time in a sandbox, whatever becomes of each.
-"""
+"""Changes of overlays and copies of them: one at a time in a sandbox, whatever becomes of each."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.spec.folders import Folder
 
 
 class Box:
-    """
-    A sandbox in which nothing runs, whose porters answer when a test says so.
-    """
+    """A sandbox in which nothing runs, whose porters answer when a test says so."""
 
     running = present = 0
 
@@ -55,9 +51,7 @@ def mounts() -> Mounts:
 
 
 def change(box: Box, mounts: Mounts, told: list[object]) -> None:
-    """
-    Begin one; the porter is asked at once.
-    """
+    """Begin one; the porter is asked at once."""
     turn: list[Callable[[], None]] = []
     reactor: Any = SimpleNamespace(now=lambda: 1.0, after=lambda _seconds, call: turn.append(call))
     LayerChange(reactor, box, mounts, "/a", {"order": "discard", "paths": []}, told.append)

@@ -1,6 +1,4 @@
-"""
-The order of steps by which folders come into a sandbox, with an opener and a porter that only note what they are asked.
-"""
+"""The order of steps by which folders come into a sandbox, with an opener and a porter that only note what they are asked."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from leeward.spec.folders import Folder
 
 
 class Asked:
-    """
-    What an opener or a porter was asked.
-    """
+    """What an opener or a porter was asked."""
 
     def __init__(self, answered: Callable[..., None], order: Mapping[str, Any] | None = None) -> None:
         self.answered, self.orders, self.cancelled = answered, [] if order is None else [order], False
@@ -55,9 +51,7 @@ class Opener:
 
 
 class Case:
-    """
-    One mounting of one folder; *ours* if the sandbox's processes are the daemon's user on the host.
-    """
+    """One mounting of one folder; *ours* if the sandbox's processes are the daemon's user on the host."""
 
     def __init__(self, *, ours: bool = False, fails: bool = False) -> None:
         self.opener, self.place = Opener(), Place((os.geteuid(), os.getegid()) if ours else (12345, 12345))

@@ -1,6 +1,4 @@
-"""
-A program whose output nobody reads: it waits, and comes to its end all the same when it is killed.
-"""
+"""A program whose output nobody reads: it waits, and comes to its end all the same when it is killed."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from leeward.sandboxes.program import LiveProgram, Order
 
 
 class Clock:
-    """
-    A reactor, as far as it is used.
-    """
+    """A reactor, as far as it is used."""
 
     def now(self) -> float:
         return 0.0
@@ -68,9 +64,7 @@ def started() -> tuple[LiveProgram, Child]:
 
 
 def test_a_program_that_writes_more_than_is_read_waits() -> None:
-    """
-    Until somebody reads.
-    """
+    """Until somebody reads."""
     program, child = started()
     while not child.paused:
         program.output(STDOUT, b"x" * 4096)
@@ -80,9 +74,7 @@ def test_a_program_that_writes_more_than_is_read_waits() -> None:
 
 
 def test_a_killed_program_is_read_to_its_end_without_a_reader() -> None:
-    """
-    What it writes until the kill has hit it makes it wait no more, or its end would be told to nobody. It isn't kept.
-    """
+    """What it writes until the kill has hit it makes it wait no more, or its end would be told to nobody. It isn't kept."""
     program, child = started()
     while not child.paused:
         program.output(STDOUT, b"x" * 4096)
@@ -102,9 +94,7 @@ def test_output_of_a_killed_program_can_be_read_afterwards() -> None:
 
 
 def test_a_kill_after_the_end_reaches_the_descendants_that_are_left() -> None:
-    """
-    Their group is the process's, and the process is reported as it has ended.
-    """
+    """Their group is the process's, and the process is reported as it has ended."""
     program, child = started()
     program.exited(Exit(0))
     assert program.report is not None

@@ -1,6 +1,4 @@
-"""
-Who has which sandbox, and what is remembered of those that are over.
-"""
+"""Who has which sandbox, and what is remembered of those that are over."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def reason(made: Registry[str], name: str, user: int = 1000) -> str:
 
 
 def test_ids_are_of_the_alphabet_and_never_alike() -> None:
-    """
-    As the wire has them.
-    """
+    """As the wire has them."""
     made = registry()
     names = [add(made).name for _ in range(500)]
 
@@ -41,9 +37,7 @@ def test_ids_are_of_the_alphabet_and_never_alike() -> None:
 
 
 def test_ids_have_110_bits_of_the_systems_randomness() -> None:
-    """
-    Every letter of the alphabet at every place but the daemon's.
-    """
+    """Every letter of the alphabet at every place but the daemon's."""
     made: Registry[str] = Registry()
     names = [add(made).name for _ in range(1000)]
 
@@ -51,9 +45,7 @@ def test_ids_have_110_bits_of_the_systems_randomness() -> None:
 
 
 def test_only_its_user_finds_a_sandbox() -> None:
-    """
-    To a stranger, root included, it is as one that never was: the same answer to the letter.
-    """
+    """To a stranger, root included, it is as one that never was: the same answer to the letter."""
     made = registry()
     entry = add(made, 1000)
     assert entry is made.get(entry.name, 1000)
@@ -71,9 +63,7 @@ def test_only_its_user_finds_a_sandbox() -> None:
 
 
 def test_an_end_is_remembered_with_its_time() -> None:
-    """
-    And its limit, where it was one.
-    """
+    """And its limit, where it was one."""
     made = registry()
     for why in (Reason.LIFETIME, Reason.MEMORY, Reason.IDLE):
         entry = add(made)
@@ -85,9 +75,7 @@ def test_an_end_is_remembered_with_its_time() -> None:
 
 
 def test_the_memory_of_ends_is_bounded() -> None:
-    """
-    A user who ends many forgets his own, and nobody else's until all are many.
-    """
+    """A user who ends many forgets his own, and nobody else's until all are many."""
     made = registry()
     kept = add(made, 7)
     made.end(kept.name, Reason.IDLE, 1.0)
@@ -106,9 +94,7 @@ def test_the_memory_of_ends_is_bounded() -> None:
 
 
 def test_a_user_has_only_so_many() -> None:
-    """
-    By his quota, or the bound for all; others aren't hit by that.
-    """
+    """By his quota, or the bound for all; others aren't hit by that."""
     made = registry()
     entry = add(made)
     made.admit(1000, 2)
@@ -124,9 +110,7 @@ def test_a_user_has_only_so_many() -> None:
 
 
 def test_the_next_due_sandbox_is_found() -> None:
-    """
-    Idle only while nothing waits for it; at the end of its lifetime in any case.
-    """
+    """Idle only while nothing waits for it; at the end of its lifetime in any case."""
     entry = add(registry(), idle=10.0, lifetime=100.0)
 
     assert (None, Reason.IDLE) == (entry.due(9.9), entry.due(10.0))
@@ -137,9 +121,7 @@ def test_the_next_due_sandbox_is_found() -> None:
 
 
 def test_a_sandbox_of_a_daemon_that_has_gone() -> None:
-    """
-    Is told from one that never was.
-    """
+    """Is told from one that never was."""
     old, new = registry(1), registry(2)
 
     assert "restart" == reason(new, add(old).name)

@@ -1,6 +1,4 @@
-"""
-The tables: nothing leaves the end, and the end can be reached.
-"""
+"""The tables: nothing leaves the end, and the end can be reached."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from leeward.sandboxes.states import PROCESS, SANDBOX, Event, Life, Moment, Stat
 @pytest.mark.parametrize(("table", "start", "end"), [(SANDBOX, State.OPENING, State.OVER),
                                                      (PROCESS, Life.STARTING, Life.OVER)])
 def test_every_state_leads_to_the_end(table: Mapping[tuple[Any, Any], Any], start: enum.Enum, end: enum.Enum) -> None:
-    """
-    And is reached from the start.
-    """
+    """And is reached from the start."""
     states = set(type(start))
     assert not [state for state, _ in table if state is end]
     for state in states - {end}:
@@ -37,9 +33,7 @@ def test_every_state_leads_to_the_end(table: Mapping[tuple[Any, Any], Any], star
 
 
 def test_a_pair_that_is_missing_is_a_bug() -> None:
-    """
-    Of ours.
-    """
+    """Of ours."""
     with pytest.raises(Bug):
         after("sandbox", SANDBOX, State.OVER, Event.OPENED)
     with pytest.raises(Bug):

@@ -1,6 +1,4 @@
-"""
-Which uses of a sandbox keep it awake: each of them opens files that are closed when it rests, so each is told.
-"""
+"""Which uses of a sandbox keep it awake: each of them opens files that are closed when it rests, so each is told."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ GOOD = Report(result=Result(b"", b"", 0, Outcome.FINISHED))
 
 
 def test_a_job_of_a_kernel_is_a_use_when_it_begins_and_when_it_ends() -> None:
-    """
-    By name and on the fast path. The sandbox may have gone to rest while the job ran.
-    """
+    """By name and on the fast path. The sandbox may have gone to rest while the job ran."""
     uses: list[str] = []
     callers: list[Any] = []
     lease: Any = SimpleNamespace(ending=False, run=callers.append, ran=lambda ran: None,

@@ -1,6 +1,4 @@
-"""
-The process that waits for its request: given once, to whom it was started for, and never for long.
-"""
+"""The process that waits for its request: given once, to whom it was started for, and never for long."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.spec.limits import Limits
 
 
 class Clock:
-    """
-    A reactor, as far as it is used.
-    """
+    """A reactor, as far as it is used."""
 
     def __init__(self) -> None:
         self.timers: list[Timer] = []
@@ -75,9 +71,7 @@ def warm(clock: Clock) -> WarmPlace:
 
 def test_a_waiting_process_is_given_once_and_to_the_same_request_alone(warm: WarmPlace, starts: Starts,
                                                                        clock: Clock) -> None:
-    """
-    From then on its output and its end are told to whoever has it; what it used before is said.
-    """
+    """From then on its output and its end are told to whoever has it; what it used before is said."""
     assert warm.take("a") is None
     warm.hold("a", starts)
     assert warm.take("b") is None
@@ -96,9 +90,7 @@ def test_a_waiting_process_is_given_once_and_to_the_same_request_alone(warm: War
 
 
 def test_one_warm_node_waits_for_a_while(warm: WarmPlace, starts: Starts, clock: Clock) -> None:
-    """
-    Another one replaces it; the same isn't started twice.
-    """
+    """Another one replaces it; the same isn't started twice."""
     warm.hold("a", starts)
     warm.hold("a", starts)
     assert [0] == [child.killed for child in starts.children]
@@ -116,9 +108,7 @@ def test_one_warm_node_waits_for_a_while(warm: WarmPlace, starts: Starts, clock:
 
 @pytest.mark.parametrize("how", ["output", "exited"])
 def test_a_process_that_has_written_or_ended_is_given_to_no_request(warm: WarmPlace, starts: Starts, how: str) -> None:
-    """
-    Whoever wrote it. After some of them in a row no more are started; one that is used begins the count again.
-    """
+    """Whoever wrote it. After some of them in a row no more are started; one that is used begins the count again."""
     def spoil() -> None:
         output, exited = starts.tells[-1]
         output(2, b"")

@@ -1,6 +1,4 @@
-"""
-What a client may ask for with the profile `agent`.
-"""
+"""What a client may ask for with the profile `agent`."""
 
 from __future__ import annotations
 

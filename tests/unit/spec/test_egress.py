@@ -1,6 +1,4 @@
-"""
-Policies: from a table and back, narrowed, and what is refused of one.
-"""
+"""Policies: from a table and back, narrowed, and what is refused of one."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ TABLE: dict[str, Any] = {
 
 
 def test_a_table_becomes_a_policy() -> None:
-    """
-    Every key, in its one form.
-    """
+    """Every key, in its one form."""
     policy = parse_policy(TABLE, "egress.build", "build")
 
     assert policy == Policy(
@@ -50,9 +46,7 @@ def test_a_table_becomes_a_policy() -> None:
 
 
 def test_a_policys_map_reads_back() -> None:
-    """
-    As it goes between processes.
-    """
+    """As it goes between processes."""
     policy = parse_policy(TABLE)
     narrowed = narrow(policy, parse_policy({"allow": ["a.example.org"]}))
 
@@ -62,9 +56,7 @@ def test_a_policys_map_reads_back() -> None:
 
 
 def test_an_empty_policy_allows_no_host() -> None:
-    """
-    An empty table has no rules and needs no listener.
-    """
+    """An empty table has no rules and needs no listener."""
     assert Policy() == parse_policy({})
     assert ports_of(Policy()) == ()
 
@@ -105,26 +97,20 @@ def test_an_empty_policy_allows_no_host() -> None:
     ({"within": {"within": {"within": {"within": {}}}}}, "within.within.within.within", "within each other"),
 ])
 def test_a_malformed_policy_is_refused(table: object, place: str, reason: str) -> None:
-    """
-    Each with its place, the reason, and a valid form.
-    """
+    """Each with its place, the reason, and a valid form."""
     with pytest.raises(PolicyError, match=reason) as caught:
         parse_policy(table)
     assert caught.value.place == place
 
 
 def test_a_policys_name_is_a_word() -> None:
-    """
-    It stands in records and tables.
-    """
+    """It stands in records and tables."""
     with pytest.raises(PolicyError, match="can't be a policy's name"):
         parse_policy({}, name="a b")
 
 
 def test_narrowing_takes_the_smaller_limits() -> None:
-    """
-    A client's larger limits stay the operator's.
-    """
+    """A client's larger limits stay the operator's."""
     operator = parse_policy({"limits": {"connections": 5, "total": 60}}, name="build")
     client = parse_policy({"limits": {"connections": 500, "total": 1, "request": 7}})
 
@@ -135,9 +121,7 @@ def test_narrowing_takes_the_smaller_limits() -> None:
 
 
 def test_narrowing_keeps_the_operators_secrets() -> None:
-    """
-    A client names some of them, for some of their hosts, and can't say where the value comes from.
-    """
+    """A client names some of them, for some of their hosts, and can't say where the value comes from."""
     operator = parse_policy(TABLE)
     client = parse_policy({"secrets": {"KEY": {"hosts": ["api.example.org"], "from": "file:/etc/shadow"}}})
 
@@ -150,9 +134,7 @@ def test_narrowing_keeps_the_operators_secrets() -> None:
 
 
 def test_narrowing_has_an_end() -> None:
-    """
-    Policies within each other are bounded, and each of them is kept.
-    """
+    """Policies within each other are bounded, and each of them is kept."""
     policy = Policy("a")
     for name in "bcd":
         policy = narrow(policy, Policy(name))
@@ -175,7 +157,5 @@ def test_narrowing_has_an_end() -> None:
     ({"allow": ["a:7", "a"], "within": {"allow": ["*:7", "*:443"]}}, (7, 443)),
 ])
 def test_the_ports_that_need_a_listener(table: dict[str, Any], ports: tuple[int, ...]) -> None:
-    """
-    Those of `allow` and `ask`, as far as the policies that it is within have them.
-    """
+    """Those of `allow` and `ask`, as far as the policies that it is within have them."""
     assert ports == ports_of(parse_policy(table))

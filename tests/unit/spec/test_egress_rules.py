@@ -1,6 +1,4 @@
-"""
-Rules: what each form names, and that no text gives anything but a rule or PolicyError with a reason.
-"""
+"""Rules: what each form names, and that no text gives anything but a rule or PolicyError with a reason."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ PREFIXES = st.sampled_from(["", "GET ", "get,HEAD ", "POST  "])
 
 @st.composite
 def rules(draw: st.DrawFn) -> str:
-    """
-    A rule's text.
-    """
+    """A rule's text."""
     scheme, port = draw(st.sampled_from(["", "http://", "HTTPS://"])), draw(PORTS)
     host = draw(HOSTS)
     if "/" in host and scheme:
@@ -59,9 +55,7 @@ def rules(draw: st.DrawFn) -> str:
     ("https://*", EgressRule("https://*", "any", scheme="https")),
 ])
 def test_every_form_of_a_rule_is_parsed(text: str, rule: EgressRule) -> None:
-    """
-    Each form of the grammar, and its text in canonical form.
-    """
+    """Each form of the grammar, and its text in canonical form."""
     assert rule == parse_rule(text)
     assert rule == parse_rule(rule.text)
 
@@ -84,9 +78,7 @@ def test_every_form_of_a_rule_is_parsed(text: str, rule: EgressRule) -> None:
     ("https://a.org?x", "a label"), ("http:example.org", "1 to 65535"),
 ])
 def test_a_malformed_rule_is_refused_with_its_place(text: str, reason: str) -> None:
-    """
-    Each with its place and its reason.
-    """
+    """Each with its place and its reason."""
     with pytest.raises(PolicyError, match=reason) as caught:
         parse_rule(text, "egress.x.allow[0]")
     assert caught.value.place == "egress.x.allow[0]"
@@ -95,9 +87,7 @@ def test_a_malformed_rule_is_refused_with_its_place(text: str, reason: str) -> N
 
 @given(rules())
 def test_a_rules_text_reads_back(text: str) -> None:
-    """
-    The one form of a rule is a rule, the same one.
-    """
+    """The one form of a rule is a rule, the same one."""
     rule = parse_rule(text)
 
     assert rule == parse_rule(rule.text)
@@ -106,9 +96,7 @@ def test_a_rules_text_reads_back(text: str) -> None:
 
 @given(st.text(max_size=60) | st.text("GET htps:/.*@[]0123456789abcdef,%?", max_size=60))
 def test_any_text_is_a_rule_or_policy_error(text: str) -> None:
-    """
-    A rule that reads back as itself, or PolicyError.
-    """
+    """A rule that reads back as itself, or PolicyError."""
     try:
         rule = parse_rule(text)
     except PolicyError:
@@ -126,9 +114,7 @@ def test_any_text_is_a_rule_or_policy_error(text: str) -> None:
     ("10.0.0.0/8", "x", "10.1.2.3", True), ("10.0.0.0/8", "x", None, False), ("2001:db8::/32", "", "2001:db8::1", True),
 ])
 def test_a_rule_matches_its_hosts(rule: str, name: str, address: str | None, named: bool) -> None:
-    """
-    By name or by address.
-    """
+    """By name or by address."""
     assert named == parse_rule(rule).names_host(name, None if address is None else ip_address(address))
 
 
@@ -137,9 +123,7 @@ def test_a_rule_matches_its_hosts(rule: str, name: str, address: str | None, nam
     ("/a;x", "/a;x"), ("/.well-known/x", "/.well-known/x"), ("/a..b", "/a..b"), ("/a.", "/a."), ("/%40", "/%40"),
 ])
 def test_paths_in_one_form(target: str, path: str) -> None:
-    """
-    Without the query, and needless escapes undone.
-    """
+    """Without the query, and needless escapes undone."""
     assert path == compared_path(target)
     assert path == compared_path(path)
 
@@ -152,7 +136,5 @@ def test_paths_in_one_form(target: str, path: str) -> None:
     "/\u0661", "/%\u0661\u0661", "/%7f", "/a\n",
 ])
 def test_paths_that_servers_read_differently(target: str) -> None:
-    """
-    They have no one form, so a rule about a path allows none of them.
-    """
+    """They have no one form, so a rule about a path allows none of them."""
     assert compared_path(target) is None

@@ -1,6 +1,4 @@
-"""
-Which TLS the broker ends.
-"""
+"""Which TLS the broker ends."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def test_the_repr_of_a_seal_has_no_key() -> None:
 
 
 def test_authorities_are_for_fetches_alone() -> None:
-    """
-    No TLS is ended for them, and yet the broker has to be told of them.
-    """
+    """No TLS is ended for them, and yet the broker has to be told of them."""
     policy = parse_policy({"allow": ["a.org"], "authorities": "/etc/x.pem"})
 
     assert needs_seal(policy)

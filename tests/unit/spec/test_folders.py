@@ -1,6 +1,4 @@
-"""
-Which folders a sandbox may have, and where.
-"""
+"""Which folders a sandbox may have, and where."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ def test_folders_that_are_refused(folder: Folder, why: str) -> None:
 
 @pytest.mark.parametrize("target", ["/opt", "/opt/python", "/opt/python/x", "/.note", "/home", "/home/sandbox"])
 def test_a_folder_over_the_views_own_is_refused(target: str) -> None:
-    """
-    Nor below, nor around it.
-    """
+    """Nor below, nor around it."""
     folders.check([Folder("/a", target)])
     with pytest.raises(BadRequest, match="own"):
         folders.fits([Folder("/a", target)], VIEW)

@@ -1,6 +1,4 @@
-"""
-Hosts: every spelling of one host gives the same value, and no text gives anything but a host or InvalidHost.
-"""
+"""Hosts: every spelling of one host gives the same value, and no text gives anything but a host or InvalidHost."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ NAMES = st.lists(LABELS, min_size=1, max_size=5).map(lambda labels: ".".join([*l
     "\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021", "0x7f.0x.0x.1",
 ])
 def test_number_forms_of_one_address(text: str) -> None:
-    """
-    They are all 127.0.0.1, and no name.
-    """
+    """They are all 127.0.0.1, and no name."""
     assert Host("", IPv4Address("127.0.0.1")) == parse_host(text)
 
 
@@ -36,9 +32,7 @@ def test_number_forms_of_one_address(text: str) -> None:
     ("1e100.net", "1e100.net"), ("0x7f.example", "0x7f.example"), ("r3---sn.example", "r3---sn.example"),
 ])
 def test_names_in_one_form(text: str, name: str) -> None:
-    """
-    Lower case, A-labels, no final dot.
-    """
+    """Lower case, A-labels, no final dot."""
     assert Host(name) == parse_host(text)
 
 
@@ -50,18 +44,14 @@ def test_names_in_one_form(text: str, name: str) -> None:
     "a\n.org", "a.org\n",
 ])
 def test_a_malformed_host_is_refused(text: str) -> None:
-    """
-    Texts that name none, or that programs read in different ways.
-    """
+    """Texts that name none, or that programs read in different ways."""
     with pytest.raises(InvalidHost):
         parse_host(text)
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_an_ipv4_address_in_every_form(value: int) -> None:
-    """
-    Decimal, octal, hexadecimal, in one number and in parts.
-    """
+    """Decimal, octal, hexadecimal, in one number and in parts."""
     address = IPv4Address(value)
     parts = list(address.packed)
     for text in (str(address), str(value), hex(value), f"0{value:o}", ".".join(map(hex, parts)),
@@ -72,9 +62,7 @@ def test_an_ipv4_address_in_every_form(value: int) -> None:
 
 @given(st.integers(0, 2**128 - 1))
 def test_an_ipv6_address_in_every_form(value: int) -> None:
-    """
-    Short, long, in capitals, in brackets.
-    """
+    """Short, long, in capitals, in brackets."""
     address = IPv6Address(value)
     for text in (str(address), address.exploded, address.exploded.upper(), f"[{address}]"):
         assert Host("", unmapped(address)) == parse_host(text)
@@ -82,17 +70,13 @@ def test_an_ipv6_address_in_every_form(value: int) -> None:
 
 @given(NAMES)
 def test_a_name_is_its_own_form(name: str) -> None:
-    """
-    What was brought into the form stays as it is.
-    """
+    """What was brought into the form stays as it is."""
     assert name == parse_host(name.upper() + ".").name == parse_host(name).name
 
 
 @given(st.text(max_size=40) | st.text("0123456789abcdefx.:[]%-\u3002\uff0e", max_size=40))
 def test_any_text_is_a_host_or_invalid_host(text: str) -> None:
-    """
-    A host that reads back as itself, or InvalidHost.
-    """
+    """A host that reads back as itself, or InvalidHost."""
     try:
         host = parse_host(text)
     except InvalidHost:
@@ -108,9 +92,7 @@ def test_any_text_is_a_host_or_invalid_host(text: str) -> None:
                                                                                              False),
 ])
 def test_sub_domains_are_anchored_at_both_ends(name: str, parent: str, below: bool) -> None:
-    """
-    Anchored at both ends.
-    """
+    """Anchored at both ends."""
     assert below == is_below(name, parent)
 
 
@@ -119,9 +101,7 @@ def test_sub_domains_are_anchored_at_both_ends(name: str, parent: str, below: bo
     ("a.org:00080", ("a.org", 80)),
 ])
 def test_host_and_port(text: str, found: tuple[str, int]) -> None:
-    """
-    As authorities have them.
-    """
+    """As authorities have them."""
     assert found == split_port(text)
 
 
@@ -129,16 +109,12 @@ def test_host_and_port(text: str, found: tuple[str, int]) -> None:
                                   "a:80:80",
                                   "a: 80", "a:000080"])
 def test_doubtful_ports_are_refused(text: str) -> None:
-    """
-    Doubtful ones are refused.
-    """
+    """Doubtful ones are refused."""
     with pytest.raises(InvalidHost):
         split_port(text)
 
 
 def test_ports_have_bounds() -> None:
-    """
-    1 to 65535.
-    """
+    """1 to 65535."""
     assert (1, 65535) == (parse_port("1"), parse_port("65535"))
     assert unmapped(ip_address("::1")) == IPv6Address("::1")

@@ -1,6 +1,4 @@
-"""
-The table of libraries that start threads.
-"""
+"""The table of libraries that start threads."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ def test_every_row_has_an_effect_and_a_reason() -> None:
 
 
 def test_names_are_as_the_kernel_has_them() -> None:
-    """
-    It cuts them off; a longer one would never be found.
-    """
+    """It cuts them off; a longer one would never be found."""
     assert all(0 < len(name.encode()) <= 15 for name in libraries.IDLE)
 
 

@@ -1,6 +1,4 @@
-"""
-Limits: what a request may ask for.
-"""
+"""Limits: what a request may ask for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-How large a machine seems to a job.
-"""
+"""How large a machine seems to a job."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def test_a_strange_cpuinfo_is_no_error(text: str) -> None:
 
 
 def test_a_thousand_processors_fit_into_the_plan() -> None:
-    """
-    The plan of a worker is one message; what is cut off is whole processors.
-    """
+    """The plan of a worker is one message; what is cut off is whole processors."""
     block = "processor\t: {}\nmodel name\t: one of a thousand\nflags\t\t: " + "x " * 800 + "\n"
     host = Machine(1024, "\n".join(block.format(number) for number in range(1024)))  # 1.6 MB
 

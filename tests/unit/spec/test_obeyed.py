@@ -1,6 +1,4 @@
-"""
-Paths that programs on the host obey by themselves.
-"""
+"""Paths that programs on the host obey by themselves."""
 
 from __future__ import annotations
 

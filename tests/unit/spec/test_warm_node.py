@@ -1,6 +1,4 @@
-"""
-Which code a Node that waits is given; what both clients say of it.
-"""
+"""Which code a Node that waits is given; what both clients say of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Names, sums and bounds of what the thread counted; the thread is a fake.
-"""
+"""Names, sums and bounds of what the thread counted; the thread is a fake."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ X86, ARM = AUDIT_ARCH["x86_64"], AUDIT_ARCH["aarch64"]
 
 
 class FakeThread:
-    """
-    Has one tally for each job, and closes nothing.
-    """
+    """Has one tally for each job, and closes nothing."""
 
     def __init__(self) -> None:
         self.tallies: dict[int, list[Tally]] = {}
@@ -67,25 +63,19 @@ class FakeThread:
 
 @pytest.fixture
 def thread(monkeypatch: pytest.MonkeyPatch) -> FakeThread:
-    """
-    What the next Supervisor runs.
-    """
+    """What the next Supervisor runs."""
     made = FakeThread()
     monkeypatch.setattr(leeward.supervisor, "Thread", lambda: made)
     return made
 
 
 def descriptor() -> int:
-    """
-    Some descriptor to give away.
-    """
+    """Some descriptor to give away."""
     return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def closed(fd: int) -> bool:
-    """
-    Is it?
-    """
+    """Is it?"""
     try:
         os.fstat(fd)
     except OSError:
@@ -94,9 +84,7 @@ def closed(fd: int) -> bool:
 
 
 def test_counts_go_by_name(thread: FakeThread) -> None:
-    """
-    The kernel's names, on each architecture; a number for what has none; "other" for what came too late.
-    """
+    """The kernel's names, on each architecture; a number for what has none; "other" for what came too late."""
     supervisor = Supervisor()
     supervisor.add(descriptor(), 7)
     thread.tallies[7] = [Tally(7, 3, 0, X86, 165, 1), Tally(7, 2, 0, ARM, 165, 1), Tally(7, 1, 0, X86, 999, 1),
@@ -107,9 +95,7 @@ def test_counts_go_by_name(thread: FakeThread) -> None:
 
 
 def test_records_have_the_new_refusals(thread: FakeThread) -> None:
-    """
-    A record's count is since the last one, the result's is since the start.
-    """
+    """A record's count is since the last one, the result's is since the start."""
     supervisor = Supervisor()
     thread.drained = [Tally(7, 100, 3, X86, 165, 4711)]
 
@@ -118,9 +104,7 @@ def test_records_have_the_new_refusals(thread: FakeThread) -> None:
 
 
 def test_records_outlive_their_job(thread: FakeThread) -> None:
-    """
-    What wasn't drained when a job went is drained after.
-    """
+    """What wasn't drained when a job went is drained after."""
     supervisor = Supervisor()
     supervisor.add(descriptor(), 7)
     thread.tallies[7] = [Tally(7, 5, 2, X86, 165, 1), Tally(7, 5, 0, X86, 166, 1)]
@@ -131,9 +115,7 @@ def test_records_outlive_their_job(thread: FakeThread) -> None:
 
 
 def test_undrained_records_are_lost_and_counted(thread: FakeThread) -> None:
-    """
-    c039: bounded; the counts of results aren't touched.
-    """
+    """c039: bounded; the counts of results aren't touched."""
     supervisor = Supervisor()
     for job in range(DEPARTED + 3):
         supervisor.add(descriptor(), job)
@@ -145,9 +127,7 @@ def test_undrained_records_are_lost_and_counted(thread: FakeThread) -> None:
 
 
 def test_add_takes_the_descriptor_also_when_it_fails(thread: FakeThread) -> None:
-    """
-    Nobody else closes it.
-    """
+    """Nobody else closes it."""
     supervisor = Supervisor()
     thread.full = True
     fd = descriptor()
@@ -159,9 +139,7 @@ def test_add_takes_the_descriptor_also_when_it_fails(thread: FakeThread) -> None
 
 
 def test_a_job_has_one_listener(thread: FakeThread) -> None:
-    """
-    A second one is a mistake of ours.
-    """
+    """A second one is a mistake of ours."""
     supervisor = Supervisor()
     supervisor.add(descriptor(), 7)
     fd = descriptor()
@@ -172,9 +150,7 @@ def test_a_job_has_one_listener(thread: FakeThread) -> None:
 
 
 def test_removing_twice_is_harmless(thread: FakeThread) -> None:
-    """
-    A worker that is lost in the middle is taken down from two sides.
-    """
+    """A worker that is lost in the middle is taken down from two sides."""
     supervisor = Supervisor()
     supervisor.add(descriptor(), 7)
 
@@ -183,18 +159,14 @@ def test_removing_twice_is_harmless(thread: FakeThread) -> None:
 
 
 def test_closing_ends_the_thread(thread: FakeThread) -> None:
-    """
-    And only that.
-    """
+    """And only that."""
     Supervisor().close()
 
     assert thread.stopped
 
 
 def test_jobs_of_one_limit_share_its_grants(thread: FakeThread) -> None:
-    """
-    Grants of an ended job aren't counted.
-    """
+    """Grants of an ended job aren't counted."""
     supervisor = Supervisor()
     for job in (1, 2, 3):
         supervisor.add(os.open("/dev/null", os.O_RDONLY), job)

@@ -1,6 +1,4 @@
-"""
-Answers: what the daemon writes is what a client reads, and a client trusts none of it.
-"""
+"""Answers: what the daemon writes is what a client reads, and a client trusts none of it."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from leeward.wire.replies import LEFT_OUT, LIMITS, OUTCOMES, parse_reply, parse_
 
 
 def test_the_words_of_results_are_those_of_outcome() -> None:
-    """
-    wire.replies spells them out because importing the enumerations costs too much.
-    """
+    """wire.replies spells them out because importing the enumerations costs too much."""
     assert set(Outcome) == OUTCOMES
     assert set(Limit) == LIMITS
     assert set(LeftOutReason) == LEFT_OUT
@@ -34,9 +30,7 @@ RESULT = Result(stdout=b"out\xff", stderr=b"", exit_code=1, outcome=Outcome.RAIS
 
 
 def test_a_result_comes_back() -> None:
-    """
-    Every field of a result; a lone surrogate in the job's text becomes a question mark.
-    """
+    """Every field of a result; a lone surrogate in the job's text becomes a question mark."""
     reply = parse_reply(decode(encode_result(3, RESULT)[HEADER:]))
     fields = parse_result(reply)
 
@@ -51,9 +45,7 @@ def test_a_result_comes_back() -> None:
 
 
 def test_places_come_back() -> None:
-    """
-    Output in a memory file, with another one for files.
-    """
+    """Output in a memory file, with another one for files."""
     frame = encode_result(1, RESULT, stdout=(0, 0, 90), stderr=(0, 90, 10), files={"big": (1, 5, 7)}, arenas=(100, 12))
     reply = parse_reply(decode(frame[HEADER:]))
     fields = parse_result(reply)
@@ -64,9 +56,7 @@ def test_places_come_back() -> None:
 
 
 def test_c115_a_jobs_error_text_is_bounded() -> None:
-    """
-    A job that raises 10 MB of text costs the client 64 KiB of it.
-    """
+    """A job that raises 10 MB of text costs the client 64 KiB of it."""
     error = JobError("E" * 1000, "m" * 10_000_000, "t" * 10_000_000)
     frame = encode_result(1, Result(b"", b"", 1, Outcome.RAISED, error=error))
 
@@ -101,9 +91,7 @@ def ok(**changes: Any) -> dict[str, Any]:
     {"arenas": [0]}, {"arenas": [1] * 5}, {"arenas": 1}, {"arenas": [1 << 62]}, {"arenas": ["1"]},
 ])
 def test_c113_a_result_is_checked_field_by_field(changes: dict[str, Any]) -> None:
-    """
-    The client trusts no field, and only PeerError comes out.
-    """
+    """The client trusts no field, and only PeerError comes out."""
     assert parse_result(parse_reply({"id": 1, "ok": ok()}))  # control: unchanged it is a result
     with pytest.raises(PeerError):
         parse_result(parse_reply({"id": 1, "ok": ok(**changes)}))
@@ -117,9 +105,7 @@ def test_c113_a_result_is_checked_field_by_field(changes: dict[str, Any]) -> Non
     {"id": 1, "error": {"kind": "busy"}}, {"id": 1, "error": {"kind": 1, "message": ""}}, {"id": True, "ok": {}},
 ])
 def test_a_malformed_reply_is_refused(message: dict[str, Any]) -> None:
-    """
-    Only PeerError comes out.
-    """
+    """Only PeerError comes out."""
     with pytest.raises(PeerError):
         parse_reply(message)
 
@@ -132,9 +118,7 @@ ANYTHING = st.recursive(
 @pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(list(ok())), ANYTHING))
 def test_any_result_is_parsed_or_refused(changes: dict[str, Any]) -> None:
-    """
-    Whatever types the fields have.
-    """
+    """Whatever types the fields have."""
     try:
         parse_result(parse_reply({"id": 1, "ok": ok(**changes)}))
     except PeerError:
@@ -142,9 +126,7 @@ def test_any_result_is_parsed_or_refused(changes: dict[str, Any]) -> None:
 
 
 def test_a_refusal_comes_back() -> None:
-    """
-    Kind and message; a message that can't be encoded as it is, is.
-    """
+    """Kind and message; a message that can't be encoded as it is, is."""
     kind, message = refusal_of(Busy("full"))
     reply = parse_reply(decode(encode_refusal(9, kind, message + "\udc80" + "x" * 9999)[HEADER:]))
 
@@ -158,9 +140,7 @@ def test_a_refusal_comes_back() -> None:
 @pytest.mark.parametrize(("error", "seconds"), [(Busy("full"), None), (Busy("full", retry_after=1), 1.0),
                                                 (BadRequest("no"), None)])
 def test_a_refusal_may_say_when(error: Exception, seconds: float | None) -> None:
-    """
-    After how many seconds the request may be taken.
-    """
+    """After how many seconds the request may be taken."""
     reply = parse_reply(decode(encode_refused(9, error)[HEADER:]))
 
     assert (refusal_of(error), seconds) == ((reply.kind, reply.message), reply.retry_after)

@@ -1,6 +1,4 @@
-"""
-What a job shows, as the daemon and a client read it. The bytes are hostile on both ways.
-"""
+"""What a job shows, as the daemon and a client read it. The bytes are hostile on both ways."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ WRONG: dict[str, object] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_wrong_results_are_refused(wrong: object) -> None:
-    """
-    By the daemon, and by a client.
-    """
+    """By the daemon, and by a client."""
     with pytest.raises(PeerError):
         read(results=wrong)
     with pytest.raises(PeerError):
@@ -83,9 +79,7 @@ def test_one_type_twice_is_refused() -> None:
 
 
 def test_invalid_utf_8_counts_as_its_replacement() -> None:
-    """
-    Each byte becomes three.
-    """
+    """Each byte becomes three."""
     def body(count: int) -> bytes:
         return (b"\x85" + msgpack.packb(GOOD)[1:] + msgpack.packb("results") + b"\x91\x81" + msgpack.packb("text/html")
                 + b"\xdb" + count.to_bytes(4, "big") + b"\xff" * count)
@@ -114,9 +108,7 @@ def test_any_values_give_results_or_a_peer_error(results: object, value: object)
 
 @given(st.binary(max_size=60), st.binary(max_size=20))
 def test_any_bytes_give_results_or_a_peer_error(data: bytes, more: bytes) -> None:
-    """
-    As a reply, and in the place of the results.
-    """
+    """As a reply, and in the place of the results."""
     start = b"\x85" + msgpack.packb(GOOD)[1:] + msgpack.packb("results")
     for body in (data, start + data, start + b"\x91\x81" + msgpack.packb("text/plain") + data + more):
         try:
@@ -131,9 +123,7 @@ def test_only_a_job_that_may_show_results_has_the_larger_bound() -> None:
 
 
 def test_the_largest_answer_fits_into_a_reply() -> None:
-    """
-    With the output that goes with it, whatever the operator has chosen.
-    """
+    """With the output that goes with it, whatever the operator has chosen."""
     from leeward.run.placement import PLACEMENTS
 
     most = max(each.output_beside_files for each in PLACEMENTS.values())

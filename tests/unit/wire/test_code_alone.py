@@ -1,6 +1,4 @@
-"""
-A request of code alone, recognized by its bytes: the same value as by the general way, or none.
-"""
+"""A request of code alone, recognized by its bytes: the same value as by the general way, or none."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def test_what_is_wrong_is_left_to_the_general_way(message: dict[str, object]) ->
 
 
 def test_the_template_may_be_part_of_the_code() -> None:
-    """
-    The first place at which it stands counts.
-    """
+    """The first place at which it stands counts."""
     inner = payload(Execute(5, code=b"pass"))
     request = Execute(300, code=inner + inner)
 

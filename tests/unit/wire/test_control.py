@@ -1,6 +1,4 @@
-"""
-Control messages: each survives its datagram, nothing else does.
-"""
+"""Control messages: each survives its datagram, nothing else does."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def test_a_message_survives(message: control.Message):
 
 
 def test_short_messages_are_kept_and_long_ones_arent():
-    """
-    So many at most, so what is kept has a bound, whoever sends them.
-    """
+    """So many at most, so what is kept has a bound, whoever sends them."""
     control._known.cache_clear()
     short, long = control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why" * control._SHORT)
     for message in (short, long):
@@ -68,9 +64,7 @@ def test_messages_of_the_keeper_in_c_are_decoded(fields: tuple[int, ...], messag
                                   b"\xc1\x04\xff" + bytes(37), b"\xc1\x08\x08" + bytes(37),
                                   b"\xc1\x08\x05\x0b" + bytes(36), b"\xc1\x05\x30" + bytes(37)])
 def test_a_struct_that_no_keeper_says_is_refused(data: bytes):
-    """
-    Too short, too long; of no kind, call, stage or layer; of two kinds of process.
-    """
+    """Too short, too long; of no kind, call, stage or layer; of two kinds of process."""
     with pytest.raises(PeerError):
         control.decode(data)
 

@@ -1,6 +1,4 @@
-"""
-docs/wire.md says what the code does: every field, kind, word and bound.
-"""
+"""docs/wire.md says what the code does: every field, kind, word and bound."""
 
 from __future__ import annotations
 
@@ -52,17 +50,13 @@ def section(page: str, title: str) -> str:
 
 
 def rows(text: str) -> set[str]:
-    """
-    The names in the first column of every table.
-    """
+    """The names in the first column of every table."""
     first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return {name for cell in first for name in re.findall(r"`([^`]+)`", cell)}
 
 
 def test_every_operation_and_field(page: str) -> None:
-    """
-    None is missing, none is made up.
-    """
+    """None is missing, none is made up."""
     assert set(requests.FIELDS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
     request, answer = section(page, "execute").split("The answer:")
     asked, limits = request.split("| limit |")
@@ -93,9 +87,7 @@ def test_every_operation_and_field(page: str) -> None:
 
 
 def test_the_document_names_every_mime_type_and_bound(page: str) -> None:
-    """
-    Every MIME type, and the bounds.
-    """
+    """Every MIME type, and the bounds."""
     text = section(page, "execute")
     said = text[text.index("The MIME types in"):text.index("A *place*")]
     as_text, as_bytes = said.split("whose content is text")
@@ -109,9 +101,7 @@ def test_the_document_names_every_mime_type_and_bound(page: str) -> None:
 
 
 def test_every_kind_of_refusal(page: str) -> None:
-    """
-    With its error's name.
-    """
+    """With its error's name."""
     table = page.split("| kind |")[1].split("\n\n")[0]
 
     assert {*BY_KIND, "internal"} == rows(table)
@@ -120,9 +110,7 @@ def test_every_kind_of_refusal(page: str) -> None:
 
 
 def test_every_bound_is_as_the_code_has_it(page: str) -> None:
-    """
-    As the code has it.
-    """
+    """As the code has it."""
     text = " ".join(page.split())
     for said in (
         f"Version of everything below: **{frames.VERSION}**",

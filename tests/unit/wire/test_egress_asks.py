@@ -1,6 +1,4 @@
-"""
-What is believed of an ask, and what a client may answer.
-"""
+"""What is believed of an ask, and what a client may answer."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def test_a_malformed_message_is_refused() -> None:
 
 
 def test_an_answer_names_its_ask() -> None:
-    """
-    And refuses where it doesn't say that it allows.
-    """
+    """And refuses where it doesn't say that it allows."""
     base = {"v": VERSION, "id": 1, "op": "egress_answer"}
     assert EgressAnswer(1, 4) == parse_request({**base, "ask": 4})
     assert not EgressAnswer(1, 4).allow

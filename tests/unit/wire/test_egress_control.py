@@ -1,6 +1,4 @@
-"""
-Messages between the daemon and the egress broker: what is sent is what comes, and nothing else does.
-"""
+"""Messages between the daemon and the egress broker: what is sent is what comes, and nothing else does."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def test_a_message_comes_as_it_was_sent(message: Message) -> None:
 
 
 def changed(**fields: object) -> bytes:
-    """
-    ROW, with other values.
-    """
+    """ROW, with other values."""
     tag, *values = msgpack.unpackb(encode(ROW))
     names = list(Decided.__annotations__)
     return bytes(msgpack.packb([tag, *(fields.get(name, value) for name, value in zip(names, values, strict=True))]))
@@ -43,9 +39,7 @@ def changed(**fields: object) -> bytes:
     changed(reason=None), changed(sent=1.0),
 ])
 def test_a_malformed_message_is_refused(data: bytes) -> None:
-    """
-    Also a row with values that would harm a program that shows it.
-    """
+    """Also a row with values that would harm a program that shows it."""
     with pytest.raises(PeerError):
         decode(data)
 

@@ -1,6 +1,4 @@
-"""
-The fields of a fetch: what a client may ask, and what is believed of a broker's answer.
-"""
+"""The fields of a fetch: what a client may ask, and what is believed of a broker's answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Answers to file calls, whose bytes are hostile.
-"""
+"""Answers to file calls, whose bytes are hostile."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def packed(number: object, **fields: Any) -> bytes:
 
 @pytest.mark.parametrize("op", ANSWERS)
 def test_valid_answers_are_taken(op: str) -> None:
-    """
-    And a failure in its place.
-    """
+    """And a failure in its place."""
     assert GOOD[op] == read_answer(op, 7, packed(7, **GOOD[op]))
     assert {"errno": 2, "why": "no"} == read_answer(op, 7, packed(7, **failure(2, "no")))
     assert set(GOOD[op]) == set(ANSWERS[op])
@@ -60,9 +56,7 @@ def test_valid_answers_are_taken(op: str) -> None:
 
 @pytest.mark.parametrize("op", ANSWERS)
 def test_malformed_answers_are_refused(op: str) -> None:
-    """
-    Another call's answer, a field that is missing, one more, and one of another type.
-    """
+    """Another call's answer, a field that is missing, one more, and one of another type."""
     good = GOOD[op]
     bodies = [packed(8, **good), packed(True, **good), msgpack.packb(good), packed(7, **good, more_of_it=1),
               packed(7, **good) + b"\0", *([packed(7, **good, errno=2, why="")] if good else []), packed(7, errno=2),
@@ -104,9 +98,7 @@ def test_any_bytes_give_an_answer_or_a_peer_error(op: str, data: bytes) -> None:
 
 @given(st.sampled_from(sorted(ANSWERS)), st.data())
 def test_any_values_give_an_answer_or_a_peer_error(op: str, data: st.DataObject) -> None:
-    """
-    In the fields that there are.
-    """
+    """In the fields that there are."""
     fields = {name: data.draw(VALUES | st.just(GOOD[op].get(name))) for name in {**ANSWERS[op], **(
         FAILURE if data.draw(st.booleans()) else {})}}
     try:
@@ -123,9 +115,7 @@ def test_a_reason_is_escaped_for_terminals() -> None:
 @pytest.mark.parametrize("bomb", [b"\x81" * MAX_ANSWER, b"\x91" * MAX_ANSWER, b"\xdd\xff\xff\xff\xff", b"", b"\xc0",
                                   b"\x82\xa1n\x07\xa4rows" + b"\xdc\xff\xff" * 100_000])
 def test_a_bomb_costs_no_more_memory_than_its_bytes(bomb: bytes) -> None:
-    """
-    Plus a little.
-    """
+    """Plus a little."""
     tracemalloc.start()
     try:
         with pytest.raises(PeerError):

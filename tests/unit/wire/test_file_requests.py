@@ -1,6 +1,4 @@
-"""
-Requests for files, right ones and wrong ones.
-"""
+"""Requests for files, right ones and wrong ones."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def request(op: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("op", FIELDS)
 def test_every_request_is_parsed_encoded_and_passed_on(op: str) -> None:
-    """
-    With its defaults; the process in the sandbox gets neither the request's number nor the sandbox's id.
-    """
+    """With its defaults; the process in the sandbox gets neither the request's number nor the sandbox's id."""
     got = parse_request(request(op))
     assert got == parse_request(decode(encode_request(got)[HEADER:]))
     assert FIELDS[op][0] is type(got)

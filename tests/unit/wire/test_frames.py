@@ -1,6 +1,4 @@
-"""
-Frames: any split gives the same messages, and no bytes give anything but a map or PeerError.
-"""
+"""Frames: any split gives the same messages, and no bytes give anything but a map or PeerError."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ MESSAGES = st.dictionaries(st.text(max_size=12), VALUES, max_size=8)
 
 
 def test_frames_survive_any_split() -> None:
-    """
-    Cutting the stream at any byte gives the same frames.
-    """
+    """Cutting the stream at any byte gives the same frames."""
     stream = frame(b"one") + frame(b"") + frame(b"three" * 60)
     for cut in range(len(stream) + 1):
         reader = FrameReader()
@@ -36,9 +32,7 @@ def test_frames_survive_any_split() -> None:
 
 
 def test_a_frame_survives_byte_by_byte() -> None:
-    """
-    One frame in as many reads as it has bytes.
-    """
+    """One frame in as many reads as it has bytes."""
     message = {"v": 1, "id": 1, "op": "execute", "code": b"print(1)" * 100}
     reader = FrameReader()
     got = [payload for byte in encode(message) for payload in reader.feed(bytes([byte]))]
@@ -49,9 +43,7 @@ def test_a_frame_survives_byte_by_byte() -> None:
 @pytest.mark.thorough
 @given(st.lists(MESSAGES, max_size=4), st.data())
 def test_messages_survive_any_cuts(messages: list[dict[str, object]], data: st.DataObject) -> None:
-    """
-    Any messages, cut anywhere, any number of times.
-    """
+    """Any messages, cut anywhere, any number of times."""
     stream = b"".join(encode(message) for message in messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     reader, got = FrameReader(), []
@@ -63,9 +55,7 @@ def test_messages_survive_any_cuts(messages: list[dict[str, object]], data: st.D
 
 @pytest.mark.parametrize("length", [frames.MAX_REQUEST + 1, 2**31, 2**32 - 1])
 def test_a_length_above_the_limit_is_refused_at_once(length: int) -> None:
-    """
-    The claimed length is enough; nothing is kept, and the stream stays refused.
-    """
+    """The claimed length is enough; nothing is kept, and the stream stays refused."""
     reader = FrameReader()
     with pytest.raises(PeerError, match="at most"):
         reader.feed(struct.pack(">I", length) + b"x")
@@ -76,9 +66,7 @@ def test_a_length_above_the_limit_is_refused_at_once(length: int) -> None:
 
 
 def test_a_claimed_length_takes_no_memory() -> None:
-    """
-    A peer that promises 64 MiB and sends ten bytes costs ten bytes.
-    """
+    """A peer that promises 64 MiB and sends ten bytes costs ten bytes."""
     reader = FrameReader()
     tracemalloc.start()
     reader.feed(struct.pack(">I", 64 << 20) + b"0123456789")
@@ -123,9 +111,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_c100_bombs_are_refused_before_they_are_built(name: str) -> None:
-    """
-    Each ends as PeerError, in memory that is in proportion to the input.
-    """
+    """Each ends as PeerError, in memory that is in proportion to the input."""
     tracemalloc.start()
     with pytest.raises(PeerError):
         decode(BOMBS[name])
@@ -136,9 +122,7 @@ def test_c100_bombs_are_refused_before_they_are_built(name: str) -> None:
 
 
 def test_c100_the_plain_decoder_would_have_built_it() -> None:
-    """
-    Control: without the survey, a byte on the wire becomes 56 in memory.
-    """
+    """Control: without the survey, a byte on the wire becomes 56 in memory."""
     bomb = msgpack.packb({"a": [[]] * 300_000})
     tracemalloc.start()
     msgpack.unpackb(bomb)
@@ -149,9 +133,7 @@ def test_c100_the_plain_decoder_would_have_built_it() -> None:
 
 
 def test_every_truncation_of_a_map_is_refused() -> None:
-    """
-    A map that ends early is never taken for a shorter one.
-    """
+    """A map that ends early is never taken for a shorter one."""
     payload = encode({"a": [1, "two", b"three", {"x": 1.5}], "b": "x" * 300, "c": b"y" * 70000, "d": None})[4:]
     for cut in [*range(400), *range(400, len(payload), 997), len(payload) - 1]:
         with pytest.raises(PeerError):
@@ -161,9 +143,7 @@ def test_every_truncation_of_a_map_is_refused() -> None:
 @settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_only_peer_error_comes_out(data: bytes) -> None:
-    """
-    Any bytes: a map or PeerError.
-    """
+    """Any bytes: a map or PeerError."""
     for payload in (data, b"\x81\xa1a" + data, b"\x8f" + data):
         try:
             assert isinstance(decode(payload), dict)
@@ -175,9 +155,7 @@ def test_only_peer_error_comes_out(data: bytes) -> None:
 @settings(max_examples=150)
 @given(MESSAGES, st.data())
 def test_only_peer_error_comes_out_of_damaged_messages(message: dict[str, object], data: st.DataObject) -> None:
-    """
-    Bytes flipped in a real message: a map or PeerError.
-    """
+    """Bytes flipped in a real message: a map or PeerError."""
     payload = bytearray(encode(message)[4:])
     for _ in range(data.draw(st.integers(1, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
@@ -190,26 +168,20 @@ def test_only_peer_error_comes_out_of_damaged_messages(message: dict[str, object
 @pytest.mark.thorough
 @given(MESSAGES)
 def test_encoding_comes_back(message: dict[str, object]) -> None:
-    """
-    What is encoded is decoded to the same, by our decoder and by any other.
-    """
+    """What is encoded is decoded to the same, by our decoder and by any other."""
     payload = encode(message)[4:]
 
     assert message == decode(payload) == msgpack.unpackb(payload)
 
 
 def test_encode_keeps_to_its_limit() -> None:
-    """
-    A message that the peer would refuse isn't made.
-    """
+    """A message that the peer would refuse isn't made."""
     with pytest.raises(ValueError, match="above the 100"):
         encode({"code": b"x" * 100}, limit=100)
 
 
 def test_c397_much_text_is_refused_before_it_is_decoded() -> None:
-    """
-    In one value, in many, and in keys; binary isn't text.
-    """
+    """In one value, in many, and in keys; binary isn't text."""
     many = {str(at): "a" * 2000 for at in range(9)}
     for message in ({"a": "\u0130" * 5000}, many, {"a": [many]}, {"k" * 4000: 1, "l" * 4000: 1, "m" * 4000: 2}):
         payload = msgpack.packb(message)

@@ -1,6 +1,4 @@
-"""
-Frames of calls and answers, and the values in them.
-"""
+"""Frames of calls and answers, and the values in them."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ PLAIN: dict[str, Any] = {
 
 
 def test_values_come_back_as_they_went() -> None:
-    """
-    JSON's, and bytes. A tuple is a list.
-    """
+    """JSON's, and bytes. A tuple is a list."""
     assert PLAIN == wire.unpack(wire.pack(PLAIN))
     assert [1, [2]] == wire.unpack(wire.pack((1, (2,))))
     assert ([1, b"x"], {"n": None}) == wire.unpack_arguments(wire.pack_arguments((1, b"x"), {"n": None}))
@@ -32,17 +28,13 @@ def test_values_come_back_as_they_went() -> None:
 @pytest.mark.parametrize("value", [
     object(), {1, 2}, {1: 2}, {b"x": 1}, 2**64, "\udc80", msgpack.ExtType(1, b"x"), msgpack.Timestamp(1), 1j])
 def test_other_values_are_refused_where_they_are(value: object) -> None:
-    """
-    As a TypeError of whoever sends them.
-    """
+    """As a TypeError of whoever sends them."""
     with pytest.raises(TypeError):
         wire.pack([value])
 
 
 def test_values_have_bounds() -> None:
-    """
-    In bytes, in number and in depth.
-    """
+    """In bytes, in number and in depth."""
     deep: list[Any] = []
     for _ in range(wire.MAX_DEPTH + 1):
         deep = [deep]
@@ -60,26 +52,20 @@ def test_values_have_bounds() -> None:
     b"\xd9\x01\xff", b"\x81\x01\x02", b"\x81\xc4\x01x\x02", b"\xc7\x00\x01", b"\xd4\x01x", b"\xd6\xff\0\0\0\0",
     b"\x01\x02", b"\xdc\xff\xff" + b"\x90" * 200_000, b"\xc4\xff", b"\x81\x81\x01\x02\x03"])
 def test_hostile_values_are_a_peer_error(data: bytes) -> None:
-    """
-    And nothing else, whatever they claim to be.
-    """
+    """And nothing else, whatever they claim to be."""
     with pytest.raises(PeerError):
         wire.unpack(data)
 
 
 @pytest.mark.parametrize("value", [None, [], [[]], [[], {}, 1], [{}, []], ["x", {}], {"a": 1}])
 def test_arguments_are_a_list_and_a_map(value: object) -> None:
-    """
-    In a list of two.
-    """
+    """In a list of two."""
     with pytest.raises(PeerError):
         wire.unpack_arguments(msgpack.packb(value))
 
 
 def test_a_call_is_no_reply_and_a_piece_no_job() -> None:
-    """
-    By their first bytes.
-    """
+    """By their first bytes."""
     call = wire.call_frame(7, 3, b"body")[HEADER.size:]
     assert wire.is_call(call)
     assert (7, 3, b"body") == wire.read_call(call)
@@ -90,18 +76,14 @@ def test_a_call_is_no_reply_and_a_piece_no_job() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\3", b"\3" + b"\0" * 4, b"\4" + b"\0" * 9, b"\3" * (wire.MAX_CALL + 1)])
 def test_a_broken_call_is_a_peer_error(body: bytes) -> None:
-    """
-    One that is cut, of another kind, or too long.
-    """
+    """One that is cut, of another kind, or too long."""
     with pytest.raises(PeerError):
         wire.read_call(body)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4085, 4086, 4087, 10_000, wire.MAX_BODY])
 def test_an_answer_goes_in_pieces_that_the_kernel_takes_whole(size: int) -> None:
-    """
-    PIPE_BUF bytes each, at most; the last one says so.
-    """
+    """PIPE_BUF bytes each, at most; the last one says so."""
     body = bytes(index % 251 for index in range(size))
     frames = wire.answer_frames(9, True, body)
     pieces = [wire.read_piece(frame[HEADER.size:]) for frame in frames]
@@ -114,8 +96,6 @@ def test_an_answer_goes_in_pieces_that_the_kernel_takes_whole(size: int) -> None
 
 
 def test_an_exception_is_cut_and_never_fails() -> None:
-    """
-    Whatever its text is.
-    """
+    """Whatever its text is."""
     kind, text = wire.unpack(wire.pack_error("E" * 1000, "\udc80" + "x" * 100_000))
     assert (wire.MAX_TYPE, wire.MAX_TEXT) == (len(kind), len(text))

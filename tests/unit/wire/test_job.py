@@ -1,6 +1,4 @@
-"""
-The job pipe and the reply pipe. A reply's bytes are hostile.
-"""
+"""The job pipe and the reply pipe. A reply's bytes are hostile."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def test_a_job_survives_the_pipe():
 
 @pytest.mark.parametrize("job", [Job(code=b"x = 1"), Job(code=b"x = 1", name="x.py"), Job(code=b"")])
 def test_a_sessions_frame_is_a_jobs_behind_a_byte(job: Job) -> None:
-    """
-    With which no other frame starts, so that a process which expects one job can't take it for its own.
-    """
+    """With which no other frame starts, so that a process which expects one job can't take it for its own."""
     alone = _body(job_frame(job))
 
     assert _body(session_frame(job)) == SESSION + alone
@@ -61,9 +57,7 @@ def test_a_sessions_frame_is_a_jobs_behind_a_byte(job: Job) -> None:
 
 
 def test_variables_of_a_lease_come_with_a_job_or_before_the_first_of_a_session() -> None:
-    """
-    A client's own go before.
-    """
+    """A client's own go before."""
     own = {"A": "1", "B": "2"}
     assert own == read_variables(_body(variables_frame(own)))
     assert _body(variables_frame(own)).startswith(VARIABLES)
@@ -144,9 +138,7 @@ def test_a_missing_field_is_refused(field: str):
 
 @pytest.mark.parametrize("at", ["exit", "error", "limit", "files", "name"])
 def test_a_bomb_costs_no_more_memory_than_its_bytes(at: str):
-    """
-    Nested arrays become objects of fifty times their size; none is made for bytes that can't be right.
-    """
+    """Nested arrays become objects of fifty times their size; none is made for bytes that can't be right."""
     bomb = b"\x90"
     for _ in range(11):
         bomb = b"\x93" + 3 * bomb

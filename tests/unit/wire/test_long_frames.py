@@ -1,6 +1,4 @@
-"""
-Long frames: the same payloads and the same messages as others, without a copy of their large values.
-"""
+"""Long frames: the same payloads and the same messages as others, without a copy of their large values."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def _stream() -> tuple[list[bytes], bytes]:
 
 @pytest.mark.parametrize("most", [1 << 10, 1 << 16, 1 << 20, 1 << 23])
 def test_long_frames_survive_any_cuts(most: int) -> None:
-    """
-    Between others, in pieces of up to *most* bytes; and what is held is what has arrived.
-    """
+    """Between others, in pieces of up to *most* bytes; and what is held is what has arrived."""
     payloads, stream = _stream()
     cuts, reader, at = random.Random(most), FrameReader(store=LongFrame), 0
     got: list[bytes | memoryview] = []
@@ -52,9 +48,7 @@ def test_long_frames_survive_any_cuts(most: int) -> None:
 
 
 def test_an_unfinished_long_frame_can_be_taken_or_dropped() -> None:
-    """
-    With its header; the reader begins anew then.
-    """
+    """With its header; the reader begins anew then."""
     stream = frame(os.urandom(2 * frames.LONG))
     reader = FrameReader(store=LongFrame)
     assert not reader.feed(stream[:-1])
@@ -71,9 +65,7 @@ def test_an_unfinished_long_frame_can_be_taken_or_dropped() -> None:
 
 
 def test_a_claimed_length_takes_little_address_space() -> None:
-    """
-    A peer that promises 80 MiB and sends 2 has 4, and as many pages as it has sent.
-    """
+    """A peer that promises 80 MiB and sends 2 has 4, and as many pages as it has sent."""
     def size() -> int:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
 
@@ -87,18 +79,14 @@ def test_a_claimed_length_takes_little_address_space() -> None:
 
 @given(st.dictionaries(st.text(max_size=12), VALUES, max_size=6))
 def test_a_message_is_the_same_in_place(message: dict[str, object]) -> None:
-    """
-    Views compare as bytes do.
-    """
+    """Views compare as bytes do."""
     payload = msgpack.packb(message)
 
     assert message == decode(payload) == decode_in_place(memoryview(payload))
 
 
 def test_large_values_are_views_that_can_not_be_written_to() -> None:
-    """
-    If they are most of the frame: a small one doesn't keep it.
-    """
+    """If they are most of the frame: a small one doesn't keep it."""
     large, small = b"l" * (1 << 20), b"s" * frames.LARGE_VALUE
     mostly = decode_in_place(memoryview(bytearray(msgpack.packb({"stdin": large, "files": {"a": small, "b": b"c"}}))))
     hardly = decode_in_place(memoryview(msgpack.packb({"stdin": small, "code": "t" * (1 << 20)})))
@@ -117,18 +105,14 @@ def test_large_values_are_views_that_can_not_be_written_to() -> None:
     ({b"k" * frames.LARGE_VALUE: 1}, "not MessagePack"),
 ])
 def test_what_takes_long_to_decode_in_place_is_refused(message: dict[object, object], why: str) -> None:
-    """
-    Many values, or much beside them; and the types by which the decoder names the values.
-    """
+    """Many values, or much beside them; and the types by which the decoder names the values."""
     payload = msgpack.packb(message)
     with pytest.raises(PeerError, match=why):
         decode_in_place(memoryview(payload))
 
 
 def test_a_view_is_binary_in_every_field() -> None:
-    """
-    Those that may be large keep it, others have a copy, and what is wrong is said as of bytes.
-    """
+    """Those that may be large keep it, others have a copy, and what is wrong is said as of bytes."""
     view = memoryview(b"x" * 2000)
     request = parse_request({"v": 1, "id": 1, "op": "execute", "code": view, "stdin": view, "files": {"f": view}})
 
@@ -145,9 +129,7 @@ def test_a_view_is_binary_in_every_field() -> None:
 
 
 def test_the_largest_request_is_within_the_bounds() -> None:
-    """
-    As many files as there may be, each a large value, with code, input and text.
-    """
+    """As many files as there may be, each a large value, with code, input and text."""
     message = {"v": 1, "id": 1, "op": "execute", "code": b"#" * (16 << 20), "stdin": b"i" * (46 << 20), "name": "é",
                "files": {f"f{number}": b"f" * (15 << 10) for number in range(1024)}, "args": ["a" * (1 << 20)]}
     [payload] = FrameReader(store=LongFrame).feed(encode(message))

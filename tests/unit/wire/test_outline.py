@@ -1,6 +1,4 @@
-"""
-A request, told by as little of it as possible: never wrongly taken for a job of its own.
-"""
+"""A request, told by as little of it as possible: never wrongly taken for a job of its own."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def test_requests_of_leewards_clients_are_recognized(request_: Request, number: 
 
 
 def test_the_order_of_fields_is_the_clients() -> None:
-    """
-    A session's number may come last.
-    """
+    """A session's number may come last."""
     plain = {"code": BIG, "id": 9, "op": "execute", "v": 1}
 
     assert 9 == outline.whole(msgpack.packb(plain)) == outline.unread(msgpack.packb(plain))
@@ -58,9 +54,7 @@ def test_a_malformed_message_has_no_outline() -> None:
 
 
 def test_the_outline_of_a_hostile_message_takes_bounded_time() -> None:
-    """
-    Four billion values by its first bytes; and more of them than the outline looks at.
-    """
+    """Four billion values by its first bytes; and more of them than the outline looks at."""
     endless = b"\x84\xa1v\x01\xa2id\x07\xa2op\xa7execute\xa4args\xdd\xff\xff\xff\xff" + bytes(1 << 16)
     many = payload(Execute(7, code=b"1", args=("a",) * 100))
 
@@ -77,9 +71,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.sampled_from(["v", "id", "op", "session", "code", "env", "x"]),
                        VALUES | st.sampled_from([1, "execute"]), max_size=7))
 def test_a_request_with_an_outline_is_a_job_of_its_own(message: dict[str, object]) -> None:
-    """
-    Or would have been refused for a field of it.
-    """
+    """Or would have been refused for a field of it."""
     data = msgpack.packb(message)
     number = outline.whole(data)
     assert outline.unread(data) in (0, number)

@@ -1,6 +1,4 @@
-"""
-Names and patterns as clients write them.
-"""
+"""Names and patterns as clients write them."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from leeward.wire.patterns import MOST_ALTERNATIVES, alternatives, below_workspa
     ("/workspace/../etc/passwd", "../etc/passwd"), ("/workspace//etc", "/etc"), (".a", ".a"),
 ])
 def test_a_name_below_the_workspace(given: str, meant: str) -> None:
-    """
-    What leads elsewhere stays as it is, for the check to find.
-    """
+    """What leads elsewhere stays as it is, for the check to find."""
     assert meant == below_workspace(given)
 
 
@@ -33,9 +29,7 @@ def test_a_name_below_the_workspace(given: str, meant: str) -> None:
     ("[{]a,b}", ["[{]a,b}"]), ("{a[,]b}", ["{a[,]b}"]), ("", [""]), ("{{a,b}}", ["{a}", "{b}"]), ("}{", ["}{"]),
 ])
 def test_braces_expand_as_in_bash(pattern: str, parts: list[str]) -> None:
-    """
-    As bash has them, but for the brackets.
-    """
+    """As bash has them, but for the brackets."""
     assert sorted(parts) == sorted(alternatives(pattern))
     if "[" not in pattern and pattern:
         shell = subprocess.run(["bash", "-c", f"set -f; printf '%s\\n' {pattern}"], capture_output=True, text=True,
@@ -45,9 +39,7 @@ def test_braces_expand_as_in_bash(pattern: str, parts: list[str]) -> None:
 
 @given(st.text(alphabet="{},ab[]", max_size=24))
 def test_no_pattern_does_harm(pattern: str) -> None:
-    """
-    It gives a list within its bound, or ValueError.
-    """
+    """It gives a list within its bound, or ValueError."""
     try:
         parts = alternatives(pattern, 16)
     except ValueError:
@@ -60,9 +52,7 @@ def test_no_pattern_does_harm(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["{a,b}" * 200, "{" * 1000, "{a," * 300, "{" * 500 + "a,b" + "}" * 500,
                                      "{" + "," * 1000 + "}"])
 def test_a_large_one_is_soon_done(pattern: str) -> None:
-    """
-    Doubling braces would be 2^200 patterns.
-    """
+    """Doubling braces would be 2^200 patterns."""
     start = time.process_time()
     try:
         assert len(alternatives(pattern)) <= MOST_ALTERNATIVES

@@ -1,6 +1,4 @@
-"""
-Requests: what is taken, what is refused, and that both ways agree.
-"""
+"""Requests: what is taken, what is refused, and that both ways agree."""
 
 from __future__ import annotations
 
@@ -82,16 +80,12 @@ SANDBOX_REQUESTS = (
     SessionClose(11, session=2**53 - 1), Interrupt(12, session=1), *SANDBOX_REQUESTS,
 ])
 def test_every_request_comes_back(request_: requests.Request) -> None:
-    """
-    What a client encodes is what the daemon parses.
-    """
+    """What a client encodes is what the daemon parses."""
     assert request_ == parse_request(decode(encode_request(request_)[HEADER:]))
 
 
 def test_code_may_be_text() -> None:
-    """
-    Other languages' clients have strings.
-    """
+    """Other languages' clients have strings."""
     assert Execute(id=1, code="print('é')".encode()) == parse(op="execute", code="print('é')")
 
 
@@ -212,9 +206,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_c101_impossible_requests_are_refused_by_name(name: str) -> None:
-    """
-    One BadRequest each, short and printable whatever was sent.
-    """
+    """One BadRequest each, short and printable whatever was sent."""
     with pytest.raises(BadRequest) as refusal:
         parse(**REFUSED[name])
 
@@ -224,18 +216,14 @@ def test_c101_impossible_requests_are_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("number", [None, 0, -1, 2**53, "1", 1.0, True, [1]])
 def test_a_request_without_an_id_breaks_the_protocol(number: object) -> None:
-    """
-    There is no way to answer it.
-    """
+    """There is no way to answer it."""
     with pytest.raises(PeerError):
         parse_request({"v": VERSION, "id": number, "op": "ping"})
 
 
 @pytest.mark.parametrize("version", [None, 0, 2, "1", True, 1.0])
 def test_c109_another_version_is_named(version: object) -> None:
-    """
-    Both versions are in the message.
-    """
+    """Both versions are in the message."""
     with pytest.raises(VersionMismatch, match=f"this daemon {VERSION}"):
         parse_request({"v": version, "id": 1, "op": "ping"})
 
@@ -255,9 +243,7 @@ def test_an_operation_without_its_fields_is_a_request_or_refused(op: str) -> Non
 @given(st.dictionaries(st.sampled_from(["v", "id", "op", "target", "x", *requests.FIELDS["execute"][1]]), ANYTHING),
        st.sampled_from([*requests.FIELDS, "x"]))
 def test_any_map_is_a_request_or_refused(fields: dict[str, Any], op: str) -> None:
-    """
-    Whatever types the fields have, nothing but the three errors comes out.
-    """
+    """Whatever types the fields have, nothing but the three errors comes out."""
     for message in (fields, {**fields, "v": VERSION, "id": 1}, {**fields, "v": VERSION, "id": 1, "op": op}):
         try:
             parse_request(message)
@@ -270,9 +256,7 @@ def test_any_map_is_a_request_or_refused(fields: dict[str, Any], op: str) -> Non
     {"cpu_time": True}, {"cpu_time": "1"}, {"clean": 1}, {"clean": "yes"},
 ])
 def test_a_bound_on_processor_time_has_bounds(more: dict[str, Any]) -> None:
-    """
-    And what is a switch is one.
-    """
+    """And what is a switch is one."""
     for op in ("process_run", "process_start"):
         with pytest.raises(BadRequest):
             parse(op=op, sandbox=BOX, shell="ls", **more)
@@ -280,9 +264,7 @@ def test_a_bound_on_processor_time_has_bounds(more: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("op", sorted(FIELDS))
 def test_c397_no_check_of_a_field_copies_what_it_refuses(op: str) -> None:
-    """
-    The repr of 64 MiB, for a message that has 40 characters of it, takes a second.
-    """
+    """The repr of 64 MiB, for a message that has 40 characters of it, takes a second."""
     filled: dict[str, Any] = {"code": b"1", "sandbox": "a" * 26, "argv": ["a"], "path": b"/a", "data": b"a",
                               "process": 1}
     others = {name: value for name, value in filled.items() if name in FIELDS[op][1]}

@@ -1,6 +1,4 @@
-"""
-The short reading of an ordinary answer never differs from the long one.
-"""
+"""The short reading of an ordinary answer never differs from the long one."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ OTHER = st.builds(
 
 
 def read_at_length(data: bytes) -> tuple[int, dict[str, Any]] | None:
-    """
-    Number and fields, as the long way has them; None where it refuses.
-    """
+    """Number and fields, as the long way has them; None where it refuses."""
     try:
         if int.from_bytes(data[:HEADER], "big") != len(data) - HEADER:
             return None
@@ -103,18 +99,14 @@ def test_bytes_of_no_kind(data: bytes) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_not_one_whole_frame(pieces: int) -> None:
-    """
-    Half of one, and two together: the reader of frames has them.
-    """
+    """Half of one, and two together: the reader of frames has them."""
     data = encode_result(7, Result(b"x", b"", 0, Outcome.FINISHED))
 
     assert read(data * 2 if 2 == pieces else data[:-1]) is None
 
 
 def test_truncated_and_extended_frames_are_not_plain() -> None:
-    """
-    The frame's length is right each time, so that only its content counts.
-    """
+    """The frame's length is right each time, so that only its content counts."""
     whole = encode_result(7, Result(b"out", b"error", 0, Outcome.FINISHED))[HEADER:]
 
     assert read(frame(whole)) is not None  # control

@@ -1,6 +1,4 @@
-"""
-The start of a zygote: what it begins with, and that nothing is left of one that can't or needn't be.
-"""
+"""The start of a zygote: what it begins with, and that nothing is left of one that can't or needn't be."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def descriptors() -> list[str]:
 
 @pytest.fixture
 def begun() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """
-    Every process that is begun; by subprocess, since no feature of the kernel is needed for what is tested here.
-    """
+    """Every process that is begun; by subprocess, since no feature of the kernel is needed for what is tested here."""
     made: list[subprocess.Popen[bytes]] = []
 
     def begin(plan: ZygotePlan, control: int) -> tuple[subprocess.Popen[bytes], int]:
@@ -60,9 +56,7 @@ def begun() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def test_a_zygote_begins_with_its_channel_and_plan(begun: list[subprocess.Popen[bytes]]) -> None:
-    """
-    And no other state of the daemon: no folder, session, environment or descriptor.
-    """
+    """And no other state of the daemon: no folder, session, environment or descriptor."""
     before = descriptors()
     hatched = Hatched(PLAN)
     try:
@@ -76,9 +70,7 @@ def test_a_zygote_begins_with_its_channel_and_plan(begun: list[subprocess.Popen[
 
 
 def test_an_unneeded_zygote_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]]) -> None:
-    """
-    Neither process nor descriptor.
-    """
+    """Neither process nor descriptor."""
     before = descriptors()
     hatched = Hatched(PLAN)
     hatched.end()
@@ -88,9 +80,7 @@ def test_an_unneeded_zygote_leaves_no_process_or_descriptor(begun: list[subproce
 
 
 def test_a_zygote_that_cannot_be_started_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]]) -> None:
-    """
-    Its interpreter doesn't exist.
-    """
+    """Its interpreter doesn't exist."""
     before = descriptors()
     with pytest.raises(FileNotFoundError):
         Hatched(ZygotePlan(import_path=(), preload=(), bare=True, executable="/nowhere/python",
@@ -101,9 +91,7 @@ def test_a_zygote_that_cannot_be_started_leaves_no_process_or_descriptor(begun: 
 
 def test_a_zygote_that_cannot_get_its_plan_leaves_no_process_or_descriptor(begun: list[subprocess.Popen[bytes]],
                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The plan doesn't go through the channel.
-    """
+    """The plan doesn't go through the channel."""
     def refuse(_channel: Channel, _data: bytes) -> None:
         raise OSError(errno.ENOBUFS, "no room")
 
@@ -118,9 +106,7 @@ def test_a_zygote_that_cannot_get_its_plan_leaves_no_process_or_descriptor(begun
 
 def test_a_zygote_that_ends_at_once_can_still_be_heard(monkeypatch: pytest.MonkeyPatch,
                                                        begun: list[subprocess.Popen[bytes]]) -> None:
-    """
-    Before it has read what it is to run; its last words are there for who waits for it.
-    """
+    """Before it has read what it is to run; its last words are there for who waits for it."""
     monkeypatch.setattr(hatch, "_BOOTSTRAP", "print('no room'); raise SystemExit(3)")
     with points.filled("zygote.entry", lambda _: "#" * (1 << 20)):  # more than a pipe holds
         hatched = Hatched(PLAN)

@@ -1,6 +1,4 @@
-"""
-Which ids a daemon run by root gives to its workers.
-"""
+"""Which ids a daemon run by root gives to its workers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The files by which a keeper's jobs are told how much they may use.
-"""
+"""The files by which a keeper's jobs are told how much they may use."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def keeper():
 
 
 def test_the_files_say_the_limits_of_the_job_and_then_the_default_again(tmp_path: Path, keeper: Keeper) -> None:
-    """
-    Also where the new text is shorter.
-    """
+    """Also where the new text is shorter."""
     fds = opened(tmp_path)
     keeper.ready(list(fds))
     for limits in (LESS, DEFAULT):
@@ -73,9 +69,7 @@ def test_a_keeper_whose_jobs_have_no_such_files_writes_none(keeper: Keeper) -> N
 
 
 def test_a_keeper_at_rest_holds_no_files_for_the_next_job(tmp_path: Path, keeper: Keeper) -> None:
-    """
-    It gets none, and isn't told its limits.
-    """
+    """It gets none, and isn't told its limits."""
     fds = opened(tmp_path)
     keeper.ready([os.open(tmp_path, os.O_RDONLY), *fds])
     there = len(os.listdir("/proc/self/fd"))
@@ -90,9 +84,7 @@ def test_a_keeper_at_rest_holds_no_files_for_the_next_job(tmp_path: Path, keeper
 
 
 def test_the_next_job_trusts_its_own_certificate_alone(tmp_path: Path, keeper: Keeper) -> None:
-    """
-    Behind those that all trust, also where the one before was longer.
-    """
+    """Behind those that all trust, also where the one before was longer."""
     file = tmp_path / "trust"
     trust, listener = os.open(file, os.O_WRONLY | os.O_CREAT), os.open(tmp_path, os.O_RDONLY)
     assert keeper.ready([*opened(tmp_path), trust, listener], 1, b"all of the host's\n")

@@ -1,6 +1,4 @@
-"""
-Dead processes that came to the daemon, while it has no descriptor to look for them.
-"""
+"""Dead processes that came to the daemon, while it has no descriptor to look for them."""
 
 from __future__ import annotations
 

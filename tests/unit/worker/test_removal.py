@@ -1,6 +1,4 @@
-"""
-Groups that the kernel doesn't let go of: tried again, and given up in the end.
-"""
+"""Groups that the kernel doesn't let go of: tried again, and given up in the end."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from leeward.worker.removal import Removal
 
 @dataclass
 class Clock:
-    """
-    Keeps what is to be called later.
-    """
+    """Keeps what is to be called later."""
 
     calls: list[Callable[[], None]] = field(default_factory=list)
 
@@ -30,9 +26,7 @@ class Clock:
 
 @dataclass
 class Group:
-    """
-    Is busy so many times, or refused with an error for ever.
-    """
+    """Is busy so many times, or refused with an error for ever."""
 
     busy: int = 0
     error: int = 0

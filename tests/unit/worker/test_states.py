@@ -1,6 +1,4 @@
-"""
-The state tables: what may follow what, and that all else is a bug.
-"""
+"""The state tables: what may follow what, and that all else is a bug."""
 
 from __future__ import annotations
 

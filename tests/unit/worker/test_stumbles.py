@@ -1,6 +1,4 @@
-"""
-A worker that can't arm a runner: how soon it tries again, and when it gives up.
-"""
+"""A worker that can't arm a runner: how soon it tries again, and when it gives up."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ QUEUE_TIMEOUT_S = 30.0
 
 @dataclass
 class Clock:
-    """
-    A reactor whose time is that of its next timer.
-    """
+    """A reactor whose time is that of its next timer."""
 
     time: float = 0.0
     timers: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
@@ -58,9 +54,7 @@ class Clock:
 
 
 class Group:
-    """
-    Refuses a runner's group with *number*; counts how often it was asked.
-    """
+    """Refuses a runner's group with *number*; counts how often it was asked."""
 
     keeper = Entry()
 
@@ -77,9 +71,7 @@ class Group:
 
 @dataclass
 class Pool:
-    """
-    Gives a turn at once; notes which failures were called passing.
-    """
+    """Gives a turn at once; notes which failures were called passing."""
 
     passing: list[bool] = field(default_factory=list)
 
@@ -98,9 +90,7 @@ class Pool:
 
 @pytest.fixture
 def serving() -> Iterator[Callable[[int], tuple[Worker, Clock, Group, Pool]]]:
-    """
-    Makes a worker that serves, and whose runners' groups are refused with an error.
-    """
+    """Makes a worker that serves, and whose runners' groups are refused with an error."""
     made: list[tuple[Worker, Channel]] = []
 
     def make(number: int) -> tuple[Worker, Clock, Group, Pool]:
@@ -121,9 +111,7 @@ def serving() -> Iterator[Callable[[int], tuple[Worker, Clock, Group, Pool]]]:
 
 
 def test_a_removed_group_is_tried_again_many_times_within_a_requests_patience(serving):
-    """
-    Who removes groups without end lets one try in ten through, say: a request that waits mustn't run out of time.
-    """
+    """Who removes groups without end lets one try in ten through, say: a request that waits mustn't run out of time."""
     worker, clock, group, pool = serving(errno.ENOENT)
     while clock.time < QUEUE_TIMEOUT_S / 3:
         clock.step()

@@ -1,6 +1,4 @@
-"""
-The end of a zygote, whichever way it goes.
-"""
+"""The end of a zygote, whichever way it goes."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ GOES, STAYS = "import sys; sys.stdin.read()", "import signal; signal.pause()"
 
 @pytest.fixture(params=[GOES, STAYS], ids=["goes", "stays"])
 def zygote(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Zygote]:
-    """
-    A process in a zygote's place, whose channel is its input.
-    """
+    """A process in a zygote's place, whose channel is its input."""
     made = object.__new__(Zygote)
     made.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", request.param], stdin=subprocess.PIPE)
     assert made.process.stdin is not None
@@ -44,9 +40,7 @@ def test_a_zygote_has_its_time_and_no_more(zygote: Zygote) -> None:
 
 
 def test_a_zygote_that_was_collected_before_is_not_signalled(zygote: Zygote) -> None:
-    """
-    Its number may be somebody else's.
-    """
+    """Its number may be somebody else's."""
     zygote.process.kill()
     zygote.process.wait()
     zygote.end(60.0)
@@ -65,9 +59,7 @@ def test_without_a_descriptor_it_ends_as_well(zygote: Zygote, monkeypatch: pytes
 
 
 def test_a_keeper_whose_pidfd_found_no_room_is_lost_and_its_zygote_is_not() -> None:
-    """
-    The kernel has cut the descriptor off: that worker is made again.
-    """
+    """The kernel has cut the descriptor off: that worker is made again."""
     here, there = Channel.pair()
     there.send(control.Made(3, 4711))
     told: list[object] = []

@@ -39,9 +39,7 @@ Of {len(NUMBERS["x86_64"])} calls of x86_64, aarch64 has {len(NUMBERS["aarch64"]
 
 
 def listing() -> str:
-    """
-    The text of docs/seccomp.md.
-    """
+    """The text of docs/seccomp.md."""
     return HEAD + "".join(_lines())
 
 
@@ -111,9 +109,7 @@ def programs(widened: str = "") -> str:
 
 
 def broker() -> str:
-    """
-    The text of the module with the broker's programs.
-    """
+    """The text of the module with the broker's programs."""
     lines = [PROGRAMS_HEAD.replace("The filters as the kernel gets them", "The egress broker's filter")
              .replace("compiler programs`", "compiler broker`"), "#: By architecture.\n", "BROKER = {\n"]
     for arch in ARCHES:
@@ -129,4 +125,4 @@ def _hex(plan: SeccompPlan) -> Iterator[str]:
 
 if __name__ == "__main__":
     what = "".join(sys.argv[1:])
-    print(broker() if "broker" == what else programs("" if "programs" == what else what) if what else listing(), end="")
+    print(broker() if what == "broker" else programs("" if what == "programs" else what) if what else listing(), end="")

@@ -39,9 +39,7 @@ _INSTRUCTION = struct.Struct("=HBBI")
 
 
 class Instruction(NamedTuple):
-    """
-    struct sock_filter.
-    """
+    """struct sock_filter."""
 
     code: int
     jt: int
@@ -50,9 +48,7 @@ class Instruction(NamedTuple):
 
 
 def assemble(instructions: Iterable[Instruction]) -> bytes:
-    """
-    The program as bytes for seccomp(2), in this machine's byte order.
-    """
+    """The program as bytes for seccomp(2), in this machine's byte order."""
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
 
 
@@ -72,23 +68,17 @@ def disassemble(program: bytes) -> tuple[Instruction, ...]:
 
 
 def argument(number: int) -> int:
-    """
-    The offset of the low word of an argument; the high word follows it.
-    """
+    """The offset of the low word of an argument; the high word follows it."""
     return _ARGS_OFFSET + 8 * number
 
 
 def data(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> bytes:
-    """
-    The bytes of a struct seccomp_data.
-    """
+    """The bytes of a struct seccomp_data."""
     return _DATA.pack(number & 0xFFFF_FFFF, arch, *args)
 
 
 def words(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> tuple[int, ...]:
-    """
-    struct seccomp_data as the sixteen 32-bit words that a filter can load.
-    """
+    """struct seccomp_data as the sixteen 32-bit words that a filter can load."""
     return struct.unpack("=16I", data(arch, number, args))
 
 
@@ -107,23 +97,23 @@ def run(program: Sequence[Instruction], data: Sequence[int]) -> int:
         while True:
             code, jt, jf, k = program[at]
             at += 1
-            if JEQ_K == code:
+            if code == JEQ_K:
                 at += jt if a == k else jf
-            elif JGE_K == code:
+            elif code == JGE_K:
                 at += jt if a >= k else jf
-            elif JGT_K == code:
+            elif code == JGT_K:
                 at += jt if a > k else jf
-            elif RET_K == code:
+            elif code == RET_K:
                 return k
-            elif LD_ABS == code:
+            elif code == LD_ABS:
                 if k % 4:
                     raise Bug(f"instruction {at - 1} loads from offset {k}, which isn't a word's")
                 a = data[k // 4]
-            elif AND_K == code:
+            elif code == AND_K:
                 a &= k
-            elif JSET_K == code:
+            elif code == JSET_K:
                 at += jt if a & k else jf
-            elif JA == code:
+            elif code == JA:
                 at += k
             else:
                 raise Bug(f"instruction {at - 1} has code {code:#x}, which this filter has no use for")

@@ -44,9 +44,7 @@ def compile(plan: SeccompPlan) -> tuple[Instruction, ...]:
 
 
 def _numbers(plan: SeccompPlan) -> Node:
-    """
-    The question about the number.
-    """
+    """The question about the number."""
     spans: list[tuple[int, Node]] = []
     for number in range(plan.newest + 2):
         call = plan.calls.get(number)
@@ -64,9 +62,7 @@ def _call(call: CallPolicy) -> Node:
 
 
 def _words(test: Match) -> Iterator[tuple[int, int, int]]:
-    """
-    Offset, mask and value of each word that *test* compares: one word, or the two words of an address.
-    """
+    """Offset, mask and value of each word that *test* compares: one word, or the two words of an address."""
     low = bpf.argument(test.arg)
     if test.is_wide:
         yield low + 4, test.mask >> 32, test.value >> 32
@@ -74,9 +70,7 @@ def _words(test: Match) -> Iterator[tuple[int, int, int]]:
 
 
 def _where(words: Sequence[tuple[int, int, int]], answer: int, node: Node) -> Node:
-    """
-    A node that returns *answer* if all *words* match, and otherwise continues with *node*.
-    """
+    """A node that returns *answer* if all *words* match, and otherwise continues with *node*."""
     if not words:
         return answer
     (offset, mask, wanted), *rest = words
@@ -110,9 +104,7 @@ def check(plan: SeccompPlan, program: tuple[Instruction, ...]) -> None:
 
 
 def samples(call: CallPolicy) -> Iterator[Args]:
-    """
-    Arguments that pass and that fail each test of *call*, with and without garbage in the bits that it ignores.
-    """
+    """Arguments that pass and that fail each test of *call*, with and without garbage in the bits that it ignores."""
     yield NO_ARGS
     yield (1, 1, 1, 1, 1, 1)  # the init's number, among others, which rows of other calls test
     yield (0xFFFF_FFFF_FFFF_FFFF,) * 6

@@ -30,9 +30,7 @@ Args = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class CallPolicy:
-    """
-    One system call: the first of *rows* whose tests all pass decides, else *otherwise*.
-    """
+    """One system call: the first of *rows* whose tests all pass decides, else *otherwise*."""
 
     name: str
     number: int
@@ -67,9 +65,7 @@ class SeccompPlan:
     rules: int
 
     def decide(self, audit_arch: int, number: int, args: Args) -> Action:
-        """
-        The action for a call. Only the low 32 bits of *number* count, as in the kernel.
-        """
+        """The action for a call. Only the low 32 bits of *number* count, as in the kernel."""
         number &= 0xFFFF_FFFF
         if audit_arch != self.audit_arch:
             return KILL
@@ -80,16 +76,12 @@ class SeccompPlan:
 
     @property
     def has_x32(self) -> bool:
-        """
-        Whether numbers with bit 30 set belong to another calling convention of this architecture.
-        """
-        return "x86_64" == self.arch
+        """Whether numbers with bit 30 set belong to another calling convention of this architecture."""
+        return self.arch == "x86_64"
 
     @property
     def newest(self) -> int:
-        """
-        The highest number that a call has.
-        """
+        """The highest number that a call has."""
         return max(self.calls)
 
 

@@ -50,9 +50,7 @@ Node = int | Question
 
 
 def given(node: Node, offset: int, word: int) -> Node:
-    """
-    *node* without the questions about the word at *offset*, which is known to be *word*.
-    """
+    """*node* without the questions about the word at *offset*, which is known to be *word*."""
     if isinstance(node, int):
         return node
     if offset == node.offset:
@@ -61,23 +59,19 @@ def given(node: Node, offset: int, word: int) -> Node:
 
 
 def question(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Node:
-    """
-    A question with as few spans as possible; or the node of all spans, if it is the same.
-    """
+    """A question with as few spans as possible; or the node of all spans, if it is the same."""
     merged: list[tuple[int, Node]] = []
     for first, node in _flat(offset, mask, spans):
         if not merged or merged[-1][1] != node:
             merged.append((first, node))
-    return merged[0][1] if 1 == len(merged) else Question(offset, mask, tuple(merged))
+    return merged[0][1] if len(merged) == 1 else Question(offset, mask, tuple(merged))
 
 
 def _flat(offset: int, mask: int, spans: Sequence[tuple[int, Node]]) -> Iterator[tuple[int, Node]]:
-    """
-    The spans, without inner questions that the span itself answers.
-    """
+    """The spans, without inner questions that the span itself answers."""
     for at, (first, node) in enumerate(spans):
         end = spans[at + 1][0] if at + 1 < len(spans) else _ALL + 1
-        if _ALL == mask and first + 1 == end:
+        if mask == _ALL and first + 1 == end:
             yield first, given(node, offset, first)
         elif isinstance(node, Question) and (offset, mask) == (node.offset, node.mask):
             inner = bisect_right(node.spans, first, key=_first) - 1
@@ -92,27 +86,21 @@ def _first(span: tuple[int, Node]) -> int:
 
 
 def write(node: Node) -> tuple[Instruction, ...]:
-    """
-    The program of *node*.
-    """
+    """The program of *node*."""
     writer = _Writer()
     writer.place(node)
     return tuple(reversed(writer.backwards))
 
 
 class _Writer:
-    """
-    Writes a program from its end to its beginning, since jumps only go forward.
-    """
+    """Writes a program from its end to its beginning, since jumps only go forward."""
 
     def __init__(self) -> None:
         self.backwards: list[Instruction] = []
         self.places: dict[Node, int] = {}  # the instruction of each node, counted from the end
 
     def place(self, node: Node) -> int:
-        """
-        Write *node* if it isn't written yet, and return its place.
-        """
+        """Write *node* if it isn't written yet, and return its place."""
         if node not in self.places:
             self.places[node] = self._answer(node) if isinstance(node, int) else self._question(node)
         return self.places[node]
@@ -131,15 +119,15 @@ class _Writer:
         place = self._search(node.spans)
         if len(self.backwards) - 1 != place:  # only a search in one span, which `question` never makes
             raise Bug("a question without a choice")
-        if _ALL != node.mask:
+        if node.mask != _ALL:
             self._append(bpf.AND_K, node.mask)
         return self._append(bpf.LD_ABS, node.offset)
 
     def _search(self, spans: Sequence[tuple[int, Node]]) -> int:
-        if 1 == len(spans):
+        if len(spans) == 1:
             return self.place(spans[0][1])
         # One value differs from all others.
-        if 3 == len(spans) and spans[0][1] == spans[2][1] and spans[1][0] + 1 == spans[2][0]:
+        if len(spans) == 3 and spans[0][1] == spans[2][1] and spans[1][0] + 1 == spans[2][0]:
             beside, value = self.place(spans[0][1]), self.place(spans[1][1])
             beside, value = self._near(beside, 2), self._near(value, 1)
             here = len(self.backwards)
@@ -160,7 +148,7 @@ class _Writer:
         if here + room - place - 1 <= FARTHEST:
             return place
         target = self.backwards[place]
-        if bpf.RET_K == target.code:
+        if target.code == bpf.RET_K:
             self.places[target.k] = here  # later jumps find this nearer copy
             return self._append(*target[::3])
         return self._append(bpf.JA, here - place - 1)

@@ -1,6 +1,4 @@
-"""
-The app with a real queue.
-"""
+"""The app with a real queue."""
 
 from __future__ import annotations
 
@@ -29,7 +27,5 @@ def app(service: PageService) -> Starlette:
 
 @pytest.fixture
 def operator(app: Starlette) -> TestClient:
-    """
-    One that comes by the operator's socket.
-    """
+    """One that comes by the operator's socket."""
     return TestClient(as_caller(app, Operator("cli")), follow_redirects=False)

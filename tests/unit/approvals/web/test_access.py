@@ -1,6 +1,4 @@
-"""
-Links that work once, sessions that end, tokens, and how many of each there are.
-"""
+"""Links that work once, sessions that end, tokens, and how many of each there are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-REST: what each route does, and what it answers where it doesn't.
-"""
+"""REST: what each route does, and what it answers where it doesn't."""
 
 from __future__ import annotations
 
@@ -242,9 +240,7 @@ def test_commands_packages_and_changes_of_a_sandbox_are_served(operator: TestCli
 def test_a_sandbox_that_stalls_its_own_diff_does_not_delay_others(app: Starlette, sandbox: TestClient,
                                                                   service: PageService,
                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Its git can be stopped from inside.
-    """
+    """Its git can be stopped from inside."""
     begun, over = threading.Event(), threading.Event()
 
     def stalled(sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:

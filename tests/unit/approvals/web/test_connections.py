@@ -1,6 +1,4 @@
-"""
-Who connects and says nothing, and who connects too often, is let go.
-"""
+"""Who connects and says nothing, and who connects too often, is let go."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-A change as rows: which lines stand beside which, and what in them differs.
-"""
+"""A change as rows: which lines stand beside which, and what in them differs."""
 
 from __future__ import annotations
 

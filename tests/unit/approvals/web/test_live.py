@@ -1,6 +1,4 @@
-"""
-The WebSocket: what who looks on is told, what he may do, and how long anybody waits for him.
-"""
+"""The WebSocket: what who looks on is told, what he may do, and how long anybody waits for him."""
 
 from __future__ import annotations
 

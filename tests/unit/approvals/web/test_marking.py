@@ -1,6 +1,4 @@
-"""
-Characters that aren't seen are marked, and nothing of a text becomes HTML.
-"""
+"""Characters that aren't seen are marked, and nothing of a text becomes HTML."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The page without a script: what it shows, and what its forms do.
-"""
+"""The page without a script: what it shows, and what its forms do."""
 
 from __future__ import annotations
 
@@ -168,9 +166,7 @@ class Told:
 
 
 def test_an_incomplete_record_is_reported_on_every_page_and_in_status(tmp_path: Path) -> None:
-    """
-    As where its folder can't be written. Nobody is kept from deciding.
-    """
+    """As where its folder can't be written. Nobody is kept from deciding."""
     (tmp_path / "audit").write_text("a file where the folder is to be")
     with page_service(tmp_path) as service:
         client, csrf = browser(application(service))
@@ -188,9 +184,7 @@ def test_an_incomplete_record_is_reported_on_every_page_and_in_status(tmp_path: 
 
 def test_the_first_rows_of_ten_thousand_take_no_longer_than_those_of_a_few(app: Starlette,
                                                                           service: PageService) -> None:
-    """
-    By processor time, so that another program's work has no part in it: 200 ms at most.
-    """
+    """By processor time, so that another program's work has no part in it: 200 ms at most."""
     client, _ = browser(app)
     fill(service, 10_000)
     took = []

@@ -1,6 +1,4 @@
-"""
-Every route, from the tables: who may call it, and what it answers to a stranger and to a sandbox.
-"""
+"""Every route, from the tables: who may call it, and what it answers to a stranger and to a sandbox."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ def test_the_description_has_every_route() -> None:
 
 
 def test_the_document_has_every_route() -> None:
-    """
-    With whether a sandbox may call it.
-    """
+    """With whether a sandbox may call it."""
     text = (ROOT / "docs" / "approvals.md").read_text()
     named = {(method, path): asks for method, path, asks in re.findall(r"^\| `([A-Z]+) (/api[^`]*)` \| (yes|) \|", text,
                                                                        re.MULTILINE)}

@@ -1,6 +1,4 @@
-"""
-Which policy of egress an agent's sandbox may narrow.
-"""
+"""Which policy of egress an agent's sandbox may narrow."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def test_another_user_has_a_home_only_by_the_operator() -> None:
 
 
 def test_another_user_gets_the_policy_of_allow_network_by_name() -> None:
-    """
-    No private addresses, none of the host's loopback, and not the pool's own policy, which has them.
-    """
+    """No private addresses, none of the host's loopback, and not the pool's own policy, which has them."""
     asked = SandboxOpen(1, profile="agent", egress="agent", policy={"allow": ["127.0.0.1"]})
     assert NETWORK == agent_home.operators(asked, ME + 1, Config(allow_network=True))["agent"]
     with pytest.raises(Forbidden, match="by a policy"):

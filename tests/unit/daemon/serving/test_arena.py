@@ -1,6 +1,4 @@
-"""
-Request arenas: what the server gives, what it takes out of them, and what it never does.
-"""
+"""Request arenas: what the server gives, what it takes out of them, and what it never does."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Ticket:
 
 
 class Box:
-    """
-    A server whose pool keeps the jobs and ends them at once.
-    """
+    """A server whose pool keeps the jobs and ends them at once."""
 
     def __init__(self, reactor: str) -> None:
         self.reactor = reactors.reactor(reactor)
@@ -81,9 +77,7 @@ class Box:
 
 
 class Peer:
-    """
-    A client, frame by frame.
-    """
+    """A client, frame by frame."""
 
     def __init__(self, box: Box, sock: socket.socket) -> None:
         self.box, self.sock, self.reader, self.fd = box, sock, FrameReader(), -1
@@ -119,9 +113,7 @@ class Peer:
         return f"{reply['error']['kind']}: {reply['error']['message']}"
 
     def put(self, slot: int, /, **message: Any) -> int:
-        """
-        Write a request into a slot; its length.
-        """
+        """Write a request into a slot; its length."""
         payload = encode({"v": 1, **message})[4:]
         assert len(payload) == os.pwrite(self.fd, payload, slot * arena.SLOT)
         return len(payload)
@@ -149,9 +141,7 @@ def peer(box: Box) -> Peer:
 
 
 def ours() -> int:
-    """
-    Arenas that this process has open.
-    """
+    """Arenas that this process has open."""
     links = []
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -162,9 +152,7 @@ def ours() -> int:
 
 
 def test_a_request_lies_in_a_slot(box: Box, peer: Peer):
-    """
-    In any of them, again and again, beside others that come by the socket.
-    """
+    """In any of them, again and again, beside others that come by the socket."""
     for number, slot in enumerate((0, 3, 0, 1), 2):
         code = os.urandom(1 << 20)
         length = peer.put(slot, id=number, op="execute", code=code, stdin=b"in")
@@ -191,9 +179,7 @@ def test_the_file_is_sealed_and_named(peer: Peer):
 
 
 def test_the_daemons_own_descriptor_cannot_write(box: Box, peer: Peer):
-    """
-    And it is an open file of its own: nothing that the client sets on his reaches it.
-    """
+    """And it is an open file of its own: nothing that the client sets on his reaches it."""
     reader = next(iter(box.server.connections.values()))._operations._arena._reader  # type: ignore[union-attr]  # it has one
 
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -260,9 +246,7 @@ def test_a_daemon_that_cannot_make_an_arena_answers_busy(box: Box, monkeypatch: 
 
 
 def test_a_turn_takes_few_large_requests_out_of_the_arena(box: Box, peer: Peer):
-    """
-    A request's few bytes stand for many: other senders have their turn in between.
-    """
+    """A request's few bytes stand for many: other senders have their turn in between."""
     other = box.peer()
     length = peer.put(0, id=2, op="execute", code=bytes(1 << 18))
     peer.send(*({"id": number, "op": "slot", "slot": 0, "length": length} for number in range(2, 22)))
@@ -288,9 +272,7 @@ def test_a_full_connection_is_refused_before_the_copy(box: Box, peer: Peer, monk
 
 def test_a_job_that_would_wait_for_too_long_is_refused_in_the_arena(peer: Peer, box: Box,
                                                                     monkeypatch: pytest.MonkeyPatch):
-    """
-    Fifteen megabytes aren't copied to be refused; a session's job and another connection's slot aren't concerned.
-    """
+    """Fifteen megabytes aren't copied to be refused; a session's job and another connection's slot aren't concerned."""
     copied: list[int] = []
     take = arena.RequestArena.take
 

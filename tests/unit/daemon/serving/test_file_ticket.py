@@ -15,9 +15,7 @@ from leeward.daemon.serving.file_ticket import FileTicket
 
 
 class Asked(FileTicket):
-    """
-    A ticket that has asked somebody.
-    """
+    """A ticket that has asked somebody."""
 
     def __init__(self) -> None:
         self.desk: Any = Mock()
@@ -39,9 +37,7 @@ def is_open(fd: int) -> bool:
 
 @pytest.mark.parametrize("end", [Asked.cancel, lambda ticket: ticket.broken(ValueError())], ids=["cancel", "broken"])
 def test_an_end_without_an_answer_closes_the_file(end: Any) -> None:
-    """
-    Once, as the number may be another file's afterwards.
-    """
+    """Once, as the number may be another file's afterwards."""
     ticket = Asked()
     fd = ticket.fd
     end(ticket)

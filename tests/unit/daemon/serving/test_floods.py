@@ -68,9 +68,7 @@ class House:
         return ours
 
     def fill(self, sock: socket.socket, data: bytes) -> None:
-        """
-        Send *data* again and again, until no more is taken.
-        """
+        """Send *data* again and again, until no more is taken."""
         rest = memoryview(data)
         try:
             while True:
@@ -93,9 +91,7 @@ def house(request: pytest.FixtureRequest) -> Iterator[House]:
 
 
 def turns_of_a_ping(house: House, sock: socket.socket) -> int:
-    """
-    After how many turns of the loop the answer to a ping is here.
-    """
+    """After how many turns of the loop the answer to a ping is here."""
     sock.sendall(KINDS["ping"])
     for turns in range(1, 100):
         house.reactor.turn(0.0)
@@ -129,9 +125,7 @@ def test_c197_a_flood_of_cheap_requests_leaves_turns_to_others(house: House, kin
 
 
 def test_the_frames_of_one_read_are_not_looked_for_at_once(house: House) -> None:
-    """
-    64 KiB are three thousand pings, and to find them takes as long as to serve a hundred.
-    """
+    """64 KiB are three thousand pings, and to find them takes as long as to serve a hundred."""
     house.fill(house.client(GUEST), KINDS["ping"])
     for _ in range(4):
         house.reactor.turn(0.0)
@@ -142,9 +136,7 @@ def test_the_frames_of_one_read_are_not_looked_for_at_once(house: House) -> None
 
 
 def test_a_guest_beyond_the_budget_of_a_second_is_not_read(house: House) -> None:
-    """
-    The requests stay in the guest's socket: none is refused, and they are read in the next second.
-    """
+    """The requests stay in the guest's socket: none is refused, and they are read in the next second."""
     guest = house.client(GUEST)
     budget = house.server.shares[GUEST].budget
     budget.requests = 3.0
@@ -196,9 +188,7 @@ def test_the_owner_is_not_counted(house: House) -> None:
 
 
 def callbacks_of_a_ping(house: House, sock: socket.socket) -> Counter[str]:
-    """
-    What the loop calls for one ping, until it calls nothing any more.
-    """
+    """What the loop calls for one ping, until it calls nothing any more."""
     house.layer.seen.clear()
     turns_of_a_ping(house, sock)
     rest(house)
@@ -206,9 +196,7 @@ def callbacks_of_a_ping(house: House, sock: socket.socket) -> Counter[str]:
 
 
 def rest(house: House) -> None:
-    """
-    Turn until the loop calls nothing any more.
-    """
+    """Turn until the loop calls nothing any more."""
     for _ in range(10_000):
         before = house.layer.seen.total()
         for _ in range(3):
@@ -219,9 +207,7 @@ def rest(house: House) -> None:
 
 
 def test_c098_slow_clients_cause_no_work_while_others_are_served(house: House) -> None:
-    """
-    Beside two hundred with half a frame and fifty that never read, a ping causes the same callbacks as without them.
-    """
+    """Beside two hundred with half a frame and fifty that never read, a ping causes the same callbacks as without them."""
     half = encode({"v": 1, "id": 1, "op": "execute", "code": b"#" * 5000})[:3000]
     good = house.client(os.geteuid())
     alone = callbacks_of_a_ping(house, good)

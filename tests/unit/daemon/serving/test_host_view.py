@@ -1,6 +1,4 @@
-"""
-Who may have a view of the host, and what is hidden from it.
-"""
+"""Who may have a view of the host, and what is hidden from it."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ def test_profiles_with_a_home_accept_one(profile: str) -> None:
 
 @pytest.mark.parametrize("user", [ME + 1, 0 if ME else 1000])
 def test_another_user_is_refused(user: int) -> None:
-    """
-    Root too, by the daemon of another one.
-    """
+    """Root too, by the daemon of another one."""
     with pytest.raises(Forbidden, match="with other rights than that user has"):
         check(opening(), user, Config())
 
@@ -79,9 +75,7 @@ def test_an_unsuitable_host_view_is_refused(fields: dict[str, Any], why: str) ->
 
 
 def test_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    By the account and by the client's own list, and in the current folder. Mounts of the profile stay.
-    """
+    """By the account and by the client's own list, and in the current folder. Mounts of the profile stay."""
     monkeypatch.setattr(owner, "home", lambda: "/home/a")
     there = Mounts((HERE,), [], (ME, ME), [], 0, [])
 

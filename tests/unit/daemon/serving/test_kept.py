@@ -1,6 +1,4 @@
-"""
-Memory files that stay with the daemon, over real sockets with a pool that does nothing until it is told.
-"""
+"""Memory files that stay with the daemon, over real sockets with a pool that does nothing until it is told."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def keeping(box: Box, user: int | None = None) -> Peer:
 
 
 def finish(box: Box, client: Peer, number: int, out: bytes, err: bytes = b"") -> Arena:
-    """
-    Request *number*, answered by a memory file.
-    """
+    """Request *number*, answered by a memory file."""
     client.send(id=number, op="execute", code=b"")
     arena = seal([out, err])
     arena.stdout, arena.stderr = (0, len(out)), (len(out), len(err))
@@ -50,9 +46,7 @@ def finish(box: Box, client: Peer, number: int, out: bytes, err: bytes = b"") ->
 
 
 def taken(client: Peer, count: int) -> list[dict[str, Any]]:
-    """
-    So many replies, however often the socket's buffer is full before.
-    """
+    """So many replies, however often the socket's buffer is full before."""
     found: list[dict[str, Any]] = []
     give_up = time.monotonic() + PATIENCE_S
     while len(found) < count:
@@ -76,9 +70,7 @@ def refused(client: Peer, **message: object) -> str:
 
 
 def test_a_client_reads_a_kept_result_without_a_descriptor(box: Box) -> None:
-    """
-    Its answer is that of any other client; pieces by offset, to the end and behind it.
-    """
+    """Its answer is that of any other client; pieces by offset, to the end and behind it."""
     client = keeping(box)
     arena = finish(box, client, 2, b"o" * MAX_PIECE + b"rest", b"err")
     [reply] = client.take()
@@ -99,9 +91,7 @@ def test_a_client_reads_a_kept_result_without_a_descriptor(box: Box) -> None:
 
 
 def test_a_result_that_is_not_kept_is_refused(box: Box) -> None:
-    """
-    A request that never was, a second file of one, another connection's, and one that was dropped.
-    """
+    """A request that never was, a second file of one, another connection's, and one that was dropped."""
     client, other = keeping(box), keeping(box)
     finish(box, client, 2, b"x")
     client.take()
@@ -115,9 +105,7 @@ def test_a_result_that_is_not_kept_is_refused(box: Box) -> None:
 
 
 def test_files_and_output_are_apart(box: Box) -> None:
-    """
-    The second memory file is that of collected files.
-    """
+    """The second memory file is that of collected files."""
     client = keeping(box)
     client.send(id=2, op="execute", code=b"")
     arena = seal([b"out"])
@@ -133,9 +121,7 @@ def test_files_and_output_are_apart(box: Box) -> None:
 
 
 def test_a_number_that_is_used_again_has_the_newer_file(box: Box) -> None:
-    """
-    The older one is closed.
-    """
+    """The older one is closed."""
     client = keeping(box)
     first = finish(box, client, 2, b"first")
     client.take()
@@ -147,9 +133,7 @@ def test_a_number_that_is_used_again_has_the_newer_file(box: Box) -> None:
 
 
 def test_requests_that_send_a_descriptor_are_refused(box: Box) -> None:
-    """
-    An arena for requests, and a dock.
-    """
+    """An arena for requests, and a dock."""
     client = keeping(box)
 
     assert "bad_request" == refused(client, id=2, op="arena")
@@ -159,9 +143,7 @@ def test_requests_that_send_a_descriptor_are_refused(box: Box) -> None:
 
 @pytest.mark.parametrize(("user", "most"), [(None, RESULTS), (4711, RESULTS // GUEST_SHARE)])
 def test_a_client_that_releases_no_result_gets_no_other_job(box: Box, user: int | None, most: int) -> None:
-    """
-    A guest has a share of the whole. Other users are served.
-    """
+    """A guest has a share of the whole. Other users are served."""
     client = keeping(box, user)
     for number in range(2, most + 2):
         finish(box, client, number, b"x")
@@ -179,9 +161,7 @@ def test_a_client_that_releases_no_result_gets_no_other_job(box: Box, user: int 
 
 
 def test_kept_files_go_with_their_connection(box: Box) -> None:
-    """
-    None is left open, none counted.
-    """
+    """None is left open, none counted."""
     client = keeping(box)
     arenas = [finish(box, client, number, b"x") for number in range(2, 12)]
     assert 10 == box.server.arenas
@@ -193,9 +173,7 @@ def test_kept_files_go_with_their_connection(box: Box) -> None:
 
 
 def test_no_result_is_kept_for_a_client_that_is_gone(box: Box) -> None:
-    """
-    The end of its job has two answers, of the request for calls and of the job: the first one closes the connection.
-    """
+    """The end of its job has two answers, of the request for calls and of the job: the first one closes the connection."""
     client = keeping(box)
     client.send(id=2, op="execute", code=b"f()", functions={"names": ["f"]})
     client.send(id=3, op="function_take", target=2)
@@ -210,9 +188,7 @@ def test_no_result_is_kept_for_a_client_that_is_gone(box: Box) -> None:
 
 
 def test_a_client_that_does_not_read_is_closed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    After as long as it may leave a reply unread; a read gives it as long again.
-    """
+    """After as long as it may leave a reply unread; a read gives it as long again."""
     client = keeping(box)
     finish(box, client, 2, b"x" * 10)
     client.take()
@@ -233,9 +209,7 @@ def test_a_client_that_does_not_read_is_closed(box: Box, monkeypatch: pytest.Mon
 
 
 def test_the_daemon_waits_for_kept_results(box: Box) -> None:
-    """
-    A drain: the job in flight is answered, its output read, and then the connection ends.
-    """
+    """A drain: the job in flight is answered, its output read, and then the connection ends."""
     client = keeping(box)
     client.send(id=2, op="execute", code=b"")
     box.server.part()
@@ -254,9 +228,7 @@ def test_the_daemon_waits_for_kept_results(box: Box) -> None:
 
 
 def test_a_client_without_kept_results_is_closed_with_its_last_answer(box: Box) -> None:
-    """
-    A drain, with a job in flight whose answer is small.
-    """
+    """A drain, with a job in flight whose answer is small."""
     client = keeping(box)
     client.send(id=2, op="execute", code=b"")
     box.server.part()
@@ -270,9 +242,7 @@ def test_a_client_without_kept_results_is_closed_with_its_last_answer(box: Box) 
 
 
 def test_reading_has_the_pace_of_the_client(box: Box) -> None:
-    """
-    Of many requests for pieces at once only so many are answered as fit: the others wait unread.
-    """
+    """Of many requests for pieces at once only so many are answered as fit: the others wait unread."""
     client = keeping(box)
     finish(box, client, 2, b"x" * MAX_PIECE)
     client.take()

@@ -1,6 +1,4 @@
-"""
-Results that guests have: their memory counts until they let go of it, however they hold it.
-"""
+"""Results that guests have: their memory counts until they let go of it, however they hold it."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def descriptors() -> int:
 
 
 def test_every_way_to_hold_a_file_counts() -> None:
-    """
-    In a message that wasn't received, by a descriptor, by a mapping, reopened; and then no more.
-    """
+    """In a message that wasn't received, by a descriptor, by a mapping, reopened; and then no more."""
     before = descriptors()
     files, arena = LentFiles(), seal([bytes(SIZE)])
     assert files.lend(arena)
@@ -95,9 +91,7 @@ def test_without_descriptors_a_result_is_sent_unlent(monkeypatch: pytest.MonkeyP
 
 
 class Jobs:
-    """
-    Each job is over at once, and has a large result.
-    """
+    """Each job is over at once, and has a large result."""
 
     crowded = False
     most_sessions = 0
@@ -110,9 +104,7 @@ class Jobs:
 
 
 class House:
-    """
-    A server, and a client of each user.
-    """
+    """A server, and a client of each user."""
 
     def __init__(self, reactor: str) -> None:
         self.reactor = reactors.reactor(reactor)
@@ -129,9 +121,7 @@ class House:
         return ours
 
     def run(self, sock: socket.socket) -> str:
-        """
-        A job, whose result is kept; what came of it.
-        """
+        """A job, whose result is kept; what came of it."""
         sock.sendall(encode({"v": 1, "id": 1, "op": "execute", "code": b""}))
         for _ in range(4):
             self.reactor.turn(0.0)
@@ -182,9 +172,7 @@ def test_c198_a_guest_that_keeps_results_gets_no_more(house: House) -> None:
 
 
 def test_the_owner_may_keep_any_number_of_results(house: House) -> None:
-    """
-    Control.
-    """
+    """Control."""
     owner = house.client(os.geteuid())
 
     assert ["ok"] * 10 == [house.run(owner) for _ in range(10)]

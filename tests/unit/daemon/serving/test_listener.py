@@ -1,6 +1,4 @@
-"""
-The socket's place: made private, taken once, left clean.
-"""
+"""The socket's place: made private, taken once, left clean."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ def connects(path: Path) -> bool:
 
 
 def test_the_socket_is_0600_in_a_0700_folder(tmp_path: Path) -> None:
-    """
-    Whatever the umask is; and both descriptors go with close.
-    """
+    """Whatever the umask is; and both descriptors go with close."""
     before = sorted(os.listdir("/proc/self/fd"))
     path = tmp_path / "new" / "leeward.sock"
     mask = os.umask(0)
@@ -42,9 +38,7 @@ def test_the_socket_is_0600_in_a_0700_folder(tmp_path: Path) -> None:
 
 
 def test_c109_a_second_daemon_refuses(tmp_path: Path) -> None:
-    """
-    The first one goes on, its socket untouched.
-    """
+    """The first one goes on, its socket untouched."""
     path = tmp_path / "leeward.sock"
     first = Listener(str(path), own_folder=False)
     inode = path.stat().st_ino
@@ -57,9 +51,7 @@ def test_c109_a_second_daemon_refuses(tmp_path: Path) -> None:
 
 
 def test_c104_a_stale_socket_is_replaced(tmp_path: Path) -> None:
-    """
-    One that nobody answers, as SIGKILL leaves it.
-    """
+    """One that nobody answers, as SIGKILL leaves it."""
     path = tmp_path / "leeward.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -74,9 +66,7 @@ def test_c104_a_stale_socket_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder", "fifo"])
 def test_c104_a_file_that_is_no_socket_stays(kind: str, tmp_path: Path) -> None:
-    """
-    No file of the user's is removed by accident, and a link isn't followed.
-    """
+    """No file of the user's is removed by accident, and a link isn't followed."""
     path, target = tmp_path / "leeward.sock", tmp_path / "target"
     target.write_text("precious")
     if kind == "file":
@@ -97,9 +87,7 @@ def test_c104_a_file_that_is_no_socket_stays(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o707])
 def test_c104_a_folder_that_others_can_write_is_refused(mode: int, tmp_path: Path) -> None:
-    """
-    Somebody else could put another socket there.
-    """
+    """Somebody else could put another socket there."""
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(mode)
@@ -111,9 +99,7 @@ def test_c104_a_folder_that_others_can_write_is_refused(mode: int, tmp_path: Pat
 
 @pytest.mark.parametrize("mode", [0o700, 0o711, 0o755])
 def test_a_named_folder_stays_as_it_is(mode: int, tmp_path: Path) -> None:
-    """
-    It may serve something else as well; its mode is there to be warned of.
-    """
+    """It may serve something else as well; its mode is there to be warned of."""
     folder = tmp_path / "named"
     folder.mkdir()
     folder.chmod(mode)
@@ -125,9 +111,7 @@ def test_a_named_folder_stays_as_it_is(mode: int, tmp_path: Path) -> None:
 
 
 def test_leewards_own_folder_is_closed_to_others(tmp_path: Path) -> None:
-    """
-    An old one may have been made by hand.
-    """
+    """An old one may have been made by hand."""
     folder = tmp_path / "leeward"
     folder.mkdir()
     folder.chmod(0o755)
@@ -139,9 +123,7 @@ def test_leewards_own_folder_is_closed_to_others(tmp_path: Path) -> None:
 
 
 def test_c104_a_folder_by_a_link_is_refused(tmp_path: Path) -> None:
-    """
-    Whoever made the link decides where it goes.
-    """
+    """Whoever made the link decides where it goes."""
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)
@@ -152,9 +134,7 @@ def test_c104_a_folder_by_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_c104_a_strangers_folder_is_refused(tmp_path: Path) -> None:
-    """
-    Even if it is closed to everybody else.
-    """
+    """Even if it is closed to everybody else."""
     folder = Path("/usr")  # root's; as root we can make one that isn't ours
     if os.geteuid() == 0:
         folder = tmp_path / "theirs"
@@ -165,9 +145,7 @@ def test_c104_a_strangers_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_socket_in_its_place_is_left_alone(tmp_path: Path) -> None:
-    """
-    Closing removes only what it made.
-    """
+    """Closing removes only what it made."""
     path = tmp_path / "leeward.sock"
     first = Listener(str(path), own_folder=False)
     path.unlink()
@@ -179,9 +157,7 @@ def test_another_socket_in_its_place_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_long_path_works(tmp_path: Path) -> None:
-    """
-    A sockaddr_un has 108 bytes; the folder's descriptor makes up for it.
-    """
+    """A sockaddr_un has 108 bytes; the folder's descriptor makes up for it."""
     folder = tmp_path / ("d" * 120)
     folder.mkdir(mode=0o700)
     listener = Listener(str(folder / "leeward.sock"), own_folder=False)
@@ -191,8 +167,6 @@ def test_a_long_path_works(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """
-    Only the last part is made.
-    """
+    """Only the last part is made."""
     with pytest.raises(BadRequest, match="nowhere"):
         Listener(str(tmp_path / "nowhere" / "leeward" / "s"), own_folder=True)

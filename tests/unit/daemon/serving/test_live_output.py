@@ -1,6 +1,4 @@
-"""
-Output of jobs for a client that shows it while they run.
-"""
+"""Output of jobs for a client that shows it while they run."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ WAITS, OVER = ({"stdout": b"", "stderr": b"", "running": False, "over": over} fo
 
 
 class Connection:
-    """
-    One job, of request 1, that writes to pipes.
-    """
+    """One job, of request 1, that writes to pipes."""
 
     def __init__(self) -> None:
         out, err = os.pipe(), os.pipe()
@@ -44,9 +40,7 @@ class Connection:
         self.ticket.execution = cast("Execution", SimpleNamespace(output=self.output, over=False))
 
     def write(self, fd: int, data: bytes) -> None:
-        """
-        As a job, and as what watches it.
-        """
+        """As a job, and as what watches it."""
         os.write(fd, data)
         self.output.take_rest()
         if self.output.listener is not None:
@@ -70,9 +64,7 @@ def connection() -> Iterator[Connection]:
 
 
 def test_a_request_waits_until_there_is_more(connection: Connection) -> None:
-    """
-    Behind what the client has of each stream; what is there is answered at once.
-    """
+    """Behind what the client has of each stream; what is there is answered at once."""
     connection.begin()
     assert connection.live.take(OutputTake(2, 1)) is None
     connection.write(connection.out, b"one")
@@ -98,9 +90,7 @@ def test_what_is_held_back_answers_nobody(connection: Connection) -> None:
 
 
 def test_a_job_that_waits_or_is_unknown(connection: Connection) -> None:
-    """
-    Nobody waits for it; a job of a session is none that could be shown.
-    """
+    """Nobody waits for it; a job of a session is none that could be shown."""
     assert WAITS == connection.live.take(OutputTake(2, 1))
     assert OVER == connection.live.take(OutputTake(2, 9))
     connection.tickets[5] = None

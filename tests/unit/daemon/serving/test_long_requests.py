@@ -1,6 +1,4 @@
-"""
-What a request of tens of MiB costs the loop: bytes that are copied, and the processor time of a turn.
-"""
+"""What a request of tens of MiB costs the loop: bytes that are copied, and the processor time of a turn."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ class House:
             self.reactor.soon(self._write)
 
     def serve(self, data: bytes) -> None:
-        """
-        Send *data*, and serve it until a job was made of it and its frame was written, or it was refused.
-        """
+        """Send *data*, and serve it until a job was made of it and its frame was written, or it was refused."""
         rest = memoryview(data)
         while rest or not (self.refused or (self.job is not None and self._all)):
             try:
@@ -133,9 +129,7 @@ COSTLY = {
 
 @pytest.mark.parametrize("kind", LARGE)
 def test_a_long_request_is_received_decoded_and_passed_on_without_a_copy(house: House, kind: str) -> None:
-    """
-    The interpreter allocates a few MiB meanwhile, for 62 to 78. The job's frame is that of bytes that were copied.
-    """
+    """The interpreter allocates a few MiB meanwhile, for 62 to 78. The job's frame is that of bytes that were copied."""
     data = LARGE[kind]()
     tracemalloc.start()
     try:
@@ -174,9 +168,7 @@ def test_c349_no_turn_of_the_loop_is_long_for_a_large_request(house: House, kind
 
 
 def test_c350_a_runner_that_reads_as_fast_as_the_daemon_writes_does_not_hold_the_loop(tmp_path: Any) -> None:
-    """
-    A file takes everything at once, so only the bound ends the turn.
-    """
+    """A file takes everything at once, so only the bound ends the turn."""
     pieces = [b"a" * (3 * MIB // 2), memoryview(b"b" * MIB), *[b"c" * 100] * 3000]
     with open(tmp_path / "pipe", "w+b") as file:
         runner: Any = SimpleNamespace(job=file.fileno())

@@ -1,6 +1,4 @@
-"""
-What waits for a client, over a stream that takes as much as the test says.
-"""
+"""What waits for a client, over a stream that takes as much as the test says."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from leeward.run.placement import LARGE_REPLY as LARGE
 
 
 class Stream:
-    """
-    Takes *room* bytes.
-    """
+    """Takes *room* bytes."""
 
     fd, backlog = 7, 0
 
@@ -41,9 +37,7 @@ class Stream:
 
 
 def test_the_rest_of_a_large_answer_counts_until_it_is_sent() -> None:
-    """
-    Though it goes together with the small ones behind it.
-    """
+    """Though it goes together with the small ones behind it."""
     owned: list[int] = []
     outbox = Outbox(owned.append, lambda: 0.0)
     stream = Stream(LARGE)

@@ -1,6 +1,4 @@
-"""
-Parcels: what travels inside the frame, and what beside it.
-"""
+"""Parcels: what travels inside the frame, and what beside it."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def test_files_go_by_the_switch(results: str, size: int, apart: bool):
 
 
 def test_the_most_that_may_be_inline_fits_into_a_reply():
-    """
-    With as many names as a job may bring back, each as long as it may be.
-    """
+    """With as many names as a job may bring back, each as long as it may be."""
     assert len(packed("inline", bytes(MOST_INLINE)).frame) < MAX_REPLY
 
     names = {f"{number:04}" + 1020 * "\U0001F40D": b"x" for number in range(1000)}
@@ -55,9 +51,7 @@ def test_the_most_that_may_be_inline_fits_into_a_reply():
 
 
 def test_files_are_sent_apart_where_shown_values_take_their_room() -> None:
-    """
-    Shown values have room in the reply alone.
-    """
+    """Shown values have room in the reply alone."""
     shown = tuple({kind: bytes(bundles.MAX_TOTAL // 2)} for kind in ("image/png", "image/jpeg"))
     result = Result(bytes(MOST_INLINE_BESIDE_FILES), b"", 0, Outcome.FINISHED, files={"a": bytes(1 << 20)},
                     results=shown)
@@ -81,9 +75,7 @@ def test_a_large_result_has_a_weight(results: str, size: int, weight: int):
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_files_go_in_the_reply_where_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch, error: int):
-    """
-    As far as it has room; nothing of the output's memory file is lost for it.
-    """
+    """As far as it has room; nothing of the output's memory file is lost for it."""
     def none(name: str) -> int:
         raise OSError(error, os.strerror(error))
 

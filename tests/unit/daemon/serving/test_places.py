@@ -1,6 +1,4 @@
-"""
-Who gets a connection where there are few.
-"""
+"""Who gets a connection where there are few."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ GUEST = 4711
 
 
 class Door:
-    """
-    A server at a socket; who connects is who the test says.
-    """
+    """A server at a socket; who connects is who the test says."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, shares: Shares | None, **config: Any) -> None:
         self.path = path
@@ -63,9 +59,7 @@ class Door:
         return sock
 
     def says(self, sock: socket.socket, **request: Any) -> Any:
-        """
-        The answer to a request, or to none: what the server says first.
-        """
+        """The answer to a request, or to none: what the server says first."""
         if request:
             sock.sendall(encode({"v": 1, **request}))
             self.turns()
@@ -73,9 +67,7 @@ class Door:
         return decode(data[struct.calcsize(">I"):])
 
     def comes(self, sock: socket.socket) -> bytes:
-        """
-        What is sent next; empty at the end. Who waits at the door is told after a while.
-        """
+        """What is sent next; empty at the end. Who waits at the door is told after a while."""
         give_up = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -85,9 +77,7 @@ class Door:
                 self.reactor.turn(0.05)
 
     def age(self, seconds: float) -> None:
-        """
-        All who are there were heard of so much earlier.
-        """
+        """All who are there were heard of so much earlier."""
         for each in self.server.connections.values():
             each._heard -= seconds
         self.server._looked -= seconds
@@ -102,9 +92,7 @@ class Door:
 
 @pytest.fixture
 def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
-    """
-    With descriptors for eight, of which two are the owner's.
-    """
+    """With descriptors for eight, of which two are the owner's."""
     made = Door(tmp_path / "s", monkeypatch, Shares(limit=300, pool=100, connections=8, results=4, arenas=2))
     yield made
     made.close()
@@ -134,9 +122,7 @@ def test_guests_leave_the_last_places_to_the_owner(door: Door) -> None:
 
 
 def test_guests_leave_places_to_each_other(door: Door) -> None:
-    """
-    Whoever comes first, and takes all that he gets, leaves some to the next one, who does the same.
-    """
+    """Whoever comes first, and takes all that he gets, leaves some to the next one, who does the same."""
     users = [GUEST + number for number in range(3) for _ in range(5)]
     refused = [door.says(sock)["error"]["message"] for sock in map(door.connect, users) if readable(sock)]
     shares = [door.server.shares[GUEST + number].connections for number in range(3)]
@@ -149,9 +135,7 @@ def test_guests_leave_places_to_each_other(door: Door) -> None:
 
 
 def test_when_all_places_are_taken_the_owner_gets_the_longest_idle_one(door: Door) -> None:
-    """
-    A guest's before one of the owner's own, and not that of a client that is about to send a request.
-    """
+    """A guest's before one of the owner's own, and not that of a client that is about to send a request."""
     own = [door.connect() for _ in range(4)]
     door.age(9.0)
     guests = [door.connect(GUEST + number) for number in range(2)]
@@ -169,9 +153,7 @@ def test_when_all_places_are_taken_the_owner_gets_the_longest_idle_one(door: Doo
 
 
 def test_the_owner_is_refused_only_while_all_are_at_work(door: Door) -> None:
-    """
-    And a guest never takes anybody's place.
-    """
+    """And a guest never takes anybody's place."""
     for sock in [door.connect() for _ in range(8)]:
         door.says(sock, id=1, op="ping")
 
@@ -220,9 +202,7 @@ def test_a_flood_costs_one_look_at_all(door: Door, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_owner_waits_while_silent_connections_may_still_send(door: Door) -> None:
-    """
-    A burst of silent connections has all places, that of an idle client as well, which connects again.
-    """
+    """A burst of silent connections has all places, that of an idle client as well, which connects again."""
     idle = door.connect()
     door.says(idle, id=1, op="ping")
     door.age(connection.IDLE_S + 0.1)
@@ -235,9 +215,7 @@ def test_the_owner_waits_while_silent_connections_may_still_send(door: Door) -> 
 
 
 def test_a_waiting_connection_that_has_sent_keeps_its_seat(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    One that hasn't is refused first; where all have, the last to come is.
-    """
+    """One that hasn't is refused first; where all have, the last to come is."""
     monkeypatch.setattr(server_door, "WAIT_S", 60.0)
     for sock in [door.connect() for _ in range(8)]:
         door.says(sock, id=1, op="ping")

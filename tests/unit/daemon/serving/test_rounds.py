@@ -1,6 +1,4 @@
-"""
-Turns by user: who floods by many connections has no more of a turn than by one, and a guest's second is bounded.
-"""
+"""Turns by user: who floods by many connections has no more of a turn than by one, and a guest's second is bounded."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Stand:
         return self.rounds.budget(user, user != OWNER)
 
     def floods(self, user: int, connection: int, requests: int = 1 << 30, size: int = 0) -> None:
-        """
-        Let a connection want so many requests of *size* bytes.
-        """
+        """Let a connection want so many requests of *size* bytes."""
         budget = self.budget(user)
         left = requests
 
@@ -93,9 +89,7 @@ def test_users_have_a_turn_each(stand: Stand) -> None:
 
 
 def test_a_round_that_takes_long_goes_on_with_the_next_user(stand: Stand) -> None:
-    """
-    So that users who flood together don't add up.
-    """
+    """So that users who flood together don't add up."""
     seen: list[int] = []
 
     def slow(user: int) -> None:
@@ -163,9 +157,7 @@ def test_another_user_is_served_while_an_exhausted_one_waits(stand: Stand) -> No
 
 
 def test_a_reconnect_does_not_restore_the_budget(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Budgets of users without a connection are remembered while they are charged.
-    """
+    """Budgets of users without a connection are remembered while they are charged."""
     monkeypatch.setattr(rounds, "_IDLE", 4)
     stand.rounds.charge(stand.budget(GUEST), 2 * rounds.RATE)
     for user in range(5000, 5100):

@@ -33,9 +33,7 @@ from leeward.wire.frames import MAX_REPLY, FrameReader, decode, encode
 
 
 class Table:
-    """
-    A server, and peers that speak frames, on one thread.
-    """
+    """A server, and peers that speak frames, on one thread."""
 
     def __init__(self, **config: Any) -> None:
         self.reactor = Reactor()
@@ -58,9 +56,7 @@ class Table:
 
     @property
     def empty(self) -> bool:
-        """
-        Is nothing left of any sandbox?
-        """
+        """Is nothing left of any sandbox?"""
         return not (len(self.server.desk) or self.pool.seats or self.pool.accounts or self.pool.waiting
                     or any(runner.processes for runner in self.pool.runners))
 
@@ -134,9 +130,7 @@ def table() -> Iterator[Table]:
 
 
 def test_any_connection_of_the_user_and_no_other(table: Table) -> None:
-    """
-    To a stranger each operation says what it says of an id that never was, and nothing happens.
-    """
+    """To a stranger each operation says what it says of an id that never was, and nothing happens."""
     mine, again, stranger = table.peer(), table.peer(), table.peer(2000)
     root = table.peer(0)
     box = mine.open(metadata={"secret": "name"})
@@ -163,9 +157,7 @@ def test_any_connection_of_the_user_and_no_other(table: Table) -> None:
 
 def test_a_pool_that_ended_while_folders_were_opened_gives_no_worker(table: Table,
                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The one that there is by then does.
-    """
+    """The one that there is by then does."""
     proceeds: list[Callable[[], Callable[[], None]]] = []
 
     class Opening:
@@ -194,9 +186,7 @@ def test_a_pool_that_ended_while_folders_were_opened_gives_no_worker(table: Tabl
 
 
 def test_run_processes_end_with_their_connection_and_started_ones_do_not(table: Table) -> None:
-    """
-    The sandbox doesn't end either.
-    """
+    """The sandbox doesn't end either."""
     first, second = table.peer(), table.peer()
     box = first.open()
     started = first.start(box, "sleep", "100")
@@ -211,9 +201,7 @@ def test_run_processes_end_with_their_connection_and_started_ones_do_not(table: 
 
 
 def test_pipelined_requests_are_answered_once_each(table: Table) -> None:
-    """
-    Reads, writes, waits, runs and the kill of it all, sent in one go.
-    """
+    """Reads, writes, waits, runs and the kill of it all, sent in one go."""
     peer, other = table.peer(), table.peer()
     box = peer.open()
     process = peer.start(box, "cat", open=True)
@@ -254,9 +242,7 @@ def test_the_end_is_answered_when_no_process_is_left(table: Table) -> None:
 
 
 def test_the_end_is_answered_though_a_process_stays(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    As one does for long whose file system doesn't answer.
-    """
+    """As one does for long whose file system doesn't answer."""
     monkeypatch.setattr(sandbox_calls, "ENDING_S", 0.1)
     peer = table.peer()
     box = peer.open()
@@ -272,9 +258,7 @@ def test_the_end_is_answered_though_a_process_stays(table: Table, monkeypatch: p
 
 
 def test_a_request_that_is_taken_back(table: Table) -> None:
-    """
-    Its own answer says so, and it isn't use of the sandbox any more.
-    """
+    """Its own answer says so, and it isn't use of the sandbox any more."""
     peer = table.peer()
     box = peer.open()
     process = peer.start(box, "sleep", "100")
@@ -290,9 +274,7 @@ def test_a_request_that_is_taken_back(table: Table) -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "vanish"])
 def test_an_opening_without_a_waiting_client_is_undone(table: Table, how: str) -> None:
-    """
-    Leaves the queue, and no sandbox comes of it.
-    """
+    """Leaves the queue, and no sandbox comes of it."""
     table.pool.held = True
     peer = table.peer()
     number = peer.send("sandbox_open")
@@ -308,9 +290,7 @@ def test_an_opening_without_a_waiting_client_is_undone(table: Table, how: str) -
 
 
 def test_an_opening_that_waits_is_answered_when_there_is_a_worker(table: Table) -> None:
-    """
-    And can't be used by its id before.
-    """
+    """And can't be used by its id before."""
     table.pool.held = True
     peer = table.peer()
     number = peer.send("sandbox_open")
@@ -324,9 +304,7 @@ def test_an_opening_that_waits_is_answered_when_there_is_a_worker(table: Table) 
 
 
 def test_quotas_are_by_user(table: Table) -> None:
-    """
-    One who has his number doesn't hit others; a sandbox that is over makes room.
-    """
+    """One who has his number doesn't hit others; a sandbox that is over makes room."""
     one, other = table.peer(2000), table.peer(1000)
     box = one.open()
     refused = one.ask("sandbox_open")
@@ -338,9 +316,7 @@ def test_quotas_are_by_user(table: Table) -> None:
 
 
 def test_processes_are_bounded_by_the_sandboxs_limit(table: Table) -> None:
-    """
-    Those that have ended don't count, and only the newest of them are remembered.
-    """
+    """Those that have ended don't count, and only the newest of them are remembered."""
     peer = table.peer()
     box = peer.open(limits={"processes": 2})
     peer.start(box, "sleep", "100")
@@ -356,9 +332,7 @@ def test_processes_are_bounded_by_the_sandboxs_limit(table: Table) -> None:
 
 
 def test_requests_that_wait_for_a_process_are_bounded(table: Table) -> None:
-    """
-    So that a user can't fill the daemon with them.
-    """
+    """So that a user can't fill the daemon with them."""
     peer = table.peer()
     box = peer.open()
     process = peer.start(box, "sleep", "100")
@@ -369,9 +343,7 @@ def test_requests_that_wait_for_a_process_are_bounded(table: Table) -> None:
 
 
 def test_writes_wait_for_the_process_and_have_a_bound(table: Table) -> None:
-    """
-    One that doesn't read makes its writers wait; who ends it has them answered with what was taken.
-    """
+    """One that doesn't read makes its writers wait; who ends it has them answered with what was taken."""
     peer = table.peer()
     box = peer.open()
     process = peer.start(box, "sleep", "100", open=True)
@@ -387,9 +359,7 @@ def test_writes_wait_for_the_process_and_have_a_bound(table: Table) -> None:
 
 
 def test_limits_of_a_program_that_are_the_sandboxs(table: Table) -> None:
-    """
-    Are refused by name.
-    """
+    """Are refused by name."""
     peer = table.peer()
     box = peer.open()
     said = peer.ask("process_run", sandbox=box, argv=["true"], limits={"memory": 1 << 26})
@@ -403,9 +373,7 @@ def test_limits_of_a_program_that_are_the_sandboxs(table: Table) -> None:
 @pytest.mark.parametrize(("why", "reason", "limit"), [("its init was killed", "lost", None),
                                                       ("it ran out of memory", "memory", "memory")])
 def test_a_runner_that_is_lost(table: Table, why: str, reason: str, limit: str | None) -> None:
-    """
-    Who waits is answered, and everybody after them is told why.
-    """
+    """Who waits is answered, and everybody after them is told why."""
     peer = table.peer()
     box = peer.open()
     waits = peer.send("process_run", sandbox=box, shell="echo before; sleep 100")
@@ -424,9 +392,7 @@ def test_a_runner_that_is_lost(table: Table, why: str, reason: str, limit: str |
 
 
 def test_a_daemon_that_ends_says_so(table: Table) -> None:
-    """
-    To what runs, and to whoever asks while it drains.
-    """
+    """To what runs, and to whoever asks while it drains."""
     peer = table.peer()
     box = peer.open()
     waits = peer.send("process_run", sandbox=box, argv=["sleep", "100"])
@@ -438,9 +404,7 @@ def test_a_daemon_that_ends_says_so(table: Table) -> None:
 
 
 def test_a_reader_gets_the_present_output_and_then_waits(table: Table) -> None:
-    """
-    A poll is answered at once.
-    """
+    """A poll is answered at once."""
     peer = table.peer()
     box = peer.open()
     process = peer.start(box, "cat", open=True)
@@ -456,9 +420,7 @@ def test_a_reader_gets_the_present_output_and_then_waits(table: Table) -> None:
 
 
 def listed(peer: Peer) -> list[list[str]]:
-    """
-    The ids of all sandboxes, page by page.
-    """
+    """The ids of all sandboxes, page by page."""
     pages, last = [], 0
     while True:
         answer = peer.ask("sandbox_list", **({"after": last} if last else {}))
@@ -469,9 +431,7 @@ def listed(peer: Peer) -> list[list[str]]:
 
 
 def test_a_list_comes_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    By number, by values and by bytes; each sandbox once, and no other user's, whatever ends meanwhile.
-    """
+    """By number, by values and by bytes; each sandbox once, and no other user's, whatever ends meanwhile."""
     peer, other = table.peer(), table.peer(2000)
     boxes = [peer.open(metadata={str(number): "x" * 200 for number in range(64)}) for _ in range(4)]
     theirs = other.open()
@@ -493,9 +453,7 @@ def test_a_list_comes_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_thousand_with_all_that_they_may_say_are_a_list() -> None:
-    """
-    No answer has more than a frame may have.
-    """
+    """No answer has more than a frame may have."""
     row = {**{f"field {number}": 1.0 for number in range(18)}, "denied": {f"call {number}": 1 for number in range(64)},
            "metadata": {f"name {number}": "\N{SNOWMAN}" * 240 for number in range(64)}}
     entries = [SimpleNamespace(serial=number) for number in range(1, 1001)]
@@ -511,9 +469,7 @@ def test_a_thousand_with_all_that_they_may_say_are_a_list() -> None:
 
 
 def test_c370_a_guests_requests_that_wait_are_bounded_in_bytes(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Whatever they wait for; and are free again with their answers, with their connection, and when they are taken back.
-    """
+    """Whatever they wait for; and are free again with their answers, with their connection, and when they are taken back."""
     monkeypatch.setattr(flight, "GUEST_TAKEN", 1 << 20)
     guest = table.peer(2000)
     box = guest.open()

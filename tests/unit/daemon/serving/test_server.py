@@ -1,6 +1,4 @@
-"""
-The server over real sockets with a pool that does nothing until it is told.
-"""
+"""The server over real sockets with a pool that does nothing until it is told."""
 
 from __future__ import annotations
 
@@ -101,9 +99,7 @@ class FakePool:
 
 
 class Box:
-    """
-    A server, its pool, and clients that are one end of a socketpair.
-    """
+    """A server, its pool, and clients that are one end of a socketpair."""
 
     def __init__(self, reactor: str = reactors.REFERENCE, **config: Any) -> None:
         self.reactor = reactors.reactor(reactor)
@@ -136,9 +132,7 @@ class Box:
             self.reactor.turn(0.0)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """
-        Turn until *condition* holds; so many seconds are for a machine that is busy elsewhere.
-        """
+        """Turn until *condition* holds; so many seconds are for a machine that is busy elsewhere."""
         give_up = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < give_up, "it never came"
@@ -152,9 +146,7 @@ class Box:
 
 
 class Peer:
-    """
-    A client, byte by byte.
-    """
+    """A client, byte by byte."""
 
     def __init__(self, box: Box, sock: socket.socket) -> None:
         self.box, self.sock = box, sock
@@ -170,9 +162,7 @@ class Peer:
         self.box.turns()
 
     def take(self) -> list[dict[str, Any]]:
-        """
-        The replies that are there.
-        """
+        """The replies that are there."""
         self.box.turns()
         replies: list[dict[str, Any]] = []
         while True:
@@ -203,9 +193,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
 
 
 def test_ping_and_status(box: Box) -> None:
-    """
-    Answers without the pool.
-    """
+    """Answers without the pool."""
     client = box.client()
     client.send(id=1, op="ping")
     client.send(id=2, op="status")
@@ -220,9 +208,7 @@ def test_ping_and_status(box: Box) -> None:
 
 
 def test_execute_gives_the_job_and_the_result(box: Box) -> None:
-    """
-    Fields go in, the report comes out.
-    """
+    """Fields go in, the report comes out."""
     client = box.client()
     client.send(id=5, op="execute", code=b"print('hello')", args=["a"], limits={"time": 2.5, "memory": 64 << 20})
     job = box.pool.tickets[0].job
@@ -239,9 +225,7 @@ def test_execute_gives_the_job_and_the_result(box: Box) -> None:
 
 
 def test_a_pool_that_answers_at_once(box: Box) -> None:
-    """
-    `done` may be called before `submit` returns.
-    """
+    """`done` may be called before `submit` returns."""
     box.pool.at_once = Report(result=HELLO)
     client = box.client()
     client.send(id=1, op="execute", code=b"")
@@ -253,9 +237,7 @@ def test_a_pool_that_answers_at_once(box: Box) -> None:
 @pytest.mark.faults("a bug is what this is about")
 @pytest.mark.parametrize("then", [RuntimeError("a bug"), Busy("too late")])
 def test_a_pool_that_answers_and_then_fails_has_answered(box: Box, then: Exception) -> None:
-    """
-    The client has one answer, the number is free again, and the bug is counted.
-    """
+    """The client has one answer, the number is free again, and the bug is counted."""
     client = box.client()
     box.pool.at_once, box.pool.then = Report(result=HELLO), then
     client.send(id=1, op="execute", code=b"")
@@ -270,9 +252,7 @@ def test_a_pool_that_answers_and_then_fails_has_answered(box: Box, then: Excepti
 
 
 def test_c102_answers_come_in_any_order(box: Box) -> None:
-    """
-    By id, whichever is ready first; each connection has ids of its own.
-    """
+    """By id, whichever is ready first; each connection has ids of its own."""
     one, other = box.client(), box.client()
     for number in (1, 2, 3):
         one.send(id=number, op="execute", code=b"%d" % number)
@@ -286,9 +266,7 @@ def test_c102_answers_come_in_any_order(box: Box) -> None:
 
 
 def test_c102_an_id_in_flight_cannot_be_used_again(box: Box) -> None:
-    """
-    Two answers to one id would be a riddle; only that client suffers.
-    """
+    """Two answers to one id would be a riddle; only that client suffers."""
     good, bad = box.client(), box.client()
     good.send(id=1, op="execute", code=b"")
     bad.send(id=1, op="execute", code=b"")
@@ -300,9 +278,7 @@ def test_c102_an_id_in_flight_cannot_be_used_again(box: Box) -> None:
 
 
 def test_cancel_ends_a_request_of_this_connection(box: Box) -> None:
-    """
-    One answer for the request, one for the cancel.
-    """
+    """One answer for the request, one for the cancel."""
     client = box.client()
     client.send(id=1, op="execute", code=b"")
     client.send(id=2, op="cancel", target=1)
@@ -314,9 +290,7 @@ def test_cancel_ends_a_request_of_this_connection(box: Box) -> None:
 
 
 def test_c102_cancel_reaches_no_other_client(box: Box) -> None:
-    """
-    An unknown id, or one of another connection, is nobody's.
-    """
+    """An unknown id, or one of another connection, is nobody's."""
     one, other = box.client(), box.client()
     one.send(id=1, op="execute", code=b"")
     other.send(id=9, op="cancel", target=1)
@@ -335,9 +309,7 @@ def test_c102_cancel_reaches_no_other_client(box: Box) -> None:
     {"op": "execute"},
 ])
 def test_c101_one_refusal_each_and_the_connection_lives(box: Box, message: dict[str, Any]) -> None:
-    """
-    A request that makes no sense costs itself.
-    """
+    """A request that makes no sense costs itself."""
     client = box.client()
     client.send(id=1, **message)
     client.send(id=2, op="ping")
@@ -349,9 +321,7 @@ def test_c101_one_refusal_each_and_the_connection_lives(box: Box, message: dict[
 
 
 def test_c109_another_version_is_refused_with_a_reason(box: Box) -> None:
-    """
-    By a kind of its own, with the id of the request.
-    """
+    """By a kind of its own, with the id of the request."""
     client = box.client()
     client.raw(encode({"v": 99, "id": 4, "op": "ping"}))
 
@@ -359,9 +329,7 @@ def test_c109_another_version_is_refused_with_a_reason(box: Box) -> None:
 
 
 def test_the_pools_refusals_are_passed_on(box: Box) -> None:
-    """
-    Raised at once, or reported later.
-    """
+    """Raised at once, or reported later."""
     client = box.client()
     client.send(id=1, op="execute", code=b"")
     box.pool.tickets[0].done(Report(refusal=Busy("later")))
@@ -373,9 +341,7 @@ def test_the_pools_refusals_are_passed_on(box: Box) -> None:
 
 
 def test_a_job_that_would_wait_for_too_long_is_refused_undecoded(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A sessionless job, before it is decoded; all other requests are served, and so are all if none waits.
-    """
+    """A sessionless job, before it is decoded; all other requests are served, and so are all if none waits."""
     decoded: list[int] = []
 
     def noted(payload: bytes, text: int) -> dict[str, Any]:
@@ -421,9 +387,7 @@ def test_the_pool_hears_which_number_a_connection_gives_back(box: Box) -> None:
     (frame(encode({"v": 1, "id": 5, "op": "execute", "code": bytes(5000)})[4:] + b"\0"), "the map ends"),
 ])
 def test_an_overload_hides_no_broken_frame(box: Box, data: bytes, message: str) -> None:
-    """
-    The connection ends for it as ever.
-    """
+    """The connection ends for it as ever."""
     client = box.client()
     client.send(id=1, op="execute", code=b"")
     box.pool.crowded, box.pool.late = True, Busy("later")
@@ -437,9 +401,7 @@ def test_an_overload_hides_no_broken_frame(box: Box, data: bytes, message: str) 
 
 @pytest.mark.faults("a bug is what this is about")
 def test_a_bug_costs_one_request(box: Box) -> None:
-    """
-    What nobody thought of is told to who asked; the daemon serves on.
-    """
+    """What nobody thought of is told to who asked; the daemon serves on."""
     client = box.client()
     box.pool.error = RuntimeError("oh")
     client.send(id=1, op="execute", code=b"")
@@ -457,9 +419,7 @@ def test_a_bug_costs_one_request(box: Box) -> None:
     encode({"v": 1, "op": "ping"}), encode({"v": 1, "id": 0, "op": "ping"}),
 ])
 def test_c099_c100_broken_frames_end_the_connection(box: Box, data: bytes) -> None:
-    """
-    One word of why, and no other client notices.
-    """
+    """One word of why, and no other client notices."""
     good, bad = box.client(), box.client()
     bad.send(id=1, op="execute", code=b"")
     bad.raw(data)
@@ -473,9 +433,7 @@ def test_c099_c100_broken_frames_end_the_connection(box: Box, data: bytes) -> No
 
 
 def test_c099_one_frame_in_many_reads_and_many_in_one(box: Box) -> None:
-    """
-    However the stream is cut.
-    """
+    """However the stream is cut."""
     client = box.client()
     for byte in encode({"v": 1, "id": 1, "op": "ping"}):
         client.raw(bytes([byte]))
@@ -487,9 +445,7 @@ def test_c099_one_frame_in_many_reads_and_many_in_one(box: Box) -> None:
 
 @pytest.mark.parametrize("how", ["connected", "in the middle of a frame", "while its job runs", "with shutdown"])
 def test_c103_a_client_that_vanishes_takes_its_jobs_along(box: Box, how: str) -> None:
-    """
-    Tickets are cancelled, nothing is kept.
-    """
+    """Tickets are cancelled, nothing is kept."""
     client = box.client()
     if how != "connected":
         client.send(id=1, op="execute", code=b"")
@@ -508,9 +464,7 @@ def test_c103_a_client_that_vanishes_takes_its_jobs_along(box: Box, how: str) ->
 
 
 def test_c103_a_report_after_its_client_went_is_dropped(box: Box) -> None:
-    """
-    Its memory file is closed.
-    """
+    """Its memory file is closed."""
     client = box.client()
     client.send(id=1, op="execute", code=b"")
     client.sock.close()
@@ -532,9 +486,7 @@ def sealed(client: Peer) -> bytes:
 
 
 def test_a_large_result_goes_by_descriptor(box: Box) -> None:
-    """
-    The pool's memory file goes with its frame, sealed, and is closed here.
-    """
+    """The pool's memory file goes with its frame, sealed, and is closed here."""
     client = box.client()
     client.send(id=1, op="execute", code=b"")
     arena = seal([b"o" * 100_000, b"e" * 50_000])
@@ -550,9 +502,7 @@ def test_a_large_result_goes_by_descriptor(box: Box) -> None:
 
 
 def test_many_collected_bytes_go_by_descriptor(box: Box) -> None:
-    """
-    Beside the memory file of the output; few bytes stay in the frame.
-    """
+    """Beside the memory file of the output; few bytes stay in the frame."""
     client = box.client()
     for number, files in ((1, {"a": b"1", "b": b""}), (2, {"a": b"A" * (3 << 20), "d/b": b"B" * 5, "empty": b""})):
         client.send(id=number, op="execute", code=b"")
@@ -565,9 +515,7 @@ def test_many_collected_bytes_go_by_descriptor(box: Box) -> None:
 
 
 def test_a_result_that_cannot_be_packed_is_answered_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    EMFILE when the memory file is made, and no room in a reply: the request has its one answer all the same.
-    """
+    """EMFILE when the memory file is made, and no room in a reply: the request has its one answer all the same."""
     client = box.client()
     client.send(id=1, op="execute", code=b"")
 
@@ -582,9 +530,7 @@ def test_a_result_that_cannot_be_packed_is_answered_once(box: Box, monkeypatch: 
 
 
 def test_a_client_that_sends_descriptors_is_closed(box: Box) -> None:
-    """
-    What came before is answered; nothing is taken of the rest, and the daemon's table doesn't grow.
-    """
+    """What came before is answered; nothing is taken of the rest, and the daemon's table doesn't grow."""
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         client = box.client()
@@ -606,9 +552,7 @@ def test_a_client_that_sends_descriptors_is_closed(box: Box) -> None:
 
 
 def flood(client: Peer, most: int) -> int:
-    """
-    Send jobs without reading until nothing more is taken; how many went.
-    """
+    """Send jobs without reading until nothing more is taken; how many went."""
     for number in range(1, most + 1):
         try:
             client.sock.send(encode({"v": 1, "id": number, "op": "execute", "code": b"#" * 1000}))
@@ -620,9 +564,7 @@ def flood(client: Peer, most: int) -> int:
 
 @pytest.fixture
 def clock(box: Box, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """
-    Moves the reactor's time on.
-    """
+    """Moves the reactor's time on."""
     offset = [0.0]
     monkeypatch.setattr(box.reactor, "now", lambda: time.monotonic() + offset[0])
 
@@ -633,9 +575,7 @@ def clock(box: Box, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_c098_half_a_frame_has_a_deadline(box: Box, clock: Callable[[float], None]) -> None:
-    """
-    A byte now and then doesn't renew it.
-    """
+    """A byte now and then doesn't renew it."""
     good, slow = box.client(), box.client()
     message = encode({"v": 1, "id": 1, "op": "ping"})
     slow.raw(message[:1])
@@ -652,9 +592,7 @@ def test_c098_half_a_frame_has_a_deadline(box: Box, clock: Callable[[float], Non
 
 
 def test_c098_whole_frames_renew_the_deadline(box: Box, clock: Callable[[float], None]) -> None:
-    """
-    Control: a client that sends a frame and the start of the next is not slow.
-    """
+    """Control: a client that sends a frame and the start of the next is not slow."""
     client = box.client()
     message = encode({"v": 1, "id": 1, "op": "ping"})
     client.raw(message[:3])
@@ -668,9 +606,7 @@ def test_c098_whole_frames_renew_the_deadline(box: Box, clock: Callable[[float],
 
 
 def test_c098_a_client_that_never_reads_stops_being_served(box: Box, clock: Callable[[float], None]) -> None:
-    """
-    Its replies pile up to a bound, nothing more is read from it, and then it is closed.
-    """
+    """Its replies pile up to a bound, nothing more is read from it, and then it is closed."""
     box.pool.at_once = Report(result=Result(bytes(60_000), b"", 0, Outcome.FINISHED))
     client = box.client()
     assert flood(client, 100_000) < 100_000
@@ -685,9 +621,7 @@ def test_c098_a_client_that_never_reads_stops_being_served(box: Box, clock: Call
 
 
 def test_c098_a_client_that_reads_late_gets_everything(box: Box) -> None:
-    """
-    Control: the bound holds replies back, it drops none.
-    """
+    """Control: the bound holds replies back, it drops none."""
     box.pool.at_once = Report(result=Result(bytes(60_000), b"", 0, Outcome.FINISHED))
     client = box.client()
     sent = flood(client, 500)
@@ -702,9 +636,7 @@ def test_c098_a_client_that_reads_late_gets_everything(box: Box) -> None:
 
 
 def test_idle_connections_are_closed_and_busy_ones_not(box: Box, clock: Callable[[float], None]) -> None:
-    """
-    A job may take longer than the idle time.
-    """
+    """A job may take longer than the idle time."""
     idle, busy = box.client(), box.client()
     busy.send(id=1, op="execute", code=b"")
     clock(box.server.config.idle_timeout + 1)
@@ -715,9 +647,7 @@ def test_idle_connections_are_closed_and_busy_ones_not(box: Box, clock: Callable
 
 
 def test_requests_in_flight_are_bounded(box: Box) -> None:
-    """
-    One connection can't hold more; it is told, and lives.
-    """
+    """One connection can't hold more; it is told, and lives."""
     client = box.client()
     most = box.server.config.connection_requests
     for number in range(1, most + 2):
@@ -728,9 +658,7 @@ def test_requests_in_flight_are_bounded(box: Box) -> None:
 
 
 def test_unfinished_frames_are_bounded_over_all(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Who goes over the sum is refused; who finished is served.
-    """
+    """Who goes over the sum is refused; who finished is served."""
     monkeypatch.setattr(inbox, "INPUT", 300_000)
     first, second = box.client(), box.client()
     half = encode({"v": 1, "id": 1, "op": "execute", "code": bytes(400_000)})[:200_000]
@@ -750,9 +678,7 @@ def test_unfinished_frames_are_bounded_over_all(box: Box, monkeypatch: pytest.Mo
 
 
 def test_unread_memory_files_are_bounded(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Each is an open descriptor of the daemon: new jobs are refused while too many wait.
-    """
+    """Each is an open descriptor of the daemon: new jobs are refused while too many wait."""
     client, other = box.client(), box.client()
     monkeypatch.setattr(box.server, "arenas", RESULTS)
     other.send(id=1, op="execute", code=b"")
@@ -764,9 +690,7 @@ def test_unread_memory_files_are_bounded(box: Box, monkeypatch: pytest.MonkeyPat
 
 
 def test_one_client_cannot_keep_the_others_waiting(box: Box) -> None:
-    """
-    A flood of requests in one read is served in turns.
-    """
+    """A flood of requests in one read is served in turns."""
     greedy, other = box.client(), box.client()
     greedy.sock.sendall(b"".join(encode({"v": 1, "id": number, "op": "ping"}) for number in range(1, 1001)))
     other.sock.sendall(encode({"v": 1, "id": 1, "op": "ping"}))
@@ -802,9 +726,7 @@ def connected(box: Box, path: str) -> Peer:
 
 
 def test_connections_are_bounded(listening: str, box: Box) -> None:
-    """
-    One too many is told why; when one goes, another may come.
-    """
+    """One too many is told why; when one goes, another may come."""
     box.server.config = Config(max_connections=2)
     first, second = (connected(box, listening) for _ in range(2))
     for peer in (first, second):  # or they would make room: who says nothing is idle soon
@@ -824,18 +746,14 @@ def test_connections_are_bounded(listening: str, box: Box) -> None:
 
 
 def test_c104_only_the_own_user_and_root_are_served() -> None:
-    """
-    As root, root alone.
-    """
+    """As root, root alone."""
     served = {(peer, own): admitted(peer, own) for peer in (0, 1000, 1001) for own in (0, 1000)}
 
     assert {(0, 0), (0, 1000), (1000, 1000)} == {pair for pair, yes in served.items() if yes}
 
 
 def test_c104_a_foreign_user_is_refused_and_closed(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The kernel says who it is, not the peer.
-    """
+    """The kernel says who it is, not the peer."""
     box.server.uid = os.geteuid() + 1
     monkeypatch.setattr(server, "admitted", lambda peer, own, *_: peer == own)  # root would be served by anybody's
     client = connected(box, listening)
@@ -847,9 +765,7 @@ def test_c104_a_foreign_user_is_refused_and_closed(listening: str, box: Box, mon
 
 
 def test_c104_members_of_the_group_are_served() -> None:
-    """
-    And nobody is asked for his groups where there is no group to be in.
-    """
+    """And nobody is asked for his groups where there is no group to be in."""
     def never() -> tuple[int, ...]:
         raise AssertionError
 
@@ -860,9 +776,7 @@ def test_c104_members_of_the_group_are_served() -> None:
 
 
 def test_c104_the_kernel_tells_the_groups(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Those that the peer's process had when it connected, its first one too.
-    """
+    """Those that the peer's process had when it connected, its first one too."""
     asked: list[tuple[int, ...]] = []
     box.server.group = 7
     monkeypatch.setattr(server, "admitted", lambda peer, own, group, groups: not asked.append(groups()))
@@ -872,9 +786,7 @@ def test_c104_the_kernel_tells_the_groups(listening: str, box: Box, monkeypatch:
 
 
 def test_a_users_connections(listening: str, box: Box) -> None:
-    """
-    His quota, not another's; and a place that he leaves is free again.
-    """
+    """His quota, not another's; and a place that he leaves is free again."""
     own = os.geteuid()
     box.server.quotas = Quotas(users={own: Quota(connections=2)})
     box.client(user=4711)
@@ -894,9 +806,7 @@ def test_a_users_connections(listening: str, box: Box) -> None:
 
 
 def test_a_guest_cannot_end_the_daemon(box: Box) -> None:
-    """
-    The rest is his as anybody's, and jobs go by his name.
-    """
+    """The rest is his as anybody's, and jobs go by his name."""
     guest = box.client(user=4711)
     guest.send(id=1, op="shutdown")
     guest.send(id=2, op="status")
@@ -910,9 +820,7 @@ def test_a_guest_cannot_end_the_daemon(box: Box) -> None:
 
 
 def test_c343_a_guests_job_has_no_agents_network(box: Box) -> None:
-    """
-    The policy `agent` that nobody has to write is the daemon's own user's, whatever kind of request asks for it.
-    """
+    """The policy `agent` that nobody has to write is the daemon's own user's, whatever kind of request asks for it."""
     places: list[Any] = []
     box.server.place = places.append  # type: ignore[assignment]  # none is made
     guest = box.client(user=4711)
@@ -927,9 +835,7 @@ def test_c343_a_guests_job_has_no_agents_network(box: Box) -> None:
     {"op": "execute", "code": b""}, {"op": "session_open"}, {"op": "sandbox_open", "profile": "python"},
 ])
 def test_c098_a_guest_pays_for_the_rules_of_a_policy(box: Box, message: dict[str, Any]) -> None:
-    """
-    A request of 40 kB with a thousand of them takes as long as a thousand small ones.
-    """
+    """A request of 40 kB with a thousand of them takes as long as a thousand small ones."""
     guest = box.client(user=4711)
     budget = box.server.rounds.budget(4711, True)
     before = budget.requests
@@ -940,9 +846,7 @@ def test_c098_a_guest_pays_for_the_rules_of_a_policy(box: Box, message: dict[str
 
 
 def test_a_guest_answers_no_ask(box: Box) -> None:
-    """
-    Nor is one told of any: not of his own sandboxes' either, since the policy that asks is the operator's.
-    """
+    """Nor is one told of any: not of his own sandboxes' either, since the policy that asks is the operator's."""
     asks = box.server.asks
     guest = box.client(user=4711)
     guest.send(id=1, op="egress_asks", wait=5)
@@ -953,9 +857,7 @@ def test_a_guest_answers_no_ask(box: Box) -> None:
 
 
 def test_a_connection_listens_until_it_is_closed(box: Box) -> None:
-    """
-    Asks come while it waits, or at once; one that only looks doesn't listen.
-    """
+    """Asks come while it waits, or at once; one that only looks doesn't listen."""
     asks, told = box.server.asks, []
     asks.tell = told.append
     box.server.egress.leased(5, "web")
@@ -977,9 +879,7 @@ def test_a_connection_listens_until_it_is_closed(box: Box) -> None:
 
 
 def test_c098_a_guest_has_a_share_of_all_buffers(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Unfinished frames and unread results: one guest's don't keep another user from having some.
-    """
+    """Unfinished frames and unread results: one guest's don't keep another user from having some."""
     monkeypatch.setattr(inbox, "INPUT", 1 << 20)
     monkeypatch.setattr(box.server, "most_results", 4)
     half = struct.pack(">I", 600_000) + bytes(131_500)
@@ -1012,9 +912,7 @@ def test_c098_a_guest_has_a_share_of_all_buffers(box: Box, monkeypatch: pytest.M
 
 
 def test_every_refusal_is_sent_once(box: Box) -> None:
-    """
-    Whoever refused: the pool at once or later, the server, or the client itself.
-    """
+    """Whoever refused: the pool at once or later, the server, or the client itself."""
     client = box.client(user=4711)
     client.send(id=1, op="execute", code=b"")
     client.send(id=2, op="execute", code=b"")
@@ -1092,9 +990,7 @@ def test_an_ending_daemon_answers_sent_requests_without_waiting(box: Box) -> Non
 
 
 def test_c108_without_descriptors_clients_wait(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    EMFILE at accept: no spin, no lost client; it is served when there is room.
-    """
+    """EMFILE at accept: no spin, no lost client; it is served when there is room."""
     tries: list[str] = []
     monkeypatch.setattr(server, "log", SimpleNamespace(warning=lambda event, **_: tries.append(event)))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -1117,9 +1013,7 @@ def test_c108_without_descriptors_clients_wait(listening: str, box: Box, monkeyp
 
 
 def test_shutdown_is_answered_and_passed_on(box: Box) -> None:
-    """
-    The answer is on its way before the daemon ends.
-    """
+    """The answer is on its way before the daemon ends."""
     client = box.client()
     client.send(id=1, op="shutdown")
     client.send(id=2, op="shutdown", now=True)
@@ -1133,9 +1027,7 @@ def test_shutdown_is_answered_and_passed_on(box: Box) -> None:
 
 def test_a_client_that_connects_while_the_daemon_parts_is_served_or_left_in_the_backlog(box: Box,
                                                                                         tmp_path: Any) -> None:
-    """
-    By this daemon, or by the next one that listens; no client is accepted and dropped.
-    """
+    """By this daemon, or by the next one that listens; no client is accepted and dropped."""
     path = str(tmp_path / "s")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -1171,9 +1063,7 @@ def test_a_client_that_connects_while_the_daemon_parts_is_served_or_left_in_the_
 
 
 def test_flushed_reports_the_last_reply_sent(box: Box) -> None:
-    """
-    Requests in flight and replies unsent both count.
-    """
+    """Requests in flight and replies unsent both count."""
     client = box.client()
     seen = [box.server.flushed]
     client.send(id=1, op="execute", code=b"")
@@ -1186,9 +1076,7 @@ def test_flushed_reports_the_last_reply_sent(box: Box) -> None:
 
 
 def test_closing_cancels_and_leaves_no_descriptor() -> None:
-    """
-    After close the process has the descriptors that it had before.
-    """
+    """After close the process has the descriptors that it had before."""
     before = sorted(os.listdir("/proc/self/fd"))
     box = Box()
     client = box.client()
@@ -1200,9 +1088,7 @@ def test_closing_cancels_and_leaves_no_descriptor() -> None:
 
 
 def test_c103_an_arena_of_the_pool_is_never_left_open(box: Box) -> None:
-    """
-    A client that hangs up with a memory file in its output.
-    """
+    """A client that hangs up with a memory file in its output."""
     client = box.client()
     client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     arenas: list[Arena] = []
@@ -1220,9 +1106,7 @@ def test_c103_an_arena_of_the_pool_is_never_left_open(box: Box) -> None:
 
 @pytest.mark.needs("uring-transport")
 def test_a_descriptor_that_the_ring_may_still_send_stays_open() -> None:
-    """
-    Its number would be somebody else's file by then.
-    """
+    """Its number would be somebody else's file by then."""
     box = Box(reactors.URING)
     client = box.client()
     client.send(id=1, op="execute", code=b"")
@@ -1244,9 +1128,7 @@ def test_a_descriptor_that_the_ring_may_still_send_stays_open() -> None:
 
 
 def test_a_refusal_never_lands_inside_an_answer_of_the_fast_path(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Of which the kernel has a part.
-    """
+    """Of which the kernel has a part."""
     client = box.client()
     [connection] = box.server.connections.values()
     monkeypatch.setattr(type(connection._stream), "backlog", 17)
@@ -1259,9 +1141,7 @@ def test_a_refusal_never_lands_inside_an_answer_of_the_fast_path(box: Box, monke
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_a_sessions_job_by_a_number_that_is_in_use_ends_the_connection(way: str) -> None:
-    """
-    As by the long way. It has run: it is counted, once, and nothing of it after the connection's end.
-    """
+    """As by the long way. It has run: it is counted, once, and nothing of it after the connection's end."""
     box = Box(way)
     client = box.client()
     client.send(id=5, op="execute", code=b"", args=["not plain"])
@@ -1282,9 +1162,7 @@ def test_a_sessions_job_by_a_number_that_is_in_use_ends_the_connection(way: str)
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_c098_a_guest_has_no_more_than_a_share_by_the_fast_path(way: str) -> None:
-    """
-    Whose connections are plain only while he may have one more large result.
-    """
+    """Whose connections are plain only while he may have one more large result."""
     box = Box(way)
     box.client(user=4711)
     box.server.shares[4711].arenas = RESULTS // GUEST_SHARE
@@ -1300,9 +1178,7 @@ def test_c098_a_guest_has_no_more_than_a_share_by_the_fast_path(way: str) -> Non
 
 @pytest.mark.parametrize("way", reactors.WAYS)
 def test_new_limits_hold_for_armed_runners_of_the_fast_path(way: str) -> None:
-    """
-    They are armed already, with the limits of before.
-    """
+    """They are armed already, with the limits of before."""
     box = Box(way)
     box.client()
     [connection] = box.server.connections.values()

@@ -1,6 +1,4 @@
-"""
-The sessions of a connection, over a pool that has no worker until the test says so.
-"""
+"""The sessions of a connection, over a pool that has no worker until the test says so."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from leeward.wire.requests import SessionClose, SessionOpen, SessionReset
 
 
 class Waits:
-    """
-    A place in the pool's queue.
-    """
+    """A place in the pool's queue."""
 
     def __init__(self, take: Callable[[Any], bool]) -> None:
         self.take, self.cancelled = take, False
@@ -71,9 +67,7 @@ class Pool:
 
 
 class Owner:
-    """
-    A connection; *answers* in the order in which they went.
-    """
+    """A connection; *answers* in the order in which they went."""
 
     config, fd, user, guest_sessions = Config(), 7, 1000, None
 
@@ -120,9 +114,7 @@ def owner(pool: Pool) -> Owner:
 
 
 def test_closing_answers_an_open_that_waits(pool: Pool, owner: Owner) -> None:
-    """
-    A session's number is the next one, so its close may stand behind its open in one read.
-    """
+    """A session's number is the next one, so its close may stand behind its open in one read."""
     assert owner.leases.serve(SessionOpen(1)) is None
     assert {} == owner.leases.serve(SessionClose(2, session=1))
 
@@ -142,9 +134,7 @@ def test_closing_answers_a_reset_that_waits(pool: Pool, owner: Owner) -> None:
 
 
 def test_closing_withdraws_no_answered_open(pool: Pool, owner: Owner) -> None:
-    """
-    The number of an open that has its answer may be another request's by now.
-    """
+    """The number of an open that has its answer may be another request's by now."""
     owner.leases.serve(SessionOpen(1))
     pool.waiting[0].take(Worker())
     owner.wait(1, Waits(lambda worker: True))
@@ -155,9 +145,7 @@ def test_closing_withdraws_no_answered_open(pool: Pool, owner: Owner) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_client_that_has_gone_when_its_session_is_open_leaves_none(pool: Pool, owner: Owner, at_once: bool) -> None:
-    """
-    The answer finds it out, and ends the connection while the session is being opened.
-    """
+    """The answer finds it out, and ends the connection while the session is being opened."""
     owner.gone = True
     pool.worker = Worker() if at_once else None
     owner.leases.serve(SessionOpen(1))

@@ -1,6 +1,4 @@
-"""
-The table of a connection: what may follow what, and that all else is a bug.
-"""
+"""The table of a connection: what may follow what, and that all else is a bug."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def test_no_state_follows_the_end():
 
 
 def test_only_a_connection_that_parts_outlives_the_end_of_its_stream():
-    """
-    A client that hangs up by itself is not there to read its answers.
-    """
+    """A client that hangs up by itself is not there to read its answers."""
     lives = {start for start, event in CONNECTION if event is ConnectionEvent.END
              and CONNECTION[start, event] is not ConnectionState.CLOSED}
 

@@ -22,9 +22,7 @@ def stand() -> Iterator[Stand]:
 
 
 def test_a_users_terminals_are_bounded_over_all_sandboxes(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The place of one that has ended can be had again.
-    """
+    """The place of one that has ended can be had again."""
     monkeypatch.setattr(desk, "MOST_TERMINALS_OF_USER", 3)
     with leeward.Sandbox(socket=stand.socket) as one, leeward.Sandbox(socket=stand.socket) as other:
         kept = [one.terminal(["cat"]), other.terminal(["cat"]), one.terminal(["cat"])]
@@ -39,9 +37,7 @@ def test_a_users_terminals_are_bounded_over_all_sandboxes(stand: Stand, monkeypa
 
 
 def test_a_terminal_can_be_written_and_resized(stand: Stand) -> None:
-    """
-    Its input stays open without being asked for, and its output is one stream.
-    """
+    """Its input stays open without being asked for, and its output is one stream."""
     with leeward.Sandbox(socket=stand.socket) as box:
         screen = box.terminal("stty size; read word; stty size >&2; exit $word", (7, 70))
         assert "7 70\r\n" == screen.read()[0].text

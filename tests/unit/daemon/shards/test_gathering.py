@@ -1,6 +1,4 @@
-"""
-Questions to the shards: one answer for each, in time or without those that are late.
-"""
+"""Questions to the shards: one answer for each, in time or without those that are late."""
 
 from __future__ import annotations
 

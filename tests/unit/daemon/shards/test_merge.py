@@ -1,6 +1,4 @@
-"""
-The division of a pool, and sums of counts.
-"""
+"""The division of a pool, and sums of counts."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ def test_values_of_another_kind_are_refused(other: dict[str, object]) -> None:
 
 
 def test_maps_in_one_another_have_a_bound() -> None:
-    """
-    Else a shard could have the daemon recurse until Python's own bound.
-    """
+    """Else a shard could have the daemon recurse until Python's own bound."""
     deep: dict[str, object] = {}
     for _ in range(1000):
         deep = {"a": deep}

@@ -1,6 +1,4 @@
-"""
-Messages between the daemon and its shards: each comes back as it was, and anything else is one error.
-"""
+"""Messages between the daemon and its shards: each comes back as it was, and anything else is one error."""
 
 from __future__ import annotations
 
@@ -50,8 +48,6 @@ def test_other_maps_are_one_error(data: bytes) -> None:
 
 
 def test_a_map_with_a_map_for_a_key_is_the_same_error() -> None:
-    """
-    MessagePack has such keys, Python doesn't.
-    """
+    """MessagePack has such keys, Python doesn't."""
     with pytest.raises(PeerError):
         unpack_map(b"\x81\x80\x01")

@@ -1,6 +1,4 @@
-"""
-The last ends of each user: what is kept, for whom, and how much of it.
-"""
+"""The last ends of each user: what is kept, for whom, and how much of it."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ LATE = Result(b"", b"", 124, Outcome.TIMED_OUT, Limit.TIME)
 
 
 def test_a_user_gets_the_users_own_events_alone() -> None:
-    """
-    And numbers count his alone, so that they tell nothing of others.
-    """
+    """And numbers count his alone, so that they tell nothing of others."""
     book = EventBook(lambda: 17.0)
     book.job(1, 100, "", FINE)
     book.job(2, 101, "mine", LATE)
@@ -33,9 +29,7 @@ def test_a_user_gets_the_users_own_events_alone() -> None:
 
 
 def test_ordinary_ends_do_not_hide_the_others() -> None:
-    """
-    Each kind makes room for its own.
-    """
+    """Each kind makes room for its own."""
     book = EventBook()
     book.job(1, 1, "", LATE)
     for number in range(2, 1000):
@@ -48,9 +42,7 @@ def test_ordinary_ends_do_not_hide_the_others() -> None:
 
 
 def test_every_table_of_events_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Users, names of denied calls, texts; output isn't kept.
-    """
+    """Users, names of denied calls, texts; output isn't kept."""
     book = EventBook()
     many = {f"call{number}": number for number in range(200)}
     book.process(1, "b" * 26, 7, "t" * 5000, dataclasses.replace(LATE, denied=many, error=JobError("T" * 300, "m", "")))

@@ -1,6 +1,4 @@
-"""
-The metrics' endpoint: who may ask, and that whoever asks holds up nobody.
-"""
+"""The metrics' endpoint: who may ask, and that whoever asks holds up nobody."""
 
 from __future__ import annotations
 
@@ -30,16 +28,12 @@ GET = b"GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\n\r\n"
     ("", "400"), ("GET /metrics", "400"), ("GET  /metrics HTTP/1.1", "400"), ("\x16\x03\x01", "400"),
 ])
 def test_the_exporter_answers_one_path_and_method(head: str, status: str) -> None:
-    """
-    By a name of this machine: a web page in a browser would come by a name of its own.
-    """
+    """By a name of this machine: a web page in a browser would come by a name of its own."""
     assert status == answer(head.encode("latin-1"), local=False)[:3]
 
 
 def test_a_socket_has_no_name() -> None:
-    """
-    No browser gets there.
-    """
+    """No browser gets there."""
     assert "" == answer(b"GET /metrics HTTP/1.1\nHost: whatever", local=True)
 
 
@@ -53,9 +47,7 @@ def test_the_exporter_accepts_a_socket_path_or_a_loopback_address(place: str) ->
     "::1:80", "[127.0.0.1]:80", "127.0.0.1:-1", "x.sock", "/a\0b", ":80", "127.0.0.1:٣",
 ])
 def test_c149_places_that_are_not_here_are_refused(place: str) -> None:
-    """
-    What others could reach, and what isn't clear.
-    """
+    """What others could reach, and what isn't clear."""
     with pytest.raises(ValueError, match="loopback"):
         check_place(place)
 
@@ -88,9 +80,7 @@ class Box:
         return sock
 
     def all_of(self, sock: socket.socket) -> bytes:
-        """
-        What comes until the end of the stream.
-        """
+        """What comes until the end of the stream."""
         got = b""
 
         def over() -> bool:
@@ -125,9 +115,7 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
 
 
 def test_an_answer_has_headers_length_and_text(box: Box) -> None:
-    """
-    Headers, length, text, end; also if the request comes byte by byte.
-    """
+    """Headers, length, text, end; also if the request comes byte by byte."""
     for pieces in ([GET], [bytes([byte]) for byte in GET]):
         sock = box.connect()
         for piece in pieces:
@@ -145,9 +133,7 @@ def test_an_answer_has_headers_length_and_text(box: Box) -> None:
 @pytest.mark.parametrize(("ailing", "status", "said"), [
     ("", b"200 OK", b"ok\n"), ("no worker stands", b"503 Service Unavailable", b"no worker stands\n")])
 def test_health_says_whether_jobs_are_taken(box: Box, ailing: str, status: bytes, said: bytes) -> None:
-    """
-    Whether jobs are taken, without a look at any worker's memory.
-    """
+    """Whether jobs are taken, without a look at any worker's memory."""
     box.ailing = ailing
     sock = box.connect()
     sock.sendall(GET.replace(b"/metrics", b"/healthz"))
@@ -159,9 +145,7 @@ def test_health_says_whether_jobs_are_taken(box: Box, ailing: str, status: bytes
 
 
 def test_c098_any_number_of_requests_leaves_the_daemon_serving(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A text serves all who ask while it is fresh, or while it is put together; and who comes too fast waits.
-    """
+    """A text serves all who ask while it is fresh, or while it is put together; and who comes too fast waits."""
     monkeypatch.setattr(module, "FRESH_S", 60.0)
     socks = [box.connect() for _ in range(CLIENTS)]
     for sock in socks:
@@ -183,9 +167,7 @@ def test_c098_any_number_of_requests_leaves_the_daemon_serving(box: Box, monkeyp
 
 
 def test_c098_a_request_has_an_end(box: Box) -> None:
-    """
-    One that is all headers is refused when it has REQUEST bytes.
-    """
+    """One that is all headers is refused when it has REQUEST bytes."""
     sock = box.connect()
     sock.send(b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * (REQUEST // 6))
 
@@ -194,9 +176,7 @@ def test_c098_a_request_has_an_end(box: Box) -> None:
 
 
 def test_c098_a_silent_client_is_closed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    And one that doesn't read, after the same time.
-    """
+    """And one that doesn't read, after the same time."""
     monkeypatch.setattr(module, "LIFE_S", 0.05)
     silent, deaf = box.connect(), box.connect()
     box.size = 1 << 20  # an answer that no buffer holds
@@ -208,9 +188,7 @@ def test_c098_a_silent_client_is_closed(box: Box, monkeypatch: pytest.MonkeyPatc
 
 
 def test_c098_places_are_taken_from_the_oldest(box: Box) -> None:
-    """
-    However many connect, the next one is served.
-    """
+    """However many connect, the next one is served."""
     socks = [box.connect() for _ in range(CLIENTS + 3)]
 
     assert CLIENTS == len(box.exporter.clients)
@@ -223,9 +201,7 @@ def test_c098_places_are_taken_from_the_oldest(box: Box) -> None:
 
 
 def test_a_client_that_disconnects_leaves_no_state(box: Box) -> None:
-    """
-    Before its request, in the middle of it, and while its answer is put together.
-    """
+    """Before its request, in the middle of it, and while its answer is put together."""
     before = len(os.listdir("/proc/self/fd"))
     for said in (b"", GET[:10], GET):
         sock = box.connect()

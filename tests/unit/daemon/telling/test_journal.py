@@ -1,6 +1,4 @@
-"""
-Entries of the journal: fields that nobody can forge.
-"""
+"""Entries of the journal: fields that nobody can forge."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from leeward.daemon.telling.log import log
 
 
 def fields(entry: bytes) -> dict[str, str]:
-    """
-    The fields of an entry, read as systemd.io/JOURNAL_NATIVE_PROTOCOL says.
-    """
+    """The fields of an entry, read as systemd.io/JOURNAL_NATIVE_PROTOCOL says."""
     found: dict[str, str] = {}
     while entry:
         name, mark, rest = entry.partition(b"\n")
@@ -38,9 +34,7 @@ def fields(entry: bytes) -> dict[str, str]:
 
 
 def test_fields_of_an_entry_cannot_be_forged() -> None:
-    """
-    Priority by level, ours with a prefix, so that none is taken for one of the journal's own.
-    """
+    """Priority by level, ours with a prefix, so that none is taken for one of the journal's own."""
     assert {"MESSAGE": "limit reason=time", "PRIORITY": "4", "SYSLOG_IDENTIFIER": "leeward", "LEEWARD_EVENT": "limit",
             "LEEWARD_REASON": "time", "LEEWARD_USER": "1000", "LEEWARD__PID": "3"} == fields(packed(
                 "limit reason=time", {"event": "limit", "level": "warning", "timestamp": "now", "reason": "time",
@@ -49,9 +43,7 @@ def test_fields_of_an_entry_cannot_be_forged() -> None:
 
 @pytest.mark.parametrize("hostile", ["a\nPRIORITY=0", "\n", "=", "\nMESSAGE\n\0\0\0\0\0\0\0\1x"])
 def test_c112_a_value_stays_a_value(hostile: str) -> None:
-    """
-    Whatever lines and lengths are in it.
-    """
+    """Whatever lines and lengths are in it."""
     found = fields(packed(hostile, {"event": hostile, "level": "info"}))
 
     assert (hostile, hostile, "6") == (found["MESSAGE"], found["LEEWARD_EVENT"], found["PRIORITY"])
@@ -59,9 +51,7 @@ def test_c112_a_value_stays_a_value(hostile: str) -> None:
 
 
 def test_standard_error_tells_whether_it_is_the_journal() -> None:
-    """
-    JOURNAL_STREAM says what it was at the start; a redirection since then counts.
-    """
+    """JOURNAL_STREAM says what it was at the start; a redirection since then counts."""
     read, written = os.pipe()
     about = os.fstat(written)
     try:
@@ -75,9 +65,7 @@ def test_standard_error_tells_whether_it_is_the_journal() -> None:
 
 
 def test_the_log_goes_to_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    With its fields, and nothing to standard error.
-    """
+    """With its fields, and nothing to standard error."""
     read, written = os.pipe()
     os.set_blocking(read, False)
     about = os.fstat(written)
@@ -102,9 +90,7 @@ def test_the_log_goes_to_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_journal_that_is_away_costs_lines_not_jobs(tmp_path: Path) -> None:
-    """
-    How many is told when it is back.
-    """
+    """How many is told when it is back."""
     path = str(tmp_path / "journal")
     writer = JournalWriter(path)
     writer.line(packed("one", {"event": "one"}))

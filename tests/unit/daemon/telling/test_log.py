@@ -1,6 +1,4 @@
-"""
-The log: nothing that a job or client says can forge a line, drive a terminal, or block.
-"""
+"""The log: nothing that a job or client says can forge a line, drive a terminal, or block."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_c112_values_are_escaped(as_json: bool, pipe: tuple[int, int]) -> None:
-    """
-    One printable line an event, as text and as JSON, and in what JSON holds.
-    """
+    """One printable line an event, as text and as JSON, and in what JSON holds."""
     read, written = pipe
     log.set_up(as_json=as_json, fd=written)
     inner = {HOSTILE: [HOSTILE, HOSTILE.encode("utf-8", "replace")]}
@@ -49,9 +45,7 @@ def test_c112_values_are_escaped(as_json: bool, pipe: tuple[int, int]) -> None:
 
 
 def test_c112_lines_are_bounded(pipe: tuple[int, int]) -> None:
-    """
-    A name of 1 MB is cut, and so are a thousand values.
-    """
+    """A name of 1 MB is cut, and so are a thousand values."""
     read, written = pipe
     log.set_up(fd=written)
     log.info("event", name="x" * 1_000_000)
@@ -65,9 +59,7 @@ def test_c112_lines_are_bounded(pipe: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_an_event_has_a_time_and_a_level(as_json: bool, pipe: tuple[int, int]) -> None:
-    """
-    Time, level and event come first, whatever else there is, and nothing can take their names.
-    """
+    """Time, level and event come first, whatever else there is, and nothing can take their names."""
     read, written = pipe
     log.set_up(as_json=as_json, fd=written)
     log.error("event", level="info", timestamp="never", **{f"key{number}": number for number in range(50)})
@@ -85,9 +77,7 @@ def test_an_event_has_a_time_and_a_level(as_json: bool, pipe: tuple[int, int]) -
 
 
 def test_the_time_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    To the microsecond, with zeros where they belong.
-    """
+    """To the microsecond, with zeros where they belong."""
     monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000_000_007_999)
 
     assert "2001-09-09T01:46:40.000007Z" == stamp()
@@ -95,9 +85,7 @@ def test_the_time_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("before", ["", "import structlog"])
 def test_only_the_logger_of_structlog_is_imported(before: str) -> None:
-    """
-    And whoever imports structlog afterwards gets all of it. Where it is there already, that one is used.
-    """
+    """And whoever imports structlog afterwards gets all of it. Where it is there already, that one is used."""
     program = f"""
 import sys
 {before}
@@ -141,9 +129,7 @@ class BoundLoggerBase:
 
 
 def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
-    """
-    In the same one line.
-    """
+    """In the same one line."""
     read, written = pipe
     log.set_up(fd=written)
     try:
@@ -160,9 +146,7 @@ def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int]) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("later", [False, True])
 def test_lines_below_the_level_are_not_written(level: str, later: bool, pipe: tuple[int, int]) -> None:
-    """
-    What is below the level isn't written, what is of it is; also where it was another before.
-    """
+    """What is below the level isn't written, what is of it is; also where it was another before."""
     read, written = pipe
     log.set_up("error" if later and "error" != level else level, fd=written)
     log.adjust(level, as_json=False)
@@ -174,9 +158,7 @@ def test_lines_below_the_level_are_not_written(level: str, later: bool, pipe: tu
 
 
 def test_c108_a_reader_that_stopped_reading_costs_lines_not_time(pipe: tuple[int, int]) -> None:
-    """
-    A full pipe doesn't block, and what was lost is told when it drains.
-    """
+    """A full pipe doesn't block, and what was lost is told when it drains."""
     read, written = pipe
     fcntl.fcntl(written, fcntl.F_SETPIPE_SZ, 8192)
     writer = LineWriter(written)
@@ -194,9 +176,7 @@ def test_c108_a_reader_that_stopped_reading_costs_lines_not_time(pipe: tuple[int
 
 
 def test_c108_a_full_disk_is_survived() -> None:
-    """
-    ENOSPC is counted, not raised.
-    """
+    """ENOSPC is counted, not raised."""
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         LineWriter(full).line("lost")
@@ -205,7 +185,5 @@ def test_c108_a_full_disk_is_survived() -> None:
 
 
 def test_escape_keeps_ordinary_text() -> None:
-    """
-    Other scripts are readable.
-    """
+    """Other scripts are readable."""
     assert "naïve 日本 path/to-x.py" == escape("naïve 日本 path/to-x.py")

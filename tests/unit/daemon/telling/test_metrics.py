@@ -1,6 +1,4 @@
-"""
-What is counted, and that Prometheus can read it.
-"""
+"""What is counted, and that Prometheus can read it."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ def result(outcome: Outcome = Outcome.FINISHED, duration: float = 0.001, limit: 
 
 
 def test_the_promised_names_are_there_from_the_start() -> None:
-    """
-    With the labels that were promised; a rate over a series that isn't there yet would miss its first step.
-    """
+    """With the labels that were promised; a rate over a series that isn't there yet would miss its first step."""
     families = exposition.read(Metrics().text(NOW))
     promised = {
         "leeward_workers_total": ("gauge", "state"), "leeward_worker_recycles_total": ("counter", ""),
@@ -39,9 +35,7 @@ def test_the_promised_names_are_there_from_the_start() -> None:
 
 
 def test_current_values_have_their_metrics() -> None:
-    """
-    What is looked up goes where it belongs.
-    """
+    """What is looked up goes where it belongs."""
     families = exposition.read(Metrics().text(NOW))
 
     assert [3, 1, 0] == [families["leeward_workers_total"].value(state=state) for state in ("idle", "busy", "arming")]
@@ -51,9 +45,7 @@ def test_current_values_have_their_metrics() -> None:
 
 
 def test_egress_is_counted_by_verdict_and_direction() -> None:
-    """
-    Each from the start, also those of which there has been none.
-    """
+    """Each from the start, also those of which there has been none."""
     now = replace(NOW, egress={"allowed": 3, "denied": 2, "failed": 0, "closed": 1},
                   egress_bytes={"sent": 10, "received": 4096})
     families = exposition.read(Metrics().text(now))
@@ -65,9 +57,7 @@ def test_egress_is_counted_by_verdict_and_direction() -> None:
 
 
 def test_every_end_is_counted_once() -> None:
-    """
-    By outcome; what was cancelled is nobody's failure.
-    """
+    """By outcome; what was cancelled is nobody's failure."""
     metrics = Metrics()
     for outcome in Outcome:
         metrics.job_ended(result(outcome), 0.0, cancelled=False, user=1000)
@@ -85,9 +75,7 @@ def test_every_end_is_counted_once() -> None:
 
 
 def test_series_by_user_are_bounded() -> None:
-    """
-    The first users have their own, all others share one; together they are the whole.
-    """
+    """The first users have their own, all others share one; together they are the whole."""
     metrics = Metrics()
     for user in range(MOST_USERS + 10):
         for _ in range(2):
@@ -113,9 +101,7 @@ def test_a_bucket_counts_values_up_to_its_bound() -> None:
 
 
 def test_a_job_cannot_make_series() -> None:
-    """
-    Numbers of calls are its choice: those without a name are one series.
-    """
+    """Numbers of calls are its choice: those without a name are one series."""
     metrics = Metrics()
     metrics.call_denied("mount", 3)
     for number in range(10_000):
@@ -132,9 +118,7 @@ def test_a_job_cannot_make_series() -> None:
 
 @pytest.mark.parametrize("kind", [*BY_KIND, "internal"])
 def test_every_kind_of_refusal_has_a_series(kind: str) -> None:
-    """
-    And what isn't one can't make one.
-    """
+    """And what isn't one can't make one."""
     metrics = Metrics()
     metrics.request_refused(kind, 0)
     metrics.request_refused("nonsense", 0)
@@ -150,8 +134,6 @@ def test_every_kind_of_refusal_has_a_series(kind: str) -> None:
     '# HELP x y\n# TYPE x histogram\nx_bucket{le="1"} 2\nx_bucket{le="+Inf"} 1\nx_sum 1\nx_count 1\n',
 ])
 def test_the_reader_refuses_malformed_text(text: str) -> None:
-    """
-    The control of all of these tests.
-    """
+    """The control of all of these tests."""
     with pytest.raises((AssertionError, KeyError, ValueError)):
         exposition.read(text)

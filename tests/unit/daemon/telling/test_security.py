@@ -1,6 +1,4 @@
-"""
-The security log: everything that happened is in it, in a number of records that nobody can make grow.
-"""
+"""The security log: everything that happened is in it, in a number of records that nobody can make grow."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ class Kept:
 
 
 def test_a_call_is_logged_at_the_first_tenth_and_hundredth_time() -> None:
-    """
-    And the rest at the job's end: the counts of the records add up to what was denied.
-    """
+    """And the rest at the job's end: the counts of the records add up to what was denied."""
     kept = Kept()
     digest = Digest(kept)
     offender = Offender(1000, {"job": 5})
@@ -53,9 +49,7 @@ def test_a_call_is_logged_at_the_first_tenth_and_hundredth_time() -> None:
 
 
 def test_the_flood_of_many_is_added_up() -> None:
-    """
-    At most BURST records and RATE a second, and a summary that holds the rest.
-    """
+    """At most BURST records and RATE a second, and a summary that holds the rest."""
     kept = Kept()
     digest = Digest(kept)
     users = 3 * BURST // OWN_BURST
@@ -74,9 +68,7 @@ def test_the_flood_of_many_is_added_up() -> None:
 
 
 def test_the_flood_of_one_leaves_room_for_others() -> None:
-    """
-    A client that is refused 15,000 times in four seconds has some dozens of records, and everybody else their own.
-    """
+    """A client that is refused 15,000 times in four seconds has some dozens of records, and everybody else their own."""
     kept = Kept()
     digest = Digest(kept)
     for number in range(15_000):
@@ -92,9 +84,7 @@ def test_the_flood_of_one_leaves_room_for_others() -> None:
 
 
 def test_users_without_end_are_one() -> None:
-    """
-    What is left out is kept for a bounded number of users.
-    """
+    """What is left out is kept for a bounded number of users."""
     kept = Kept()
     digest = Digest(kept)
     for user in range(BURST + 5 * KINDS):
@@ -113,9 +103,7 @@ def denied(runner: int, syscall: str = "mount", count: int = 1) -> Denied:
 
 
 class Watch:
-    """
-    An observer with a file, and what is in it.
-    """
+    """An observer with a file, and what is in it."""
 
     def __init__(self, path: Path) -> None:
         self.reactor = Reactor()
@@ -145,9 +133,7 @@ def watch(tmp_path: Path):
 
 
 def test_records_have_job_user_and_reason(watch: Watch) -> None:
-    """
-    One JSON object a line, with the time, in a file of mode 0600.
-    """
+    """One JSON object a line, with the time, in a file of mode 0600."""
     ticket = watch.ticket(runner=3)
     watch.observer.denied(denied(3), 0, ticket)
     watch.observer.job_ended(ticket, ended(Outcome.TIMED_OUT, Limit.TIME))
@@ -165,9 +151,7 @@ def test_records_have_job_user_and_reason(watch: Watch) -> None:
 
 
 def test_records_have_the_label(watch: Watch) -> None:
-    """
-    That of the job, where its client gave one; of a call that comes after the job's end as well.
-    """
+    """That of the job, where its client gave one; of a call that comes after the job's end as well."""
     ticket = Ticket(Job(label="run-7"), None, None, 0.0, user=1000, runner=3)  # type: ignore[arg-type]  # no pool is asked
     watch.observer.denied(denied(3), 0, ticket)
     watch.observer.job_ended(ticket, ended(Outcome.TIMED_OUT, Limit.TIME))
@@ -179,9 +163,7 @@ def test_records_have_the_label(watch: Watch) -> None:
 
 
 def test_every_denied_call_is_in_one_record(watch: Watch) -> None:
-    """
-    Those before the job's end, those that were seen after it, and not those of a runner that had no job.
-    """
+    """Those before the job's end, those that were seen after it, and not those of a runner that had no job."""
     first, second = watch.ticket(runner=3), watch.ticket(runner=4)
     watch.observer.denied(denied(2, count=50), None, None)  # a self-check
     for _ in range(25):
@@ -199,9 +181,7 @@ def test_every_denied_call_is_in_one_record(watch: Watch) -> None:
 
 
 def test_jobs_without_refused_calls_leave_no_record(watch: Watch) -> None:
-    """
-    Neither records nor memory, however many there are.
-    """
+    """Neither records nor memory, however many there are."""
     for runner in range(2000):
         watch.observer.job_ended(watch.ticket(runner), ended())
 
@@ -211,9 +191,7 @@ def test_jobs_without_refused_calls_leave_no_record(watch: Watch) -> None:
 
 
 def test_omitted_records_are_counted_later(watch: Watch) -> None:
-    """
-    By the reactor, and at the latest when the daemon ends.
-    """
+    """By the reactor, and at the latest when the daemon ends."""
     for number in range(BURST * 20):
         watch.observer.peer_refused("busy", 1000, number)
     before = watch.rows()
@@ -226,9 +204,7 @@ def test_omitted_records_are_counted_later(watch: Watch) -> None:
 
 
 def test_reopening_follows_the_path(watch: Watch) -> None:
-    """
-    As logrotate wants it: after a rename, records go to a new file by the old name.
-    """
+    """As logrotate wants it: after a rename, records go to a new file by the old name."""
     watch.observer.peer_refused("busy", 1, 1)
     watch.path.rename(watch.path.with_suffix(".1"))
     watch.observer.peer_refused("busy", 2, 1)
@@ -241,9 +217,7 @@ def test_reopening_follows_the_path(watch: Watch) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "writable", "missing folder"])
 def test_c149_a_file_that_others_can_write_is_refused(kind: str, tmp_path: Path) -> None:
-    """
-    Nothing blocks, and a daemon that runs goes on writing where it did.
-    """
+    """Nothing blocks, and a daemon that runs goes on writing where it did."""
     path = tmp_path / "x.log"
     if "link" == kind:
         path.symlink_to(tmp_path / "elsewhere")

@@ -1,6 +1,4 @@
-"""
-The lines that `leeward mcp` reads.
-"""
+"""The lines that `leeward mcp` reads."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ class Tools:
 
 
 def read(text):
-    """
-    The lines of *text*, and whether the tools were closed after them.
-    """
+    """The lines of *text*, and whether the tools were closed after them."""
     import anyio
 
     from leeward.faces.mcp.server import BoundedLines

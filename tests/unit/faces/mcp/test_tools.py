@@ -1,6 +1,4 @@
-"""
-The arguments of the tools of `leeward mcp`, and the end of a call.
-"""
+"""The arguments of the tools of `leeward mcp`, and the end of a call."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ def test_a_call_that_is_over_is_not_ended():
 
 
 def test_a_call_is_over_after_what_ends_it():
-    """
-    Else an interrupt, on its way while the code ends, would hit the next call's code.
-    """
+    """Else an interrupt, on its way while the code ends, would hit the next call's code."""
     call, order, begun, go = ToolCall("run_python", {"code": "x"}), [], threading.Event(), threading.Event()
 
     def end():

@@ -39,9 +39,7 @@ class FakeCgroups:
         self.populate(root)
 
     def populate(self, folder: Path) -> None:
-        """
-        Put the files into *folder* that a group has now and didn't have.
-        """
+        """Put the files into *folder* that a group has now and didn't have."""
         folder.mkdir(exist_ok=True, parents=True)
         for name, text in self.fill(folder).items():
             if "cgroup.controllers" == name or not (folder / name).exists():
@@ -58,17 +56,13 @@ class FakeCgroups:
         shutil.rmtree(self.root / path)
 
     def groups(self) -> list[str]:
-        """
-        All groups but the root.
-        """
+        """All groups but the root."""
         return sorted(self.below(folder) for folder, _, _ in os.walk(self.root) if folder != str(self.root))
 
 
 @pytest.fixture
 def fake_cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fill], FakeCgroups]:
-    """
-    Make one; from then on every Group lives on it.
-    """
+    """Make one; from then on every Group lives on it."""
     def make(fill: Fill) -> FakeCgroups:
         fake = FakeCgroups(tmp_path / "cgroup", fill)
         real_rmdir = os.rmdir

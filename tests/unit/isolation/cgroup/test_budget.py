@@ -1,6 +1,4 @@
-"""
-How much memory there is: the host's, or what a group allows.
-"""
+"""How much memory there is: the host's, or what a group allows."""
 
 from __future__ import annotations
 

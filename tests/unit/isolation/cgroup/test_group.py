@@ -1,6 +1,4 @@
-"""
-One group, and the names that a daemon gives its own.
-"""
+"""One group, and the names that a daemon gives its own."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ GONE = 2**22 + 1  # no kernel gives a pid that large
 
 
 def test_field_finds_a_number_by_its_whole_name():
-    """
-    oom is not oom_kill; what isn't there is 0.
-    """
+    """oom is not oom_kill; what isn't there is 0."""
     events = "low 0\noom 3\noom_kill 2\noom_group_kill 1\n"
 
     assert (field(events, "oom"), field(events, "oom_kill"), field(events, "high")) == (3, 2, 0)
@@ -29,9 +25,7 @@ def test_field_finds_a_number_by_its_whole_name():
     (0, "000001ffffffffff", True), (0, "00000000000001c1", True), (0, "00000000000001c0", False),
     (1000, "0000000000000000", True)])
 def test_root_may_give_groups_away_with_cap_chown_alone(tmp_path, monkeypatch, uid, capabilities, may):
-    """
-    Root with CAP_CHOWN; others needn't.
-    """
+    """Root with CAP_CHOWN; others needn't."""
     status = tmp_path / "status"
     status.write_text(f"Name:\tleeward\nCapPrm:\t000001ffffffffff\nCapEff:\t{capabilities}\nSeccomp:\t0\n")
     monkeypatch.setattr(os, "geteuid", lambda: uid)
@@ -41,9 +35,7 @@ def test_root_may_give_groups_away_with_cap_chown_alone(tmp_path, monkeypatch, u
 
 
 def test_errors_name_the_file_and_the_written_value(tmp_path):
-    """
-    Not only an errno.
-    """
+    """Not only an errno."""
     group = Group.at(str(tmp_path))
     (tmp_path / "w0").mkdir()
 
@@ -60,9 +52,7 @@ def test_errors_name_the_file_and_the_written_value(tmp_path):
 
 
 def test_a_link_is_not_a_group(tmp_path):
-    """
-    Whoever owns the folder can't lead a sweep elsewhere.
-    """
+    """Whoever owns the folder can't lead a sweep elsewhere."""
     (tmp_path / "leeward-1-1").symlink_to("/etc")
 
     with pytest.raises(KernelRefusal):
@@ -70,9 +60,7 @@ def test_a_link_is_not_a_group(tmp_path):
 
 
 def test_children_are_the_folders(tmp_path):
-    """
-    Control files are none, links neither.
-    """
+    """Control files are none, links neither."""
     (tmp_path / "w0").mkdir()
     (tmp_path / "cgroup.procs").write_text("12\n13\n")
     (tmp_path / "link").symlink_to("w0")
@@ -83,9 +71,7 @@ def test_children_are_the_folders(tmp_path):
 
 
 def test_removing_a_group_that_has_gone_is_done(tmp_path):
-    """
-    Somebody was quicker.
-    """
+    """Somebody was quicker."""
     parent = Group.at(str(tmp_path))
     group = parent.make("w0")
     (tmp_path / "w0").rmdir()
@@ -96,18 +82,14 @@ def test_removing_a_group_that_has_gone_is_done(tmp_path):
 
 
 def test_a_process_that_has_gone_is_not_killed():
-    """
-    Nor one that isn't meant any more.
-    """
+    """Nor one that isn't meant any more."""
     assert pidfd_of(GONE) == -1
     kill(GONE, lambda: pytest.fail("there is nobody to ask about"))
     kill(os.getpid(), lambda: False)
 
 
 def test_going_on_an_older_kernel_is_gone(monkeypatch):
-    """
-    EINVAL, where newer ones say ESRCH; any other errno is told.
-    """
+    """EINVAL, where newer ones say ESRCH; any other errno is told."""
     def refuse(pid: int) -> int:
         raise OSError(refusal, "")
 
@@ -120,9 +102,7 @@ def test_going_on_an_older_kernel_is_gone(monkeypatch):
 
 
 def test_a_home_is_named_for_its_daemon_s_life():
-    """
-    Two daemons with one pid, one after the other, have two names.
-    """
+    """Two daemons with one pid, one after the other, have two names."""
     pid, start = home.name().removeprefix("leeward-").split("-")
 
     assert int(pid) == os.getpid()
@@ -131,9 +111,7 @@ def test_a_home_is_named_for_its_daemon_s_life():
 
 
 def test_sweeping_finds_homes_alone(tmp_path):
-    """
-    By name and owner; groups inside a home aren't searched for homes.
-    """
+    """By name and owner; groups inside a home aren't searched for homes."""
     from leeward.isolation.cgroup.hierarchy import Hierarchy
 
     dead, alive = f"leeward-{GONE}-7", home.name()
@@ -148,9 +126,7 @@ def test_sweeping_finds_homes_alone(tmp_path):
 
 
 def test_the_driver_is_the_first_that_can_serve(monkeypatch):
-    """
-    The others are named, with their reasons.
-    """
+    """The others are named, with their reasons."""
     def cannot(name: str):
         def driver(hierarchies: object, passed_over: object, *, pinned: bool) -> object:
             raise Unsupported(name, have=f"no {name}", need="more")

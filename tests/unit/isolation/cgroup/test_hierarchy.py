@@ -1,6 +1,4 @@
-"""
-Where cgroups are mounted and where a process sits in them, read from texts of real hosts.
-"""
+"""Where cgroups are mounted and where a process sits in them, read from texts of real hosts."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def by_controllers(found: tuple[Hierarchy, ...]) -> dict[str, Hierarchy]:
 
 
 def test_a_hybrid_host():
-    """
-    Version 1 hierarchies with one controller, with two, with none but a name, and the unified one.
-    """
+    """Version 1 hierarchies with one controller, with two, with none but a name, and the unified one."""
     got = by_controllers(parse(HYBRID_GROUPS, HYBRID_MOUNTS))
 
     assert got == {
@@ -45,9 +41,7 @@ def test_a_hybrid_host():
 
 
 def test_a_systemd_user():
-    """
-    One hierarchy, deep inside.
-    """
+    """One hierarchy, deep inside."""
     own = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope"
     mounts = "25 23 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
 
@@ -58,9 +52,7 @@ def test_a_systemd_user():
 
 
 def test_a_container_with_its_part_mounted():
-    """
-    The mount's root is our group: it is the mount point that counts.
-    """
+    """The mount's root is our group: it is the mount point that counts."""
     mounts = "90 80 0:22 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n"
 
     (got,) = parse("0::/docker/abc/sub\n", mounts)
@@ -70,17 +62,13 @@ def test_a_container_with_its_part_mounted():
 
 
 def test_a_mount_that_does_not_show_our_group_is_no_use():
-    """
-    As in a container with the host's cgroup namespace and somebody else's part.
-    """
+    """As in a container with the host's cgroup namespace and somebody else's part."""
     assert parse("0::/docker/abc\n", "90 80 0:22 /docker/other /sys/fs/cgroup rw - cgroup2 cgroup rw\n") == ()
     assert parse("0::/../outside\n", "90 80 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n") == ()
 
 
 def test_of_two_mounts_the_later_is_on_top():
-    """
-    And a space in a path is a space.
-    """
+    """And a space in a path is a space."""
     mounts = ("90 80 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
               "91 80 0:22 / /mnt/my\\040groups rw - cgroup2 cgroup rw\n")
 
@@ -90,7 +78,5 @@ def test_of_two_mounts_the_later_is_on_top():
 
 
 def test_a_host_without_cgroups():
-    """
-    Nothing to find, and no error.
-    """
+    """Nothing to find, and no error."""
     assert parse("", "23 1 0:21 / / rw - ext4 /dev/vda rw\n") == ()

@@ -1,6 +1,4 @@
-"""
-How long a start waits for the groups of dead daemons. Groups and the clock are the test's own.
-"""
+"""How long a start waits for the groups of dead daemons. Groups and the clock are the test's own."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ HOME = f"leeward-{GONE}-1"
 
 
 class Host:
-    """
-    Folders in place of groups. Processes of `stuck` don't end; others do as soon as somebody waits.
-    """
+    """Folders in place of groups. Processes of `stuck` don't end; others do as soon as somebody waits."""
 
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place, self.now = place, 0.0

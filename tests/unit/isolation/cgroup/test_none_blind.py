@@ -1,6 +1,4 @@
-"""
-The watch when the daemon itself runs short: a few missed looks are borne, then the job ends.
-"""
+"""The watch when the daemon itself runs short: a few missed looks are borne, then the job ends."""
 
 from __future__ import annotations
 

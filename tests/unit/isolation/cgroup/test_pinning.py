@@ -1,6 +1,4 @@
-"""
-Which processor the jobs of a worker have where they are pinned to one.
-"""
+"""Which processor the jobs of a worker have where they are pinned to one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The version 1 driver: hybrid hosts, hosts without the unified hierarchy, controllers that share one.
-"""
+"""The version 1 driver: hybrid hosts, hosts without the unified hierarchy, controllers that share one."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def written(fake, since: int = 0) -> dict[str, str]:
 
 
 def test_a_hybrid_host(fake):
-    """
-    Limits on version 1, the way in by both.
-    """
+    """Limits on version 1, the way in by both."""
     driver = V1Driver(mounted(fake, *HYBRID))
     worker = driver.worker(2, 2_000_000_002, Limits())
     leaf = worker.leaf(5, Limits(memory=64 * MIB, processes=12, cpu=50))
@@ -53,9 +49,7 @@ def test_a_hybrid_host(fake):
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_a_pinned_worker_keeps_its_controller(fake, pinned: bool):
-    """
-    The limit may be less than a processor.
-    """
+    """The limit may be less than a processor."""
     driver = V1Driver(mounted(fake, *HYBRID), pinned=pinned)
     leaf = driver.worker(0, os.geteuid(), Limits()).leaf(1, Limits(cpu=50))
 
@@ -65,9 +59,7 @@ def test_a_pinned_worker_keeps_its_controller(fake, pinned: bool):
 
 
 def test_without_cap_chown_the_unified_hierarchy_is_left_alone(fake, monkeypatch):
-    """
-    Root of a container that was left but a few capabilities.
-    """
+    """Root of a container that was left but a few capabilities."""
     monkeypatch.setattr("leeward.isolation.cgroup.v1.may_give", lambda: False)
 
     driver = V1Driver(mounted(fake, *HYBRID, "cpuacct"))
@@ -77,9 +69,7 @@ def test_without_cap_chown_the_unified_hierarchy_is_left_alone(fake, monkeypatch
 
 
 def test_without_the_unified_hierarchy(fake):
-    """
-    cpuacct tells the time, and is joined as well; there is nothing to clone into.
-    """
+    """cpuacct tells the time, and is joined as well; there is nothing to clone into."""
     driver = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct"))
     worker = driver.worker(0, 2_000_000_000, Limits())
     leaf = worker.leaf(1, Limits())
@@ -95,9 +85,7 @@ def test_without_the_unified_hierarchy(fake):
 
 
 def test_controllers_that_share_a_hierarchy_share_a_group(fake):
-    """
-    As cpu and cpuacct do on most hosts: it is made, joined and removed once.
-    """
+    """As cpu and cpuacct do on most hosts: it is made, joined and removed once."""
     driver = V1Driver(mounted(fake, "memory", "pids", "cpu,cpuacct"))
     worker = driver.worker(0, os.geteuid(), Limits())
     leaf = worker.leaf(1, Limits())
@@ -112,17 +100,13 @@ def test_controllers_that_share_a_hierarchy_share_a_group(fake):
 
 @pytest.mark.parametrize("names", [("memory", "pids"), ("memory", "pids", "cpu"), ("unified",), ()])
 def test_a_host_that_lacks_a_controller(fake, names):
-    """
-    cpuacct or the unified hierarchy is one, too: somebody has to tell the time.
-    """
+    """cpuacct or the unified hierarchy is one, too: somebody has to tell the time."""
     with pytest.raises(Unsupported, match="no writable hierarchy"):
         V1Driver(mounted(fake, *names))
 
 
 def test_without_swap_accounting(fake_cgroups):
-    """
-    The status says that swap isn't limited.
-    """
+    """The status says that swap isn't limited."""
     fake = fake_cgroups(kernel(without=("memory.memsw.limit_in_bytes",)))
     driver = V1Driver(mounted(fake, *HYBRID))
     driver.worker(0, os.geteuid(), Limits()).leaf(1, Limits())
@@ -132,9 +116,7 @@ def test_without_swap_accounting(fake_cgroups):
 
 
 def test_a_home_that_cannot_be_made_leaves_no_group_or_descriptor(fake, monkeypatch):
-    """
-    An ordinary user isn't allowed to make one.
-    """
+    """An ordinary user isn't allowed to make one."""
     hierarchies = mounted(fake, *HYBRID)
     before = len(os.listdir("/proc/self/fd")), fake.groups()
     make = Group.make
@@ -152,9 +134,7 @@ def test_a_home_that_cannot_be_made_leaves_no_group_or_descriptor(fake, monkeypa
 
 
 def test_a_removed_home_is_made_again(fake):
-    """
-    For a moment no job had a group in it.
-    """
+    """For a moment no job had a group in it."""
     driver = V1Driver(mounted(fake, *HYBRID))
     worker = driver.worker(0, os.geteuid(), Limits())
     for name in ("memory", "pids", "cpu"):

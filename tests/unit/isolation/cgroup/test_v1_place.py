@@ -1,6 +1,4 @@
-"""
-The groups of one job on version 1: which files are written and read, and groups that somebody removed.
-"""
+"""The groups of one job on version 1: which files are written and read, and groups that somebody removed."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def fake(fake_cgroups):
 
 
 def test_memory_with_swap_is_never_the_lower(fake):
-    """
-    The kernel refuses a limit above the one with swap, and the other way round.
-    """
+    """The kernel refuses a limit above the one with swap, and the other way round."""
     leaf = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits()).leaf(1, Limits(memory=64 * MIB))
     before = len(fake.written)
 
@@ -39,9 +35,7 @@ def test_memory_with_swap_is_never_the_lower(fake):
 
 
 def test_applying_writes_only_changed_limits(fake):
-    """
-    It happens while a request waits.
-    """
+    """It happens while a request waits."""
     leaf = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
     before = len(fake.written)
 
@@ -52,9 +46,7 @@ def test_applying_writes_only_changed_limits(fake):
 
 
 def test_usage_and_verdict(fake):
-    """
-    A process that was ended for want of memory ends the job: version 1 has no oom.group.
-    """
+    """A process that was ended for want of memory ends the job: version 1 has no oom.group."""
     leaf = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
     memory = fake.root / f"memory/{HOME}/w0.1"
 
@@ -72,9 +64,7 @@ def test_usage_and_verdict(fake):
 
 
 def refuse_reads(monkeypatch, below: str) -> None:
-    """
-    What the kernel says of a file that is open when its group is removed.
-    """
+    """What the kernel says of a file that is open when its group is removed."""
     def pread(fd: int) -> str:
         if below in os.readlink(f"/proc/self/fd/{fd}"):
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
@@ -86,9 +76,7 @@ def refuse_reads(monkeypatch, below: str) -> None:
 
 @pytest.mark.parametrize("hierarchy", ["memory", "pids", "unified"])
 def test_a_removed_group_costs_no_figures_and_is_not_used_again(fake, monkeypatch, hierarchy):
-    """
-    Its job was over, or it had been empty: what was counted last is told, and the next job has another.
-    """
+    """Its job was over, or it had been empty: what was counted last is told, and the next job has another."""
     worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
     leaf = worker.leaf(1, Limits())
     unified = f"unified/{HOME}/w0/w0.1"
@@ -113,9 +101,7 @@ def test_a_removed_group_costs_no_figures_and_is_not_used_again(fake, monkeypatc
 
 @pytest.mark.parametrize("hierarchy", ["memory", "pids", "cpu", "unified"])
 def test_a_removed_kept_group_is_given_to_one_runner_at_most(fake, monkeypatch, hierarchy):
-    """
-    It is seen when it is read, or when that runner couldn't be put there.
-    """
+    """It is seen when it is read, or when that runner couldn't be put there."""
     worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
     assert worker.leaf(1, Limits()).remove()
     removed = f"unified/{HOME}/w0/w0.1" if "unified" == hierarchy else f"{hierarchy}/{HOME}/w0.1"

@@ -1,6 +1,4 @@
-"""
-A worker's leaves on version 1: which groups are kept for the next job, and which are not.
-"""
+"""A worker's leaves on version 1: which groups are kept for the next job, and which are not."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ def fake(fake_cgroups):
 @pytest.mark.parametrize(("idle", "file", "then", "later"), [
     (True, "cpu.idle", "1", "0"), (False, "cpu.shares", "128", "1024")])
 def test_an_unrequested_runner_runs_at_idle_priority(fake_cgroups, monkeypatch, idle, file, then, later):
-    """
-    Until it is armed and once its job was answered, by the best means that the kernel has.
-    """
+    """Until it is armed and once its job was answered, by the best means that the kernel has."""
     monkeypatch.setitem(FILES, "cpu", FILES["cpu"] | ({"cpu.idle": "0"} if idle else {}))
     fake = fake_cgroups(kernel())
     worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
@@ -46,16 +42,12 @@ def test_an_unrequested_runner_runs_at_idle_priority(fake_cgroups, monkeypatch, 
 
 
 def put(fake, name: str, text: str) -> None:
-    """
-    Write *text* to the file *name* of runner 1's groups.
-    """
+    """Write *text* to the file *name* of runner 1's groups."""
     (fake.root / f"{name.split('.')[0]}/{HOME}/w0.1/{name}").write_text(text)
 
 
 def test_an_empty_place_is_given_to_the_next_job(fake):
-    """
-    Nothing is made, and only what differs is written; what the first one used isn't the second one's.
-    """
+    """Nothing is made, and only what differs is written; what the first one used isn't the second one's."""
     worker = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct")).worker(0, os.geteuid(), Limits())
     first = worker.leaf(1, Limits())
     put(fake, "cpuacct.usage", "3000000000\n")
@@ -84,9 +76,7 @@ def test_an_empty_place_is_given_to_the_next_job(fake):
 
 
 def test_a_place_that_still_holds_memory_is_not_given_to_the_next_job(fake):
-    """
-    Page cache that the first job brought in. It is when that has gone.
-    """
+    """Page cache that the first job brought in. It is when that has gone."""
     worker = V1Driver(mounted(fake, "memory", "pids", "cpu", "cpuacct")).worker(0, os.geteuid(), Limits())
     first = worker.leaf(1, Limits())
     put(fake, "memory.usage_in_bytes", f"{1 << 20}\n")
@@ -128,9 +118,7 @@ def test_few_groups_are_kept_and_none_outlives_the_worker(fake):
 
 
 def test_a_worker_whose_own_group_was_removed_can_have_no_leaf(fake):
-    """
-    Another worker is made for it.
-    """
+    """Another worker is made for it."""
     driver = V1Driver(mounted(fake, *HYBRID))
     worker = driver.worker(0, os.geteuid(), Limits())
     fake.tidy(f"unified/{HOME}/w0")
@@ -145,9 +133,7 @@ def test_a_worker_whose_own_group_was_removed_can_have_no_leaf(fake):
 
 
 def test_kept_groups_are_closed_first_where_descriptors_are_scarce(fake):
-    """
-    A group whose memory isn't freed yet would be kept for later, beside a new one.
-    """
+    """A group whose memory isn't freed yet would be kept for later, beside a new one."""
     driver = V1Driver(mounted(fake, *HYBRID))
     driver.limit_leaves(2)
     worker = driver.worker(0, os.geteuid(), Limits())
@@ -161,9 +147,7 @@ def test_kept_groups_are_closed_first_where_descriptors_are_scarce(fake):
 
 @pytest.mark.parametrize("hierarchies", [HYBRID, ("memory", "pids", "cpu", "cpuacct")])
 def test_a_leaf_at_rest_holds_no_descriptor(fake, hierarchies):
-    """
-    And its worker keeps no place for later, until there is a job.
-    """
+    """And its worker keeps no place for later, until there is a job."""
     worker = V1Driver(mounted(fake, *hierarchies)).worker(0, os.geteuid(), Limits())
     leaf, other = worker.leaf(1, Limits()), worker.leaf(2, Limits())
     held = len(os.listdir("/proc/self/fd"))
@@ -191,9 +175,7 @@ def test_a_leaf_at_rest_holds_no_descriptor(fake, hierarchies):
 
 
 def test_a_leaf_at_rest_without_room_for_its_descriptors_has_its_last_figures(fake, monkeypatch):
-    """
-    It is removed all the same.
-    """
+    """It is removed all the same."""
     worker = V1Driver(mounted(fake, *HYBRID)).worker(0, os.geteuid(), Limits())
     leaf = worker.leaf(1, Limits())
     put(fake, "pids.events", "max 7\n")

@@ -1,6 +1,4 @@
-"""
-The version 2 driver's files: which groups it makes, what it writes, in which order.
-"""
+"""The version 2 driver's files: which groups it makes, what it writes, in which order."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ WORKER_UID = 2_000_000_007
 
 
 def kernel(controllers: str = "cpu memory pids", *, without: tuple[str, ...] = ()):
-    """
-    A kernel that gives each group the files of what its parent enables.
-    """
+    """A kernel that gives each group the files of what its parent enables."""
     def fill(folder: Path) -> dict[str, str]:
         parent = folder.parent / "cgroup.subtree_control"
         given = parent.read_text() if parent.exists() else controllers
@@ -59,9 +55,7 @@ HOME = home.name()
 
 
 def test_the_daemon_leaves_its_group_before_it_enables_controllers(fake):
-    """
-    The kernel refuses the other order.
-    """
+    """The kernel refuses the other order."""
     V2Driver(v2(fake))
 
     assert fake.written == [
@@ -72,9 +66,7 @@ def test_the_daemon_leaves_its_group_before_it_enables_controllers(fake):
 
 
 def test_closing_leaves_the_group_as_it_was_found(fake):
-    """
-    Controllers off again, the daemon back, no group left.
-    """
+    """Controllers off again, the daemon back, no group left."""
     before = len(os.listdir("/proc/self/fd"))
 
     V2Driver(v2(fake)).close()
@@ -86,9 +78,7 @@ def test_closing_leaves_the_group_as_it_was_found(fake):
 
 
 def test_controllers_that_were_enabled_stay_enabled(fake):
-    """
-    Another program enabled memory and pids: only cpu is leeward's to disable.
-    """
+    """Another program enabled memory and pids: only cpu is leeward's to disable."""
     (fake.root / "cgroup.subtree_control").write_text("memory pids")
 
     V2Driver(v2(fake)).close()
@@ -97,9 +87,7 @@ def test_controllers_that_were_enabled_stay_enabled(fake):
 
 
 def test_a_group_that_others_are_in_is_left_as_it_was(fake):
-    """
-    EBUSY: a shell in the same scope, say. The message has the cure.
-    """
+    """EBUSY: a shell in the same scope, say. The message has the cure."""
     fake.refused["cgroup.subtree_control"] = errno.EBUSY
 
     with pytest.raises(Unsupported, match=r"EBUSY.*systemd-run.*Delegate=yes"):
@@ -111,9 +99,7 @@ def test_a_group_that_others_are_in_is_left_as_it_was(fake):
 
 @pytest.mark.parametrize("controllers", ["", "hugetlb", "memory", "pids cpu"])
 def test_without_memory_and_pids_it_does_not_serve(fake_cgroups, controllers):
-    """
-    And it touches nothing.
-    """
+    """And it touches nothing."""
     fake = fake_cgroups(kernel(controllers))
 
     with pytest.raises(Unsupported, match="need memory and pids"):
@@ -123,9 +109,7 @@ def test_without_memory_and_pids_it_does_not_serve(fake_cgroups, controllers):
 
 
 def test_it_does_not_serve_where_cgroups_are_read_only_or_unmounted(fake):
-    """
-    As in most containers.
-    """
+    """As in most containers."""
     with pytest.raises(Unsupported, match="read-only"):
         V2Driver(v2(fake, writable=False))
     with pytest.raises(Unsupported, match="no mount"):
@@ -133,9 +117,7 @@ def test_it_does_not_serve_where_cgroups_are_read_only_or_unmounted(fake):
 
 
 def test_it_does_not_serve_without_the_right_to_give_groups_away(fake, monkeypatch):
-    """
-    Root of a container that was left but a few capabilities.
-    """
+    """Root of a container that was left but a few capabilities."""
     monkeypatch.setattr("leeward.isolation.cgroup.v2.may_give", lambda: False)
 
     with pytest.raises(Unsupported, match="root without CAP_CHOWN"):
@@ -144,9 +126,7 @@ def test_it_does_not_serve_without_the_right_to_give_groups_away(fake, monkeypat
 
 
 def test_without_cpu_a_processor_is_fixed(fake_cgroups):
-    """
-    As a systemd user gets it by default on some hosts.
-    """
+    """As a systemd user gets it by default on some hosts."""
     fake = fake_cgroups(kernel("memory pids"))
     driver = V2Driver(v2(fake))
     leaf = driver.worker(0, os.geteuid(), Limits()).leaf(1, Limits())
@@ -158,9 +138,7 @@ def test_without_cpu_a_processor_is_fixed(fake_cgroups):
 
 
 def test_a_pinned_worker_keeps_its_controller(fake_cgroups):
-    """
-    The limit may be less than a processor.
-    """
+    """The limit may be less than a processor."""
     fake = fake_cgroups(kernel())
     driver = V2Driver(v2(fake), pinned=True)
     first, second = (driver.worker(slot, os.geteuid(), Limits()).leaf(1, Limits(cpu=50)) for slot in (0, 1))
@@ -174,9 +152,7 @@ def test_a_pinned_worker_keeps_its_controller(fake_cgroups):
 
 
 def test_a_worker_and_a_leaf(fake):
-    """
-    The worker's uid gets what clone3 asks for, and no more: not the keeper's group, no limit.
-    """
+    """The worker's uid gets what clone3 asks for, and no more: not the keeper's group, no limit."""
     driver = V2Driver(v2(fake))
     worker = driver.worker(3, WORKER_UID, Limits())
     before = len(fake.written)
@@ -198,9 +174,7 @@ def test_a_worker_and_a_leaf(fake):
 @pytest.mark.parametrize(("idle", "file", "then", "later"), [
     (True, "cpu.idle", "1", "0"), (False, "cpu.weight", "12", "100")])
 def test_an_unrequested_runner_runs_at_idle_priority(fake_cgroups, monkeypatch, idle, file, then, later):
-    """
-    Until it is armed and once its job was answered, by the best means that the kernel has.
-    """
+    """Until it is armed and once its job was answered, by the best means that the kernel has."""
     if idle:
         monkeypatch.setitem(CPU, "cpu.idle", "0")
     fake = fake_cgroups(kernel())
@@ -218,9 +192,7 @@ def test_an_unrequested_runner_runs_at_idle_priority(fake_cgroups, monkeypatch, 
 
 
 def test_applying_writes_only_changed_limits(fake):
-    """
-    It happens while a request waits.
-    """
+    """It happens while a request waits."""
     leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
     before = len(fake.written)
 
@@ -232,9 +204,7 @@ def test_applying_writes_only_changed_limits(fake):
 
 
 def test_usage_is_read_and_stays_after_the_end(fake):
-    """
-    Seconds, bytes, and counts of this leaf alone.
-    """
+    """Seconds, bytes, and counts of this leaf alone."""
     leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
     folder = fake.root / HOME / "w0/1"
     (folder / "memory.peak").write_text(f"{5 * MIB}\n")
@@ -251,9 +221,7 @@ def test_usage_is_read_and_stays_after_the_end(fake):
 
 
 def test_an_older_kernel_has_fewer_files(fake_cgroups):
-    """
-    5.10: no cgroup.kill, no memory.peak; and without swap accounting no memory.swap.max.
-    """
+    """5.10: no cgroup.kill, no memory.peak; and without swap accounting no memory.swap.max."""
     fake = fake_cgroups(kernel(without=("cgroup.kill", "memory.peak", "memory.swap.max", "memory.oom.group")))
     leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
     folder = fake.root / HOME / "w0/1"
@@ -268,9 +236,7 @@ def test_an_older_kernel_has_fewer_files(fake_cgroups):
 
 
 def test_killing_is_one_write(fake):
-    """
-    To cgroup.kill, which misses nobody.
-    """
+    """To cgroup.kill, which misses nobody."""
     leaf = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits()).leaf(1, Limits())
 
     leaf.kill()
@@ -279,9 +245,7 @@ def test_killing_is_one_write(fake):
 
 
 def test_a_leaf_that_cannot_be_made_leaves_no_group_or_descriptor(fake):
-    """
-    The worker goes on.
-    """
+    """The worker goes on."""
     worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
     before = len(os.listdir("/proc/self/fd")), fake.groups()
     fake.refused[f"{HOME}/w0/1/pids.max"] = errno.EINVAL
@@ -294,9 +258,7 @@ def test_a_leaf_that_cannot_be_made_leaves_no_group_or_descriptor(fake):
 
 
 def test_a_worker_goes_with_its_keeper(fake):
-    """
-    Busy as long as a leaf is left.
-    """
+    """Busy as long as a leaf is left."""
     driver = V2Driver(v2(fake))
     worker = driver.worker(0, os.geteuid(), Limits())
     leaf = worker.leaf(1, Limits())
@@ -309,9 +271,7 @@ def test_a_worker_goes_with_its_keeper(fake):
 
 
 def test_a_removed_group_costs_no_figures(fake, monkeypatch):
-    """
-    Its job was over: what was counted last is told.
-    """
+    """Its job was over: what was counted last is told."""
     worker = V2Driver(v2(fake)).worker(0, os.geteuid(), Limits())
     leaf = worker.leaf(1, Limits())
     path = f"{HOME}/w0/1"
@@ -333,9 +293,7 @@ def test_a_removed_group_costs_no_figures(fake, monkeypatch):
 
 
 def test_a_worker_whose_own_group_was_removed_can_have_no_leaf(fake):
-    """
-    Another worker is made for it.
-    """
+    """Another worker is made for it."""
     driver = V2Driver(v2(fake))
     worker = driver.worker(0, os.geteuid(), Limits())
     fake.tidy(f"{HOME}/w0")

@@ -1,6 +1,4 @@
-"""
-What a tree of processes is charged: shared pages once, and never less than what is held.
-"""
+"""What a tree of processes is charged: shared pages once, and never less than what is held."""
 
 from __future__ import annotations
 
@@ -26,50 +24,38 @@ def process(pid: int, parent: Key | None, resident: int, faulted: int, *, tables
 
 
 def look(account: Account, *processes: ProcessSample, files: int | None = 0) -> int:
-    """
-    The bytes charged at one look.
-    """
+    """The bytes charged at one look."""
     account.note(processes, files=files)
     return account.memory
 
 
 @pytest.fixture
 def account() -> Account:
-    """
-    Of a job that is armed, and was looked at before it started.
-    """
+    """Of a job that is armed, and was looked at before it started."""
     made = Account()
     look(made, process(100, None, BASE, 0))
     return made
 
 
 def test_pages_of_the_keeper_are_not_charged_to_the_job(account):
-    """
-    A job that has done nothing is charged nothing.
-    """
+    """A job that has done nothing is charged nothing."""
     assert account.memory == 0
 
 
 def test_a_job_is_charged_the_pages_that_it_touched(account):
-    """
-    As far as they are resident: pages that it gave back aren't counted.
-    """
+    """As far as they are resident: pages that it gave back aren't counted."""
     assert look(account, process(100, None, BASE + 50 * MIB, 50 * MIB)) == 50 * MIB
     assert look(account, process(100, None, 20 * MIB, 500 * MIB)) == 20 * MIB
     assert account.memory_peak == 50 * MIB
 
 
 def test_page_tables_are_always_charged(account):
-    """
-    Sparse touching makes more of them than of pages.
-    """
+    """Sparse touching makes more of them than of pages."""
     assert look(account, process(100, None, BASE, MIB, tables=40 * MIB)) == 41 * MIB
 
 
 def test_a_pool_that_only_reads_is_charged_once(account):
-    """
-    100 MiB and ten children: not 1,100.
-    """
+    """100 MiB and ten children: not 1,100."""
     held = BASE + 100 * MIB
     look(account, process(100, None, held, 100 * MIB))
     children = [process(200 + i, JOB, held, 0) for i in range(10)]
@@ -78,9 +64,7 @@ def test_a_pool_that_only_reads_is_charged_once(account):
 
 
 def test_a_pool_that_is_forked_at_once_is_charged_once(account):
-    """
-    Between two looks: what the children came with tells how much the parent had made before.
-    """
+    """Between two looks: what the children came with tells how much the parent had made before."""
     held = BASE + 100 * MIB
     children = [process(200 + i, JOB, held, 0) for i in range(10)]
 
@@ -102,9 +86,7 @@ def test_pages_touched_while_the_look_reads_are_no_wear(account, read):
 
 
 def test_wear_that_one_look_cannot_tell_is_added_by_a_later_one(account):
-    """
-    The parent overwrites 40 MiB that its child shares, and a look can't tell whether it did so before.
-    """
+    """The parent overwrites 40 MiB that its child shares, and a look can't tell whether it did so before."""
     held = BASE + 100 * MIB
     child = process(200, JOB, held, 0)
     look(account, process(100, None, held, 100 * MIB), child)
@@ -114,9 +96,7 @@ def test_wear_that_one_look_cannot_tell_is_added_by_a_later_one(account):
 
 
 def test_a_child_that_writes_is_charged_its_copies(account):
-    """
-    Page by page.
-    """
+    """Page by page."""
     held = BASE + 100 * MIB
     look(account, process(100, None, held, 100 * MIB))
 
@@ -124,9 +104,7 @@ def test_a_child_that_writes_is_charged_its_copies(account):
 
 
 def test_a_parent_that_writes_leaves_its_old_pages_to_the_child(account):
-    """
-    Twice the memory, though no resident set grows: the way to hide it that a sum of own faults misses.
-    """
+    """Twice the memory, though no resident set grows: the way to hide it that a sum of own faults misses."""
     held = BASE + 100 * MIB
     look(account, process(100, None, held, 100 * MIB), process(200, JOB, held, 0))
 
@@ -134,9 +112,7 @@ def test_a_parent_that_writes_leaves_its_old_pages_to_the_child(account):
 
 
 def test_a_parent_that_gives_memory_back_leaves_it_to_the_child(account):
-    """
-    So does one that execs. Nobody's resident set shows that the child has it alone now.
-    """
+    """So does one that execs. Nobody's resident set shows that the child has it alone now."""
     held = BASE + 100 * MIB
     look(account, process(100, None, held, 100 * MIB))
     look(account, process(100, None, held, 100 * MIB), process(200, JOB, held, 0))
@@ -145,18 +121,14 @@ def test_a_parent_that_gives_memory_back_leaves_it_to_the_child(account):
 
 
 def test_later_pages_of_a_parent_are_its_own(account):
-    """
-    A child that was forked before is not charged for it.
-    """
+    """A child that was forked before is not charged for it."""
     look(account, process(100, None, BASE, 0), process(200, JOB, BASE, 0))
 
     assert look(account, process(100, None, BASE + 90 * MIB, 90 * MIB), process(200, JOB, BASE, 0)) == 90 * MIB
 
 
 def test_a_child_is_never_charged_more_than_it_has(account):
-    """
-    However busy its parent is.
-    """
+    """However busy its parent is."""
     look(account, process(100, None, BASE, 900 * MIB))
     look(account, process(100, None, BASE, 900 * MIB), process(200, JOB, BASE, 0))
 
@@ -166,9 +138,7 @@ def test_a_child_is_never_charged_more_than_it_has(account):
 
 
 def test_an_orphan_is_charged_its_pages_of_the_job(account):
-    """
-    Its parent's pages are its own now; those of the keeper are still the keeper's.
-    """
+    """Its parent's pages are its own now; those of the keeper are still the keeper's."""
     middle: Key = (200, 1)
     held = BASE + 60 * MIB
     look(account, process(100, None, BASE, 0), process(200, JOB, held, 60 * MIB), process(300, middle, held, 0))
@@ -179,16 +149,12 @@ def test_an_orphan_is_charged_its_pages_of_the_job(account):
 
 
 def test_an_orphan_of_an_unseen_parent_is_charged_all(account):
-    """
-    It may have come from anywhere in the job.
-    """
+    """It may have come from anywhere in the job."""
     assert look(account, process(100, None, BASE, 0), process(300, None, 30 * MIB, 0)) == 30 * MIB
 
 
 def test_a_pid_that_comes_round_again_is_another_process(account):
-    """
-    The start time tells.
-    """
+    """The start time tells."""
     look(account, process(100, None, BASE, 0), process(200, JOB, BASE, 0))
     again = dataclasses.replace(process(200, None, 30 * MIB, 0), key=(200, 9))
 
@@ -196,9 +162,7 @@ def test_a_pid_that_comes_round_again_is_another_process(account):
 
 
 def test_files_are_charged_once_or_where_they_are_mapped(account):
-    """
-    Once where the file system tells their size.
-    """
+    """Once where the file system tells their size."""
     mapping = [process(100, None, BASE, 0, shared=20 * MIB), process(200, JOB, BASE, 0, shared=20 * MIB)]
 
     assert look(account, *mapping, files=25 * MIB) == 25 * MIB
@@ -206,9 +170,7 @@ def test_files_are_charged_once_or_where_they_are_mapped(account):
 
 
 def test_time_and_tasks_never_go_back():
-    """
-    A process that nobody waited for takes its time with it.
-    """
+    """A process that nobody waited for takes its time with it."""
     account = Account()
     account.note([process(100, None, 0, 0, time=30, tasks=3), process(200, JOB, 0, 0, time=50, tasks=4)], files=0)
     account.note([process(100, None, 0, 0, time=31)], files=0, spent=5)
@@ -218,9 +180,7 @@ def test_time_and_tasks_never_go_back():
 
 
 def test_the_time_of_a_child_counts_once() -> None:
-    """
-    What was seen of it, or what its parent was told when it waited: whichever is more.
-    """
+    """What was seen of it, or what its parent was told when it waited: whichever is more."""
     account = Account()
     account.note([process(100, None, 0, 0, time=1.0), process(200, JOB, 0, 0, time=0.504)], files=0)
     account.note([process(100, None, 0, 0, time=1.25, waited=0.50)], files=0)
@@ -240,9 +200,7 @@ def test_at_the_end_the_init_knows_best_unless_it_was_killed_first(spent: float,
 
 
 def test_an_empty_look_is_no_error():
-    """
-    The job was quicker.
-    """
+    """The job was quicker."""
     account = Account()
     account.note([], files=None)
 
@@ -264,9 +222,7 @@ class Machine:
         self.parents: dict[int, int | None] = {100: None}
 
     def step(self) -> None:
-        """
-        One fork, exit, burst of writes or of new memory.
-        """
+        """One fork, exit, burst of writes or of new memory."""
         pid = self.rng.choice(list(self.maps))
         match self.rng.choice(("fork", "exit", "write", "write", "grow", "shrink")):
             case "fork" if len(self.maps) < 12:
@@ -292,9 +248,7 @@ class Machine:
 
 
     def held(self) -> int:
-        """
-        Bytes that the job really holds.
-        """
+        """Bytes that the job really holds."""
         pages = {page for pages in self.maps.values() for page in pages.values()}
         return len(pages - set(self.keeper)) * PAGE
 
@@ -305,9 +259,7 @@ class Machine:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_tree_is_never_charged_less_than_it_holds_nor_more_than_is_resident(seed):
-    """
-    Whatever a tree of processes does between two looks.
-    """
+    """Whatever a tree of processes does between two looks."""
     rng = random.Random(seed)
     machine, account = Machine(rng), Account()
     account.note(machine.seen(), files=0)

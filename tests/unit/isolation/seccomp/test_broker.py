@@ -43,9 +43,7 @@ def test_calls_that_a_broker_does_not_need_are_refused(arch: str, name: str) -> 
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_arguments_decide_about_sockets_files_and_threads(arch: str) -> None:
-    """
-    TCP and UDP, no Unix sockets; files for reading alone; threads, no processes.
-    """
+    """TCP and UDP, no Unix sockets; files for reading alone; threads, no processes."""
     calls = {call.name: call for call in broker_plan(arch).calls.values()}
 
     for family, kind, action in ((socket.AF_INET, socket.SOCK_STREAM, ALLOW), (socket.AF_INET6, socket.SOCK_DGRAM,

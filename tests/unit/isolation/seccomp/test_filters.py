@@ -1,6 +1,4 @@
-"""
-The programs in the package: the table's, all of them, and small.
-"""
+"""The programs in the package: the table's, all of them, and small."""
 
 from __future__ import annotations
 
@@ -25,18 +23,14 @@ HOSTS = [(arch, counted, fixed) for arch in ARCHES for counted in (True, False) 
 
 
 def test_the_packaged_programs_are_made_from_the_table() -> None:
-    """
-    `python -m leeward.isolation.seccomp.compiler programs` prints the module.
-    """
+    """`python -m leeward.isolation.seccomp.compiler programs` prints the module."""
     assert programs() == Path(module.__file__).read_text()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", WIDENED)
 def test_the_packaged_wider_programs_are_made_from_the_table(name: str) -> None:
-    """
-    Each a module of its own, which no daemon imports that doesn't need it.
-    """
+    """Each a module of its own, which no daemon imports that doesn't need it."""
     assert programs(name) == Path(str(WIDENED[name].__file__)).read_text()
 
 
@@ -65,9 +59,7 @@ def test_a_host_gets_the_program_of_its_plan(arch: str, counted: bool, fixed: bo
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("name", ["", *WIDENED])
 def test_workers_of_one_user_have_a_program_of_their_own(name: str, arch: str, fixed: bool) -> None:
-    """
-    But where no cgroup counts memory, when the supervisor is asked for watches whoever the worker is.
-    """
+    """But where no cgroup counts memory, when the supervisor is asked for watches whoever the worker is."""
     def made(counted: bool, shared: bool) -> filters.Program:
         return filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, shared=shared,
                                **named.get(name, {}))
@@ -80,9 +72,7 @@ def test_workers_of_one_user_have_a_program_of_their_own(name: str, arch: str, f
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_filter_of_the_init_is_tiny(arch: str) -> None:
-    """
-    One question for the architecture, one for the number.
-    """
+    """One question for the architecture, one for the number."""
     program = bpf.disassemble(filters.init_program(arch))
     check(init_plan(arch), program)
 
@@ -91,17 +81,13 @@ def test_the_filter_of_the_init_is_tiny(arch: str) -> None:
 
 @pytest.mark.parametrize(("arch", "counted", "fixed"), HOSTS)
 def test_a_filters_size_is_bounded(arch: str, counted: bool, fixed: bool) -> None:
-    """
-    Each job installs the filter, at a cost by the instruction: a table that doubles it should be noticed.
-    """
+    """Each job installs the filter, at a cost by the instruction: a table that doubles it should be noticed."""
     assert filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch).instructions < 330
 
 
 @pytest.mark.parametrize("arch", ["i686", "armv7l", "aarch64_be", "riscv64", ""])
 def test_no_other_architecture_has_one(arch: str) -> None:
-    """
-    Better no start than a filter for another machine.
-    """
+    """Better no start than a filter for another machine."""
     with pytest.raises(Unsupported, match=r"seccomp.*x86_64 or aarch64"):
         filters.program(memory_counted=True, affinity_fixed=False, arch=arch)
     with pytest.raises(Unsupported, match=r"seccomp.*x86_64 or aarch64"):

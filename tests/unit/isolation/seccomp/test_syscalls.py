@@ -1,6 +1,4 @@
-"""
-The numbers of system calls, against libseccomp's as a witness.
-"""
+"""The numbers of system calls, against libseccomp's as a witness."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ UNKNOWN = -1
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_numbers_are_those_of_libseccomp(arch: str) -> None:
-    """
-    Where libseccomp knows a name, its number is ours; it knows all but the newest.
-    """
+    """Where libseccomp knows a name, its number is ours; it knows all but the newest."""
     token = getattr(pyseccomp.Arch, arch.upper())
     theirs = {name: pyseccomp.resolve_syscall(token, name) for name in NUMBERS[arch]}
 
@@ -27,9 +23,7 @@ def test_numbers_are_those_of_libseccomp(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_no_call_of_libseccomp_is_missing(arch: str) -> None:
-    """
-    Every number below the newest is either named here or named by nobody.
-    """
+    """Every number below the newest is either named here or named by nobody."""
     token = getattr(pyseccomp.Arch, arch.upper())
 
     for number in set(range(max(NAMES[arch]) + 1)) - set(NAMES[arch]):
@@ -38,18 +32,14 @@ def test_no_call_of_libseccomp_is_missing(arch: str) -> None:
 
 
 def test_no_number_has_two_names() -> None:
-    """
-    The table can be read both ways.
-    """
+    """The table can be read both ways."""
     assert [(len(ALL), len(ALL))] == [(len(set(ALL)), len(NUMBERS["x86_64"]))]
     for arch in ARCHES:
         assert len(NUMBERS[arch]) == len(NAMES[arch])
 
 
 def test_a_number_without_a_name_gets_one() -> None:
-    """
-    Results name every call, also those that no kernel has.
-    """
+    """Results name every call, also those that no kernel has."""
     assert "openat" == name_of(257, "x86_64")
     assert "openat" == name_of(56, "aarch64")
     assert "syscall_9999" == name_of(9999, "x86_64")

@@ -1,6 +1,4 @@
-"""
-The table: complete, without contradictions, each row with its reason.
-"""
+"""The table: complete, without contradictions, each row with its reason."""
 
 from __future__ import annotations
 
@@ -21,33 +19,25 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_every_call_has_a_row() -> None:
-    """
-    A new call of the kernel needs a decision, not the default.
-    """
+    """A new call of the kernel needs a decision, not the default."""
     assert set(ALL) == {rule.name for rule in RULES}
 
 
 @pytest.mark.parametrize("rules", [RULES, INIT_RULES])
 def test_every_row_has_a_reason(rules: tuple[Rule, ...]) -> None:
-    """
-    A row that can't say who needs it goes away.
-    """
+    """A row that can't say who needs it goes away."""
     assert [] == [rule for rule in rules if len(rule.reason) < 5]
 
 
 def test_no_row_stands_twice() -> None:
-    """
-    Else one of the two reasons is wrong.
-    """
+    """Else one of the two reasons is wrong."""
     keys = [(rule.name, rule.tests, rule.needs) for rule in RULES]
 
     assert len(keys) == len(set(keys))
 
 
 def overlap(one: Rule, other: Rule) -> bool:
-    """
-    Can some arguments fit both rows?
-    """
+    """Can some arguments fit both rows?"""
     return not any(a.arg == b.arg and (a.value ^ b.value) & a.mask & b.mask
                    for a in one.tests for b in other.tests)
 
@@ -68,9 +58,7 @@ def test_rows_of_one_call_dont_contradict_each_other() -> None:
 
 
 def test_a_test_asks_for_no_bit_outside_its_mask() -> None:
-    """
-    Such a row could never fit.
-    """
+    """Such a row could never fit."""
     assert [] == [rule for rule in RULES for test in rule.tests if test.value & ~test.mask]
 
 
@@ -80,9 +68,7 @@ NEVER_REPEATED = ("close", "fork", "vfork", "dup2", "dup3", "execve", "exit", "e
 
 
 def test_calls_that_programs_do_not_repeat_are_not_notified() -> None:
-    """
-    c041: a lost close, or "cannot fork".
-    """
+    """c041: a lost close, or "cannot fork"."""
     assert [] == [rule for rule in RULES if rule.name in NEVER_REPEATED and rule.action is NOTIFY]
 
 
@@ -100,17 +86,13 @@ CAN_NEVER_BE_ALLOWED = (
 
 @pytest.mark.parametrize("name", CAN_NEVER_BE_ALLOWED.split())
 def test_is_refused_by_the_supervisor(name: str) -> None:
-    """
-    c033 and others: these are refused and counted, on every host, with any arguments.
-    """
+    """c033 and others: these are refused and counted, on every host, with any arguments."""
     assert {NOTIFY} == {rule.action for rule in RULES if name == rule.name}
 
 
 @pytest.mark.parametrize("name", ["seccomp", "clone3", "openat2", "mbind", "set_mempolicy"])
 def test_is_answered_without_the_supervisor(name: str) -> None:
-    """
-    c002, c033, c034: no listener is asked about these, so none can say something else.
-    """
+    """c002, c033, c034: no listener is asked about these, so none can say something else."""
     actions = {rule.action for rule in RULES if name == rule.name}
 
     assert 1 == len(actions)
@@ -118,24 +100,18 @@ def test_is_answered_without_the_supervisor(name: str) -> None:
 
 
 def test_the_init_has_five_calls() -> None:
-    """
-    It says that it is locked, waits and exits; all else is deadly.
-    """
+    """It says that it is locked, waits and exits; all else is deadly."""
     assert {(name, ALLOW) for name in ("wait4", "waitid", "exit", "exit_group", "futex")} == {
         (rule.name, rule.action) for rule in INIT_RULES}
 
 
 def test_the_document_is_the_table() -> None:
-    """
-    docs/seccomp.md is what `python -m leeward.isolation.seccomp.compiler` prints.
-    """
+    """docs/seccomp.md is what `python -m leeward.isolation.seccomp.compiler` prints."""
     assert (ROOT / "docs" / "seccomp.md").read_text() == listing()
 
 
 def test_uncounted_memory_is_refused() -> None:
-    """
-    c054: without a memory cgroup the calls that make memory outside of resident sets go.
-    """
+    """c054: without a memory cgroup the calls that make memory outside of resident sets go."""
     counted = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
     uncounted = plan(memory_counted=False, affinity_fixed=False, arch="x86_64")
 
@@ -144,9 +120,7 @@ def test_uncounted_memory_is_refused() -> None:
 
 
 def test_a_fixed_affinity_stays() -> None:
-    """
-    Where the affinity is the processor limit a job can't move it.
-    """
+    """Where the affinity is the processor limit a job can't move it."""
     free = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
     fixed = plan(memory_counted=True, affinity_fixed=True, arch="x86_64")
 
@@ -158,9 +132,7 @@ def test_a_fixed_affinity_stays() -> None:
 @pytest.mark.parametrize("above", [0, 1, 0xFFFF_FFFF])
 def test_watches_are_asked_for_where_others_could_lack_them(counted: bool, shared: bool, want: Action,
                                                              above: int) -> None:
-    """
-    c259: or where no cgroup counts their memory. Only those that are added; the kernel looks at 32 bits of the number.
-    """
+    """c259: or where no cgroup counts their memory. Only those that are added; the kernel looks at 32 bits of the number."""
     made = plan(memory_counted=counted, affinity_fixed=False, arch="x86_64", shared=shared)
     epoll_ctl = made.calls[NUMBERS["x86_64"]["epoll_ctl"]]
 
@@ -170,9 +142,7 @@ def test_watches_are_asked_for_where_others_could_lack_them(counted: bool, share
 
 
 def test_an_operators_addition_refuses_no_further_call() -> None:
-    """
-    Each addition allows more arguments of calls that were there, and of no others than its own file says.
-    """
+    """Each addition allows more arguments of calls that were there, and of no others than its own file says."""
     plain = plan(memory_counted=True, affinity_fixed=False, arch="x86_64")
     loopback = plan(memory_counted=True, affinity_fixed=False, arch="x86_64", loopback=True)
     terminal = plan(memory_counted=True, affinity_fixed=False, arch="x86_64", terminal=True)
@@ -184,9 +154,7 @@ def test_an_operators_addition_refuses_no_further_call() -> None:
 @pytest.mark.parametrize("name", ["TIOCSTI", "TIOCLINUX", "TIOCSETD", "TIOCCONS", "TIOCVHANGUP"])
 @pytest.mark.parametrize("above", [0, 1, 0xDEADBEEF, 0xFFFF_FFFF])
 def test_no_terminal_is_typed_into(name: str, above: int) -> None:
-    """
-    The kernel looks at the low 32 bits of an ioctl's number, and so does the filter.
-    """
+    """The kernel looks at the low 32 bits of an ioctl's number, and so does the filter."""
     terminal = plan(memory_counted=True, affinity_fixed=False, arch="x86_64", terminal=True)
     ioctl = terminal.calls[NUMBERS["x86_64"]["ioctl"]]
 
@@ -195,9 +163,7 @@ def test_no_terminal_is_typed_into(name: str, above: int) -> None:
 
 
 def changed(before: Mapping[int, CallPolicy], after: Mapping[int, CallPolicy]) -> set[str]:
-    """
-    Calls with other rows, all of which they had before.
-    """
+    """Calls with other rows, all of which they had before."""
     different = {number for number, call in before.items() if call != after[number]}
     for number in different:
         assert set(before[number].rows) <= set(after[number].rows)
@@ -206,8 +172,6 @@ def changed(before: Mapping[int, CallPolicy], after: Mapping[int, CallPolicy]) -
 
 
 def newly_refused(before: Mapping[int, CallPolicy], after: Mapping[int, CallPolicy]) -> set[str]:
-    """
-    Calls that were allowed with any arguments and aren't any more; mmap goes by its flags, see test_plan.
-    """
+    """Calls that were allowed with any arguments and aren't any more; mmap goes by its flags, see test_plan."""
     return {call.name for number, call in before.items()
             if ALLOW == call.otherwise != after[number].otherwise} - {"mmap"}

@@ -1,6 +1,4 @@
-"""
-The program that the kernel gets, against the plan, over every number and architecture.
-"""
+"""The program that the kernel gets, against the plan, over every number and architecture."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ HERE_PROGRAM = compile(HERE)
 
 @pytest.mark.parametrize("wanted", [*PLANS, *(pytest.param(init_plan(arch), id=f"init-{arch}") for arch in ARCHES)])
 def test_the_program_decides_as_the_plan_says(wanted: SeccompPlan) -> None:
-    """
-    c045: numbers -1 to 1024, each with x32's bit, on every architecture, with arguments on both sides of each test.
-    """
+    """c045: numbers -1 to 1024, each with x32's bit, on every architecture, with arguments on both sides of each test."""
     program = compile(wanted)
 
     for number in (*range(-1, 1025), *(0x4000_0000 | number for number in range(1025)), 0x3FFF_FFFF, 0x7FFF_FFFF):
@@ -51,18 +47,14 @@ def test_the_program_decides_as_the_plan_says(wanted: SeccompPlan) -> None:
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from(sorted(HERE.calls)), st.tuples(*[st.integers(0, 0xFFFF_FFFF_FFFF_FFFF)] * 6))
 def test_any_arguments_are_decided_as_by_the_plan(number: int, args: tuple[int, ...]) -> None:
-    """
-    Registers hold anything.
-    """
+    """Registers hold anything."""
     assert HERE.decide(HERE.audit_arch, number, args).ret == bpf.run(
         HERE_PROGRAM, bpf.words(HERE.audit_arch, number, args))
 
 
 @pytest.mark.parametrize("wanted", PLANS)
 def test_libseccomp_makes_the_same_decisions(wanted: SeccompPlan) -> None:
-    """
-    A witness that has never seen our compiler: the same rows, for the calls that it knows.
-    """
+    """A witness that has never seen our compiler: the same rows, for the calls that it knows."""
     ours, (theirs, known) = compile(wanted), witness(wanted)
 
     assert len(known) > 300
@@ -103,9 +95,7 @@ def witness(wanted: SeccompPlan) -> tuple[tuple[bpf.Instruction, ...], set[int]]
 
 
 def test_a_program_that_allows_more_is_found() -> None:
-    """
-    Control: the check sees one wrong answer among all numbers.
-    """
+    """Control: the check sees one wrong answer among all numbers."""
     for at, instruction in enumerate(HERE_PROGRAM):
         if bpf.RET_K == instruction.code and instruction.k != ALLOW.ret:
             wrong = (*HERE_PROGRAM[:at], instruction._replace(k=ALLOW.ret), *HERE_PROGRAM[at + 1:])
@@ -115,9 +105,7 @@ def test_a_program_that_allows_more_is_found() -> None:
 
 @pytest.mark.thorough
 def test_a_program_with_any_jump_gone_wrong_is_found() -> None:
-    """
-    Control: the check sees jumps that go one too far.
-    """
+    """Control: the check sees jumps that go one too far."""
     found = jumps = 0
     for at, instruction in enumerate(HERE_PROGRAM[:-2]):
         if instruction.code in (bpf.JEQ_K, bpf.JGE_K):
@@ -132,8 +120,6 @@ def test_a_program_with_any_jump_gone_wrong_is_found() -> None:
 
 
 def test_a_program_for_another_architecture_is_found() -> None:
-    """
-    Control: the check runs the other architectures as well.
-    """
+    """Control: the check runs the other architectures as well."""
     with pytest.raises(Bug, match="syscall filter"):
         check(HERE, (bpf.Instruction(bpf.RET_K, 0, 0, ALLOW.ret),))

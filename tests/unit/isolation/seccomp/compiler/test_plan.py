@@ -1,6 +1,4 @@
-"""
-What a plan decides, call by call.
-"""
+"""What a plan decides, call by call."""
 
 from __future__ import annotations
 
@@ -22,16 +20,12 @@ HIGH = 0x1_0000_0000  # the kernel doesn't look at it
 
 
 def decide(name: str, *args: int, by: SeccompPlan = COUNTED) -> Action:
-    """
-    The decision for a call by its name.
-    """
+    """The decision for a call by its name."""
     return by.decide(by.audit_arch, NUMBERS[by.arch][name], (*args, 0, 0, 0, 0, 0, 0)[:6])
 
 
 def flag(names: str) -> int:
-    """
-    Constants of the kernel, or-ed.
-    """
+    """Constants of the kernel, or-ed."""
     bits = 0
     for name in names.split():
         bits |= value(name)
@@ -97,9 +91,7 @@ def flag(names: str) -> int:
     ("memfd_create", (0, flag("MFD_HUGETLB") | 1), errno(ENOMEM)),
 ])
 def test_every_call_is_decided_as_the_table_says(name: str, args: tuple[int, ...], want: Action) -> None:
-    """
-    Arguments count by their low 32 bits, which are all that the kernel sees.
-    """
+    """Arguments count by their low 32 bits, which are all that the kernel sees."""
     assert want == decide(name, *args)
 
 
@@ -112,9 +104,7 @@ def test_every_call_is_decided_as_the_table_says(name: str, args: tuple[int, ...
     ("mmap", (0, 4096, 3, 3 | flag("MAP_ANONYMOUS"))),  # MAP_SHARED_VALIDATE
 ])
 def test_calls_that_the_host_cannot_bound_are_refused(name: str, args: tuple[int, ...]) -> None:
-    """
-    c054: allowed where a cgroup bounds it, refused where none does.
-    """
+    """c054: allowed where a cgroup bounds it, refused where none does."""
     assert ALLOW == decide(name, *args)
     assert NOTIFY == decide(name, *args, by=UNCOUNTED)
 
@@ -124,9 +114,7 @@ def test_calls_that_the_host_cannot_bound_are_refused(name: str, args: tuple[int
     (1 << 20, NOTIFY), (1 << 31, NOTIFY),
 ])
 def test_no_pipe_is_larger_than_it_was_made(size: int, want: Action) -> None:
-    """
-    c096: the pages of all pipes of a user are counted together.
-    """
+    """c096: the pages of all pipes of a user are counted together."""
     for by in (COUNTED, UNCOUNTED):
         assert want == decide("fcntl", 0, flag("F_SETPIPE_SZ"), size | HIGH, by=by)
 
@@ -137,9 +125,7 @@ def test_no_pipe_is_larger_than_it_was_made(size: int, want: Action) -> None:
     ("prlimit64", (1, 7, 4096)),
 ])
 def test_no_row_reaches_the_init(name: str, args: tuple[int, ...]) -> None:
-    """
-    c174: refused with pid 1, in the low 32 bits; allowed with any other number.
-    """
+    """c174: refused with pid 1, in the low 32 bits; allowed with any other number."""
     other = (2, *args[1:]) if "setpriority" != name else (0, 2)
 
     assert NOTIFY == decide(name, *(arg | HIGH for arg in args))
@@ -148,25 +134,19 @@ def test_no_row_reaches_the_init(name: str, args: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("flags", [flag("MAP_ANONYMOUS") | 2, 2, 1, 2 | flag("MAP_ANONYMOUS") | HIGH])
 def test_private_and_file_mappings_are_always_there(flags: int) -> None:
-    """
-    No program runs without them.
-    """
+    """No program runs without them."""
     assert ALLOW == decide("mmap", 0, 4096, 3, flags, by=UNCOUNTED)
 
 
 def test_kills_other_architectures() -> None:
-    """
-    c029: a number never gets the meaning of another architecture.
-    """
+    """c029: a number never gets the meaning of another architecture."""
     for arch in (value("AUDIT_ARCH_I386"), value("AUDIT_ARCH_ARM"), AUDIT_ARCH["aarch64"], 0):
         assert KILL == COUNTED.decide(arch, NUMBERS["x86_64"]["getpid"], (0,) * 6)
     assert KILL == ARM.decide(AUDIT_ARCH["x86_64"], 0, (0,) * 6)
 
 
 def test_kills_x32() -> None:
-    """
-    c030: x86_64 with bit 30 set.
-    """
+    """c030: x86_64 with bit 30 set."""
     for number in (0, 39, 500, 512, 547):
         assert KILL == COUNTED.decide(COUNTED.audit_arch, number | 0x4000_0000, (0,) * 6)
     assert errno(ENOSYS) == ARM.decide(ARM.audit_arch, 0x4000_0000, (0,) * 6)  # to arm just a number
@@ -174,25 +154,19 @@ def test_kills_x32() -> None:
 
 @pytest.mark.parametrize("number", [-1, -2, 337, 400, 471, 500, 512, 547, 1024, 0x3FFF_FFFF, 0x8000_0000])
 def test_unassigned_numbers_dont_exist(number: int) -> None:
-    """
-    c031: ENOSYS, never EPERM, so that libc's probes go on to the next best call.
-    """
+    """c031: ENOSYS, never EPERM, so that libc's probes go on to the next best call."""
     assert errno(ENOSYS) == COUNTED.decide(COUNTED.audit_arch, number, (0,) * 6)
 
 
 def test_rows_of_another_architecture_dont_count() -> None:
-    """
-    aarch64 has no fork, open or stat.
-    """
+    """aarch64 has no fork, open or stat."""
     assert ARM.rules < COUNTED.rules
     assert "fork" not in {call.name for call in ARM.calls.values()}
     assert errno(ENOSYS) == ARM.decide(ARM.audit_arch, 244, (0,) * 6)
 
 
 def test_the_init_is_killed_for_anything_but_waiting() -> None:
-    """
-    Its process shares the keeper's memory: it must not be able to do a thing.
-    """
+    """Its process shares the keeper's memory: it must not be able to do a thing."""
     found = init_plan("x86_64")
     allowed = {name for name, number in NUMBERS["x86_64"].items()
                if ALLOW == found.decide(found.audit_arch, number, (0,) * 6)}
@@ -203,8 +177,6 @@ def test_the_init_is_killed_for_anything_but_waiting() -> None:
 
 
 def test_an_architecture_without_a_table_is_named() -> None:
-    """
-    The message says what there is.
-    """
+    """The message says what there is."""
     with pytest.raises(Unsupported, match="riscv64, need x86_64 or aarch64"):
         plan(memory_counted=True, affinity_fixed=False, arch="riscv64")

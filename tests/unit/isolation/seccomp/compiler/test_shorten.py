@@ -1,6 +1,4 @@
-"""
-Programs decide what the questions that they were written from say.
-"""
+"""Programs decide what the questions that they were written from say."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def answer(asked: Asked, words: Sequence[int]) -> int:
 @settings(max_examples=300, deadline=None)
 @given(NODES, st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20))
 def test_the_shortened_tree_decides_as_the_long_one(asked: Asked, calls: list[tuple[int, int, int]]) -> None:
-    """
-    Over random questions and random calls.
-    """
+    """Over random questions and random calls."""
     program = shorten.write(node(asked))
 
     for number, one, other in calls:
@@ -55,9 +51,7 @@ def test_the_shortened_tree_decides_as_the_long_one(asked: Asked, calls: list[tu
 
 
 def test_neighbours_become_one_span() -> None:
-    """
-    Ten numbers with one answer are one comparison.
-    """
+    """Ten numbers with one answer are one comparison."""
     program = shorten.write(shorten.question(0, ALL, [*((number, 1) for number in range(10)), (10, 0)]))
 
     assert 4 == len(program)
@@ -65,9 +59,7 @@ def test_neighbours_become_one_span() -> None:
 
 
 def test_known_words_arent_asked_for() -> None:
-    """
-    Where a word has one value, a question for it within is settled; so is one in a row behind another.
-    """
+    """Where a word has one value, a question for it within is settled; so is one in a row behind another."""
     inner = shorten.question(0, ALL, [(0, 5), (7, 6), (8, 5)])
 
     assert shorten.question(0, ALL, [(0, 1), (7, inner), (8, 1)]) == shorten.question(0, ALL, [(0, 1), (7, 6), (8, 1)])
@@ -76,9 +68,7 @@ def test_known_words_arent_asked_for() -> None:
 
 @pytest.mark.parametrize("size", [100, 300, 700])
 def test_far_targets_are_reached(size: int) -> None:
-    """
-    c045: a conditional jump goes 255 instructions at most; longer ways aren't cut.
-    """
+    """c045: a conditional jump goes 255 instructions at most; longer ways aren't cut."""
     # every number its own question, so that answers end up far from who jumps there
     spans = [(number, shorten.question(16, ALL, [(0, 5), (number + 1, 6), (number + 2, 7)]))
              for number in range(size)]
