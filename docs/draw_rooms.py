@@ -4,7 +4,7 @@ Writes the drawing of rooms in docs/architecture.md: `python docs/draw_rooms.py`
 Runs in:   a developer's shell; a test compares what it would write with what is there.
 
 A room is a package. What it runs in is the word of its docstring, and what it imports is read from its source, so
-neither can go stale. Imports below `if TYPE_CHECKING` count as well: a reader follows them.
+neither can go stale. Imports below `if TYPE_CHECKING` don't count: they name types, and no process takes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ def imports(name: str, folder: Path, known: dict[str, Path]) -> list[str]:
     """The other rooms that modules of this one name in an import."""
     seen = set()
     for module in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text())):
+        tree = ast.parse(module.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []
+        for node in ast.walk(tree):
             named = []
             if isinstance(node, ast.Import):
                 named = [alias.name for alias in node.names]

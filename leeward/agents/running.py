@@ -38,10 +38,10 @@ from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
 from leeward.errors import Busy, DaemonError, LeewardError, RequestRejected
-from leeward.protocols import Protocol
 
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
+    from leeward_cli.agent_approved import ApprovedAgent
 
 #: Seconds that a hook on the host, and a clean-up hook, may take.
 HOOK_S, CLEANUP_S = 600.0, 60.0
@@ -53,16 +53,6 @@ _INSIDE_S = 600.0
 SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
 Tell = Callable[[str], None]
-
-
-class AgentAsking(Protocol):
-    """Connects a sandbox with the service for approvals."""
-
-    def opened(self, sandbox: str) -> None:
-        """Called with the sandbox's id after it was opened, before the agent's process starts."""
-
-    def ending(self) -> None:
-        """Called before the sandbox is closed. Raises nothing."""
 
 
 class AgentRun:
@@ -88,7 +78,7 @@ class AgentRun:
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
                  registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None,
-                 asking: AgentAsking | None = None,
+                 asking: ApprovedAgent | None = None,
                  hiding: tuple[int, FileRules, Sequence[str]] | None = None) -> None:
         self.asking, self._hiding = asking, hiding
         self._watch: HidingWatch | None = None

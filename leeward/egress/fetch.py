@@ -32,16 +32,16 @@ from leeward.egress.dialling import Lookup, dial
 from leeward.egress.heads import Head
 from leeward.egress.pipes import Pipe
 from leeward.egress.policy import CAUSES, Decision, Request
-from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed
+from leeward.egress.tenancy import ANSWERED, NotAllowed
 from leeward.egress.tls import TlsPipe
 from leeward.errors import LeewardError, PeerError
-from leeward.protocols import Protocol
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address, InvalidHost
 
 if TYPE_CHECKING:
     from leeward.egress.injection import Injection
     from leeward.egress.sealing import Sealing
+    from leeward.egress.tenancy import Tenancy
 
 #: The beginning of each error's text, by its cause; includes the causes of decisions.
 TEXTS = {
@@ -130,14 +130,6 @@ class FetchResponse:
     address: str
 
 
-class FetchBudget(Protocol):
-    """The part of `Tenancy` that a fetcher uses: it counts fetches against the sandbox's limits, and records them."""
-
-    def over_rate(self) -> str: ...
-    async def approval(self, policy: Policy, request: Request) -> bool: ...
-    def begin(self, name: str, address: Address | None, port: int) -> Attempt: ...
-
-
 class Fetcher:
     """
     Fetches of one sandbox, with its limits.
@@ -152,7 +144,7 @@ class Fetcher:
     """
 
     def __init__(self, policy: Policy | None, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
-                 sealing: Sealing | None = None, budget: FetchBudget | None = None,
+                 sealing: Sealing | None = None, budget: Tenancy | None = None,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._policy, self._resolve, self._budget, self._clock = policy, resolve, budget, clock
         self._trust = trust if sealing is None else sealing.trust

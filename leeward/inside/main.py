@@ -12,7 +12,7 @@ import signal
 import threading
 import types
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from leeward.inside import (
     answer,
@@ -33,6 +33,9 @@ from leeward.points import point
 from leeward.protocols import Protocol
 from leeward.wire import job as wire
 
+if TYPE_CHECKING:
+    from leeward._native.job import Pipes
+
 _CHUNK = 1 << 20
 
 #: The pid in its namespace of every runner's first process, which the runner's steps have checked.
@@ -44,7 +47,7 @@ _STDERR = 2
 _main: types.ModuleType | None = None
 
 #: The pipes of a job that begins in C.
-_laid: JobPipes | None = None
+_laid: Pipes | None = None
 
 
 def prepare() -> None:
@@ -90,27 +93,14 @@ def renumber() -> None:
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
 
 
-class JobPipes(Protocol):
-    """The ends of a job's pipes, and the fast path through them."""
-
-    def take(self) -> bytes | None:
-        """Wait for a frame, and close the pipe if no other frame follows; None if the writer has closed it."""
-
-    def taken(self) -> bytes:
-        """The frame that C has taken."""
-
-    def finish(self) -> None:
-        """Send the reply of a job without details, and never return. Returns if there are details, or in a rehearsal."""
-
-
 class Lay(Protocol):
     """Makes the pipes."""
 
     def __call__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes,
-                 last: bool) -> JobPipes: ...
+                 last: bool) -> Pipes: ...
 
 
-def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> JobPipes:
+def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
     return lay(job_fd, reply_fd, lone=wire.CODE, workspace=files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
 
 
@@ -139,7 +129,7 @@ def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     _reply(_PID, reply_fd, program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING, None)
 
 
-def _serve(pipes: JobPipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
+def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
            door: int) -> NoReturn:
     shown: showing.Showing | None = None
     try:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgpack
 
@@ -25,13 +26,16 @@ from leeward._native import loop as native
 from leeward.dataclass import dataclass
 from leeward.errors import Refused
 from leeward.loop.barrier import Barrier
-from leeward.loop.stream import JobStart, Ran, Receiver
+from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.protocols import Protocol
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.answers import encode_refused, encode_result
 from leeward.wire.requests import Execute, encode_request
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.connection import Connection
 
 #: Values that no message has by chance: the bytes around them in an encoded message are the template.
 _MARK_ID, _MARK = (1 << 53) - 2, b"\0mark of a value\0"
@@ -92,7 +96,7 @@ class FastPath:
         self._loop, self._barrier = loop, barrier
         self._givers: dict[int, Giver] = {}  # by the runner's number
         self._jobs: dict[int, FastPathJob] = {}
-        self.held: dict[int, tuple[Receiver, JobStart]] = {}
+        self.held: dict[int, tuple[Connection, JobStart]] = {}
         self._enabled = False
         self.offered = 0
 
@@ -147,13 +151,13 @@ class FastPath:
         with contextlib.suppress(OSError):
             self._loop.shed(fd, on)
 
-    def job_started(self, receiver: Receiver, start: JobStart) -> None:
+    def job_started(self, receiver: Connection, start: JobStart) -> None:
         if start.session and not start.unsent:
             self.held[start.runner] = receiver, start
         else:
             self._report_start(receiver, start)
 
-    def _report_start(self, receiver: Receiver, start: JobStart) -> None:
+    def _report_start(self, receiver: Connection, start: JobStart) -> None:
         giver = self._givers.get(start.runner) if start.session else self._givers.pop(start.runner, None)
         try:
             receiver.job_started(start)

@@ -13,14 +13,17 @@ import itertools
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward._native import loop as native
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.loop import closing
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
-from leeward.loop.stream import JobStart, Receiver, Stream
+from leeward.loop.stream import JobStart, Stream
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.connection import Connection
 
 #: Kinds of events, as globals because they are looked up for each event.
 _STARTED, _READY, _DATA, _DONE = native.STARTED, native.READY, native.DATA, native.DONE
@@ -75,7 +78,7 @@ class NativeReactor(Reactor):
         self._loop.accept(listener.fileno())
         self._listeners[listener.fileno()] = met, failed
 
-    def stream(self, sock: socket.socket, receiver: Receiver, reading: bool = True) -> Stream:
+    def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
         number = next(self._numbers)
         guarded = closing.guarded(sock)
         if guarded:
@@ -122,7 +125,7 @@ class NativeReactor(Reactor):
             return
         # Started jobs are reported first: an owner that doesn't know of the start might give the runner to another job.
         # A session's runner may be reported several times in a turn, in order.
-        first: list[tuple[Receiver, Any]] = []
+        first: list[tuple[Connection, Any]] = []
         rest: list[Any] = []
         events = self._loop.events
         for number in range(count):
@@ -144,7 +147,7 @@ class NativeReactor(Reactor):
             except Exception as error:
                 self.barrier.caught(self._other, error)
 
-    def _went(self, receiver: Receiver, event: Any) -> None:
+    def _went(self, receiver: Connection, event: Any) -> None:
         assert self.fast_path is not None
         if event.kind == _STARTED:
             self.fast_path.job_started(receiver, JobStart(event.id, native.data_of(event, event.size), event.number,
@@ -245,7 +248,7 @@ class NativeStream:
 
     __slots__ = ("_loop", "_number", "_reactor", "fast_path_allowed", "fd", "receiver", "since")
 
-    def __init__(self, reactor: NativeReactor, loop: native.Loop, fd: int, number: int, receiver: Receiver) -> None:
+    def __init__(self, reactor: NativeReactor, loop: native.Loop, fd: int, number: int, receiver: Connection) -> None:
         self._reactor, self._loop, self._number = reactor, loop, number
         self.fd, self.receiver = fd, receiver
         self.since = reactor._turns

@@ -22,11 +22,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.loop.barrier import Barrier
 from leeward.loop.closing import Closer
 from leeward.loop.fast_path import FastPath
-from leeward.loop.stream import READ, WRITE, Receiver, ReferenceStream, Stream
+from leeward.loop.stream import READ, WRITE, ReferenceStream, Stream
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.connection import Connection
 
 __all__ = ["GONE", "READ", "WRITE", "Reactor", "Timer"]
 
@@ -206,7 +210,7 @@ class Reactor:
                 self.closer.close(sock)  # nobody serves this client
             self.barrier.caught(met, error)
 
-    def stream(self, sock: socket.socket, receiver: Receiver, reading: bool = True) -> Stream:
+    def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
         """
         Pass the bytes that *sock* receives to *receiver*. The socket must not block, and the caller still owns it.
 

@@ -15,10 +15,14 @@ import select
 import socket
 from array import array
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.loop import closing
 from leeward.protocols import Protocol
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.connection import Connection
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
@@ -69,37 +73,6 @@ class Ran:
     memory_peak: int
 
 
-class Receiver(Protocol):
-    """The owner of a connection."""
-
-    def received(self, data: bytes) -> None:
-        """Take the next bytes; none at the end of the stream."""
-
-    def failed(self, error: int) -> None:
-        """Called if the stream is broken; *error* is the errno."""
-
-    def room(self) -> None:
-        """Called when a `send` that raised BlockingIOError may be tried again."""
-
-    def sent(self, count: int) -> None:
-        """
-        Called when a `send` that returned None is complete; *count* is the bytes taken, or -errno. Also called after
-        `close`.
-        """
-
-    def job_started(self, start: JobStart) -> None:
-        """Called when a request of code alone has taken the fast path, before the job's report."""
-
-    def ran(self, ran: Ran) -> None:
-        """Called when a session's request of code alone and its answer have taken the fast path."""
-
-    def refused(self, count: int) -> None:
-        """Called when the fast path has refused *count* requests of code alone."""
-
-    def broken(self, error: Exception) -> None:
-        """Called by the barrier when one of these methods has raised *error*."""
-
-
 class Stream(Protocol):
     """One connection."""
 
@@ -143,7 +116,7 @@ class ReferenceStream:
 
     costs = "connection"
 
-    def __init__(self, reactor: Waiter, sock: socket.socket, receiver: Receiver, reading: bool = True) -> None:
+    def __init__(self, reactor: Waiter, sock: socket.socket, receiver: Connection, reading: bool = True) -> None:
         self._reactor, self._sock, self._receiver = reactor, sock, receiver
         self.fd = sock.fileno()
         self._reading, self._waits, self._open = reading, False, True

@@ -10,6 +10,7 @@ in the line, which has a bound by number and one by time, with a deadline of its
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import BadRequest, Busy, QueueTimeout, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
@@ -20,17 +21,11 @@ from leeward.pool.quotas import Ledger
 from leeward.pool.shedding import Shedding
 from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
-from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.worker.worker import Worker
 
-
-class Starter(Protocol):
-    """The pool."""
-
-    def start(self, ticket: Ticket, worker: Worker) -> None: ...
-    def check_drained(self) -> None: ...
-    def broken(self, error: Exception) -> None: ...
+if TYPE_CHECKING:
+    from leeward.pool.pool import Pool
 
 
 class Admission:
@@ -41,7 +36,7 @@ class Admission:
         refused: the number of jobs that were refused.
     """
 
-    def __init__(self, reactor: Reactor, pool: Starter, workforce: Workforce, queue: FairQueue[Ticket],
+    def __init__(self, reactor: Reactor, pool: Pool, workforce: Workforce, queue: FairQueue[Ticket],
                  backlog: Backlog, ledger: Ledger) -> None:
         self._reactor, self._pool, self._workforce = reactor, pool, workforce
         self.queue, self.backlog, self.ledger = queue, backlog, ledger

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.begin import Settings
@@ -22,34 +22,21 @@ from leeward.pool.quotas import Book
 from leeward.pool.relief import NO_BOUNDS, SeatBounds
 from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
-from leeward.pool.zygotes import EventLog, Zygotes
-from leeward.protocols import Protocol
+from leeward.pool.zygotes import Zygotes
 from leeward.run.awake import Awake
 from leeward.run.report import Report
 from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
-from leeward.supervisor import Supervisor
 from leeward.worker.hatch import Hatched
-from leeward.worker.patience import Patience
 from leeward.worker.succession import Term
-from leeward.worker.terms import WaysOut, WorkerSettings
+from leeward.worker.terms import WorkerSettings
 from leeward.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from leeward.pool.engine import Engine
 
 #: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
 _MEND_S = 0.5
-
-
-class Ground(Protocol):
-    """The engine, as far as its branches need it."""
-
-    log: EventLog
-    patience: Patience
-    driver: Driver
-    supervisor: Supervisor
-
-    def ways_out(self, settings: Settings, confinement: Confinement) -> WaysOut: ...
-    def job_ended(self, ticket: Ticket, report: Report) -> None: ...
-    def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
 
 
 class Branch:
@@ -66,7 +53,7 @@ class Branch:
         stood: a runner was made.
     """
 
-    def __init__(self, reactor: Reactor, ground: Ground, settings: Settings, spec: SandboxSpec,
+    def __init__(self, reactor: Reactor, ground: Engine, settings: Settings, spec: SandboxSpec,
                  confinement: Confinement, *, surplus: int, book: Book, first: int = 0,
                  troubled: Callable[[], None] | None = None, bounds: SeatBounds = NO_BOUNDS) -> None:
         self._reactor, self._ground, self.settings = reactor, ground, settings

@@ -14,20 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Busy, LeewardError, PoolFailed, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.begin import Settings, prepare
-from leeward.pool.branch import Branch, Ground
+from leeward.pool.branch import Branch
 from leeward.pool.confinement import confine
 from leeward.pool.memory import memory_of
 from leeward.pool.quotas import Book
-from leeward.protocols import Protocol
 from leeward.spec.pool_key import PoolKey
 from leeward.worker.hatch import Hatched
+
+if TYPE_CHECKING:
+    from leeward.pool.engine import Engine
 
 #: The most branches at a time, however many slots are free, because each branch has a zygote.
 MOST = 16
@@ -37,10 +39,6 @@ _AGAIN_S, _MOST_FAILURES = 5.0, 64
 _LOOK_S, _ENDING_S = 1.0, 0.05
 #: Seconds that the zygote of a branch has to end by itself.
 _LEAVE_S = 0.5
-
-
-class BranchGround(Ground, Protocol):
-    """The engine."""
 
 
 class _PlacedBranch:
@@ -64,7 +62,7 @@ class Branches:
         idle: seconds after which an unused branch ends.
     """
 
-    def __init__(self, reactor: Reactor, ground: BranchGround, book: Book, plans: Callable[[PoolKey], Settings] | None,
+    def __init__(self, reactor: Reactor, ground: Engine, book: Book, plans: Callable[[PoolKey], Settings] | None,
                  *, first: int, first_id: int, workers: int, surplus: int, idle: float) -> None:
         self._reactor, self._ground, self._book, self._plans = reactor, ground, book, plans
         self._first, self._first_id, self._slots, self._surplus, self.idle = first, first_id, workers, surplus, idle

@@ -11,35 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import Refused, ShuttingDown
 from leeward.loop.reactor import Reactor
-from leeward.pool.admission import Admission
-from leeward.pool.ticket import Ticket
-from leeward.pool.workforce import Workforce
-from leeward.protocols import Protocol
 from leeward.run.report import internal
 from leeward.run.verdict import Stop, why_ended
 
+if TYPE_CHECKING:
+    from leeward.pool.pool import Pool
+
 #: Seconds that the processes of jobs have to end after a drain has ended the jobs.
 _CUT_S = 1.0
-
-
-class Drained(Protocol):
-    """The pool."""
-
-    @property
-    def admission(self) -> Admission: ...
-    @property
-    def workforce(self) -> Workforce: ...
-    @property
-    def tickets(self) -> list[Ticket]:
-        """The tickets of the jobs that run."""
-
-    def drain_sessions(self) -> None:
-        """Take the workers of sessions that have no job."""
-
-    def broken(self, error: Exception) -> None: ...
 
 
 class Drain:
@@ -49,7 +32,7 @@ class Drain:
         cutting: the running jobs are being ended.
     """
 
-    def __init__(self, reactor: Reactor, pool: Drained) -> None:
+    def __init__(self, reactor: Reactor, pool: Pool) -> None:
         self._reactor, self._pool = reactor, pool
         self.started = self.cutting = False
         self._done: Callable[[], None] | None = None

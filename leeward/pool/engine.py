@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import LeewardError, Unsupported
 from leeward.isolation.cgroup.entry import Driver
@@ -27,25 +28,18 @@ from leeward.pool.relief import NO_BOUNDS, SURPLUS
 from leeward.pool.ticket import Ticket
 from leeward.pool.ways_out import Exits
 from leeward.pool.zygotes import EventLog, Zygotes
-from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.spec.sandbox import SandboxSpec
-from leeward.supervisor import Denied, Supervisor
+from leeward.supervisor import Supervisor
 from leeward.worker.orphans import reap_inits
 from leeward.worker.worker import Worker
 
+if TYPE_CHECKING:
+    from leeward.daemon.telling.observer import Observer
+
 #: The usual outcomes. At hundreds of jobs a second, a log line for each of these costs more than it is worth.
 _ORDINARY = frozenset({Outcome.FINISHED, Outcome.RAISED})
-
-
-class JobObserver(Protocol):
-    """Counts and records the ends of jobs."""
-
-    def job_ended(self, ticket: Ticket, report: Report) -> None: ...
-    def denied(self, denied: Denied, worker: int | None, ticket: Ticket | None) -> None: ...
-    def worker_failed(self, worker: int) -> None: ...
-    def callback_failed(self, cost: str) -> None: ...
 
 
 class Engine:
@@ -64,7 +58,7 @@ class Engine:
         logs_jobs: the log has a line of level info for each job, not only for those that ended badly.
     """
 
-    def __init__(self, reactor: Reactor, settings: Settings, log: EventLog, watcher: JobObserver | None = None,
+    def __init__(self, reactor: Reactor, settings: Settings, log: EventLog, watcher: Observer | None = None,
                  bootstrap: Bootstrap | None = None) -> None:
         self._reactor = reactor
         self._settings = settings

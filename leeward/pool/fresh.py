@@ -15,18 +15,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import LeewardError
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.workforce import Workforce
-from leeward.pool.zygotes import ZygoteOwner, pause_after
+from leeward.pool.zygotes import pause_after
 from leeward.wire import control
 from leeward.worker.hatch import Hatched
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Worker
 from leeward.worker.zygote import PENDING, Zygote
+
+if TYPE_CHECKING:
+    from leeward.pool.branch import Branch
 
 
 class _Single:
@@ -76,7 +80,7 @@ class FreshZygotes:
     stands = True
 
     def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
-                 engine: ZygoteOwner, most: int) -> None:
+                 engine: Branch, most: int) -> None:
         self._reactor, self._plan, self._worker_plan, self._most = reactor, plan, worker_plan, most
         self._workforce, self._engine, self._log = workforce, engine, engine.log
         self._waiting: list[Worker] = []

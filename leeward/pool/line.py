@@ -14,22 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from leeward.protocols import Protocol
-
-
-class Queued(Protocol):
-    """An entry of the queue. Equal entries are the same one."""
-
-    @property
-    def user(self) -> int: ...
-    @property
-    def connection(self) -> int:
-        """A number that no other connection of this user has while entries of this one wait."""
+if TYPE_CHECKING:
+    from leeward.pool.ticket import Ticket
 
 
-W = TypeVar("W", bound=Queued)
+W = TypeVar("W", bound="Ticket")
 
 #: How often in a row users with fewer workers may come before the user whose turn it is. Workers of sessions count as
 #: well and are kept for hours, so without this bound their user could wait as long.

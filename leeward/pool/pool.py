@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
@@ -26,14 +27,16 @@ from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.pool.sessions import PoolSession
 from leeward.pool.tenants import Tenants
 from leeward.pool.ticket import Done, Ticket
-from leeward.pool.workforce import WorkerMaker, Workforce
-from leeward.protocols import Protocol
+from leeward.pool.workforce import Workforce
 from leeward.run.lease import Lease
 from leeward.run.report import Report, internal
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from leeward.pool.branch import Branch
 
 #: How many times a job is given to another runner because its runner was lost before it had the code.
 _LOSSES = 3
@@ -45,16 +48,10 @@ _AGAIN_S = 5.0
 _MEND_S = 0.5
 
 
-class Maker(WorkerMaker, Protocol):
-    """The engine."""
-
-    def job_ended(self, ticket: Ticket, report: Report) -> None: ...
-
-
 class Pool:
     """*size* workers and a queue in front of them."""
 
-    def __init__(self, reactor: Reactor, maker: Maker, *, size: int, queue_size: int,
+    def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None,
                  bounds: SeatBounds = NO_BOUNDS) -> None:

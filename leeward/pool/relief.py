@@ -17,10 +17,13 @@ that jobs always have the other half. It is retired when it has been idle for a 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
-from leeward.protocols import Protocol
 from leeward.worker.states import WorkerState
+
+if TYPE_CHECKING:
+    from leeward.worker.worker import Worker
 
 #: Workers beyond the pool's size, for as long as some are renewed.
 SURPLUS = 1
@@ -46,23 +49,7 @@ class SeatBounds:
 NO_BOUNDS = SeatBounds()
 
 
-class RenewableWorker(Protocol):
-    """The properties of a worker that decide."""
-
-    outdated: bool
-    slot: int
-
-    @property
-    def state(self) -> WorkerState: ...
-    @property
-    def free(self) -> bool: ...
-    @property
-    def armed(self) -> int: ...
-    @property
-    def busy(self) -> bool: ...
-
-
-def vacancy(workers: Mapping[int, RenewableWorker], resting: Collection[int], size: int,
+def vacancy(workers: Mapping[int, Worker], resting: Collection[int], size: int,
             surplus: int = SURPLUS, first: int = 0) -> int | None:
     """
     The slot in which a worker has to be made now, or None: that of a missing worker, or a further one if an outdated
@@ -80,7 +67,7 @@ def vacancy(workers: Mapping[int, RenewableWorker], resting: Collection[int], si
     return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
 
 
-def may_go(worker: RenewableWorker, workers: Mapping[int, RenewableWorker], size: int, surplus: int = SURPLUS) -> bool:
+def may_go(worker: Worker, workers: Mapping[int, Worker], size: int, surplus: int = SURPLUS) -> bool:
     """
     Whether this worker may be retired: only if at least *size* others have a job or can take one; without a *surplus*,
     one fewer.
@@ -90,16 +77,16 @@ def may_go(worker: RenewableWorker, workers: Mapping[int, RenewableWorker], size
     return size - 1 + surplus <= sum(_ready(other) for other in workers.values() if other is not worker)
 
 
-def superfluous(workers: Mapping[int, RenewableWorker], size: int) -> list[RenewableWorker]:
+def superfluous(workers: Mapping[int, Worker], size: int) -> list[Worker]:
     """Return the idle workers beyond *size*, outdated ones first."""
     ready = [worker for worker in workers.values() if _ready(worker)]
     idle = sorted((worker for worker in ready if worker.free), key=lambda worker: not worker.outdated)
     return idle[:max(0, len(ready) - size)]
 
 
-def _ready(worker: RenewableWorker) -> bool:
+def _ready(worker: Worker) -> bool:
     return WorkerState.SERVING is worker.state and (worker.busy or worker.armed > 0)
 
 
-def _all_serving(workers: Mapping[int, RenewableWorker]) -> bool:
+def _all_serving(workers: Mapping[int, Worker]) -> bool:
     return all(WorkerState.SERVING is worker.state for worker in workers.values())

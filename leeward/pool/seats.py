@@ -13,32 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import Busy, LeewardError, Refused
 from leeward.loop.barrier import in_any_case
-from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.limits import Limits
 
-
-class SeatRunner(Protocol):
-    """The part of `leeward.run.live.LiveRunner` that a seat needs."""
-
-    def end(self, why: str) -> None: ...
-
-
-class Taken(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Home(Protocol):
-    """The pool, as far as a seat needs it."""
-
-    def await_worker(self, limits: Limits, user: int, take: Callable[[Any], bool], refused: Callable[[Report], None],
-                     seconds: float) -> Taken | None: ...
-    def lease_over(self, user: int, limits: Limits) -> None: ...
-    def forget_seat(self, seat: Seat) -> None: ...
+if TYPE_CHECKING:
+    from leeward.pool.pool import Pool
+    from leeward.pool.sessions import Cancellable
+    from leeward.run.live import LiveRunner
 
 
 class Seat:
@@ -53,15 +38,15 @@ class Seat:
 
     costs = "session"
 
-    def __init__(self, pool: Home, limits: Limits, user: int, opened: Callable[[Any | Refused], None],
+    def __init__(self, pool: Pool, limits: Limits, user: int, opened: Callable[[Any | Refused], None],
                  lost: Callable[[str], None], drained: Callable[[], None]) -> None:
         self._pool, self._limits, self._user = pool, limits, user
         self._opened: Callable[[Any | Refused], None] | None = opened
         self._lost: Callable[[str], None] | None = lost
         self._drained = drained
         self._gone: Callable[[], None] | None = None
-        self._wait: Taken | None = None
-        self._runner: SeatRunner | None = None
+        self._wait: Cancellable | None = None
+        self._runner: LiveRunner | None = None
 
     def acquire(self, seconds: float) -> None:
         """

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
@@ -28,6 +28,9 @@ from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from leeward.pool.pool import Pool
 
 Done = Callable[[Report], None]
 Opened = Callable[[Refused | None], None]
@@ -48,21 +51,6 @@ class Endable(Cancellable, Protocol):
 
     def kill(self) -> bool:
         """End the job. Returns whether the job runs."""
-
-
-class SessionPool(Protocol):
-    """The pool, as far as a session needs it."""
-
-    def now(self) -> float: ...
-    def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
-                     seconds: float) -> Cancellable | None: ...
-    def run_in(self, session: PoolSession, lease: Lease, job: Job, done: Done,
-               start: JobStart | None = None) -> Cancellable: ...
-    def ran_in(self, lease: Lease, ran: Ran, user: int) -> None: ...
-    @property
-    def fast_path(self) -> object | None: ...
-    def lease_over(self, user: int, limits: Limits) -> None: ...
-    def forget_session(self, session: PoolSession) -> None: ...
 
 
 class SessionState(enum.Enum):
@@ -128,7 +116,7 @@ class PoolSession:
 
     costs = "session"
 
-    def __init__(self, pool: SessionPool, limits: Limits, user: int, egress: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, pool: Pool, limits: Limits, user: int, egress: Mapping[str, Any] | None = None) -> None:
         self._pool, self.egress = pool, egress
         self.limits = limits
         self.state = SessionState.WAITING

@@ -7,20 +7,18 @@ Runs in:   the daemon, on the reactor's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import Busy, LeewardError, Refused
 from leeward.loop.barrier import in_any_case
 from leeward.pool.admission import Admission
-from leeward.pool.seats import Home, Seat
-from leeward.pool.sessions import PoolSession, SessionPool, no_room, sessions_of
+from leeward.pool.seats import Seat
+from leeward.pool.sessions import PoolSession, no_room, sessions_of
 from leeward.pool.workforce import Workforce
-from leeward.protocols import Protocol
 from leeward.spec.limits import Limits
 
-
-class Landlord(SessionPool, Home, Protocol):
-    """The pool, as far as its tenants need it."""
+if TYPE_CHECKING:
+    from leeward.pool.pool import Pool
 
 
 class Tenants:
@@ -32,7 +30,7 @@ class Tenants:
         most: the most sessions and sandboxes that there may be together.
     """
 
-    def __init__(self, pool: Landlord, admission: Admission, workforce: Workforce, asked: int) -> None:
+    def __init__(self, pool: Pool, admission: Admission, workforce: Workforce, asked: int) -> None:
         self._pool, self._admission, self._workforce = pool, admission, workforce
         self._sessions: set[PoolSession] = set()
         self._seats: set[Seat] = set()

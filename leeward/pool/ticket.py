@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass, field, replace
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import Timer
-from leeward.protocols import Protocol
 from leeward.run.execution import Execution
 from leeward.run.report import Report
 from leeward.run.verdict import Stop
 from leeward.spec.job import Job
 from leeward.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from leeward.pool.pool import Pool
+    from leeward.pool.sessions import PoolSession
 
 Done = Callable[[Report], None]
 
@@ -49,22 +53,6 @@ def _next_number() -> int:
     return next(_numbers)
 
 
-class TicketPool(Protocol):
-    """The pool."""
-
-    def forget(self, ticket: Ticket) -> None: ...
-    def finished(self, ticket: Ticket, report: Report) -> None: ...
-    def lost(self, ticket: Ticket) -> None: ...
-    def broken(self, error: Exception) -> None: ...
-
-
-class JobSession(Protocol):
-    """The session to which a ticket's job belongs."""
-
-    def job_over(self) -> None:
-        """Note that the session's job is over; the client is answered next."""
-
-
 @dataclass(slots=True, eq=False)
 class Ticket:
     """
@@ -83,7 +71,7 @@ class Ticket:
 
     job: Job
     done: Done | None
-    pool: TicketPool
+    pool: Pool
     waited_from: float
     deadline: Timer | None = None
     execution: Execution | None = None
@@ -95,7 +83,7 @@ class Ticket:
     waited: float = 0.0
     cancelled: bool = False
     client: ReplyAddress | None = None
-    session: JobSession | None = None
+    session: PoolSession | None = None
     take: Callable[[Worker], bool] | None = None
 
     @property

@@ -37,6 +37,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
@@ -45,7 +46,6 @@ from leeward.loop.barrier import trace_of_frame
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Limit
 from leeward.points import point
-from leeward.protocols import Protocol
 from leeward.run.beside import Beside
 from leeward.run.execution import Execution
 from leeward.run.functions import Calling
@@ -56,6 +56,9 @@ from leeward.run.process import LiveProcess
 from leeward.run.runner import Runner
 from leeward.run.states import ProcessState
 from leeward.run.verdict import Stop
+
+if TYPE_CHECKING:
+    from leeward.worker.worker import Worker
 
 #: Seconds between two looks at a loop that turns; and where memory is watched: a job takes up to 4 GiB a second.
 LOOK_S, WATCH_S = 0.1, 0.02
@@ -69,15 +72,6 @@ _REST = 10
 _STEPS = 8
 #: The least length, in seconds, of a standstill that is logged.
 TELL_S = 0.5
-
-
-class WatchedWorker(Protocol):
-    """`leeward.worker.worker.Worker`."""
-
-    @property
-    def tenant(self) -> Execution | Lease | LiveRunner | None: ...
-    @property
-    def runner_on_offer(self) -> Runner | None: ...
 
 
 @dataclass(slots=True)
@@ -161,7 +155,7 @@ class Watchdog:
         period: seconds; 0 for never.
     """
 
-    def __init__(self, reactor: Reactor, workers: Callable[[], Iterable[WatchedWorker]], *, time: float,
+    def __init__(self, reactor: Reactor, workers: Callable[[], Iterable[Worker]], *, time: float,
                  report: Callable[[Standstill], None], alive: Callable[[], None] = lambda: None,
                  period: float = 0.0) -> None:
         self._reactor, self._workers, self._time, self._report = reactor, workers, time, report

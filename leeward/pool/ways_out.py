@@ -28,9 +28,10 @@ from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Begin
 from leeward.worker.hatch import import_path
-from leeward.worker.terms import NOTHING_LENT, LeaseOwner, Lent, NoWaysOut, WaysOut
+from leeward.worker.terms import NOTHING_LENT, Lent, NoWaysOut, WaysOut
 
 if TYPE_CHECKING:
+    from leeward.pool.ticket import Ticket
     from leeward.spec.egress import Policy
     from leeward.spec.egress_tls import LeaseSeal, Seal
 
@@ -86,7 +87,7 @@ class PoolWays:
         self._broker.lease(worker, runner, self._policy if policy is None else dict(policy), own)
         return NOTHING_LENT if self._seals is None or own is None else self._seals.lent(own)
 
-    def owned(self, runner: int, owner: LeaseOwner) -> None:
+    def owned(self, runner: int, owner: Ticket) -> None:
         about = {"kind": "session"} if owner.take is not None else {"kind": "job", "job": owner.number}
         self._record.owned(runner, owner.user, about)
 

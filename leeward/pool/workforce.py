@@ -12,8 +12,8 @@ that number, and are replaced one after the other when there is one again.
 from __future__ import annotations
 
 import os
-from collections.abc import Sized
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import LeewardError
 from leeward.loop.barrier import in_any_case
@@ -21,46 +21,18 @@ from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
 from leeward.pool.refill import Refill
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds, may_go, superfluous, vacancy
-from leeward.protocols import Protocol
 from leeward.worker.states import WorkerState
 from leeward.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from leeward.pool.branch import Branch
+    from leeward.pool.pool import Pool
 
 #: Seconds after which a worker that failed is made again, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
-
-
-class WorkerMaker(Protocol):
-    """The branch, which makes workers by its zygote."""
-
-    def make_worker(self, slot: int, workforce: Workforce) -> Worker: ...
-    def making_failed(self, slot: int, message: str) -> None: ...
-    def worker_failed(self, worker: Worker, layer: str, message: str) -> None: ...
-    def runner_made(self) -> None: ...
-    @property
-    def stands(self) -> bool: ...
-    def overrun(self) -> None: ...
-
-
-class Work(Protocol):
-    """The pool, as far as the workforce needs it."""
-
-    @property
-    def queue(self) -> Sized:
-        """The jobs that wait for a worker."""
-    @property
-    def crowded(self) -> bool: ...
-    @property
-    def over(self) -> bool:
-        """Whether the pool is draining and has no jobs left."""
-
-    def check_drained(self) -> None: ...
-    def worker_free(self, worker: Worker) -> None:
-        """Note that *worker* can take a job."""
-
-    def broken(self, error: Exception) -> None: ...
 
 
 class Workforce:
@@ -74,7 +46,7 @@ class Workforce:
         closed: no more workers are made.
     """
 
-    def __init__(self, reactor: Reactor, maker: WorkerMaker, work: Work, size: int, *,
+    def __init__(self, reactor: Reactor, maker: Branch, work: Pool, size: int, *,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, grows: bool = False,
                  bounds: SeatBounds = NO_BOUNDS) -> None:
         """

@@ -15,6 +15,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import LeewardError
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
@@ -24,11 +25,13 @@ from leeward.pool.workforce import Workforce
 from leeward.protocols import Protocol
 from leeward.wire import control
 from leeward.worker.hatch import Hatched
-from leeward.worker.patience import Patience
 from leeward.worker.states import WorkerState
 from leeward.worker.succession import Succession, Term, ZygoteDuties
 from leeward.worker.worker import Worker
 from leeward.worker.zygote import PENDING, Zygote
+
+if TYPE_CHECKING:
+    from leeward.pool.branch import Branch
 
 _BACKOFF_S = 0.2
 #: Characters of a zygote's last output that are given as the reason of its end.
@@ -55,17 +58,6 @@ class EventLog(Protocol):
     def warning(self, event: str, /, **fields: object) -> object: ...
 
 
-class ZygoteOwner(Protocol):
-    """The engine."""
-
-    @property
-    def log(self) -> EventLog: ...
-    @property
-    def patience(self) -> Patience: ...
-    def blame(self, layer: str, message: str) -> None: ...
-    def broken(self, error: Exception) -> None: ...
-
-
 class Zygotes:
     """
     Args:
@@ -77,7 +69,7 @@ class Zygotes:
     """
 
     def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
-                 engine: ZygoteOwner, term: Term) -> None:
+                 engine: Branch, term: Term) -> None:
         self._reactor, self._plan, self._worker_plan = reactor, plan, worker_plan
         self._workforce, self._engine, self._log = workforce, engine, engine.log
         self.current: Zygote | None = None

@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import CLOCK, Gauge
 from leeward.dataclass import replace
 from leeward.errors import LeewardError
-from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Nest, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Sockets, Usage, no_sockets
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor
 from leeward.protocols import Protocol
 from leeward.run.births import attend, stop_listening
 from leeward.run.execution import Execution
-from leeward.run.holder import RunTerms
 from leeward.run.launch import Exit
 from leeward.run.process import LiveProcess
 from leeward.run.report import Report
@@ -37,7 +36,9 @@ from leeward.run.states import RunnerEvent, RunnerState
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
     from leeward.run.branches import Kin
+    from leeward.worker.terms import WorkerSettings
 
 #: <linux/posix-timers_types.h>: of a clock id made of a pid, the time that the scheduler gave to all of its threads.
 _CPUCLOCK_SCHED = 2
@@ -56,7 +57,7 @@ class SharedLeaf:
     tick_interval = 1.0
     entry = Entry()
 
-    def __init__(self, leaf: Leaf, nest: Nest | None) -> None:
+    def __init__(self, leaf: Leaf, nest: GroupNest | None) -> None:
         self._leaf, self._nest = leaf, nest
         self._before = leaf.usage()
         self.pid = -1
@@ -151,7 +152,7 @@ class SharedLeaf:
     def share(self) -> None:
         return
 
-    def nest(self, name: str) -> Nest | None:
+    def nest(self, name: str) -> GroupNest | None:
         return None
 
     def joined(self, pid: int) -> None:
@@ -250,7 +251,7 @@ class Interpreter:
     costs = "job"
     crowded = False
 
-    def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: RunTerms,
+    def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: WorkerSettings,
                  ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> None:
         self.runner = runner
         self.terms = terms
@@ -278,7 +279,7 @@ class Interpreter:
         if self.process is not None:
             self.process.kill()
 
-    def leave_group(self) -> Nest | None:
+    def leave_group(self) -> GroupNest | None:
         """Give the process's group to the caller, because branches use the group, too, from now on."""
         self.take_back()  # the fast path reads the group's counters
         self._leaf.leave_group()

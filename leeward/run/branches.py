@@ -25,22 +25,25 @@ import struct
 from _socket import socket as Socket
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.descent import has_ended, parent_and_session
-from leeward.isolation.cgroup.entry import Nest
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
-from leeward.run.holder import RunTerms
-from leeward.run.process import House, LiveProcess
+from leeward.run.process import LiveProcess
 from leeward.run.runner import Denials, Runner
 from leeward.run.stdio import Streams, birth_channel
 from leeward.wire import control
 from leeward.wire.job import BRANCH_WORD
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
+    from leeward.run.live import LiveRunner
+    from leeward.worker.terms import WorkerSettings
 
 #: Seconds that a branch has to report after its kernel has said that it forked.
 BRANCH_S = 10.0
@@ -60,7 +63,7 @@ class Kin:
         nest: the group of all members.
     """
 
-    def __init__(self, denials: Denials, root: int, nest: Nest | None) -> None:
+    def __init__(self, denials: Denials, root: int, nest: GroupNest | None) -> None:
         self._denials, self._root, self._nest = denials, root, nest
         self._members: dict[int, LiveProcess] = {}
         self._listening: set[int] = set()
@@ -128,7 +131,7 @@ class KernelBranch(Interpreter):
         others: as of Interpreter.
     """
 
-    def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: RunTerms,
+    def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: WorkerSettings,
                  ready: Callable[[Runner], None], failed: Callable[[str, str], None], of: Interpreter, door: Channel,
                  known: Callable[[], list[int]]) -> None:
         super().__init__(reactor, runner, leaf, terms, ready, failed)
@@ -259,17 +262,6 @@ class KernelBranch(Interpreter):
             os.close(theirs)
 
 
-class Parent(Protocol):
-    """The live runner in which a branch is made."""
-
-    @property
-    def owner(self) -> tuple[int, int]: ...
-    @property
-    def runner(self) -> Runner: ...
-    @property
-    def all_processes(self) -> list[LiveProcess]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class BranchLayout:
     """A branch in the making, and the descriptors that have to be sent to its kernel; `given` closes them."""
@@ -293,7 +285,7 @@ class BranchLayout:
                 self.branch.refuse(f"the kernel takes no descriptors: {error}")
 
 
-def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Interpreter, terms: RunTerms,
+def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, terms: WorkerSettings,
             ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> BranchLayout:
     """
     Make everything that a branch of *of* needs, except its process.
@@ -320,7 +312,7 @@ def lay_out(reactor: Reactor, number: int, house: House, live: Parent, of: Inter
         return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
 
     branch = KernelBranch(reactor, runner, leaf, terms, ready, failed, of, door, known)
-    process = ForkedProcess(reactor, number, house, live.runner, None, of.runner.denials, None, (-1, -1, -1),
+    process = ForkedProcess(reactor, number, live, live.runner, None, of.runner.denials, None, (-1, -1, -1),
                             on_output=None, on_exit=branch.exited)
     branch.is_process(process)
     return BranchLayout(branch, process, [far, *streams.theirs], given)

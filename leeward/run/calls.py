@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from leeward.errors import LeewardError, PeerError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor
-from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import bug
+
+if TYPE_CHECKING:
+    from leeward.run.beside import Interpreter
 
 #: Bytes that are read in one turn of the loop: eight times the content of a pipe.
 _TURN = 1 << 19
 _READ = 1 << 16
 #: Bytes of a frame's length.
 _HEAD = 4
-
-
-class CallOwner(Protocol):
-    """The owner of the process: `leeward.run.beside.Interpreter`."""
-
-    def kill(self) -> None: ...
 
 
 class CallProcess:
@@ -44,7 +41,7 @@ class CallProcess:
 
     costs = "session"
 
-    def __init__(self, reactor: Reactor, runner: Runner, owner: CallOwner, begins: bytes, most: int,
+    def __init__(self, reactor: Reactor, runner: Runner, owner: Interpreter, begins: bytes, most: int,
                  lost: Callable[[str], None]) -> None:
         self._reactor, self._owner, self._most = reactor, owner, most
         self._lost: Callable[[str], None] | None = lost

@@ -26,6 +26,7 @@ from leeward.spec.job import Job
 
 if TYPE_CHECKING:
     from leeward.run.execution import Execution
+    from leeward.worker.terms import WorkerSettings
 
 
 class Caller(Protocol):
@@ -57,30 +58,11 @@ class Helper(Protocol):
     def close(self) -> None: ...
 
 
-class RunTerms(Protocol):
-    """
-    What all jobs of a worker have in common.
-
-    Attributes:
-        degraded: the layers that are missing, which each result names.
-        results: how output travels, one of placement.RESULTS.
-        session_grace: a session's job is interrupted at its time limit, and has so many seconds more. 0: it is killed
-            at its time limit.
-    """
-
-    @property
-    def degraded(self) -> tuple[str, ...]: ...
-    @property
-    def results(self) -> str: ...
-    @property
-    def session_grace(self) -> float: ...
-
-
 class Holder(Protocol):
     """The object that has the runner on which a job runs."""
 
     @property
-    def terms(self) -> RunTerms: ...
+    def terms(self) -> WorkerSettings: ...
 
     def killed(self, runner: Runner) -> None:
         """*runner* was killed: `emptied` has to follow."""
@@ -96,7 +78,7 @@ class RunnerOwner(Protocol):
     """The object that has lent a runner to a session."""
 
     @property
-    def terms(self) -> RunTerms: ...
+    def terms(self) -> WorkerSettings: ...
     @property
     def crowded(self) -> bool:
         """Whether other jobs wait for the daemon."""

@@ -20,11 +20,11 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
 from leeward.errors import LeewardError
-from leeward.isolation.cgroup.entry import Nest, Usage
+from leeward.isolation.cgroup.entry import Usage
 from leeward.isolation.terminals import MOST_TERMINALS
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
@@ -35,7 +35,7 @@ from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
 from leeward.run.launch import Command, Exit, Stdio, block
 from leeward.run.lease import Lease
-from leeward.run.live_parts import FastPathNow, Full, LiveCaller, LiveKeeper, LiveTerms, begin
+from leeward.run.live_parts import FastPathNow, Full, LiveCaller, begin
 from leeward.run.ordering import order
 from leeward.run.porter import Answered, PorterOrder, ordered
 from leeward.run.process import LiveProcess
@@ -46,6 +46,11 @@ from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire import control
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
+    from leeward.worker.keeper import Keeper
+    from leeward.worker.terms import WorkerSettings
 
 #: Processes of a runner at once, including ended ones whose descendants live on.
 MOST_PROCESSES = 128
@@ -78,7 +83,7 @@ class LiveRunner:
 
     costs = "session"
 
-    def __init__(self, reactor: Reactor, runner: Runner, terms: LiveTerms, owner: tuple[int, int], keeper: LiveKeeper,
+    def __init__(self, reactor: Reactor, runner: Runner, terms: WorkerSettings, owner: tuple[int, int], keeper: Keeper,
                  *, over: Callable[[], None], killed: Callable[[], None], lost: Callable[[str], None],
                  collect: Callable[[], object], rested: Callable[[], None], fast_path: FastPathNow) -> None:
         self._reactor, self._runner, self._owner, self._keeper = reactor, runner, owner, keeper
@@ -163,7 +168,7 @@ class LiveRunner:
             on_exit=on_exit, terminal=what.size is not None)
         return process
 
-    def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> Nest | None:
+    def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> GroupNest | None:
         return order(self._runner, self._keeper, number, f"p{number - _FIRST}", kind, five, apart=apart)
 
     def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
@@ -253,7 +258,7 @@ class LiveRunner:
 
         self._check_room()
         number = next(_numbers)
-        made = lay_out(self._reactor, number, self, self, of, self._terms, ready, lambda _, text: lost(text))
+        made = lay_out(self._reactor, number, self, of, self._terms, ready, lambda _, text: lost(text))
         self._interpreters[number], self._processes[number] = made.branch, made.process
         made.go(of)
         return made.branch

@@ -10,42 +10,13 @@ from collections.abc import Callable
 
 from leeward.errors import LeewardError
 from leeward.loop.fast_path import FastPath
-from leeward.protocols import Protocol
-from leeward.run.awake import Awake
-from leeward.run.holder import RunTerms
 from leeward.run.lease import Lease
 from leeward.run.report import Report, internal
-from leeward.run.runner import Denials
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.wire import control
 
 #: Returns the fast path, if there is one and it takes new jobs.
 FastPathNow = Callable[[], FastPath | None]
-
-
-class LiveKeeper(Protocol):
-    """
-    A keeper, as far as a live runner uses it.
-
-    Attributes:
-        devpts: the file system out of which terminals are opened, -1 for none.
-    """
-
-    @property
-    def devpts(self) -> int: ...
-    def rest(self) -> None: ...
-    def send(self, message: control.Start, fds: list[int]) -> None:
-        """Send an order, with descriptors that stay the caller's."""
-
-
-class LiveTerms(RunTerms, Protocol):
-    """What the workers of a pool have in common."""
-
-    @property
-    def denials(self) -> Denials: ...
-    @property
-    def awake(self) -> Awake: ...
 
 
 class LiveCaller:

@@ -7,19 +7,23 @@ Runs in:   the daemon.
 from __future__ import annotations
 
 import resource
+from typing import TYPE_CHECKING
 
-from leeward.isolation.cgroup.entry import Entry, Nest
+from leeward.isolation.cgroup.entry import Entry
 from leeward.isolation.namespaces import ENTERED
-from leeward.run.live_parts import LiveKeeper
 from leeward.run.runner import Runner
 from leeward.wire import control
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
+    from leeward.worker.keeper import Keeper
 
 #: The entry of a process that joins no group.
 _NO_ENTRY = Entry()
 
 
-def order(runner: Runner, keeper: LiveKeeper, number: int, name: str, kind: control.Kind, five: list[int], *,
-          apart: bool) -> Nest | None:
+def order(runner: Runner, keeper: Keeper, number: int, name: str, kind: control.Kind, five: list[int], *,
+          apart: bool) -> GroupNest | None:
     """
     Have *keeper* make the process *number* in a new group called *name*, or, if *apart*, in the keeper's own group.
     Returns the new group; None if there is none.

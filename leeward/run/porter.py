@@ -12,18 +12,20 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
 from leeward._native.passing import receive_whole
 from leeward.errors import LeewardError
-from leeward.isolation.cgroup.entry import Nest
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.stdio import birth_channel
 from leeward.run.verdict import bug
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
 
 _ROOM, _FDS = 1 << 16, 24
 
@@ -31,7 +33,7 @@ _ROOM, _FDS = 1 << 16, 24
 Answered = Callable[[Mapping[str, Any] | LeewardError, list[int]], None]
 
 
-def ordered(order: Callable[[list[int]], Nest | None]) -> tuple[Channel, Nest | None]:
+def ordered(order: Callable[[list[int]], GroupNest | None]) -> tuple[Channel, GroupNest | None]:
     """
     Make the five ends of a porter, and call *order* with them, which sends them to the keeper. Returns the daemon's end
     of the porter's channel, and the porter's group.

@@ -21,16 +21,15 @@ import os
 import signal
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import replace
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup import descent
-from leeward.isolation.cgroup.entry import Nest
 from leeward.isolation.channel import Channel
 from leeward.isolation.terminals import resize
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.run.launch import Exit, unstarted
 from leeward.run.program_filter import ProgramFilter
 from leeward.run.runner import Denials, Runner
@@ -38,6 +37,10 @@ from leeward.run.spill import Spill
 from leeward.run.states import PROCESS, ProcessEvent, ProcessState, after
 from leeward.run.verdict import Stop, bug
 from leeward.wire import control
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
+    from leeward.run.live import LiveRunner
 
 #: Seconds for which output is taken after the direct child's end, while a descendant holds the pipe.
 DRAIN_S = 0.05
@@ -52,13 +55,6 @@ _STEP_S = 0.001
 #: Seconds after which a process that was killed and hasn't ended is reported as ended: it may wait in the kernel for a
 #: file system that never answers, such as FUSE or NFS in a folder that the sandbox shows.
 STUCK_S = 10.0
-
-
-class House(Protocol):
-    """The live runner, as far as a process uses it."""
-
-    def process_gone(self, process: LiveProcess) -> None: ...
-    def escaped(self, process: LiveProcess) -> None: ...
 
 
 class LiveProcess:
@@ -83,9 +79,10 @@ class LiveProcess:
     costs = "job"
     _joins = True  # the process is the keeper's child, so a walk from the sandbox's init doesn't find it
 
-    def __init__(self, reactor: Reactor, number: int, house: House, runner: Runner, nest: Nest | None, denials: Denials,
-                 birth: Channel | None, ends: tuple[int, int, int], *, on_output: Callable[[int, bytes], None] | None,
-                 on_exit: Callable[[Exit], None], terminal: bool = False) -> None:
+    def __init__(self, reactor: Reactor, number: int, live: LiveRunner, runner: Runner, nest: GroupNest | None,
+                 denials: Denials, birth: Channel | None, ends: tuple[int, int, int], *,
+                 on_output: Callable[[int, bytes], None] | None, on_exit: Callable[[Exit], None],
+                 terminal: bool = False) -> None:
         self.number = number
         self.state = ProcessState.STARTING
         self.pid = -1
@@ -93,7 +90,7 @@ class LiveProcess:
         self.ends = math.inf
         self.ended_by_watchdog: Stop | None = None
         self.spare: Callable[[], Collection[int]] = tuple
-        self._reactor, self._house, self._runner, self._nest = reactor, house, runner, nest
+        self._reactor, self._live, self._runner, self._nest = reactor, live, runner, nest
         self.stdin, self.terminal = ends[0], terminal
         self._on_exit: Callable[[Exit], None] | None = on_exit
         self._pidfd = self._host_pid = -1
@@ -294,15 +291,15 @@ class LiveProcess:
         return True
 
     @property
-    def group(self) -> Nest | None:
+    def group(self) -> GroupNest | None:
         """The process's group; None if the driver has no groups."""
         return self._nest
 
-    def leave_group(self) -> Nest | None:
+    def leave_group(self) -> GroupNest | None:
         nest, self._nest = self._nest, None
         return nest
 
-    def have_group(self, nest: Nest | None) -> None:
+    def have_group(self, nest: GroupNest | None) -> None:
         """Use *nest* as the process's own group, because no other process is in it any more."""
         self._nest = nest
         if nest is not None and self.exit is not None:
@@ -356,7 +353,7 @@ class LiveProcess:
                 self._look_for_rest()
         elif self._hunt.hopeless:
             self._hunt = None
-            self._house.escaped(self)
+            self._live.escaped(self)
         else:
             self._reactor.after(_STEP_S, self._hunting)
 
@@ -406,4 +403,4 @@ class LiveProcess:
         patience, self._patience = self._patience, None
         in_any_case(*([patience.cancel] if patience is not None else []),
                     self._cancel, self._filter.close_birth, self.close_stdin, self._close_pidfd, self._filter.remove,
-                    *(spill.close for spill in spills), partial(self._house.process_gone, self))
+                    *(spill.close for spill in spills), partial(self._live.process_gone, self))

@@ -16,6 +16,7 @@ import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from leeward._native.loop import Offer
 from leeward.errors import LeewardError
@@ -27,6 +28,9 @@ from leeward.protocols import Protocol
 from leeward.run.states import RUNNER, RunnerEvent, RunnerState, after
 from leeward.run.verdict import Stop
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.worker.terms import Lent
 
 
 class Denials(Protocol):
@@ -41,15 +45,6 @@ class Denials(Protocol):
     def share(self, job: int, of: int) -> None: ...
     def charged(self, job: int) -> int: ...
     def remove(self, job: int) -> dict[str, int]: ...
-
-
-class LentToRunner(Protocol):
-    """`leeward.worker.terms.Lent`."""
-
-    @property
-    def variables(self) -> Mapping[str, str]: ...
-    @property
-    def certificate(self) -> bytes: ...
 
 
 class Runner:
@@ -103,7 +98,7 @@ class Runner:
         self.variables: Mapping[str, str] = {}
         self._trust: Callable[[], None] = _nothing
 
-    def lend(self, lent: LentToRunner, trust: Callable[[bytes], None]) -> None:
+    def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
         """
         Note that the runner is leased, and what it was lent.
 

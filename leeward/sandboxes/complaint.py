@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
-from leeward.sandboxes.place import ProgramExit
+if TYPE_CHECKING:
+    from leeward.run.launch import Exit
 
 
-def complaint(program: str, folder: str, how: ProgramExit) -> bytes:
+
+def complaint(program: str, folder: str, how: Exit) -> bytes:
     """The message that a shell would write about *program*, which couldn't be started in *folder*: *how* has the errno."""
     said = os.strerror(how.refused)
     if how.layer == "cwd":

@@ -14,13 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
-from leeward.outcome import Result
 from leeward.protocols import Protocol
 from leeward.sandboxes.mounting import Mounting, Mounts
 from leeward.sandboxes.registry import Registry, RegistryEntry
@@ -31,6 +30,10 @@ from leeward.spec.limits import Limits
 from leeward.spec.sandbox import View
 from leeward.worker.opener import Opener
 
+if TYPE_CHECKING:
+    from leeward.daemon.telling.events import EventBook
+    from leeward.pool.seats import Seat
+
 #: Terminals of one user's sandboxes together. File systems made in user namespaces share 3,072 on a host with the
 #: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
 MOST_TERMINALS_OF_USER = 256
@@ -39,24 +42,11 @@ MOST_TERMINALS_OF_USER = 256
 MOST_INPUT_OF_USER = 256 << 20
 
 
-class HeldSeat(Protocol):
-    """The interface of `leeward.pool.seats.Seat`, as far as sandboxes use it."""
-
-    def close(self, gone: Callable[[], None] | None = None) -> None: ...
-
-
 class SeatPool(Protocol):
     """The pool, as far as sandboxes need it."""
 
     def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
-                  drained: Callable[[], None], seconds: float) -> HeldSeat: ...
-
-
-class EndBook(Protocol):
-    """Records the ends of processes and sandboxes: the interface of `leeward.daemon.telling.events.EventBook`."""
-
-    def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None: ...
-    def sandbox(self, user: int, name: str, reason: str, detail: str, used: Mapping[str, Any]) -> None: ...
+                  drained: Callable[[], None], seconds: float) -> Seat: ...
 
 
 @dataclass(slots=True)
@@ -64,7 +54,7 @@ class Held:
     """A sandbox, with the desk's data about it."""
 
     sandbox: LiveSandbox
-    seat: HeldSeat | None = None
+    seat: Seat | None = None
     on_open: Callable[[str | Refused], None] | None = None  # of the request for the opening
     mounts: Mounts | None = None
     mounting: Mounting | None = None
@@ -86,7 +76,7 @@ class Desk:
 
     def __init__(self, reactor: Reactor, pool: SeatPool, terms: Callable[[], SandboxTerms],
                  wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
-                 book: EndBook | None = None) -> None:
+                 book: EventBook | None = None) -> None:
         self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
         self._book = book
         self.reactor, self.now = reactor, reactor.now

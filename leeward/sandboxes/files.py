@@ -26,7 +26,7 @@ import msgpack
 from leeward.errors import Busy, LeewardError, PeerError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
-from leeward.protocols import Protocol
+from leeward.run.calls import CallProcess
 from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.sandboxes.kernel import KernelProcess
@@ -42,16 +42,9 @@ GRACE_S = 2.0
 Answered = Callable[[Mapping[str, Any] | None], None]
 
 
-class FileProcess(Protocol):
-    """The interface of `leeward.run.calls.CallProcess`."""
-
-    def call(self, body: bytes, heard: Callable[[bytes], None]) -> None: ...
-    def end(self, why: str) -> None: ...
-
-
 #: Starts the process: takes its first frame, the most bytes of an answer, a callback for when the process is ready, and
 #: one for when it is lost.
-StartFiles = Callable[[bytes, int, Callable[[FileProcess], None], Callable[[str], None]], KernelProcess]
+StartFiles = Callable[[bytes, int, Callable[[CallProcess], None], Callable[[str], None]], KernelProcess]
 
 
 class FilesStage(Enum):
@@ -118,7 +111,7 @@ class LiveFiles:
         self.stage = FilesStage.NONE
         self._waiting: deque[FileCall] = deque()
         self._running: FileCall | None = None
-        self._process: FileProcess | None = None
+        self._process: CallProcess | None = None
         self._starting: KernelProcess | None = None
         self._last = self._turn = self._size = 0
 
@@ -171,7 +164,7 @@ class LiveFiles:
             self._happen(FilesEvent.LOST)
             raise Busy(f"the process for file calls can't be started: {error}") from error
 
-    def _opened(self, turn: int, process: FileProcess) -> None:
+    def _opened(self, turn: int, process: CallProcess) -> None:
         if turn != self._turn or FilesStage.STARTING is not self.stage:
             process.end("it was given up")
             return

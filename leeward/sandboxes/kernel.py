@@ -22,6 +22,8 @@ from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import Outcome
 from leeward.protocols import Protocol
+from leeward.run.branches import KernelBranch
+from leeward.run.lease import Lease
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import bug
@@ -34,39 +36,18 @@ MOST_WAITING = 64
 Done = Callable[[Report], None]
 
 
-class KernelLease(Protocol):
-    """The interface of `leeward.run.lease.Lease`, as far as kernels use it."""
-
-    @property
-    def ending(self) -> bool: ...
-    def run(self, caller: KernelRequest) -> object: ...
-    def job_started(self, caller: KernelRequest, start: JobStart) -> object: ...
-    def ran(self, ran: Ran) -> None: ...
-    def offer(self, limits: Limits, client: ReplyAddress, *, shows: bool = False) -> None: ...
-    def keep(self) -> None: ...
-    def branch(self, caller: KernelRequest) -> object: ...
-    def interrupt(self) -> bool: ...
-    def end(self, why: str) -> None: ...
-
-
 class KernelProcess(Protocol):
     """A process of a live sandbox, or one that is being started, which can be killed."""
 
     def kill(self) -> None: ...
 
 
-class BranchedProcess(KernelProcess, Protocol):
-    """The interface of `leeward.run.branches.KernelBranch`."""
-
-    def forked(self, refused: str) -> None: ...
-
-
 #: Starts a kernel's process: takes a callback for when the process has a lease, and one for when it is lost.
-Start = Callable[[Callable[[KernelLease], None], Callable[[str], None]], KernelProcess]
+Start = Callable[[Callable[[Lease], None], Callable[[str], None]], KernelProcess]
 
 
 #: Makes a process by a fork of a kernel's process, which is the first argument. The others are those of `Start`.
-Fork = Callable[[Any, Callable[[KernelLease], None], Callable[[str], None]], BranchedProcess]
+Fork = Callable[[Any, Callable[[Lease], None], Callable[[str], None]], KernelBranch]
 
 
 class KernelStage(Enum):
@@ -132,7 +113,7 @@ class Forking:
     def __init__(self, lost: Callable[[str], None]) -> None:
         self._lost: Callable[[str], None] | None = lost
         self.request: KernelRequest | None = None
-        self.process: BranchedProcess | None = None
+        self.process: KernelBranch | None = None
 
     def lost(self, why: str) -> None:
         lost, self._lost = self._lost, None
@@ -181,7 +162,7 @@ class LiveKernel:
     def __init__(self, start: Start) -> None:
         self._start = start
         self.stage = KernelStage.STARTING
-        self._lease: KernelLease | None = None
+        self._lease: Lease | None = None
         self._process: KernelProcess | None = None
         self._waiting: deque[KernelRequest] = deque()
         self._running: KernelRequest | None = None
@@ -194,7 +175,7 @@ class LiveKernel:
         turn = self._turn
         self._process = self._start(partial(self._opened, turn), partial(self._lost, turn))
 
-    def _opened(self, turn: int, lease: KernelLease) -> None:
+    def _opened(self, turn: int, lease: Lease) -> None:
         if turn != self._turn or self.stage is not KernelStage.STARTING:
             lease.end("it was given up")
             return
@@ -244,7 +225,7 @@ class LiveKernel:
             self._lease.keep()  # else the fast path would send the next job of its connection before this one
         return request
 
-    def fork(self, job: Job, fork: Fork, opened: Callable[[KernelLease], None],
+    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None],
              lost: Callable[[str], None]) -> Forking:
         """
         Queue the fork of a branch: a process with the state that this kernel has when the request's turn comes.

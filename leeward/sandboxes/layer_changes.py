@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import Busy, LeewardError, RequestRejected
 from leeward.loop.reactor import Reactor
-from leeward.protocols import Protocol
 from leeward.run.porter import PorterRefusal
 from leeward.run.verdict import bug
 from leeward.sandboxes.mounting import Mounts
-from leeward.sandboxes.place import PorterAsked
+
+if TYPE_CHECKING:
+    from leeward.sandboxes.sandbox import LiveSandbox
 
 #: Copies of one overlay.
 MOST_KEPT = 8
@@ -33,22 +34,7 @@ COPY_S, _QUIET_S, _LOOK_S = 60.0, 1.0, 0.005
 Answered = Callable[[Mapping[str, Any] | LeewardError], None]
 
 
-class Still(Protocol):
-    """The interface of `leeward.sandboxes.sandbox.LiveSandbox`, as far as these changes use it."""
-
-    @property
-    def running(self) -> int: ...
-    @property
-    def present(self) -> int: ...
-    def hold(self) -> None: ...
-    def release(self) -> None: ...
-    def lost(self, why: str) -> None: ...
-    def carry(self, order: Mapping[str, Any], fds: list[int],
-              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
-              seconds: float) -> PorterAsked: ...
-
-
-def keep(sandbox: Still, mounts: Mounts, target: str, name: str, most: int, answered: Answered) -> str:
+def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, most: int, answered: Answered) -> str:
     """
     Copy the upper folder of the overlay at *target*. Processes may go on meanwhile. The copy is called *name* or, if
     that is empty, by the first number that is free.
@@ -101,7 +87,7 @@ class LayerChange:
 
     costs = "session"
 
-    def __init__(self, reactor: Reactor, sandbox: Still, mounts: Mounts, target: str, order: Mapping[str, Any],
+    def __init__(self, reactor: Reactor, sandbox: LiveSandbox, mounts: Mounts, target: str, order: Mapping[str, Any],
                  answered: Answered) -> None:
         mounts.layer(target)
         if sandbox.running:

@@ -11,36 +11,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.protocols import Protocol
-from leeward.sandboxes.place import PorterAsked, PorterBegun
 from leeward.spec.folders import Folder, is_deep
 from leeward.spec.profiles.agent import HomePlan, check_names
+
+if TYPE_CHECKING:
+    from leeward.pool.sessions import Cancellable
+    from leeward.run.live import LiveRunner
+    from leeward.run.porter import PorterOrder
+    from leeward.worker.opener import Opener
 
 #: Seconds that the mounts of one sandbox may take; and names that a sandbox may have hidden after its opening, each of
 #: which is one more mount for the kernel to keep.
 MOUNT_S, MOST_HIDDEN = 5.0, 2048
-
-
-class FolderOpener(Protocol):
-    """The interface of `leeward.worker.opener.Opener`, as far as mounting uses it."""
-
-    def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
-            mapped: Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]) -> PorterAsked: ...
-
-
-class Carrier(Protocol):
-    """The interface of the sandbox's runner, as far as mounting uses it."""
-
-    @property
-    def owner(self) -> tuple[int, int]: ...
-    def carry(self, order: Mapping[str, Any] | None, fds: Sequence[int],
-              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
-              seconds: float, *, apart: bool = False) -> PorterBegun: ...
 
 
 @dataclass(slots=True)
@@ -139,12 +127,12 @@ class Mounting:
         done: called once, perhaps before this returns: with None, or with the error if the mounts couldn't be made.
     """
 
-    def __init__(self, opener: FolderOpener, place: Carrier, mounts: Mounts, scratch: Sequence[str],
+    def __init__(self, opener: Opener, place: LiveRunner, mounts: Mounts, scratch: Sequence[str],
                  done: Callable[[LeewardError | None], None]) -> None:
         self._place, self._mounts, self._scratch = place, mounts, scratch
         self._done: Callable[[LeewardError | None], None] | None = done
-        self._mapping: PorterAsked | None = None
-        self._porter: PorterBegun | None = None
+        self._mapping: Cancellable | None = None
+        self._porter: PorterOrder | None = None
         try:
             # Folders of the host's view aren't id-mapped: root's daemon shows them with the rights of nobody.
             known = place.owner == (os.geteuid(), os.getegid()) or mounts.hides is not None
@@ -211,7 +199,7 @@ class CoverPlace(Protocol):
 
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
               answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
-              seconds: float) -> PorterAsked: ...
+              seconds: float) -> Cancellable: ...
 
 
 def hide_names(place: CoverPlace, mounts: Mounts, names: Sequence[str],

@@ -6,35 +6,10 @@ Runs in:   the daemon; declarations alone, so that tests can use another impleme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from leeward.errors import LeewardError
-from leeward.isolation.cgroup.entry import Usage
 from leeward.protocols import Protocol
-from leeward.run.report import Report
 from leeward.run.verdict import Stop
-from leeward.sandboxes.files import FileProcess
-from leeward.sandboxes.kernel import BranchedProcess, KernelLease, KernelProcess
-from leeward.spec.job import Job
-from leeward.spec.limits import Limits
-
-
-class ProgramExit(Protocol):
-    """How a process ended: `leeward.run.launch.Exit`."""
-
-    @property
-    def status(self) -> int | None: ...
-    @property
-    def refused(self) -> int: ...
-    @property
-    def layer(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def cpu_time(self) -> float: ...
-    @property
-    def denied(self) -> Mapping[str, int]: ...
 
 
 class Child(Protocol):
@@ -63,42 +38,3 @@ class Child(Protocol):
     def denied(self) -> Mapping[str, int]: ...
     def pause(self, stream: int) -> None: ...
     def resume(self, stream: int) -> None: ...
-
-
-class PorterAsked(Protocol):
-    """An order that a porter was given: the interface of `leeward.run.porter.PorterOrder`."""
-
-    def cancel(self) -> None: ...
-
-
-class PorterBegun(PorterAsked, Protocol):
-    """A porter that may have been begun before its order."""
-
-    def give(self, order: Mapping[str, Any], fds: Sequence[int]) -> None: ...
-
-
-class SandboxPlace(Protocol):
-    """The interface of `leeward.run.live.LiveRunner`, as far as live sandboxes use it."""
-
-    @property
-    def number(self) -> int: ...
-    variables: Mapping[str, str]
-
-    @property
-    def processes(self) -> Mapping[int, Any]: ...
-    def start(self, what: Any, *, stdin: Any, on_output: Callable[[int, bytes], None],
-              on_exit: Callable[[Any], None]) -> Child: ...
-    def execute(self, job: Job, done: Callable[[Report], None]) -> KernelProcess: ...
-    def kernel(self, limits: Limits, opened: Callable[[KernelLease], None],
-               lost: Callable[[str], None]) -> KernelProcess: ...
-    def branch(self, of: Any, limits: Limits, opened: Callable[[KernelLease], None],
-               lost: Callable[[str], None]) -> BranchedProcess: ...
-    def calls(self, begins: bytes, most: int, opened: Callable[[FileProcess], None],
-              lost: Callable[[str], None]) -> KernelProcess: ...
-    def carry(self, order: Mapping[str, Any], fds: Sequence[int],
-              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
-              seconds: float) -> PorterAsked: ...
-    def stir(self) -> None: ...
-    def usage(self) -> Usage: ...
-    def memory(self) -> int: ...
-    def end(self, why: str) -> None: ...

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass, replace
 from leeward.isolation.cgroup.entry import Usage
@@ -30,8 +31,11 @@ from leeward.run.verdict import Stop, Verdict, bug, ended, stopped
 from leeward.sandboxes.chunks import STDERR, STDOUT, Chunks, OutputChunk
 from leeward.sandboxes.feed import Feed
 from leeward.sandboxes.kept import KeptOutput
-from leeward.sandboxes.place import Child, ProgramExit
+from leeward.sandboxes.place import Child
 from leeward.sandboxes.states import PROCESS, Life, Moment
+
+if TYPE_CHECKING:
+    from leeward.run.launch import Exit
 
 #: Requests that may wait for one process.
 MOST_WAITING = 64
@@ -299,7 +303,7 @@ class LiveProgram:
 
     # --- its end ----------------------------------------------------------------
 
-    def exited(self, how: ProgramExit) -> None:
+    def exited(self, how: Exit) -> None:
         """Make the report: the process has ended, and all that it wrote was read."""
         if Life.OVER is self.life:
             return
@@ -329,7 +333,7 @@ class LiveProgram:
         """
         return {} if self._child is None or Life.OVER is self.life else self._child.denied()
 
-    def _finish(self, verdict: Verdict, usage: Usage, how: ProgramExit | None) -> None:
+    def _finish(self, verdict: Verdict, usage: Usage, how: Exit | None) -> None:
         denied = self.denied() if how is None else how.denied
         self._happen(Moment.ENDED)
         for timer in (self._timer, self._meter):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, SessionOver
@@ -28,14 +28,20 @@ from leeward.run.states import after
 from leeward.sandboxes.complaint import complaint
 from leeward.sandboxes.files import LiveFiles
 from leeward.sandboxes.fresh import Fresh
-from leeward.sandboxes.kernel import KernelLease, KernelProcess, KernelRequest, LiveKernel, Start
-from leeward.sandboxes.place import Child, PorterAsked, ProgramExit, SandboxPlace
+from leeward.sandboxes.kernel import KernelProcess, KernelRequest, LiveKernel, Start
+from leeward.sandboxes.place import Child
 from leeward.sandboxes.program import LiveProgram, Order
 from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
 from leeward.sandboxes.terms import AskedProgram, SandboxFacts, SandboxTerms, environment_of
 from leeward.sandboxes.warm import WarmPlace, has_room
 from leeward.spec.job import Job
 from leeward.spec.sandbox import View
+
+if TYPE_CHECKING:
+    from leeward.pool.sessions import Cancellable
+    from leeward.run.launch import Exit
+    from leeward.run.lease import Lease
+    from leeward.run.live import LiveRunner
 
 #: Kernels of a sandbox at once, including those without a process.
 MOST_KERNELS = 64
@@ -70,7 +76,7 @@ class LiveSandbox:
         self._gone: Callable[[Reason, str], None] | None = gone
         self.state = State.OPENING
         self.opened = reactor.now()
-        self._place: SandboxPlace | None = None
+        self._place: LiveRunner | None = None
         self._programs: dict[int, LiveProgram] = {}
         self._last = self._last_kernel = 0
         self._kernels: dict[int, LiveKernel] = {}
@@ -85,7 +91,7 @@ class LiveSandbox:
     def _happen(self, event: Event) -> None:
         self.state = after("sandbox", SANDBOX, self.state, event)
 
-    def begin(self, place: SandboxPlace) -> None:
+    def begin(self, place: LiveRunner) -> None:
         """Use the runner *place*: the sandbox is open now."""
         self._place = place
         self._happen(Event.OPENED)
@@ -152,13 +158,13 @@ class LiveSandbox:
         return program
 
     def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
-                exited: Callable[[ProgramExit], None]) -> Child:
+                exited: Callable[[Exit], None]) -> Child:
         child: Child = self._terms.launch.start(
             self._here(), asked, {name.encode(): value.encode() for name, value in env.items()}, on_output=output,
             on_exit=exited)
         return child
 
-    def _exited(self, program: LiveProgram, how: ProgramExit) -> None:
+    def _exited(self, program: LiveProgram, how: Exit) -> None:
         if how.refused:
             program.complain(complaint(program.argv[0], program.folder, how))
         program.exited(how)
@@ -187,7 +193,7 @@ class LiveSandbox:
 
     # --- Python -------------------------------------------------------------------
 
-    def _here(self) -> SandboxPlace:
+    def _here(self) -> LiveRunner:
         if self._place is None:
             raise Bug(f"a process was asked of a sandbox that is {self.state.value}")
         if self.held:
@@ -265,7 +271,7 @@ class LiveSandbox:
         of, limits = self.kernel(number), self.facts.limits
         begun = False
 
-        def start(opened: Callable[[KernelLease], None], lost: Callable[[str], None]) -> KernelProcess:
+        def start(opened: Callable[[Lease], None], lost: Callable[[str], None]) -> KernelProcess:
             nonlocal begun
             if begun:
                 return self._here().kernel(limits, opened, lost)
@@ -334,7 +340,7 @@ class LiveSandbox:
         return list(self._programs.values())
 
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
-              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None], seconds: float) -> PorterAsked:
+              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None], seconds: float) -> Cancellable:
         """
         Have a porter do *order*; see run/live.py.
 

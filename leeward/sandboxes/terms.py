@@ -7,14 +7,17 @@ Runs in:   the daemon; pure but for `Launch.start`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
-from leeward.sandboxes.place import ProgramExit, SandboxPlace
 from leeward.spec import stand_ins
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.spec.sandbox import SandboxSpec, Scratch, View
+
+if TYPE_CHECKING:
+    from leeward.run.launch import Exit
+    from leeward.run.live import LiveRunner
 
 #: The PATH of programs, if the daemon's sandboxes have none of their own.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -56,8 +59,8 @@ class AskedProgram:
 class Launch:
     """Starts programs by the runner's own interface."""
 
-    def start(self, place: SandboxPlace, asked: AskedProgram, env: Mapping[bytes, bytes], *,
-              on_output: Callable[[int, bytes], None], on_exit: Callable[[ProgramExit], None]) -> Any:
+    def start(self, place: LiveRunner, asked: AskedProgram, env: Mapping[bytes, bytes], *,
+              on_output: Callable[[int, bytes], None], on_exit: Callable[[Exit], None]) -> Any:
         """
         Start the program in *place*. Returns its process, which may not run yet.
 

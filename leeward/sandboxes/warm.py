@@ -20,8 +20,9 @@ from functools import partial
 from leeward.errors import Bug, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
+from leeward.run.launch import Exit
 from leeward.run.report import Report
-from leeward.sandboxes.place import Child, ProgramExit
+from leeward.sandboxes.place import Child
 from leeward.spec.limits import Limits
 
 #: Seconds that a process waits, at most.
@@ -33,7 +34,7 @@ MOST_FAILED = 2
 ROOM_MEMORY, ROOM_PROCESSES = 256 << 20, 48
 
 OnOutput = Callable[[int, bytes], None]
-OnExit = Callable[[ProgramExit], None]
+OnExit = Callable[[Exit], None]
 
 
 def has_room(limits: Limits) -> bool:
@@ -71,7 +72,7 @@ class WarmProcess:
         elif data:
             self._spoilt(self)
 
-    def _exited(self, how: ProgramExit) -> None:
+    def _exited(self, how: Exit) -> None:
         self._over = True
         if self._to is not None:
             self._to[1](how)

@@ -6,36 +6,15 @@ Runs in:   client and daemon; pure data and declarations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
-from leeward.protocols import Protocol
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.functions import JobExchange
 
 #: Seconds that a call waits for its answer: the default, and the most that a client can ask for.
 WAIT_S, MAX_WAIT_S = 60.0, 3600.0
-
-
-class Exchange(Protocol):
-    """The client's side of one job's calls: takes the calls, and gives the answers. `run/functions.py` has the other side."""
-
-    def begin(self, answer: Callable[[int, bool, bytes], bool], broken: Callable[[], None]) -> None:
-        """
-        Called when the job begins.
-
-        Args:
-            answer: to be called with the answer to a call: its number, whether it is an exception, and its body.
-                Returns whether the call still waits.
-            broken: to be called if a call's body is malformed.
-        """
-
-    def called(self, number: int, name: str, body: bytes) -> None:
-        """Called when the job has called the function *name*."""
-
-    def withdrawn(self, number: int) -> None:
-        """Called when call *number* doesn't wait for an answer any more."""
-
-    def ended(self) -> None:
-        """Called when the job has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +30,6 @@ class Functions:
     """
 
     names: tuple[str, ...]
-    exchange: Exchange
+    exchange: JobExchange
     wait: float = WAIT_S
     standing: float = 0.0

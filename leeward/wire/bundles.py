@@ -11,10 +11,12 @@ A bundle is one thing in several forms, a map from MIME type to content: text, o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from leeward.errors import PeerError
-from leeward.protocols import Protocol
+
+if TYPE_CHECKING:
+    from msgpack import Unpacker
 
 #: The MIME types of forms, and whether they are text.
 IS_TEXT = {
@@ -32,14 +34,6 @@ MAX_PLAIN = 64 << 10
 AROUND = 1 << 20
 
 Bundle = dict[str, str | bytes]
-
-
-class Reading(Protocol):
-    """`msgpack.Unpacker`."""
-
-    def read_array_header(self) -> int: ...
-    def read_map_header(self) -> int: ...
-    def unpack(self) -> Any: ...
 
 
 class Bundles:
@@ -84,7 +78,7 @@ def size_of(kind: str, content: object) -> int:
     raise PeerError(f"what a job shows: {kind} is {type(content).__name__}")
 
 
-def read(reading: Reading) -> tuple[Bundle, ...]:
+def read(reading: Unpacker) -> tuple[Bundle, ...]:
     """
     Read the bundles that *reading* has next. Containers are read by their headers, one by one.
 

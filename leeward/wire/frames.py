@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Protocol, overload
 
+    from leeward.wire.long_frames import LongFrame
+
     class Bytes(Protocol):
         """Bytes that can be read without a copy of the whole. An index past the end raises IndexError."""
 
@@ -31,16 +33,6 @@ if TYPE_CHECKING:
         def __getitem__(self, at: int, /) -> int: ...
         @overload
         def __getitem__(self, at: slice, /) -> bytes | memoryview: ...
-
-    class Store(Protocol):
-        """Where the payload of one long frame is collected: wire/long_frames.py."""
-
-        @property
-        def held(self) -> int: ...
-        @property
-        def lacks(self) -> int: ...
-        def fill(self, data: memoryview) -> int: ...
-        def payload(self) -> memoryview: ...
 
 #: Version of everything that docs/wire.md says; both sides send it or check it.
 VERSION = 1
@@ -123,12 +115,12 @@ class FrameReader:
 
     __slots__ = ("_buffer", "_error", "_limit", "_long", "_make", "_need")
 
-    def __init__(self, limit: int = MAX_REQUEST, store: Callable[[int], Store] | None = None) -> None:
+    def __init__(self, limit: int = MAX_REQUEST, store: Callable[[int], LongFrame] | None = None) -> None:
         self._limit, self._make = limit, store
         self._buffer = bytearray()
         self._need = HEADER  # bytes until something can be done with the buffer
         self._error: PeerError | None = None
-        self._long: Store | None = None  # has all that there is of the frame, and the buffer is empty
+        self._long: LongFrame | None = None  # has all that there is of the frame, and the buffer is empty
 
     @property
     def held(self) -> int:

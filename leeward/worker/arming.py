@@ -16,60 +16,27 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import LeewardError
-from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.isolation.channel import Channel
 from leeward.loop.reactor import Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.run.births import attend
 from leeward.run.runner import Runner
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.wire import control
-from leeward.worker.keeper import Keeper
 from leeward.worker.removal import Removal
 from leeward.worker.stumbles import Stumbles, pause_after, pause_of
 from leeward.worker.terms import WorkerSettings
+
+if TYPE_CHECKING:
+    from leeward.pool.workforce import Workforce
+    from leeward.worker.worker import Worker
 
 _numbers = itertools.count(1)
 
 #: The init's pidfd, and the daemon's ends of the pipes for job, reply, stdout and stderr.
 _RUNNERS_FDS = 5
-
-
-class Armer(Protocol):
-    """The worker that owns the runners."""
-
-    keeper: Keeper
-    group: WorkerGroup
-    jobs: int
-
-    @property
-    def taking(self) -> bool:
-        """Whether the worker serves, and isn't about to retire."""
-
-    @property
-    def busy(self) -> bool: ...
-    def want_turn(self) -> None: ...
-    def stocked(self) -> None:
-        """Called when one more runner is in store."""
-
-    def stumbled(self, layer: str, text: str, *, passing: bool) -> None:
-        """Called when a runner couldn't be armed; *passing* says that the worker isn't the cause."""
-
-    def doom(self, reason: str) -> None: ...
-    def go_on(self) -> None: ...
-    def withdraw(self) -> None: ...
-    def broken(self, error: Exception) -> None: ...
-
-
-class Refiller(Protocol):
-    """The pool, as far as arming uses it."""
-
-    def renews(self) -> bool: ...
-    @property
-    def crowded(self) -> bool: ...
-    def arming_over(self, runner: int) -> None: ...
 
 
 class Arming:
@@ -84,7 +51,7 @@ class Arming:
 
     costs = "worker"
 
-    def __init__(self, reactor: Reactor, worker: Armer, terms: WorkerSettings, pool: Refiller,
+    def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce,
                  removal: Removal) -> None:
         self._reactor, self._worker, self._terms, self._pool = reactor, worker, terms, pool
         self._removal = removal

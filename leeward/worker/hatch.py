@@ -19,7 +19,7 @@ from leeward.isolation.plan import ZygotePlan
 from leeward.points import point
 from leeward.spec.sandbox import Bind
 from leeward.wire import records
-from leeward.worker.process import BackstageProcess, ZygoteProcess
+from leeward.worker.process import BackstageProcess
 
 #: The program of the zygote's interpreter. Its source comes by standard input, so
 #: that no path of the host stands in the command line that every job can read.
@@ -72,7 +72,7 @@ class Hatched:
 
     def __init__(self, plan: ZygotePlan) -> None:
         self.channel, there = Channel.pair()
-        self.process: ZygoteProcess
+        self.process: BackstageProcess
         try:
             self.process, number = begin(plan, there.fileno())
         except BaseException:
@@ -98,7 +98,7 @@ class Hatched:
 
 
 @point("zygote.begin")
-def begin(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
+def begin(plan: ZygotePlan, control_fd: int) -> tuple[BackstageProcess, int]:
     """
     Start the interpreter that becomes a zygote.
 
@@ -110,7 +110,7 @@ def begin(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
                    plan.view, plan.modules), BackstageProcess.CONTROL
 
 
-def _feed(process: ZygoteProcess, plan: ZygotePlan, control_fd: int) -> None:
+def _feed(process: BackstageProcess, plan: ZygotePlan, control_fd: int) -> None:
     source = (
         "import sys\n"
         f"sys.path[:0] = {list(plan.import_path)!r}\n"

@@ -13,21 +13,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import Bug
-from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.loop.barrier import in_any_case
-from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart
-from leeward.protocols import Protocol
 from leeward.run.execution import Execution
 from leeward.run.functions import execution_of
 from leeward.run.holder import Caller
 from leeward.run.lease import Lease
 from leeward.run.live import LiveRunner
-from leeward.run.live_parts import LiveKeeper
 from leeward.run.placement import SHORT_OUTPUT
 from leeward.run.report import Report
 from leeward.run.runner import Runner
@@ -39,6 +35,10 @@ from leeward.worker.keeper import Keeper
 from leeward.worker.orphans import reap_inits
 from leeward.worker.terms import WorkerSettings
 
+if TYPE_CHECKING:
+    from leeward.pool.workforce import Workforce
+    from leeward.worker.worker import Worker
+
 _NO_LISTENERS = "no descriptors were left for its listeners"
 
 #: Seconds after an answer before its runner is ended, so that the client can run first; not if jobs wait.
@@ -46,34 +46,6 @@ _COURTESY_S = 0.0005
 
 #: Seconds after which a runner that hasn't ended gets a full share of processor time, on a busy host.
 _PATIENCE_S = 0.1
-
-
-class Lessor(Protocol):
-    """The worker that owns the runners, as far as a lease uses it."""
-
-    slot: int
-    jobs: int
-    group: WorkerGroup
-    keeper: Keeper
-
-    def go_on(self) -> None: ...
-    def stumbled(self, layer: str, text: str, *, passing: bool) -> None: ...
-    def retire(self, reason: str) -> None: ...
-    def broken(self, error: Exception) -> None: ...
-
-
-class Queue(Protocol):
-    """The pool, as far as a lease uses it."""
-
-    @property
-    def crowded(self) -> bool: ...
-    @property
-    def crammed(self) -> bool:
-        """Whether there are enough workers without this one."""
-    @property
-    def fast_path(self) -> FastPath | None: ...
-    def offered(self, runner: int, worker: Any | None) -> None:
-        """Note that the *runner* of *worker* is on offer to the fast path; if *worker* is None, that it isn't any more."""
 
 
 class Leasing:
@@ -89,7 +61,7 @@ class Leasing:
 
     costs = "worker"
 
-    def __init__(self, reactor: Reactor, worker: Lessor, terms: WorkerSettings, pool: Queue, arming: Arming) -> None:
+    def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce, arming: Arming) -> None:
         self._reactor, self._worker, self.terms, self._pool, self._arming = reactor, worker, terms, pool, arming
         self.execution: Execution | Lease | LiveRunner | None = None
         self.running: Runner | None = None
@@ -198,7 +170,7 @@ class Leasing:
             raise
         return lease
 
-    def open(self, limits: Limits, lost: Callable[[str], None], keeper: LiveKeeper,
+    def open(self, limits: Limits, lost: Callable[[str], None], keeper: Keeper,
              owner: tuple[int, int]) -> LiveRunner:
         """
         Keep an armed runner open for more processes. Call only when `free`.
@@ -224,7 +196,7 @@ class Leasing:
             raise
         return live
 
-    def _rested(self, keeper: LiveKeeper) -> None:
+    def _rested(self, keeper: Keeper) -> None:
         """For a live sandbox that keeps the worker for longer: arm no further runner, and close what only those need."""
         in_any_case(self._arming.go_without, self._worker.group.rest, keeper.rest)
 

@@ -16,26 +16,8 @@ from typing import IO
 from leeward._native import start
 from leeward._native.steps import Call, Cell, Gives, Step
 from leeward.isolation import backstage, descriptors
-from leeward.protocols import Protocol
 from leeward.spec.sandbox import Bind, View
 from leeward.worker.idmaps import write_maps
-
-
-class ZygoteProcess(Protocol):
-    """
-    The interface of a zygote's process; subprocess.Popen has it, too.
-
-    Attributes:
-        stdout: its output, with that on stderr; None after it was closed.
-    """
-
-    @property
-    def pid(self) -> int: ...
-    stdin: IO[bytes] | None
-    stdout: IO[bytes] | None
-    def poll(self) -> int | None: ...
-    def wait(self) -> int: ...
-    def kill(self) -> None: ...
 
 
 class BackstageProcess:

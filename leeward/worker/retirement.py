@@ -12,41 +12,25 @@ between two of them.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from leeward.isolation.cgroup.entry import WorkerGroup
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.run.births import stop_listening
 from leeward.run.runner import Runner
-from leeward.worker.keeper import Keeper
 from leeward.worker.orphans import reap, reap_inits
 from leeward.worker.removal import REMOVE_S, Removal
 from leeward.worker.states import WorkerState
 from leeward.worker.stumbles import AGAIN_MOST_S
+
+if TYPE_CHECKING:
+    from leeward.worker.worker import Worker
 
 #: Seconds after which the steps are taken again when a callback has failed.
 _MEND_S = 0.5
 
 #: Seconds after a keeper's death until its inits, which die with it, are looked for.
 _ORPHANS_S = 0.1
-
-
-class Leaver(Protocol):
-    """The worker that retires, as far as its retirement uses it."""
-
-    group: WorkerGroup
-    keeper: Keeper
-    state: WorkerState
-    runners: dict[int, Runner]
-
-    def withdraw(self) -> None: ...
-    def keeper_ended(self) -> None: ...
-    def retire(self, reason: str) -> None: ...
-    def runner_ended(self, number: int, status: int | None, reason: str) -> None: ...
-    def gone(self) -> None: ...
-    def group_stays(self, message: str) -> None: ...
-    def broken(self, error: Exception) -> None: ...
 
 
 class Retirement:
@@ -59,7 +43,7 @@ class Retirement:
 
     costs = "worker"
 
-    def __init__(self, reactor: Reactor, worker: Leaver) -> None:
+    def __init__(self, reactor: Reactor, worker: Worker) -> None:
         self._reactor, self._worker = reactor, worker
         self.removal = Removal(reactor, self.check, worker.group_stays, worker.broken)
         self._reason = ""

@@ -13,25 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.errors import Bug, LeewardError
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.wire import control
 from leeward.worker.hatch import Hatched
 from leeward.worker.zygote import Zygote
 
+if TYPE_CHECKING:
+    from leeward.pool.zygotes import EventLog
+
 #: Seconds until another try, after a successor that couldn't be started or ended before it was ready; doubled each time
 #: up to the second figure.
 _AGAIN_S, _AGAIN_MOST_S = 1.0, 300.0
-
-
-class SuccessionLog(Protocol):
-    def debug(self, event: str, /, **fields: object) -> object: ...
-    def warning(self, event: str, /, **fields: object) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ class Succession:
     costs = "zygote"
 
     def __init__(self, reactor: Reactor, term: Term, plans: tuple[ZygotePlan, WorkerPlan], duties: ZygoteDuties,
-                 log: SuccessionLog, patience: float) -> None:
+                 log: EventLog, patience: float) -> None:
         self._reactor, self._term, self._plans, self._duties, self._log = reactor, term, plans, duties, log
         self._patience = patience
         self._jobs = 0

@@ -7,7 +7,7 @@ Runs in:   the daemon, and `leeward run`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
 from leeward.protocols import Protocol
@@ -16,23 +16,8 @@ from leeward.run.runner import Denials
 from leeward.spec.limits import Limits
 from leeward.worker.patience import Patience
 
-
-class LeaseOwner(Protocol):
-    """
-    The owner of a lease: `leeward.pool.ticket.Ticket`.
-
-    Attributes:
-        user: the uid.
-        number: of the job.
-        take: not None for the ticket of a session or a sandbox.
-    """
-
-    @property
-    def user(self) -> int: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def take(self) -> object: ...
+if TYPE_CHECKING:
+    from leeward.pool.ticket import Ticket
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,7 +60,7 @@ class WaysOut(Protocol):
     def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
         """Lease the listeners of *worker* to the tenant of *runner*, under *policy*; under the pool's if it is None."""
 
-    def owned(self, runner: int, owner: LeaseOwner) -> None:
+    def owned(self, runner: int, owner: Ticket) -> None:
         """Note that the tenant of *runner* belongs to *owner*."""
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
@@ -98,7 +83,7 @@ class NoWaysOut:
     def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
         return NOTHING_LENT
 
-    def owned(self, runner: int, owner: LeaseOwner) -> None: ...
+    def owned(self, runner: int, owner: Ticket) -> None: ...
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         return True
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import KernelRefusal, PeerError
 from leeward.isolation.cgroup.entry import WorkerGroup
@@ -25,7 +25,6 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor
 from leeward.loop.stream import JobStart
 from leeward.points import point
-from leeward.protocols import Protocol
 from leeward.run.births import stop_listening
 from leeward.run.execution import Execution
 from leeward.run.holder import Caller
@@ -38,23 +37,15 @@ from leeward.spec.limits import Limits
 from leeward.wire import control
 from leeward.worker.arming import Arming
 from leeward.worker.keeper import make_keeper
-from leeward.worker.leasing import Leasing, Queue
+from leeward.worker.leasing import Leasing
 from leeward.worker.retirement import Retirement
 from leeward.worker.states import WORKER, WorkerEvent, WorkerState
 from leeward.worker.stumbles import pause_of
-from leeward.worker.terms import LeaseOwner, WorkerSettings
+from leeward.worker.terms import WorkerSettings
 
-
-class WorkerOwner(Queue, Protocol):
-    """The pool, as far as a worker reports to it."""
-
-    def worker_free(self, worker: Worker) -> None: ...
-    def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None: ...
-    def worker_gone(self, worker: Worker) -> None: ...
-    def renews(self) -> bool: ...
-    def runner_made(self) -> None: ...
-    def runner_wanted(self, worker: Worker) -> None: ...
-    def arming_over(self, runner: int) -> None: ...
+if TYPE_CHECKING:
+    from leeward.pool.ticket import Ticket
+    from leeward.pool.workforce import Workforce
 
 
 class Worker:
@@ -70,7 +61,7 @@ class Worker:
     outdated = False
 
     def __init__(self, reactor: Reactor, slot: int, ids: tuple[int, int], group: WorkerGroup, terms: WorkerSettings,
-                 owner: WorkerOwner) -> None:
+                 owner: Workforce) -> None:
         """
         Args:
             ids: the host's uid and gid of its processes.
@@ -260,7 +251,7 @@ class Worker:
         """Keep an armed runner open for more processes. Call only when `free`. See Leasing.open."""
         return self._leasing.open(limits, lost, self.keeper, self._ids)
 
-    def lent(self, owner: LeaseOwner) -> None:
+    def lent(self, owner: Ticket) -> None:
         """For the pool: the runner that `run`, `lease` or `open` has taken belongs to *owner*."""
         self._leasing.terms.ways_out.owned(self.running, owner)
 

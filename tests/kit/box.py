@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 from kit import features, loosened, points
@@ -45,7 +45,7 @@ from leeward.spec.limits import Limits
 from leeward.worker import hatch
 from leeward.worker.keeper import Keeper
 from leeward.worker.patience import Patience
-from leeward.worker.process import ZygoteProcess
+from leeward.worker.process import BackstageProcess
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -265,12 +265,12 @@ def settle_all() -> None:
         box.settle()
 
 
-def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[ZygoteProcess, int]]:
+def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[BackstageProcess, int]]:
     """
     Return the replacement for the point `zygote.begin`. Its zygote isn't backstage, so that keepers without a lock find
     the host's files and network. By *locks* it may also inherit the daemon's environment and descriptors.
     """
-    def start(plan: ZygotePlan, control_fd: int) -> tuple[ZygoteProcess, int]:
+    def start(plan: ZygotePlan, control_fd: int) -> tuple[BackstageProcess, int]:
         env = dict(plan.environment)
         if "environment" not in locks:
             # But for what puts a sanitizer into this process, which is not the zygote's: test_sanitizers.py.
@@ -280,9 +280,10 @@ def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[Zygote
         if not close:
             os.set_inheritable(control_fd, True)
         argv = [plan.executable, *(["-S"] if plan.bare else []), "-c", hatch._BOOTSTRAP]
-        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/",
-                                env=env, pass_fds=[control_fd] if close else [], close_fds=close,
-                                start_new_session=True), control_fd
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   cwd="/", env=env, pass_fds=[control_fd] if close else [], close_fds=close,
+                                   start_new_session=True)
+        return cast("BackstageProcess", process), control_fd
 
     return start
 

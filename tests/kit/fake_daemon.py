@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.listener import Listener
@@ -106,7 +106,7 @@ class FakeDaemon:
     def _serve(self) -> None:
         reactor = Reactor()
         listener = Listener(self.path, own_folder=False)
-        server = Server(reactor, self, self._config, status=lambda: {"workers": {"total": 4}, "uptime": 1.5},
+        server = Server(reactor, cast("Any", self), self._config, status=lambda: {"workers": {"total": 4}, "uptime": 1.5},
                         shut_down=lambda now: reactor.stop(), users=ServedUsers(os.geteuid()))
         server.listen(listener.socket)
         reactor.watch(self._end_read.fileno(), READ, lambda _: reactor.stop())

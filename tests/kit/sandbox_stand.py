@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.listener import Listener
@@ -349,7 +349,7 @@ class HostPool:
                   drained: Callable[[], None], seconds: float) -> Seat:
         if len(self.seats) >= self.most:
             raise Busy("there are as many as there may be")
-        seat = Seat(self, limits, user, opened, lost, drained)
+        seat = Seat(cast("Any", self), limits, user, opened, lost, drained)
         self.seats.add(seat)
         seat.acquire(seconds)
         return seat

@@ -21,7 +21,7 @@ from leeward.spec.limits import CEILINGS, Limits, adjusted
 
 
 class InBox:
-    """As leeward_cli.selftest.trial.TriedSandbox, over a box with two workers."""
+    """As leeward_cli.selftest.command.ByDaemon, over a box with two workers."""
 
     def __init__(self, box: Box) -> None:
         self._box = box

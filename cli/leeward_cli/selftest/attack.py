@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
 from leeward.isolation.seccomp.syscalls import NUMBERS
 from leeward.outcome import Outcome, Result
-from leeward.protocols import Protocol
+
+if TYPE_CHECKING:
+    from leeward_cli.selftest.canaries import Canaries
 
 #: The beginning of each program, before the code that defines attack(). `given` has the client's values, and `call`
 #: makes a system call by name. The last line of output has the return value of attack(), the errno of a refusal, or an
@@ -52,20 +54,6 @@ os.write(1, b"\\n" + json.dumps(said).encode())
 """
 
 
-class Scene(Protocol):
-    """The targets of attacks, and the checks whether an attack has reached them: canaries.Canaries."""
-
-    token: str
-    daemon_environment: Mapping[str, str]
-    neighbour: int
-
-    def given(self) -> dict[str, Any]: ...
-    def victim_is_hurt(self) -> str: ...
-    def neighbour_is_hurt(self) -> str: ...
-    def arrived(self) -> str: ...
-    def left_behind(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
     """
@@ -89,15 +77,15 @@ class Seen:
 
 
 #: Returns how the attack has succeeded; "" if it was held.
-Judge = Callable[[Scene, Seen], str]
+Judge = Callable[["Canaries", Seen], str]
 
 
-def did(canaries: Scene, seen: Seen) -> str:
+def did(canaries: Canaries, seen: Seen) -> str:
     """Judge by the return value of attack(), which is the proof of success."""
     return str(seen.any)[:80] if seen.any else ""
 
 
-def secret_read(canaries: Scene, seen: Seen) -> str:
+def secret_read(canaries: Canaries, seen: Seen) -> str:
     """Judge by the job's output: the attack has succeeded if the secret is in it."""
     found = any(canaries.token.encode() in result.stdout + result.stderr for result in seen.results)
     return "the secret was read" if found else ""

@@ -6,8 +6,13 @@ Runs in:   the CLI; pure data.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leeward.outcome import Outcome
-from leeward_cli.selftest.attack import Attack, Scene, Seen
+from leeward_cli.selftest.attack import Attack, Seen
+
+if TYPE_CHECKING:
+    from leeward_cli.selftest.canaries import Canaries
 
 #: Environment variables that every job has, independent of the daemon's environment.
 OWN = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "USER", "LC_ALL", "LC_CTYPE", "TZ", "TERM",
@@ -15,7 +20,7 @@ OWN = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "USER", "LC_ALL", 
                  "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"})
 
 
-def _of_the_daemon(canaries: Scene, seen: Seen) -> str:
+def _of_the_daemon(canaries: Canaries, seen: Seen) -> str:
     found = seen.any or {}
     names = sorted(name for name, value in found.items()
                    if canaries.token in value or (name not in OWN and value == canaries.daemon_environment.get(name)))

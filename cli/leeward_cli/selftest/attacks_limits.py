@@ -6,32 +6,37 @@ Runs in:   the CLI; pure data. Each attack has a bound of its own, so that it do
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leeward.outcome import Outcome
 from leeward.spec.limits import KIB, MIB
-from leeward_cli.selftest.attack import Attack, Scene, Seen
+from leeward_cli.selftest.attack import Attack, Seen
+
+if TYPE_CHECKING:
+    from leeward_cli.selftest.canaries import Canaries
 
 
-def _taken(canaries: Scene, seen: Seen) -> str:
+def _taken(canaries: Canaries, seen: Seen) -> str:
     """Judge by the program's report: it has taken several times its limit, and still runs."""
     return f"took {seen.any}" if seen.any else ""
 
 
-def _wrote(canaries: Scene, seen: Seen) -> str:
+def _wrote(canaries: Canaries, seen: Seen) -> str:
     length = len(seen.results[0].stdout)
     return f"{length} bytes came, of 65536 that were allowed" if length > 64 * KIB else ""
 
 
-def _ran_on(canaries: Scene, seen: Seen) -> str:
+def _ran_on(canaries: Canaries, seen: Seen) -> str:
     duration = seen.results[0].duration
     return f"it ran for {duration:.1f} s, of 1 s that was allowed" if seen.any or duration > 6.0 else ""
 
 
-def _alike(canaries: Scene, seen: Seen) -> str:
+def _alike(canaries: Canaries, seen: Seen) -> str:
     drawn = [did for did in seen.did if did]
     return "two jobs drew the same numbers" if len(set(drawn)) < len(drawn) else ""
 
 
-def _left(canaries: Scene, seen: Seen) -> str:
+def _left(canaries: Canaries, seen: Seen) -> str:
     return canaries.left_behind()
 
 

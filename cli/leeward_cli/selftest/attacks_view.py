@@ -6,22 +6,27 @@ Runs in:   the CLI; pure data.
 
 from __future__ import annotations
 
-from leeward_cli.selftest.attack import Attack, Scene, Seen, secret_read
+from typing import TYPE_CHECKING
+
+from leeward_cli.selftest.attack import Attack, Seen, secret_read
+
+if TYPE_CHECKING:
+    from leeward_cli.selftest.canaries import Canaries
 
 
-def _hurt(canaries: Scene, seen: Seen) -> str:
+def _hurt(canaries: Canaries, seen: Seen) -> str:
     return canaries.victim_is_hurt()
 
 
-def _neighbour(canaries: Scene, seen: Seen) -> str:
+def _neighbour(canaries: Canaries, seen: Seen) -> str:
     return canaries.neighbour_is_hurt()
 
 
-def _called(canaries: Scene, seen: Seen) -> str:
+def _called(canaries: Canaries, seen: Seen) -> str:
     return canaries.arrived()
 
 
-def _host_name(canaries: Scene, seen: Seen) -> str:
+def _host_name(canaries: Canaries, seen: Seen) -> str:
     import socket
 
     return "the host's name" if seen.any == socket.gethostname() else ""

@@ -33,7 +33,7 @@ VARIABLE = "LEEWARD_SELFTEST_SECRET"
 
 
 class ByDaemon:
-    """A trial.TriedSandbox that uses a daemon's socket."""
+    """The sandbox that attacks are tried in: jobs over a daemon's socket."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -41,9 +41,16 @@ class ByDaemon:
         self.until = wait
 
     def run(self, code: str, **options: Any) -> Result:
+        """
+        Run a job to its end.
+
+        Raises:
+            DaemonError: the daemon refused the job.
+        """
         return self._client.execute(code, **options)
 
     def beside(self, code: str, **options: Any) -> Callable[[], object]:
+        """Start a job. Returns a function that ends it."""
         sock = connect(self._path)
         assert sock is not None
         sock.sendall(Conversation().request("execute", execute_fields(code, **options))[1])

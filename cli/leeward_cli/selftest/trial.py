@@ -7,19 +7,20 @@ Runs in:   the CLI.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass
 from leeward.errors import DaemonError
-from leeward.outcome import Result
-from leeward.protocols import Protocol
 from leeward_cli.selftest.attack import Attack, seen_of
 from leeward_cli.selftest.attacks_kernel import CALLS, RIGHTS
 from leeward_cli.selftest.attacks_limits import LEFTOVERS, LIMITS
 from leeward_cli.selftest.attacks_view import MOUNTS, NAMESPACES, NETWORK, PROCFS
 from leeward_cli.selftest.canaries import Canaries, named
+
+if TYPE_CHECKING:
+    from leeward_cli.selftest.command import ByDaemon
 
 ATTACKS = (*NAMESPACES, *NETWORK, *MOUNTS, *PROCFS, *CALLS, *RIGHTS, *LIMITS, *LEFTOVERS)
 
@@ -31,24 +32,6 @@ _NEIGHBOUR = """
 import subprocess, sys
 subprocess.run(["/bin/sh", "-c", "sleep {seconds}; : " + sys.argv[1]], stdin=subprocess.DEVNULL)
 """
-
-
-class TriedSandbox(Protocol):
-    """The sandbox in which the programs run."""
-
-    def run(self, code: str, **options: Any) -> Result:
-        """
-        Run a job to its end.
-
-        Raises:
-            DaemonError: the daemon refused the job.
-        """
-
-    def beside(self, code: str, **options: Any) -> Callable[[], object]:
-        """Start a job. Returns a function that ends it."""
-
-    def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until *condition* returns true, at most *seconds*. Returns whether it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +49,7 @@ class Finding:
     said: str
 
 
-def attempt(sandbox: TriedSandbox, attacks: tuple[Attack, ...], canaries: Canaries,
+def attempt(sandbox: ByDaemon, attacks: tuple[Attack, ...], canaries: Canaries,
             lacks: Mapping[str, str] = MappingProxyType({})) -> Iterator[Finding]:
     """
     Try *attacks* one after the other.
@@ -85,7 +68,7 @@ def attempt(sandbox: TriedSandbox, attacks: tuple[Attack, ...], canaries: Canari
             yield Finding(attack, UNTRIED, f"the daemon didn't take it: {error}")
 
 
-def _one(sandbox: TriedSandbox, attack: Attack, canaries: Canaries) -> Finding:
+def _one(sandbox: ByDaemon, attack: Attack, canaries: Canaries) -> Finding:
     given = canaries.given()
     results = tuple(sandbox.run(attack.program, args=[json.dumps({**given, "turn": turn})], **_options(attack.options))
                     for turn in range(attack.repeat))
@@ -102,7 +85,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"timeout": 15.0, "label": "selftest", **options}
 
 
-def _with_neighbour(sandbox: TriedSandbox, attack: Attack, canaries: Canaries) -> Finding:
+def _with_neighbour(sandbox: ByDaemon, attack: Attack, canaries: Canaries) -> Finding:
     """Try *attack* while a job in another worker has a process, which is the attack's target."""
     mark = f"{canaries.mark}-beside"
     stop = sandbox.beside(_NEIGHBOUR.replace("{seconds}", f"{_NEIGHBOUR_LIVES_S:.0f}"), args=[mark],

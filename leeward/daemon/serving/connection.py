@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import socket
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.daemon.serving.door import asks
 from leeward.daemon.serving.flight import Flight
-from leeward.daemon.serving.home import ServerContext, Share, unread_results
+from leeward.daemon.serving.home import Share, unread_results
 from leeward.daemon.serving.inbox import Inbox
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
@@ -47,6 +48,9 @@ from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
 
+if TYPE_CHECKING:
+    from leeward.daemon.serving.server import Server
+
 #: Seconds after which an idle connection may be closed to make room for the owner; and the same for a connection that
 #: has never sent a request, since clients connect when they have one.
 IDLE_S, FRESH_S = 1.0, 0.25
@@ -64,7 +68,7 @@ class Connection:
     __slots__ = ("_fd", "_flight", "_heard", "_home", "_inbox", "_moving", "_operations", "_output", "_reading",
                  "_share", "_state", "_stream", "sock")
 
-    def __init__(self, home: ServerContext, sock: socket.socket, share: Share, reading: bool = True) -> None:
+    def __init__(self, home: Server, sock: socket.socket, share: Share, reading: bool = True) -> None:
         self._home, self.sock, self._fd = home, sock, sock.fileno()
         self._share = share
         self._state = ConnectionState.NEW
@@ -93,6 +97,7 @@ class Connection:
 
     @property
     def group(self) -> int:
+        """The gid that the peer had when it connected."""
         return credentials(self.sock)[2]
 
     @property
@@ -199,19 +204,25 @@ class Connection:
     # --- the move to another process ------------------------------------------
 
     def goes_elsewhere(self, request: object, long: bool) -> bool:
-        """As `FlightConnection` says."""
+        """
+        Whether *request* is to be served by another process, to which the connection moves. A *long* one isn't dealt
+        to a shard, because the move copies its bytes.
+        """
         return self._moving.elsewhere(request, self._fd, lambda: not long and self._share.free and not self._share.guest
                                       and self._state not in LEAVING and self.still, self._flight.has)
 
     @property
-    def still(self) -> bool:  # as `MovableConnection` says
+    def still(self) -> bool:
+        """Whether nothing of it is in flight."""
         return self._flight.empty and not (self._output or self._stream.backlog)
 
     @property
     def crowded(self) -> bool:
+        """Whether it has enough bytes that aren't served yet: requests, or a large part of one. The move copies them."""
         return self._inbox.more or self._inbox.held > OUTPUT
 
     def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
+        """Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors."""
         return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted
 
     def resume(self, unread: bytes, keeps: bool) -> None:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
 from leeward.daemon.serving.file_ticket import FileTicket
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
-from leeward.daemon.serving.sandbox_calls import SandboxOwner
 from leeward.errors import Busy, LeewardError
 from leeward.pool.fetches import failed
 from leeward.run.placement import INLINE
@@ -26,6 +25,9 @@ from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec.stand_ins import DISABLED
 from leeward.wire.answers import encode_ok
 from leeward.wire.sandbox_requests import SandboxFetch
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
 
 
 class FetchCall(FileTicket):
@@ -37,7 +39,7 @@ class FetchCall(FileTicket):
         Refused: the sandbox is over.
     """
 
-    def __init__(self, desk: Desk, owner: SandboxOwner, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
+    def __init__(self, desk: Desk, owner: Flight, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
         super().__init__(desk, entry)
         self._owner, self._request = owner, request
         self._begin()

@@ -10,11 +10,11 @@ it first. The sessions of the connection are here as well: a job that is withdra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.home import GUEST_TAKEN, Fetch, PoolPlace, ServerContext, Share, unread_results
+from leeward.daemon.serving.home import GUEST_TAKEN, Fetch, Share, unread_results
 from leeward.daemon.serving.kept import KeptResults
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.live_output import LiveOutput
@@ -26,35 +26,14 @@ from leeward.errors import Busy, Refused
 from leeward.loop.barrier import in_any_case
 from leeward.loop.stream import JobStart, Ran
 from leeward.pool.sessions import Cancellable, Endable
-from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.pool_key import PoolKey
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
 
-
-class FlightConnection(Protocol):
-    """The connection, as far as its flight uses it."""
-
-    def send(self, parcel: Parcel) -> None:
-        """Send *parcel* after all answers that wait, or close it if the client is gone."""
-
-    def answered(self) -> None:
-        """Note that the fast path has answered the client."""
-
-    def refuse(self, kind: str, message: str) -> None:
-        """Send a refusal with id 0, and close the connection."""
-
-    @property
-    def group(self) -> int:
-        """The gid that the peer had when it connected."""
-
-    def goes_elsewhere(self, request: object, long: bool) -> bool:
-        """
-        Whether *request* is to be served by another process, to which the connection moves. A *long* one isn't dealt
-        to a shard, because the move copies its bytes.
-        """
-
-    def broken(self, error: Exception) -> None: ...
+if TYPE_CHECKING:
+    from leeward.daemon.serving.connection import Connection
+    from leeward.daemon.serving.server import Server
+    from leeward.pool.branch import Branch
 
 
 class Flight:
@@ -78,7 +57,7 @@ class Flight:
     __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "live", "sandboxes", "sessions", "tickets",
                  "user", "weights")
 
-    def __init__(self, home: ServerContext, share: Share, fd: int, link: FlightConnection) -> None:
+    def __init__(self, home: Server, share: Share, fd: int, link: Connection) -> None:
         self._home, self._share, self._link = home, share, link
         self.fd, self.user = fd, share.user
         self.tickets: dict[int, Cancellable | None] = {}
@@ -250,11 +229,13 @@ class Flight:
     def config(self) -> Config:
         return self._home.config
 
-    def place(self, key: PoolKey) -> PoolPlace:
+    def place(self, key: PoolKey) -> Branch:
+        """Return the object that serves the requests for another pool."""
         return self._home.place(key)
 
     @property
     def guest(self) -> bool:
+        """Whether the user is a guest, who is served as a member of the group."""
         return self._share.guest
 
     @property
@@ -263,12 +244,14 @@ class Flight:
 
     @property
     def guest_sessions(self) -> int | None:
+        """The number of sessions that a guest has on all connections; 0 for other users."""
         return self._share.sessions if self._share.guest else None
 
     def count_sessions(self, more: int) -> None:
         self._share.sessions += more
 
     def wait(self, request: int, ticket: Cancellable) -> None:
+        """Register *request*, which is answered later; *ticket* is cancelled if the client no longer waits for it."""
         self.tickets[request] = ticket
 
     def answer(self, request: int, answer: Mapping[str, Any]) -> None:
@@ -291,13 +274,16 @@ class Flight:
 
     @property
     def most_sandboxes(self) -> int:
+        """The most sandboxes that the user may have; 0 if only the daemon's bound holds."""
         return self._home.most_sandboxes(self.user)
 
     def report(self, request: int, report: Report) -> None:
         self.done(request, report)
 
     def drop(self, request: int) -> None:
+        """Forget the ticket of *request*, which is answered at once."""
         self._part_from(request)
 
     def take_back(self, request: int) -> None:
+        """End the job *request*, and refuse it as cancelled."""
         self.cancel(request)

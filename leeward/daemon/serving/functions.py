@@ -48,16 +48,27 @@ class JobExchange:
     # --- for the job ------------------------------------------------------------
 
     def begin(self, answer: Callable[[int, bool, bytes], bool], broken: Callable[[], None]) -> None:
+        """
+        Called when the job begins.
+
+        Args:
+            answer: to be called with the answer to a call: its number, whether it is an exception, and its body.
+                Returns whether the call still waits.
+            broken: to be called if a call's body is malformed.
+        """
         self._answer, self._broken = answer, broken
 
     def called(self, number: int, name: str, body: bytes) -> None:
+        """Called when the job has called the function *name*."""
         self._calls.append((number, name, body))
         self._deliver()
 
     def withdrawn(self, number: int) -> None:
+        """Called when call *number* doesn't wait for an answer any more."""
         self._calls = deque(call for call in self._calls if call[0] != number)
 
     def ended(self) -> None:
+        """Called when the job has ended."""
         self._answer = self._broken = None
         self._calls.clear()
 

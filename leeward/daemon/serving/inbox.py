@@ -9,11 +9,15 @@ Trust:     none in a client. The bytes of unfinished frames are bounded for all 
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
+from leeward.daemon.serving.home import GUEST_SHARE, Share
 from leeward.errors import Busy, PeerError
 from leeward.wire.frames import FrameReader, frame
 from leeward.wire.long_frames import LongFrame
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.server import Server
 
 #: Seconds that a frame may take from its first byte to its last; 64 MiB take 0.1 s here.
 FRAME_S = 10.0
@@ -37,7 +41,7 @@ class Inbox:
 
     __slots__ = ("_home", "_reader", "_rest", "_share", "held", "pending", "since")
 
-    def __init__(self, home: ServerContext, share: Share) -> None:
+    def __init__(self, home: Server, share: Share) -> None:
         self._home, self._share = home, share
         self._reader = FrameReader(store=LongFrame)
         self.held = 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.sandbox_calls import SandboxCall
@@ -23,7 +23,6 @@ from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
-from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry
@@ -32,6 +31,9 @@ from leeward.wire.kernel_requests import KernelBind
 from leeward.wire.requests import Execute
 from leeward.wire.sandbox_requests import SandboxExecute
 
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
+
 #: The numbers of kernels begin here, and those of sessions stay below.
 FIRST_SEAT = 1 << 32
 #: Kernels that one connection has bound at once.
@@ -39,15 +41,6 @@ MOST_SEATS = 64
 
 #: Answers request *number* with a report, unless the sandbox has gone with it.
 AnswerReport = Callable[[int, SandboxCall, RegistryEntry[Held], Report], None]
-
-
-class SeatOwner(Protocol):
-    """The connection, as far as its bound kernels use it."""
-
-    @property
-    def fd(self) -> int: ...
-    @property
-    def user(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class KernelSeat:
 class KernelSeats:
     """The bound kernels of one connection."""
 
-    def __init__(self, desk: Desk, owner: SeatOwner, answer: AnswerReport) -> None:
+    def __init__(self, desk: Desk, owner: Flight, answer: AnswerReport) -> None:
         self._desk, self._owner, self._answer = desk, owner, answer
         self._seats: dict[int, KernelSeat] = {}
         self._last = FIRST_SEAT

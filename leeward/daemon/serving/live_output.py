@@ -12,23 +12,15 @@ most, so a client that doesn't read holds no more than that for each of its jobs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import BadRequest
-from leeward.pool.sessions import Cancellable
 from leeward.pool.ticket import Ticket
-from leeward.protocols import Protocol
 from leeward.run.output import Output
 from leeward.wire.requests import OutputTake
 
-
-class LiveOutputOwner(Protocol):
-    """The connection, as far as live output uses it."""
-
-    @property
-    def tickets(self) -> Mapping[int, Cancellable | None]: ...
-    def wait(self, request: int, ticket: Cancellable) -> None: ...
-    def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
 
 
 def _answer(out: bytes = b"", err: bytes = b"", *, running: bool = False, over: bool = False) -> Mapping[str, Any]:
@@ -53,7 +45,7 @@ class _WaitingTake:
 class LiveOutput:
     """The live output of one connection's jobs, by the number of the request that asks for the job."""
 
-    def __init__(self, owner: LiveOutputOwner) -> None:
+    def __init__(self, owner: Flight) -> None:
         self._owner = owner
         self._waiting: dict[int, _WaitingTake] = {}
 

@@ -22,7 +22,7 @@ import enum
 import os
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.loop.reactor import READ, Reactor
 from leeward.protocols import Protocol
@@ -39,6 +39,9 @@ from leeward.wire.requests import (
     Ping,
     Status,
 )
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.connection import Connection
 
 #: Bytes of requests that may be set aside before nothing more is read.
 ASIDE = 1 << 20
@@ -84,28 +87,6 @@ class OtherProcesses(Protocol):
         Pass the connection to another process; the caller then closes its own descriptor. Returns whether that was
         possible.
         """
-
-
-class MovableConnection(Protocol):
-    """`leeward.daemon.serving.connection.Connection`, as far as its move needs it."""
-
-    @property
-    def sock(self) -> socket.socket: ...
-    @property
-    def still(self) -> bool:
-        """Whether nothing of it is in flight."""
-
-    @property
-    def crowded(self) -> bool:
-        """Whether it has enough bytes that aren't served yet: requests, or a large part of one. The move copies them."""
-
-    def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
-        """Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors."""
-
-    def received(self, data: bytes) -> None: ...
-    def failed(self, error: int) -> None: ...
-    def close(self, why: str, moved: bool = False) -> None: ...
-    def broken(self, error: Exception) -> None: ...
 
 
 class ServedAt(enum.Enum):
@@ -186,7 +167,7 @@ class Moving:
         self._aside.append(payload)
         self.size += len(payload)
 
-    def go(self, connection: MovableConnection) -> None:
+    def go(self, connection: Connection) -> None:
         """
         Pass *connection* to another process, if it is on its way and nothing of it is in flight. If the daemon can't
         pass it on it is settled here, and served from its first unserved byte on.
@@ -206,7 +187,7 @@ class Moving:
         else:
             connection.received(rest)
 
-    def _look_out(self, connection: MovableConnection) -> None:
+    def _look_out(self, connection: Connection) -> None:
         """Read *connection* while it waits for its move, unless it has enough to serve, or too much is set aside."""
         if self.size > ASIDE or connection.crowded:
             self._look_away()
@@ -231,7 +212,7 @@ class _Lookout:
 
     costs = "connection"
 
-    def __init__(self, connection: MovableConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def look(self, _events: int) -> None:

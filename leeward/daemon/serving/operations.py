@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward import __version__
 from leeward.daemon.config import caps
 from leeward.daemon.serving import agent_home, arena, host_view, narrowing
 from leeward.daemon.serving.arena import RequestArena
-from leeward.daemon.serving.flight import Flight, FlightConnection
-from leeward.daemon.serving.home import GUEST_SHARE, ServerContext, Share
+from leeward.daemon.serving.flight import Flight
+from leeward.daemon.serving.home import GUEST_SHARE, Share
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
@@ -68,6 +68,10 @@ from leeward.wire.sandbox_requests import (
     SandboxRequest,
 )
 
+if TYPE_CHECKING:
+    from leeward.daemon.serving.connection import Connection
+    from leeward.daemon.serving.server import Server
+
 #: Bytes from which a request is checked before it is decoded; the check of a smaller one costs as much as decoding it.
 _LARGE = 1 << 12
 #: Bytes of a guest's request that are counted while it has no answer.
@@ -86,7 +90,7 @@ class Operations:
 
     __slots__ = ("_arena", "_flight", "_home", "_link", "_listens", "_share", "copied")
 
-    def __init__(self, home: ServerContext, share: Share, flight: Flight, link: FlightConnection) -> None:
+    def __init__(self, home: Server, share: Share, flight: Flight, link: Connection) -> None:
         self._home, self._share, self._flight, self._link = home, share, flight, link
         self._arena: RequestArena | None = None
         self._listens = False

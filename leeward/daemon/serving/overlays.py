@@ -11,14 +11,13 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
 from leeward.daemon.serving.file_ticket import FileTicket
 from leeward.daemon.serving.parcel import SEALS, Parcel
-from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxOwner
+from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver
-from leeward.protocols import Protocol
 from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.layer_changes import LayerChange, keep
@@ -34,22 +33,17 @@ from leeward.wire.overlay_requests import (
     SandboxHide,
 )
 
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
+
 #: Seconds that a walk, and one piece of a file, may take.
 DIFF_S, READ_S = 60.0, 20.0
-
-
-class OverlayOwner(Protocol):
-    """The connection, as far as calls about overlays use it."""
-
-    def wait(self, request: int, ticket: OverlayCall) -> None: ...
-    def refuse(self, request: int, why: Refused) -> None: ...
-    def deliver(self, request: int, parcel: Parcel) -> None: ...
 
 
 class OverlayCall(FileTicket):
     """A request that reads an overlay, as a ticket. It counts as use of the sandbox."""
 
-    def __init__(self, desk: Desk, owner: OverlayOwner, request: OverlayDiff | OverlayRead,
+    def __init__(self, desk: Desk, owner: Flight, request: OverlayDiff | OverlayRead,
                  entry: RegistryEntry[Held]) -> None:
         super().__init__(desk, entry)
         self._owner, self._request = owner, request
@@ -91,7 +85,7 @@ class OverlayCall(FileTicket):
                                                      [arena] if size else [], weight=1 if size else 0))
 
 
-def change_overlay(desk: Desk, owner: SandboxOwner,
+def change_overlay(desk: Desk, owner: Flight,
                    request: OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide,
                    entry: RegistryEntry[Held]) -> None:
     """

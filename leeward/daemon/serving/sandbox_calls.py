@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leeward.daemon.config import Config
-from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.home import Fetch, PoolPlace
-from leeward.daemon.serving.parcel import Parcel
-from leeward.errors import BadRequest, Refused
+from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor, Timer
-from leeward.pool.sessions import Cancellable
-from leeward.protocols import Protocol
-from leeward.run.report import Report
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry
-from leeward.spec.pool_key import PoolKey
 
 #: Seconds after which a request that ends a sandbox is answered even if processes are left: before clients give up.
 ENDING_S = 4.0
@@ -41,44 +33,6 @@ def check_limits(limits: Mapping[str, Any]) -> None:
         if name not in _ADJUSTABLE:
             raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
                              f" can ask for {' and '.join(_ADJUSTABLE)}")
-
-
-class SandboxOwner(Protocol):
-    """The connection, as far as its requests about sandboxes use it."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def fd(self) -> int: ...
-    @property
-    def user(self) -> int: ...
-    @property
-    def group(self) -> int: ...
-    @property
-    def guest(self) -> bool:
-        """Whether the user is a guest, who is served as a member of the group."""
-
-    def own(self, more: int) -> None:
-        """Add *more* to the number of descriptors that wait for this client."""
-
-    @property
-    def fetch(self) -> Fetch: ...
-    @property
-    def exchanges(self) -> Exchanges: ...
-    @property
-    def most_sandboxes(self) -> int:
-        """The most sandboxes that the user may have; 0 if only the daemon's bound holds."""
-
-    def place(self, key: PoolKey) -> PoolPlace:
-        """Return the object that serves the requests for another pool."""
-
-    def wait(self, request: int, ticket: Cancellable) -> None: ...
-    def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
-    def refuse(self, request: int, why: Refused) -> None: ...
-    def report(self, request: int, report: Report) -> None: ...
-    def deliver(self, request: int, parcel: Parcel) -> None: ...
-    def drop(self, request: int) -> None:
-        """Forget the ticket of *request*, which is answered at once."""
 
 
 class SandboxCall:

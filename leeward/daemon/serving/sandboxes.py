@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from leeward.daemon.serving import agent_home, host_view, narrowing, sandbox_list
 from leeward.daemon.serving.docks import Docks
@@ -21,13 +21,7 @@ from leeward.daemon.serving.folders import FolderOpening
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import KernelSeats
 from leeward.daemon.serving.overlays import OverlayCall, change_overlay
-from leeward.daemon.serving.sandbox_calls import (
-    SandboxCall,
-    SandboxEnding,
-    SandboxOpening,
-    SandboxOwner,
-    check_limits,
-)
+from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxEnding, SandboxOpening, check_limits
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
 from leeward.outcome import Outcome
@@ -70,6 +64,9 @@ from leeward.wire.sandbox_requests import (
     SandboxRequest,
 )
 
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
+
 #: The folder in which programs start by default.
 _FOLDER = "/workspace"
 #: Rows of a list, at most.
@@ -81,7 +78,7 @@ _SHOWN_ARGS, _SHOWN = 16, 200
 class Sandboxes:
     """The requests of one connection about live sandboxes."""
 
-    def __init__(self, desk: Desk, owner: SandboxOwner) -> None:
+    def __init__(self, desk: Desk, owner: Flight) -> None:
         self._desk, self._owner = desk, owner
         self.docks = Docks(owner.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, owner, self._answer)

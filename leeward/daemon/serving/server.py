@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS, Shares, owners
@@ -18,7 +18,7 @@ from leeward.daemon.serving import arena
 from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.connection import Connection
 from leeward.daemon.serving.door import Door, WaitingClient
-from leeward.daemon.serving.home import Fetch, JobPool, PoolPlace, Share, no_fetch, no_place
+from leeward.daemon.serving.home import Fetch, Share, no_fetch, no_place
 from leeward.daemon.serving.lent import FILES, LentFiles
 from leeward.daemon.serving.moving import OtherProcesses
 from leeward.daemon.serving.peers import (
@@ -41,6 +41,10 @@ from leeward.sandboxes.desk import Desk
 from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.pool_key import PoolKey
 
+if TYPE_CHECKING:
+    from leeward.pool.branch import Branch
+    from leeward.pool.pool import Pool
+
 #: Seconds between sweeps, and so the precision of the connections' deadlines.
 SWEEP_S = 1.0
 #: Seconds without accept(2) after it ran out of descriptors.
@@ -61,9 +65,18 @@ class Server:
         watcher: records refusals.
         shares: how the descriptors are divided; None if only the configuration bounds connections.
         terms: the settings that live sandboxes have in common.
-        place: returns the object that serves requests for another pool than *jobs*.
+        place: returns the object that serves requests for another pool than *jobs*; raises BadRequest or Refused if
+            there is none.
 
     Attributes:
+        held: bytes of unfinished frames of all connections.
+        arenas: memory files and large frames in parcels that haven't been sent.
+        requests: bytes of request arenas.
+        most_results: memory files, and large frames, that may wait for their clients.
+        egress: the record of the connections that sandboxes tried to make.
+        asks: connections that wait for the operator's answer.
+        as_armed: jobs get the limits with which their runners were armed.
+        fetch: makes a fetch under a sandbox's policy; `leeward.pool.ways_out.Exits.fetch`.
         exchange: the other processes of the daemon; None if there are no shards.
         dealt: connections that shards have.
     """
@@ -71,11 +84,11 @@ class Server:
     exchange: OtherProcesses | None = None
     dealt = 0
 
-    def __init__(self, reactor: Reactor, jobs: JobPool, config: Config, *, status: Callable[[], Mapping[str, Any]],
+    def __init__(self, reactor: Reactor, jobs: Pool, config: Config, *, status: Callable[[], Mapping[str, Any]],
                  shut_down: Callable[[bool], None], users: ServedUsers, watcher: RefusalObserver | None = None,
                  shares: Shares | None = None,
                  terms: Callable[[], SandboxTerms] = lambda: SandboxTerms(Launch()),
-                 place: Callable[[PoolKey], PoolPlace] = no_place) -> None:
+                 place: Callable[[PoolKey], Branch] = no_place) -> None:
         self.reactor, self.jobs, self.config = reactor, jobs, config
         self.status, self.shut_down, self.place = status, shut_down, place
         self.uid, self.group, self.quotas = users.uid, users.group, users.quotas
@@ -98,9 +111,7 @@ class Server:
         self.as_armed = True
         self.shares: dict[int, Share] = {}
         self.connections: dict[int, Connection] = {}
-        self.held = 0    # bytes of unfinished frames
-        self.arenas = 0  # memory files, and large frames, in parcels that aren't sent
-        self.requests = 0  # bytes of request arenas
+        self.held = self.arenas = self.requests = 0
         self._listener: socket.socket | None = None
         self._parted = self._all_parted = self._closed = False
         self._sweep: Timer | None = None
@@ -222,7 +233,7 @@ class Server:
 
     @property
     def most_requests(self) -> int:
-        """As `ServerContext` says."""
+        """Bytes of request arenas that there may be."""
         return arena.TOTAL if self._room is None else min(arena.TOTAL, self._room.arenas * RequestArena.size)
 
     def _why_so_few(self) -> str:
@@ -316,7 +327,7 @@ class Server:
             lent.lend(result)
 
     def lent_too_much(self, user: int) -> str:
-        """As `ServerContext` says."""
+        """Return a message that says which results *user* has to close before others can be had; "" if none."""
         lent = self._lent.get(user)
         if lent is None or not lent.full(self.reactor.now()):
             return ""

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.config import Config
 from leeward.daemon.serving import agent_home, host_view, narrowing
 from leeward.daemon.serving.intake import NAME, job_of
 from leeward.dataclass import dataclass
@@ -21,66 +20,20 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
 from leeward.pool.sessions import Cancellable, PoolSession, SessionState
-from leeward.protocols import Protocol
 from leeward.run.report import Report
 from leeward.spec.functions import Functions
 from leeward.spec.job import Job
-from leeward.spec.limits import Limits, adjusted
-from leeward.spec.pool_key import PoolKey
+from leeward.spec.limits import adjusted
 from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
+    from leeward.pool.pool import Pool
 
 #: The limits that a request can set for a job of a session.
 _ADJUSTABLE = ("time", "output")
 
 Asked = SessionOpen | SessionReset | SessionClose | Interrupt
-
-
-class SessionFactory(Protocol):
-    """The pool, as far as sessions use it."""
-
-    @property
-    def most_sessions(self) -> int: ...
-    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
-                     user: int, egress: Mapping[str, Any] | None) -> PoolSession: ...
-
-
-class SessionPlace(Protocol):
-    """`home.PoolPlace`."""
-
-    @property
-    def pool(self) -> SessionFactory: ...
-    @property
-    def limits(self) -> Limits: ...
-
-
-class SessionConnection(Protocol):
-    """The connection, as far as its sessions use it."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def fd(self) -> int: ...
-    @property
-    def user(self) -> int: ...
-    @property
-    def guest_sessions(self) -> int | None:
-        """The number of sessions that a guest has on all connections; 0 for other users."""
-
-    def place(self, key: PoolKey) -> SessionPlace:
-        """Return the object that serves requests for the pool of *key*."""
-
-    def wait(self, request: int, ticket: Cancellable) -> None:
-        """Register *request*, which is answered later; *ticket* is cancelled if the client no longer waits for it."""
-
-    def done(self, number: int, report: Report) -> None:
-        """Answer request *number*, whose job is over."""
-
-    def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
-    def refuse(self, request: int, why: Refused) -> None: ...
-    def take_back(self, request: int) -> None:
-        """End the job *request*, and refuse it as cancelled."""
-
-    def count_sessions(self, more: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -104,7 +57,7 @@ class _Opening:
 class Leases:
     """The sessions of one connection, by number. A number isn't used twice."""
 
-    def __init__(self, jobs: SessionFactory, owner: SessionConnection) -> None:
+    def __init__(self, jobs: Pool, owner: Flight) -> None:
         self._jobs, self._owner = jobs, owner
         self._held: dict[int, _Held] = {}
         self._last = 0

@@ -12,12 +12,16 @@ clones the job with the leaf's entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
 from leeward.dataclass import dataclass
 from leeward.outcome import Limit
 from leeward.protocols import Protocol
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
 
 Sockets = Callable[[], int]
 
@@ -76,25 +80,6 @@ class Gauges:
     oom: Gauge
     forks: Gauge
     before: Usage
-
-
-class Nest(Protocol):
-    """A group for one process of a live sandbox and its descendants; see nest.py."""
-
-    @property
-    def entry(self) -> Entry: ...
-
-    def time(self) -> float: ...
-    def gauge(self) -> Gauge: ...
-
-    @property
-    def folder(self) -> int: ...
-
-    def kill(self) -> None: ...
-
-    def kill_by(self, folder: int) -> None: ...
-
-    def remove(self) -> bool: ...
 
 
 class Leaf(Protocol):
@@ -187,7 +172,7 @@ class Leaf(Protocol):
     def rest(self) -> None:
         """Close descriptors that aren't needed now. The leaf opens them again when they are needed."""
 
-    def nest(self, name: str) -> Nest | None:
+    def nest(self, name: str) -> GroupNest | None:
         """
         Make a group in the leaf for one more process and its descendants. Returns None if the driver has no such
         groups. `remove` removes the group, too.

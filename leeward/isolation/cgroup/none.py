@@ -27,15 +27,19 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import watch
-from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
 from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
 
 #: The greatest and the smallest pause between two looks, in seconds. A look takes about 0.2 ms for one process, and 1
 #: ms for 32 processes.
@@ -180,7 +184,7 @@ class NoneLeaf:
     def rest(self) -> None:
         return
 
-    def nest(self, name: str) -> Nest | None:
+    def nest(self, name: str) -> GroupNest | None:
         return None
 
     def joined(self, pid: int) -> None:

@@ -11,13 +11,17 @@ import contextlib
 import errno
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal
-from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Usage
+from leeward.isolation.cgroup.entry import Entry, Gauges, Usage
 from leeward.isolation.cgroup.group import REMOVED, Group, field, pread
 from leeward.isolation.cgroup.nest import Nests
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
 
 #: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
 PERIOD_US = 100_000
@@ -240,7 +244,7 @@ class V1Place:
             self._missing(error)
             return self.last.oom_kills
 
-    def nest(self, name: str) -> Nest | None:
+    def nest(self, name: str) -> GroupNest | None:
         """
         Make a nest on the unified hierarchy; see `Leaf.nest`. On the other hierarchies one group has all processes of
         the sandbox.

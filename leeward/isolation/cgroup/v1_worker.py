@@ -13,13 +13,17 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from leeward.errors import KernelRefusal
-from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import REMOVED, Group
 from leeward.isolation.cgroup.v1_place import V1Place
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
 
 #: Seconds between looks at the OOM killer's count. When the OOM killer has killed a process of a job, the job's other
 #: processes run on for at most this long. A look is one read of an open file, about 3 us.
@@ -104,7 +108,7 @@ class V1Leaf:
         if self._place is not None:
             self._place.rest()
 
-    def nest(self, name: str) -> Nest | None:
+    def nest(self, name: str) -> GroupNest | None:
         return None if self._place is None else self._place.nest(name)
 
     def joined(self, pid: int) -> None:

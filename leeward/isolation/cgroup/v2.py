@@ -26,17 +26,21 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import Entry, Gauges, Nest, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import REMOVED, Group, field, may_give, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.nest import Nests
 from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.isolation.cgroup.nest import GroupNest
 
 NEEDED = frozenset({"memory", "pids"})
 
@@ -172,7 +176,7 @@ class V2Leaf:
     def rest(self) -> None:
         return
 
-    def nest(self, name: str) -> Nest | None:
+    def nest(self, name: str) -> GroupNest | None:
         return self._nests.make(self._group, name, self._owner_uid)
 
     def joined(self, pid: int) -> None:
