@@ -1,8 +1,8 @@
 """
-Examples of README.md, docs/sessions.md, docs/agents.md, docs/data-science.md and docs/limits.md work as they stand.
+Examples of docs/using.md, docs/sessions.md, docs/agents.md, docs/data-science.md and docs/limits.md work as they stand.
 
-docs/sandboxes.md, docs/workdir.md and docs/shell.md say what theirs print: test_sandbox_docs.py. README.md's commands
-are typed in their order by test_readme.py.
+docs/sandboxes.md, docs/workdir.md and docs/shell.md say what theirs print: test_sandbox_docs.py. The commands of
+README.md and docs/using.md are typed in their order by test_readme.py.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kit.features import ROOT
 from kit.live_daemon import LiveDaemon, command, environment
 
 PATIENCE_S = 120
-README, SESSIONS, AGENTS, SCIENCE, LIMITS = (
-    (ROOT / page).read_text() for page in ("README.md", "docs/sessions.md", "docs/agents.md", "docs/data-science.md",
+USING, SESSIONS, AGENTS, SCIENCE, LIMITS = (
+    (ROOT / page).read_text() for page in ("docs/using.md", "docs/sessions.md", "docs/agents.md", "docs/data-science.md",
                                            "docs/limits.md"))
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
 
-#: What README's blocks print, one after the other.
+#: What the blocks of docs/using.md print, one after the other.
 PRINTED = (r"finished 7\n \d\.\d+ \d+ \{\}\n", "", "42\n\n42\n", "modified app.py\n",
            r"(?s).*app\.py:2:# TODO: more\n.*\[ 1, 4, 9 \]\n\n")
 
@@ -57,18 +57,18 @@ def ran(daemon: LiveDaemon, argv: list[str], folder: Path) -> subprocess.Complet
 
 @pytest.mark.parametrize("number", [
     pytest.param(number, marks=pytest.mark.needs("usr-node") if "exec_js" in block else ())
-    for number, block in enumerate(PYTHON.findall(README))])
-def test_a_block_of_the_readme(daemon: LiveDaemon, project: Path, number: int) -> None:
+    for number, block in enumerate(PYTHON.findall(USING))])
+def test_a_block_of_the_page_on_use(daemon: LiveDaemon, project: Path, number: int) -> None:
     """With `import leeward` before those that don't repeat it."""
-    done = ran(daemon, [sys.executable, "-c", "import leeward\n" + PYTHON.findall(README)[number]], project)
+    done = ran(daemon, [sys.executable, "-c", "import leeward\n" + PYTHON.findall(USING)[number]], project)
 
     assert 0 == done.returncode, done.stderr
     assert re.fullmatch(PRINTED[number], done.stdout), done.stdout
     assert ("new" if number == 3 else "old") in (project / "project" / "app.py").read_text()
 
 
-def test_no_block_of_the_readme_is_left_out() -> None:
-    assert len(PRINTED) == len(PYTHON.findall(README)) == README.count("```python")
+def test_no_block_of_the_page_on_use_is_left_out() -> None:
+    assert len(PRINTED) == len(PYTHON.findall(USING)) == USING.count("```python")
 
 
 def test_the_blocks_of_the_page_on_sessions(daemon: LiveDaemon, tmp_path: Path) -> None:

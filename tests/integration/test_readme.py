@@ -1,4 +1,4 @@
-"""What the README tells a reader to type works as it stands."""
+"""What the README and the page on use tell a reader to type works as it stands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kit.features import ROOT
 
-README = (ROOT / "README.md").read_text()
+README, USING = ((ROOT / page).read_text() for page in ("README.md", "docs/using.md"))
 
 
 @pytest.fixture
@@ -34,11 +34,22 @@ def reader(open_folder, tmp_path):
 
 
 def test_the_commands_work_in_their_order(reader):
-    block = re.search(r"((?:^    .*leeward .*\n){5,})", README, re.MULTILINE)[1]
+    block = re.search(r"((?:^    leeward .*\n|^    echo .*\n){5,})", USING, re.MULTILINE)[1]
 
     printed = [reader("sh", "-c", line.strip()) for line in block.splitlines()]
 
     assert {"hello\n", "['first', 'second']\n", "42\n", "Pong!\n"} <= set(printed)
+
+
+def test_the_first_commands_print_what_the_readme_shows(reader):
+    console = re.search(r"```console\n(.*?)```", README, re.DOTALL)[1]
+    shown = re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
+    reader("leeward", "daemon", "start")
+
+    printed = [(line, reader("sh", "-c", f"{{ {line}; }} 2>&1; true")) for line, _ in shown]
+
+    assert shown == printed
+    assert len(shown) == 3
 
 
 def test_the_client_s_example_works(reader):

@@ -1,4 +1,4 @@
-"""What the README says in figures is what the code has."""
+"""What the README and the page on limits say in figures is what the code has."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import tomllib
 from kit import features
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, GIB, MIB, Limits
 
-README = (features.ROOT / "README.md").read_text()
+README, CONFIGURATION = ((features.ROOT / page).read_text() for page in ("README.md", "docs/configuration.md"))
 
-#: The README's words for each limit.
+#: The page's words for each limit.
 ROWS = {
     "memory": "memory, no swap",
     "processes": "processes and threads",
@@ -23,15 +23,15 @@ ROWS = {
 
 
 def shown(limit: str, value: float) -> str:
-    """A limit in the README's units."""
+    """A limit in the page's units."""
     if limit in ("memory", "output", "files"):
         return f"{value // GIB} GiB" if 0 == value % GIB else f"{value // MIB} MiB"
     return {"time": f"{value:g} s", "cpu": f"{value} % of one processor"}.get(limit, f"{value}")
 
 
 def test_the_table_of_limits_is_the_one_in_force():
-    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|.*\|$", README, re.MULTILINE))
-    ceilings = dict(re.findall(r"^\| (.+?) \| .+? \| (.*?) ?\|$", README, re.MULTILINE))
+    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|.*\|$", CONFIGURATION, re.MULTILINE))
+    ceilings = dict(re.findall(r"^\| (.+?) \| .+? \| (.*?) ?\|$", CONFIGURATION, re.MULTILINE))
 
     assert set(Limits.__dataclass_fields__) == set(ROWS)
     for limit, words in ROWS.items():
@@ -54,3 +54,7 @@ def test_every_package_of_the_design_is_declared():
     assert {"cffi", "click", "msgpack", "structlog"} == names["product"]
     assert {"cryptography", "h11", "pyroute2"} == names["egress"]
     assert {"pytest", "hypothesis", "python-prctl", "landlock", "pyseccomp"} <= names["test"]
+
+
+def test_the_readme_is_read_in_a_few_minutes():
+    assert README.count("\n") <= 100

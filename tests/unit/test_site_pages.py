@@ -12,7 +12,7 @@ relinked = runpy.run_path(str(ROOT / "docs/site_pages.py"))["relinked"]
 
 
 @pytest.mark.parametrize(("page", "text", "expected"), [
-    ("wire.md", "[the README](../README.md#limits)", "[the README](readme.md#limits)"),
+    ("wire.md", "[the README](../README.md#try-it)", "[the README](readme.md#try-it)"),
     ("languages/c.md", "[the API](../c-api.md)", "[the API](../c-api.md)"),
     ("languages/c.md", "[holes](../../SECURITY.md)", "[holes](../security.md)"),
     ("readme.md", "[`wire`](docs/wire.md#frames)", "[`wire`](wire.md#frames)"),
