@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
-from leeward.agents.project_look import ProjectLook
+from leeward.agents.project_tree import HidingPlan, hiding_plan
 from leeward.agents.settings import AgentSettings, load_settings
 from leeward.agents.written import open_own
 from leeward.errors import BadRequest
@@ -83,9 +83,9 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
     return settings
 
 
-def look_at(fd: int, project: str, settings: AgentSettings) -> ProjectLook:
-    """Start to look for the files of *project* to hide; *fd* is a descriptor of its folder."""
-    return ProjectLook(fd, rules_of(settings.exclude, settings.include), project)
+def hidden_in(fd: int, project: str, settings: AgentSettings) -> HidingPlan:
+    """The files of *project* to hide; *fd* is a descriptor of its folder."""
+    return hiding_plan(fd, rules_of(settings.exclude, settings.include), project)
 
 
 def _ask_user(text: str) -> str:

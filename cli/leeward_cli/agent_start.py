@@ -6,8 +6,7 @@ Runs in:   the CLI, while the user waits. So modules that only some starts need 
 Theory of operation. From the first step on SIGTERM, SIGHUP and SIGQUIT raise exceptions, and so does Ctrl-C if no other
 code handles it. So every end passes through `AgentRun.__exit__`, which ignores these signals. The agent's process is on
 the user's terminal (`leeward_cli.terminal`) if standard input and output are that terminal, else on pipes
-(`leeward_cli.passing`). If a project has many files, a forked copy of this process looks at them. It is started as
-early as possible, and the modules that talk to the daemon are imported meanwhile.
+(`leeward_cli.passing`).
 """
 
 from __future__ import annotations
@@ -101,12 +100,6 @@ def _check_size(memory: str) -> None:
         raise UsageError(f"--memory: {error}") from None
 
 
-def import_what_follows() -> None:
-    """Import the modules that a start needs for its request, while another process parses the command line."""
-    import leeward.agents.request
-    import leeward.agents.running  # noqa: F401
-
-
 def library_of(text: str) -> LibraryFolder:
     """
     The folder that *text* describes as PATH[:MOUNT][:rw].
@@ -155,14 +148,12 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     """
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
-    look = agent_project.look_at(folder, project, settings)
-    held.callback(look.close)
-    from leeward.agents.request import AgentOptions, check_home, request_of, written_by  # while it looks
+    from leeward.agents.request import AgentOptions, check_home, request_of, written_by
     from leeward.agents.running import AgentRun
 
     options, registry = AgentOptions(*asked), agent_ends.registry()
     check_home(project, os.environ)  # before what a look at all of it finds
-    hiding = look.plan()
+    hiding = agent_project.hidden_in(folder, project, settings)
     for line in (*settings.warnings, *hiding.warnings):
         complain(line)
     program = None if options.debug and not definition.command else program_of(

@@ -8,7 +8,6 @@ Runs in:   the CLI, by click, while the user waits for the agent. So this module
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -34,12 +33,6 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
     from leeward.agents.places import config_home
 
     return [name for name in definition_names(config_home(os.environ)) if name.startswith(begun)]
-
-
-def _started(*words: Any, **options: Any) -> int:
-    from leeward_cli import agent_start
-
-    return agent_start.start(*words, **options)
 
 
 @click.command("start", cls=_Start)
@@ -68,15 +61,16 @@ def _started(*words: Any, **options: Any) -> int:
 @click.argument("name", metavar="AGENT", shell_complete=known_agents)
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
-@click.pass_obj
-def start(act: Callable[..., int] | None, /, name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
+def start(name: str, path: str, arguments: tuple[str, ...], **options: Any) -> int:
     """
     Start AGENT on the project PATH, connected to this terminal, and wait until it ends.
 
     ARGUMENTS are passed to the agent. The exit status is the agent's; 130, 143 or 129 after SIGINT, SIGTERM or SIGHUP.
     """
+    from leeward_cli import agent_start
+
     try:
-        return (act or _started)(name, path, arguments, **options)
+        return agent_start.start(name, path, arguments, **options)
     except UsageError as error:
         raise click.UsageError(str(error)) from None
 

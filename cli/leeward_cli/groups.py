@@ -10,7 +10,6 @@ import contextlib
 import io
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -18,15 +17,10 @@ from leeward.errors import LeewardError
 from leeward_cli.messages import FULL, complain, complain_of_system, encoded, escape
 
 
-def run_group(group: click.Group, argv: Sequence[str], passed: Any = None) -> int:
-    """
-    Run the command in *argv*, one of *group*. Returns the exit status.
-
-    Args:
-        passed: the object that commands with `click.pass_obj` get.
-    """
+def run_group(group: click.Group, argv: Sequence[str]) -> int:
+    """Run the command in *argv*, one of *group*. Returns the exit status."""
     try:
-        status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False, obj=passed)
+        status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False)
     except click.ClickException as error:
         _show(error)
         return error.exit_code
@@ -54,14 +48,11 @@ def _show(error: click.ClickException) -> None:
         click.echo(escape(encoded(said.getvalue())), err=True, nl=False)
 
 
-def run_alone(command: click.Command, argv: Sequence[str], passed: Any = None) -> int:
+def run_alone(command: click.Command, argv: Sequence[str]) -> int:
     """
     Run *command*, which is the first word of *argv*, as if it were the only command of `leeward`. Returns the exit
     status.
-
-    Args:
-        passed: as for `run_group`.
     """
     group = click.Group("leeward", {command.name or "": command},
                         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-    return run_group(group, argv, passed)
+    return run_group(group, argv)

@@ -47,8 +47,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if given is not None:
             return _serve(given)
     if command == "agent":
-        # A copy of this process is forked only if this process is known to have one thread.
-        status = _agent(argv, arguments is None and "--help" not in options and "-h" not in options)
+        status = _agent(argv)
         if arguments is None and argv[1:2] == ["start"]:
             _leave(status)
         return status
@@ -63,23 +62,19 @@ def _run(arguments: Sequence[str] | None) -> int:
     return status
 
 
-def _agent(argv: list[str], forked: bool) -> int:
-    """
-    Run `leeward agent` by click, without the other groups; `agent start` also without the other commands.
+def _agent(argv: list[str]) -> int:
+    """Run `leeward agent` by click, without the other groups; `agent start` also without the other commands."""
+    from leeward_cli.groups import run_alone
 
-    Args:
-        forked: a forked copy of this process may parse the command line of a start.
-    """
     if argv[1:2] != ["start"]:
         from leeward_cli.agent import agent
-        from leeward_cli.groups import run_alone
 
         return run_alone(agent, argv)
     gc.disable()  # until an agent is started: imported objects stay
     try:
-        from leeward_cli.agent_line import by_click, run
+        from leeward_cli.agent_start_command import alone
 
-        return run(argv) if forked else by_click(argv)
+        return run_alone(alone, argv)
     finally:
         gc.enable()
 

@@ -256,8 +256,7 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
 
     definition = load_definition("shell", config_home(os.environ))
     check_home(project, os.environ)
-    with contextlib.closing(agent_project.look_at(folder, project, settings)) as look:
-        hiding = look.plan()
+    hiding = agent_project.hidden_in(folder, project, settings)
     request = request_of(definition, settings, AgentOptions(), project, None,
                          [each.path for each in hiding.hidden], os.environ, hiding.absent,
                          f"/proc/self/fd/{folder}", pinned=hiding.pinned)

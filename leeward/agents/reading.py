@@ -11,16 +11,13 @@ Source:    open(2): with O_NOFOLLOW a link gives ELOOP, or ENOTDIR with O_DIRECT
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import marshal
 import os
 import stat
-from collections.abc import Mapping
 from typing import Any
 
 from leeward.agents.errors import SettingsError
-from leeward.agents.places import OURS, USER_FILE, config_home, definition_files
+from leeward.agents.places import OURS
 
 #: Bytes of a file of settings, at most.
 MAX_FILE = 256 << 10
@@ -35,42 +32,6 @@ PROJECT_FILE = f"{PROJECT_FOLDER}/{PROJECT_NAME}"
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-#: Tables by the content of their files, which another process has parsed for this one. Each is used once.
-_expected: dict[bytes, dict[str, Any]] = {}
-
-
-def parsed_ahead(name: str, project: str, environ: Mapping[str, str]) -> dict[bytes, dict[str, Any]]:
-    """
-    The tables that a start of the agent *name* on the folder *project* will parse, by the content of their files. What
-    can't be read, parsed or written by marshal isn't in it.
-
-    For:       a copy of the process that starts the agent, which `expect`s them. It opens the files itself, and
-               parses a file that has another content then.
-    """
-    home = config_home(environ)
-    contents = []
-    for path in (*definition_files(name, home), os.path.join(home, USER_FILE)):
-        with contextlib.suppress(SettingsError, ValueError):
-            contents.append(_user_content(path))
-    with contextlib.suppress(SettingsError, ValueError, OSError):
-        folder = os.open(project, _FOLDER & ~os.O_NOFOLLOW)
-        try:
-            contents.append(_project_content(folder, ""))
-        finally:
-            os.close(folder)
-    found = {}
-    for content in filter(None, contents):
-        with contextlib.suppress(SettingsError, ValueError):  # or a date, which marshal doesn't write
-            table = _parsed(content, "")
-            marshal.dumps(table)
-            found[content] = table
-    return found
-
-
-def expect(tables: Mapping[bytes, dict[str, Any]]) -> None:
-    """Let `parse_settings` use *tables*, from `parsed_ahead` in another process."""
-    _expected.update(tables)
-
 
 def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
     """
@@ -83,11 +44,6 @@ def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
     Raises:
         SettingsError: the file is a link, is behind one, isn't a regular file, is too large, or isn't TOML.
     """
-    content = _project_content(project, shown)
-    return None if content is None else parse_settings(content, shown)
-
-
-def _project_content(project: int, shown: str) -> bytes | None:
     try:
         folder = os.open(PROJECT_FOLDER, _FOLDER, dir_fd=project)
     except FileNotFoundError:
@@ -102,7 +58,7 @@ def _project_content(project: int, shown: str) -> bytes | None:
         raise _unopened(error, shown) from None
     finally:
         os.close(folder)
-    return _content(file, shown)
+    return parse_settings(_content(file, shown), shown)
 
 
 def read_user_file(path: str) -> dict[str, Any] | None:
@@ -114,11 +70,6 @@ def read_user_file(path: str) -> dict[str, Any] | None:
         SettingsError: the file isn't a regular file, is too large, can't be read, or isn't TOML; a file of the user
             belongs to another user, who isn't root, or can be written by others.
     """
-    content = _user_content(path)
-    return None if content is None else parse_settings(content, path)
-
-
-def _user_content(path: str) -> bytes | None:
     try:
         file = os.open(path, _FILE & ~os.O_NOFOLLOW)
     except OSError as error:
@@ -136,7 +87,7 @@ def _user_content(path: str) -> bytes | None:
     if wrong:
         os.close(file)
         raise SettingsError(path, "", wrong, cure)
-    return _content(file, path)
+    return parse_settings(_content(file, path), path)
 
 
 def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
@@ -150,12 +101,7 @@ def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
     Raises:
         SettingsError: *content* isn't TOML in UTF-8, or is nested deeper than MAX_DEPTH.
     """
-    known = _expected.pop(content, None)
-    return _parsed(content, shown) if known is None else known
-
-
-def _parsed(content: bytes, shown: str) -> dict[str, Any]:
-    import tomllib  # takes 2 ms, and most starts have it all from `parsed_ahead`
+    import tomllib  # 2 ms, and many starts read no such file
 
     try:
         table = tomllib.loads(content.decode("utf-8"))

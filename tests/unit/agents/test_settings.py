@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.agents import reading
-from leeward.agents.definition import load_definition
 from leeward.agents.errors import SettingsError
 from leeward.agents.grants import KINDS, Grant
 from leeward.agents.merging import merge_tables
-from leeward.agents.reading import MAX_FILE, expect, parse_settings, parsed_ahead, read_project_file, read_user_file
+from leeward.agents.reading import MAX_FILE, parse_settings, read_project_file, read_user_file
 from leeward.agents.settings import KEYS, load_settings, merged_settings
 
 MINE, THEIRS = "/home/me/.config/leeward/agents.toml", "/p/.leeward/agent.toml"
@@ -292,71 +290,6 @@ def test_any_bytes_are_a_table_or_one_error(content):
         assert str(caught).isprintable()  # noqa: PT017  (bytes that are TOML are as good)
     else:
         assert isinstance(table, dict)
-
-
-@pytest.fixture
-def parsed(monkeypatch):
-    """The contents that were parsed by this process; none is expected before or after."""
-    found = []
-
-    def parse(content, shown, really=reading._parsed):
-        found.append(content)
-        return really(content, shown)
-
-    monkeypatch.setattr(reading, "_parsed", parse)
-    monkeypatch.setattr(reading, "_expected", {})
-    return found
-
-
-def test_a_table_that_was_parsed_ahead_is_used_once(parsed):
-    expect({b"a = 1": {"a": 1}})
-    assert {"a": 1} == parse_settings(b"a = 1", "/f")
-    assert [] == parsed
-    assert {"a": 1} == parse_settings(b"a = 1", "/f")
-    assert [b"a = 1"] == parsed
-
-
-def test_a_file_that_changed_since_it_was_parsed_ahead_is_parsed_again(tmp_path, parsed):
-    file = tmp_path / "agents.toml"
-    expect({b"a = 1": {"a": 1}})
-    file.write_text("a = 2")
-    assert {"a": 2} == read_user_file(str(file))
-    assert [b"a = 2"] == parsed
-
-
-def test_all_files_of_a_start_are_parsed_ahead(tmp_path, parsed):
-    home, project = tmp_path / "home", tmp_path / "project"
-    for folder in (home / ".config/leeward/agents/mine", project / ".leeward"):
-        folder.mkdir(parents=True)
-    (home / ".config/leeward/agents/mine/agent.toml").write_text('command = ["x"]')
-    (home / ".config/leeward/agents.toml").write_text('hooks.setup = "true"')
-    (project / ".leeward/agent.toml").write_text("[files]")
-    expect(parsed_ahead("mine", str(project), {"HOME": str(home)}))
-    assert 3 == len(parsed)
-    parsed.clear()
-
-    assert ("x",) == load_definition("mine", str(home / ".config/leeward")).command
-    folder = os.open(project, os.O_PATH | os.O_DIRECTORY)
-    try:
-        settings = load_settings(folder, str(project), str(home / ".config/leeward"), {"HOME": str(home)})
-    finally:
-        os.close(folder)
-    assert ("true",) == settings.hooks.setup
-    assert [] == parsed
-
-
-@pytest.mark.parametrize("content", [b"a = 1979-05-27", b"a =", b"\xff", b"a." * 9 + b"a = 1"],
-                         ids=["a date", "no TOML", "no UTF-8", "too deep"])
-def test_what_cannot_be_passed_on_is_not_parsed_ahead(content, tmp_path):
-    (tmp_path / ".config/leeward").mkdir(parents=True)
-    (tmp_path / ".config/leeward/agents.toml").write_bytes(content)
-    (tmp_path / ".leeward").symlink_to("/")
-    assert {} == parsed_ahead("no-such-agent", str(tmp_path), {"HOME": str(tmp_path)})
-
-
-@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "../.."], ids=["long", "null", "above"])
-def test_no_name_and_no_folder_is_parsed_ahead(name, tmp_path):
-    assert {} == parsed_ahead(name, name, {"HOME": str(tmp_path)})
 
 
 class Project:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import gc
-import io
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from leeward.agents.forked import ForkedAnswer
 from leeward.errors import BadRequest, RequestRejected
-from leeward_cli import agent_line, agent_start, passing
+from leeward_cli import agent_start, passing
 from leeward_cli.main import main
 from leeward_cli.options import UsageError
 
@@ -53,7 +48,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return 7
 
     monkeypatch.setattr(agent_start, "start", start)
-    monkeypatch.setattr(agent_line, "processor_idle", lambda: True)
     return found
 
 
@@ -69,69 +63,7 @@ def test_an_invalid_line_starts_nothing(argv: list[str], started: list[dict[str,
                                      capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == main(["agent", "start", *argv])
     assert not started
-    assert "Error: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("argv", "given"), RIGHT, ids=[" ".join(argv) for argv, _ in RIGHT])
-def test_a_copy_of_the_process_reads_the_same_parameters(argv: list[str], given: dict[str, Any]) -> None:
-    words, options = ForkedAnswer(lambda: agent_line.parameters(["agent", "start", *argv])).take()
-    assert NOTHING | {"name": "claude"} | given == {**dict(zip(("name", "path", "arguments"), words, strict=True)),
-                                                    **options}
-
-
-@pytest.mark.parametrize("argv", [*WRONG, ["--help"]], ids=" ".join)
-def test_a_copy_of_the_process_says_nothing_of_an_invalid_line(argv: list[str],
-                                                               capfd: pytest.CaptureFixture[str]) -> None:
-    assert ForkedAnswer(lambda: agent_line.parameters(["agent", "start", *argv])).take() is None
-    assert ("", "") == capfd.readouterr()
-
-
-def test_a_start_is_in_the_process_that_had_its_line_read(started: list[dict[str, Any]],
-                                                          capfd: pytest.CaptureFixture[str]) -> None:
-    assert 7 == agent_line.run(["agent", "start", "claude", "--raw"])
-    assert [NOTHING | {"name": "claude", "raw": True}] == started
-    assert ("", "") == capfd.readouterr()
-
-
-def test_a_start_whose_copy_was_killed_is_read_by_click(started: list[dict[str, Any]],
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = ForkedAnswer.__init__
-
-    def kill(self: ForkedAnswer, work: Any) -> None:
-        begun(self, work)
-        os.kill(self.copy, signal.SIGKILL)
-
-    monkeypatch.setattr(ForkedAnswer, "__init__", kill)
-    assert 7 == agent_line.run(["agent", "start", "claude", "--raw"])
-    assert [NOTHING | {"name": "claude", "raw": True}] == started
-
-
-def test_without_an_idle_processor_there_is_no_copy(started: list[dict[str, Any]],
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_line, "processor_idle", lambda: False)
-    monkeypatch.setattr(os, "fork", None)
-    assert 7 == agent_line.run(["agent", "start", "claude"])
-    assert 1 == len(started)
-
-
-@pytest.mark.parametrize(("text", "ours", "idle"), [
-    ("0.00 0.01 0.05 1/210 4711\n", {0, 1}, True), ("0.00 0.01 0.05 2/210 4711\n", {0, 1}, False),
-    ("9.00 9.01 9.05 1/210 4711\n", {0, 1}, True), ("0.00 0.01 0.05 1/210 4711\n", {1}, False),
-    ("", {0, 1}, False), ("0.00 0.01 0.05 none 4711\n", {0, 1}, False)])
-def test_a_processor_is_idle_where_fewer_run_than_there_are(text: str, ours: set[int], idle: bool,
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: ours)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr("builtins.open", lambda _: io.StringIO(text))
-    assert idle == agent_line.processor_idle()
-
-
-@pytest.mark.parametrize("argv", WRONG, ids=" ".join)
-def test_an_invalid_line_is_explained_once(argv: list[str], started: list[dict[str, Any]],
-                                           capfd: pytest.CaptureFixture[str]) -> None:
-    assert 2 == agent_line.run(["agent", "start", *argv])
-    assert not started
-    assert 1 == capfd.readouterr().err.count("Error: ")
+    assert 1 == capsys.readouterr().err.count("Error: ")
 
 
 ENDS: tuple[tuple[BaseException, int, str], ...] = (
@@ -144,11 +76,9 @@ Error: --rebuild: nothing
 )
 
 
-@pytest.mark.parametrize("run", [agent_line.run, agent_line.by_click])
 @pytest.mark.parametrize(("error", "status", "said"), ENDS, ids=["usage", "refused"])
-def test_a_refused_start_is_explained_alike_whoever_read_the_line(
-        run: Callable[[list[str]], int], error: Exception, status: int, said: str, monkeypatch: pytest.MonkeyPatch,
-        capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_start_is_explained(error: Exception, status: int, said: str, monkeypatch: pytest.MonkeyPatch,
+                                      capfd: pytest.CaptureFixture[str]) -> None:
     calls: list[int] = []
 
     def start(*_words: object, **_options: object) -> int:
@@ -156,22 +86,18 @@ def test_a_refused_start_is_explained_alike_whoever_read_the_line(
         raise error
 
     monkeypatch.setattr(agent_start, "start", start)
-    monkeypatch.setattr(agent_line, "processor_idle", lambda: True)
-    assert status == run(["agent", "start", "claude"])
+    assert status == main(["agent", "start", "claude"])
     assert ("", said) == capfd.readouterr()
     assert [1] == calls
 
 
-@pytest.mark.parametrize("run", [agent_line.run, agent_line.by_click])
-def test_ctrl_c_ends_the_command_by_its_signal(run: Callable[[list[str]], int],
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_the_command_by_its_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_words: object, **_options: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(agent_start, "start", start)
-    monkeypatch.setattr(agent_line, "processor_idle", lambda: True)
     monkeypatch.setattr("leeward_cli.main.die_by", lambda name: (name, 130)[1])
-    assert 130 == run(["agent", "start", "claude"])
+    assert 130 == main(["agent", "start", "claude"])
 
 
 def test_a_start_imports_no_other_command() -> None:

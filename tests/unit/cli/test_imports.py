@@ -1,7 +1,4 @@
-"""
-What `leeward exec` imports: as little as it can, since its users wait for it each time. And what a start of an agent
-imports before it makes a copy of its process, and what the copy imports.
-"""
+"""What `leeward exec` imports: as little as it can, since its users wait for it each time."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 #: Modules that do without typing, beside those that `leeward exec` imports, with the reason.
-OTHERS = {"leeward.dataclass": "programs that know leeward.outcome alone, such as the wire's decoders in a fuzzer",
-          **dict.fromkeys(("leeward.agents.forked", "leeward_cli.agent_line"),
-                          "the process of a start and its copy import typing at the same time")}
+OTHERS = {"leeward.dataclass": "programs that know leeward.outcome alone, such as the wire's decoders in a fuzzer"}
 
 
 def words_of(program: str) -> set[str]:
@@ -32,34 +27,10 @@ def test_exec_imports_no_typing() -> None:
     assert not {"typing", "re", "dataclasses", "inspect", "click", "leeward.dataclass"} & imported()
 
 
-def test_a_start_imports_no_typing_before_its_copy_is_made() -> None:
-    assert not {"typing", "re", "click", "threading"} & words_of(
-        "import leeward_cli.main, leeward_cli.agent_line, sys; print(*sys.modules)")
-
-
-def test_a_start_imports_before_its_request_nothing_that_most_starts_do_without() -> None:
-    found = words_of("from leeward_cli import agent_start; agent_start.import_what_follows()\n"
-                     "import sys; print(*sys.modules)")
-    assert {"leeward.client.sandbox", "leeward.agents.request", "leeward.spec.folders"} <= found
-    assert not {"click", "dataclasses", "ipaddress", "leeward.agents.layer", "leeward.agents.package_names",
-                "leeward.spec.limits", "leeward.spec.sandbox", "signal", "socket", "subprocess", "tomllib"} & found
-
-
 def test_a_start_copies_files_into_the_sandbox_without_what_archives_need() -> None:
     found = words_of("import leeward.client.files, sys; print(*sys.modules)")
     assert "leeward.client.file_calls" in found
     assert not {"tarfile", "secrets", "hashlib", "shutil", "decimal"} & found
-
-
-def test_the_copy_reads_a_line_without_what_click_imports_for_help() -> None:
-    """With any version of click that is installed: where it needs more, the copy gives no answer, and a start is slower."""
-    found = words_of("import leeward_cli.main, leeward_cli.agent_line, sys\n"
-                     "line = ['agent', 'start', 'claude', '--timeout', '5', '--library', 'a', '.', '--', '-p']\n"
-                     "print(leeward_cli.agent_line._read(line)[0] is not None, file=sys.__stdout__)\n"
-                     "print(*(name for name, module in sys.modules.items() if getattr(module, '__spec__', None)),"
-                     " file=sys.__stdout__)")
-    assert {"True", "click.core", "tomllib"} <= found
-    assert not {"inspect", "platform", "locale", "leeward.agents.definition"} & found
 
 
 def test_only_modules_that_exec_imports_do_without_typing() -> None:

@@ -128,7 +128,7 @@ def test_no_error_of_the_system_is_a_traceback(error: Exception, text: str, by_c
         raise error
 
     if by_click:
-        monkeypatch.setattr(module, "_agent", lambda argv, _: run_alone(click.Command("agent", callback=fail), argv))
+        monkeypatch.setattr(module, "_agent", lambda argv: run_alone(click.Command("agent", callback=fail), argv))
     else:
         monkeypatch.setattr(module, "_own", fail)
 
