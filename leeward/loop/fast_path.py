@@ -36,32 +36,13 @@ from leeward.wire.requests import Execute, encode_request
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
+    from leeward.run.execution import Execution
 
 #: Values that no message has by chance: the bytes around them in an encoded message are the template.
 _MARK_ID, _MARK = (1 << 53) - 2, b"\0mark of a value\0"
 _MARK_TIMES = 1.0 / 3, 2.0 / 7
 _MARK_SESSION = (1 << 53) - 3
 _MARK_PEAK = (1 << 60) + 12345
-
-
-class FastPathJob(Protocol):
-    """
-    The execution of a job that the fast path has.
-
-    Attributes:
-        answered: the client has the answer; set before `completed` is called.
-    """
-
-    answered: bool
-
-    def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
-        """Called when the client has the answer."""
-
-    def handed_over(self, reply: bytes) -> None:
-        """
-        Called if the fast path can't answer the job's reply: Python handles it from here on. *reply* has been read so
-        far.
-        """
 
 
 class Giver(Protocol):
@@ -95,7 +76,7 @@ class FastPath:
     def __init__(self, loop: native.Loop, barrier: Barrier) -> None:
         self._loop, self._barrier = loop, barrier
         self._givers: dict[int, Giver] = {}  # by the runner's number
-        self._jobs: dict[int, FastPathJob] = {}
+        self._jobs: dict[int, Execution] = {}
         self.held: dict[int, tuple[Connection, JobStart]] = {}
         self._enabled = False
         self.offered = 0
@@ -129,7 +110,7 @@ class FastPath:
             return True
         return False
 
-    def expect(self, runner: int, job: FastPathJob) -> None:
+    def expect(self, runner: int, job: Execution) -> None:
         """Report the end of this runner's job to *job*."""
         self._jobs[runner] = job
 

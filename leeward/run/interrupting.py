@@ -10,9 +10,12 @@ an earlier one would hit code of leeward, or in a session the previous job. The 
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 from leeward.loop.reactor import Reactor, Timer
-from leeward.protocols import Protocol
+
+if TYPE_CHECKING:
+    from leeward.run.execution import Execution
 
 #: Seconds between two checks whether the job's frame was read.
 _UNREAD_S = 0.001
@@ -22,27 +25,12 @@ _UNREAD_S = 0.001
 _NUDGE_S = 0.02
 
 
-class InterruptedJob(Protocol):
-    """The execution of the job to interrupt."""
-
-    @property
-    def over(self) -> bool: ...
-    @property
-    def taken(self) -> bool:
-        """Whether its process has read all of the job's frame."""
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the job's process, if there is one."""
-
-    def broken(self, error: Exception) -> None: ...
-
-
 class Interruption:
     """One interrupt of one job."""
 
     costs = "job"
 
-    def __init__(self, reactor: Reactor, job: InterruptedJob) -> None:
+    def __init__(self, reactor: Reactor, job: Execution) -> None:
         self._reactor, self._job = reactor, job
         self._next: Timer | None = None
         self._try()

@@ -18,15 +18,18 @@ import contextlib
 import errno
 import itertools
 import os
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
 from leeward.errors import LeewardError
-from leeward.isolation.cgroup.entry import Usage
+from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.isolation.namespaces import ENTERED
 from leeward.isolation.terminals import MOST_TERMINALS
 from leeward.loop.barrier import in_any_case
+from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor, Timer
 from leeward.outcome import Limit
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
@@ -35,11 +38,9 @@ from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
 from leeward.run.launch import Command, Exit, Stdio, block
 from leeward.run.lease import Lease
-from leeward.run.live_parts import FastPathNow, Full, LiveCaller, begin
-from leeward.run.ordering import order
 from leeward.run.porter import Answered, PorterOrder, ordered
 from leeward.run.process import LiveProcess
-from leeward.run.report import Report
+from leeward.run.report import Report, internal
 from leeward.run.runner import Runner
 from leeward.run.stdio import Streams, birth_channel
 from leeward.run.verdict import bug
@@ -61,6 +62,68 @@ _numbers = itertools.count(_FIRST)
 
 #: Seconds between two searches for children of a dead keeper that the keeper hadn't reported.
 _ORPHANS_S = 0.1
+
+
+#: Returns the fast path, if there is one and it takes new jobs.
+FastPathNow = Callable[[], FastPath | None]
+
+
+class LiveCaller:
+    """The caller of a job that runs in an interpreter of its own."""
+
+    client = None
+
+    def __init__(self, job: Job, done: Callable[[Report], None]) -> None:
+        self.job, self._done = job, done
+
+    def finished(self, report: Report) -> None:
+        self._done(report)
+
+    def lost(self) -> None:
+        self.failed("", "its process was lost before it had read the job")
+
+    def failed(self, layer: str, text: str) -> None:
+        self._done(internal("WorkerLost", f"{layer}: {text}" if layer else text))
+
+
+class Full(LeewardError):
+    """There is no room for one more process."""
+
+
+def begin(lease: Lease, limits: Limits, opened: Callable[[Lease], None]) -> None:
+    """Open *lease* and give it to *opened*. If it can't be opened, end it: its process may have been killed at once."""
+    try:
+        lease.open(limits)
+    except LeewardError as error:
+        lease.end(str(error))
+    else:
+        opened(lease)
+
+
+#: The entry of a process that joins no group.
+_NO_ENTRY = Entry()
+
+
+def order(runner: Runner, keeper: Keeper, number: int, name: str, kind: control.Kind, five: list[int], *,
+          apart: bool) -> GroupNest | None:
+    """
+    Have *keeper* make the process *number* in a new group called *name*, or, if *apart*, in the keeper's own group.
+    Returns the new group; None if there is none.
+    """
+    leaf, entrances, held = runner.leaf, runner.entrances, runner.held()
+    nest = None if apart else leaf.nest(name)
+    entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
+    message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
+                            leaf.cpu(), hurried=True, reaper=nest is None and not apart,
+                            tasks=held.get(resource.RLIMIT_NPROC, 0),
+                            data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0))
+    try:
+        keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
+    except BaseException:
+        if nest is not None:
+            nest.remove()
+        raise
+    return nest
 
 
 class LiveRunner:

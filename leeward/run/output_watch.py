@@ -11,11 +11,14 @@ them. After some output the daemon reads again only after _NEXT_LOOK_S; a flood 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.loop.reactor import READ, Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.run.output import Output, OutputStream, unread
 from leeward.run.verdict import Stop
+
+if TYPE_CHECKING:
+    from leeward.run.execution import Execution
 
 #: Seconds for which output is first left in the pipes. A pipe holds 64 KiB.
 _FIRST_LOOK_S = 0.005
@@ -25,24 +28,12 @@ _FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
 _NEXT_LOOK_S = 0.002
 
 
-class OutputOwner(Protocol):
-    """The execution whose output is watched."""
-
-    @property
-    def over(self) -> bool: ...
-    @property
-    def stopped(self) -> bool: ...
-    def take_back(self) -> None: ...
-    def stop(self, why: Stop) -> None: ...
-    def broken(self, error: Exception) -> None: ...
-
-
 class OutputWatch:
     """Watches the output of a job that began at *started*, by the reactor's clock."""
 
     costs = "job"
 
-    def __init__(self, reactor: Reactor, output: Output, execution: OutputOwner, started: float) -> None:
+    def __init__(self, reactor: Reactor, output: Output, execution: Execution, started: float) -> None:
         self._reactor, self._output, self._execution, self._started = reactor, output, execution, started
         self._watched: set[int] = set()
         self._looks: dict[int, Timer] = {}  # by the pipe's descriptor

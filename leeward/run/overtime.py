@@ -11,27 +11,19 @@ its time was up.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.loop.reactor import Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop
 from leeward.wire import job as wire
 
+if TYPE_CHECKING:
+    from leeward.run.execution import Execution
+
 #: Seconds that a job whose time is up has to return its files; and seconds until the signal is sent once more, because
 #: CPython handles a signal that came right before a sleeping call only when that call ends.
 COLLECT_S, _AGAIN_S = 0.5, 0.02
-
-
-class LateJob(Protocol):
-    """The execution of the late job."""
-
-    @property
-    def over(self) -> bool: ...
-    @property
-    def stopped(self) -> bool: ...
-    def stop(self, why: Stop) -> None: ...
-    def broken(self, error: Exception) -> None: ...
 
 
 class Overtime:
@@ -39,7 +31,7 @@ class Overtime:
 
     costs = "job"
 
-    def __init__(self, reactor: Reactor, runner: Runner, execution: LateJob) -> None:
+    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution) -> None:
         self._runner, self._execution = runner, execution
         self._timers: tuple[Timer, ...] = (reactor.after(_AGAIN_S, self._ask_again),
                                            reactor.after(COLLECT_S, partial(execution.stop, Stop.TIME)))

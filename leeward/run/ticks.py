@@ -6,20 +6,15 @@ Runs in:   the daemon.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leeward.loop.reactor import Reactor, Timer
 from leeward.outcome import Limit
-from leeward.protocols import Protocol
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop
 
-
-class TickedJob(Protocol):
-    """The execution of the checked job."""
-
-    @property
-    def over(self) -> bool: ...
-    def stop(self, why: Stop) -> None: ...
-    def broken(self, error: Exception) -> None: ...
+if TYPE_CHECKING:
+    from leeward.run.execution import Execution
 
 
 class JobTicks:
@@ -27,7 +22,7 @@ class JobTicks:
 
     costs = "job"
 
-    def __init__(self, reactor: Reactor, runner: Runner, execution: TickedJob, started: float) -> None:
+    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution, started: float) -> None:
         self._reactor, self._runner, self._execution = reactor, runner, execution
         self._next: Timer = reactor.at(started + runner.leaf.tick_interval, self._tick)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from leeward.errors import Busy
 from leeward.loop.reactor import WRITE, Reactor
-from leeward.sandboxes.place import Child
+
+if TYPE_CHECKING:
+    from leeward.run.process import LiveProcess
 
 #: Bytes that may wait to be written to one process.
 MOST = 4 << 20
@@ -29,7 +32,7 @@ Taken = Callable[[int], None]
 class Feed:
     """A queue of writes to one process's stdin, done one after the other. The last write may close the stdin."""
 
-    def __init__(self, reactor: Reactor, child: Child) -> None:
+    def __init__(self, reactor: Reactor, child: LiveProcess) -> None:
         self._reactor, self._child = reactor, child
         self._waiting: deque[tuple[memoryview, int, Taken]] = deque()
         self._watching = -1

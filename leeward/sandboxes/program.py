@@ -31,11 +31,11 @@ from leeward.run.verdict import Stop, Verdict, bug, ended, stopped
 from leeward.sandboxes.chunks import STDERR, STDOUT, Chunks, OutputChunk
 from leeward.sandboxes.feed import Feed
 from leeward.sandboxes.kept import KeptOutput
-from leeward.sandboxes.place import Child
 from leeward.sandboxes.states import PROCESS, Life, Moment
 
 if TYPE_CHECKING:
     from leeward.run.launch import Exit
+    from leeward.run.process import LiveProcess
 
 #: Requests that may wait for one process.
 MOST_WAITING = 64
@@ -109,7 +109,7 @@ class LiveProgram:
         self.chunks = Chunks()
         self._kept = KeptOutput(order.output or 0) if order.kept else None
         self._written = 0
-        self._child: Child | None = None
+        self._child: LiveProcess | None = None
         self._feed: Feed | None = None
         self._paused = self._killed = False
         self._waits: list[_Waits] = []
@@ -123,7 +123,7 @@ class LiveProgram:
 
     # --- its start --------------------------------------------------------------
 
-    def begin(self, child: Child, spent: float = 0.0) -> None:
+    def begin(self, child: LiveProcess, spent: float = 0.0) -> None:
         """The process exists, as *child*. The first *spent* of its processor seconds aren't counted."""
         self._child, self._spent_before = child, spent
         self._feed = Feed(self._reactor, child)

@@ -29,7 +29,6 @@ from leeward.sandboxes.complaint import complaint
 from leeward.sandboxes.files import LiveFiles
 from leeward.sandboxes.fresh import Fresh
 from leeward.sandboxes.kernel import KernelProcess, KernelRequest, LiveKernel, Start
-from leeward.sandboxes.place import Child
 from leeward.sandboxes.program import LiveProgram, Order
 from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
 from leeward.sandboxes.terms import AskedProgram, SandboxFacts, SandboxTerms, environment_of
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from leeward.run.launch import Exit
     from leeward.run.lease import Lease
     from leeward.run.live import LiveRunner
+    from leeward.run.process import LiveProcess
 
 #: Kernels of a sandbox at once, including those without a process.
 MOST_KERNELS = 64
@@ -158,8 +158,8 @@ class LiveSandbox:
         return program
 
     def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
-                exited: Callable[[Exit], None]) -> Child:
-        child: Child = self._terms.launch.start(
+                exited: Callable[[Exit], None]) -> LiveProcess:
+        child: LiveProcess = self._terms.launch.start(
             self._here(), asked, {name.encode(): value.encode() for name, value in env.items()}, on_output=output,
             on_exit=exited)
         return child

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward.errors import Bug, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.run.launch import Exit
 from leeward.run.report import Report
-from leeward.sandboxes.place import Child
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.run.process import LiveProcess
 
 #: Seconds that a process waits, at most.
 HOLD_S = 30.0
@@ -53,11 +56,11 @@ class WarmProcess:
 
     def __init__(self, what: Hashable, spoilt: Callable[[WarmProcess], None]) -> None:
         self.what, self._spoilt = what, spoilt
-        self._child: Child | None = None
+        self._child: LiveProcess | None = None
         self._over = False
         self._to: tuple[OnOutput, OnExit] | None = None
 
-    def begin(self, start: Callable[[OnOutput, OnExit], Child]) -> None:
+    def begin(self, start: Callable[[OnOutput, OnExit], LiveProcess]) -> None:
         """
         Start the process.
 
@@ -79,7 +82,7 @@ class WarmProcess:
         else:
             self._spoilt(self)
 
-    def give(self, output: OnOutput, exited: OnExit) -> tuple[Child, float]:
+    def give(self, output: OnOutput, exited: OnExit) -> tuple[LiveProcess, float]:
         """
         Give the process to a request: from now on *output* is called with its output, and *exited* when it ends.
 
@@ -117,7 +120,7 @@ class WarmPlace:
         self._failed = 0
         return held
 
-    def hold(self, what: Hashable, start: Callable[[OnOutput, OnExit], Child]) -> None:
+    def hold(self, what: Hashable, start: Callable[[OnOutput, OnExit], LiveProcess]) -> None:
         """Start a process, by *start*, that waits for *what*. It is no error if the process can't be started."""
         if self._closed or self._failed >= MOST_FAILED or (self._held is not None and self._held.what == what):
             return
@@ -130,7 +133,7 @@ class WarmPlace:
         self._held = made
         self._timer = self._reactor.after(HOLD_S, self.drop)
 
-    def follow(self, what: Hashable, start: Callable[[OnOutput, OnExit], Child],
+    def follow(self, what: Hashable, start: Callable[[OnOutput, OnExit], LiveProcess],
                over: Callable[[Report], None]) -> Callable[[Report], None]:
         """A callback that passes a report on to *over*, and after that has another process for *what* started."""
         def then(report: Report) -> None:

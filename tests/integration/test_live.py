@@ -26,8 +26,7 @@ from kit.locks import LOCKS
 from leeward.errors import BadRequest, LeewardError
 from leeward.outcome import Outcome
 from leeward.run.launch import Command, Stdio
-from leeward.run.live import MOST_PROCESSES
-from leeward.run.live_parts import Full
+from leeward.run.live import MOST_PROCESSES, Full
 from leeward.run.states import ProcessState
 from leeward.spec.limits import Limits
 

@@ -34,8 +34,10 @@ class Members:
         return names.union(*(self.has(base, seen | {name}) for base in bases))
 
     def implementers(self, protocol: str) -> list[str]:
+        """Without those that inherit all of it from another one."""
         asked = self.asked(protocol)
-        return [name for name in self.classes if asked <= self.has(name)]
+        found = [name for name in self.classes if asked <= self.has(name)]
+        return [name for name in found if not set(self.classes[name][1]) & set(found)]
 
 
 def _names(node: ast.ClassDef) -> set[str]:
