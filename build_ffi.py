@@ -1,5 +1,5 @@
 """
-Builds the C shim: leeward/_native/*.cdef.h declare, leeward/_native/src/*.c define.
+Builds the C shim: leeward/_native/src/*.c, and what Python sees of it: HEADERS and kernel.cdef.h.
 
     python build_ffi.py            compile in place, as leeward/_native/_shim.abi3.so
     python build_ffi.py FOLDER     put it into FOLDER instead (sanitizer builds)
@@ -16,6 +16,7 @@ packaging/wheels.py sets all three.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -37,6 +38,28 @@ WARNINGS = ("-Wall", "-Wextra", "-Wconversion")
 #: cffi's generated glue has unused parameters and narrowing casts of its own. Our C
 #: gets the full set by --check, where the glue isn't in the way.
 GLUE_WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-conversion", "-Wno-sign-conversion")
+
+
+#: The headers that Python sees, each behind those that it includes.
+HEADERS = ("hot", "begin", "steps", "start", "spawn", "snapshot", "fork", "beside", "job", "keeper", "landlock", "mounts",
+           "privileges", "scout", "seccomp", "supervisor", "loop", "arenas", "arguments", "heap", "host", "threads")
+
+
+def declarations(header: str) -> str:
+    """
+    What cffi reads of a header: its declarations, its numbers, and the names of its computed constants. Not what it
+    defines only where the kernel's headers lack it.
+    """
+    lines, before = [], ""
+    for line in re.sub(r"/\*.*?\*/", " ", header, flags=re.DOTALL).splitlines():
+        constant = re.match(r"#define (\w+) +([^\s\"].*)", line)
+        if constant and before != f"#ifndef {constant[1]}":
+            value = constant[2].strip()
+            lines.append(f"#define {constant[1]} {value if value.isdecimal() else '...'}")
+        elif not line.startswith("#"):
+            lines.append(line)
+        before = line.strip()
+    return "\n".join(lines)
 
 
 def compiler() -> list[str]:
@@ -100,12 +123,9 @@ def ffibuilder(headers: Path | None = None) -> FFI:
     """
     ffi = FFI()
     flags, libraries = uring()
-    constants: set[str] = set()
-    for declarations in sorted(NATIVE.glob("*.cdef.h")):
-        lines = declarations.read_text().splitlines()
-        # Two stems may need the same constant, and each says all that it needs; cffi wants it once.
-        ffi.cdef("\n".join(line for line in lines if not (line in constants and line.startswith("#define "))))
-        constants.update(line for line in lines if line.startswith("#define "))
+    for header in HEADERS:
+        ffi.cdef(declarations((NATIVE / "src" / f"{header}.h").read_text()))
+    ffi.cdef((NATIVE / "kernel.cdef.h").read_text())
     ffi.set_source(
         MODULE,
         "".join(f'#include "{header.name}"\n' for header in sorted(NATIVE.glob("src/*.h"))),

@@ -2,7 +2,7 @@
  *
  * The values come from the kernel's headers. Constants that Debian 12's headers (Linux 6.1) lack, or that only another
  * architecture has, are defined here, with the kernel version that added them. This is a table and not #defines
- * in the cdef, because all of the shim's cdefs share one name space. */
+ * in kernel.cdef.h, because cffi would have to find each of them in the headers. */
 
 #include "arguments.h"
 

@@ -1,1 +1,0 @@
-int lw_argument_value(const char *name, uint32_t *ret_value);

@@ -1,1 +1,0 @@
-int lw_heap_give_back(size_t threshold);

@@ -1,1 +1,0 @@
-int lw_io_uring_setup_refusal(void);
