@@ -159,7 +159,7 @@ def row(configuration: Configuration, rounds: int, jobs: int) -> dict[str, Any]:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """Return a line of the table in docs/performance.md."""
+    """Return a line of the table in docs/measurements."""
     cells = [found["configuration"]]
     for part in ("daemon", "workers", "both"):
         each = found["ratios"].get(part)

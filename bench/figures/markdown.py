@@ -1,5 +1,5 @@
 """
-The table of docs/performance.md, from what `./dev figures --json` has printed.
+The table of goals in docs/measurements, from what `./dev figures --json` has printed.
 
     ./dev figures --json >figures.json
     .venv/bin/python -m bench.figures.markdown figures.json ...
