@@ -7,7 +7,8 @@ Tests of a daemon mostly wait for it, so one process leaves most of a processor 
 runs whole programs, and has no bound on the time of a job, is the second lane. The first lane has everything else; a
 file that is new is there. Beside each lane root starts a run of its files by an ordinary user (kit/beside.py).
 
-The second lane begins while COMMAND still runs, with what needs no more than .venv has.
+What needs no more than .venv has runs while COMMAND still does, and is shown at once; the first lane is shown when that
+is over.
 
 `python -m kit.lanes --quick` has most unit tests in the second lane, but for the thorough ones, and the rest of a quick
 run (kit/quick.py) in the first.
@@ -62,6 +63,7 @@ class Lane:
     Args:
         name: of its cache, which remembers what failed.
         said: the file that it writes to; None for our own output.
+        beside: it runs beside the first lane, so it starts no run of the ordinary user's other files.
 
     Attributes:
         took: seconds, once it was waited for.
@@ -69,16 +71,15 @@ class Lane:
 
     took = 0.0
 
-    def __init__(self, name: str, *arguments: str, said: IO[bytes] | None = None) -> None:
+    def __init__(self, name: str, *arguments: str, said: IO[bytes] | None = None, beside: bool = True) -> None:
         self.cache = features.ROOT / ".pytest_cache" / name
         self.said = said
         (self.cache / "v/cache/lastfailed").unlink(missing_ok=True)
-        second = said is not None
         environment = {name: value for name, value in os.environ.items() if "PYTHONPATH" != name}  # it is this module's
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-o", f"cache_dir={self.cache}", *arguments],
-            cwd=features.ROOT, env={**environment, **({LANE: "2"} if second else {})}, stdout=said,
+            cwd=features.ROOT, env={**environment, **({LANE: "2"} if beside else {})}, stdout=said,
             stderr=None if said is None else subprocess.STDOUT)
 
     def wait(self) -> int:
@@ -86,6 +87,25 @@ class Lane:
         status = self._process.wait()
         self.took = time.monotonic() - self._began
         return status if status >= 0 else 128 - status
+
+    def follow(self) -> int:
+        """Print what it has written and still writes, until it ends. Returns its exit status."""
+        assert self.said is not None
+        shown, over = 0, False
+        while True:
+            piece = os.pread(self.said.fileno(), 1 << 16, shown)
+            if piece:
+                sys.stdout.buffer.write(piece)
+                sys.stdout.flush()
+                shown += len(piece)
+            elif over:
+                return self.wait()
+            else:
+                try:
+                    self._process.wait(1.0)
+                    over = True
+                except subprocess.TimeoutExpired:
+                    pass
 
     def end(self) -> None:
         """Interrupt it if it still runs: it ends the daemons that it has started."""
@@ -126,15 +146,17 @@ def run(prepare: Sequence[str]) -> int:
         prepare: installs what tests need; its status doesn't matter, since what is missing is skipped.
     """
     lanes: list[Lane] = []
-    with _ended(lanes), tempfile.TemporaryFile() as early_said, tempfile.TemporaryFile() as second_said:
-        lanes.append(early := Lane("early", *EARLY, said=early_said))
+    with _ended(lanes), tempfile.TemporaryFile() as first_said, tempfile.TemporaryFile() as second_said:
+        lanes.append(early := Lane("early", *EARLY))
         if prepare:
             subprocess.run(prepare, check=False)
-        lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND))))
+        lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND)), said=first_said,
+                                   beside=False))
         statuses = [early.wait()]
         lanes.append(second := Lane("second", *SECOND, *BOTH, said=second_said))
-        statuses += [first.wait(), second.wait()]
-        show(early, second)
+        print("--- the first lane", flush=True)
+        statuses += [first.follow(), second.wait()]
+        show(second)
     print("dev: minutes by lane:", *(f"{lane.cache.name} {lane.took / 60:.1f}" for lane in lanes), flush=True)
     failed = [name for lane in lanes for name in lane.failed()]
     worst, again = verdict(statuses, failed)
@@ -151,7 +173,7 @@ def quick() -> int:
     with _ended(lanes), tempfile.TemporaryFile() as said:
         lanes.append(unit := Lane("early", QUICK, f"--ignore={QUICK}/{WAITS}", "-m", "not thorough", said=said))
         others = sorted(name for name in os.listdir(features.ROOT / QUICK) if name != WAITS)
-        lanes.append(first := Lane("first", "--quick", *(f"--ignore={QUICK}/{name}" for name in others)))
+        lanes.append(first := Lane("first", "--quick", *(f"--ignore={QUICK}/{name}" for name in others), beside=False))
         statuses = [first.wait(), unit.wait()]
         show(unit)
     return verdict(statuses, ())[0]

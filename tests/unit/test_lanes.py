@@ -89,5 +89,6 @@ def test_a_run(tmp_path: Path, late: str, status: int) -> None:
 
     assert status == ended.returncode, ended.stdout + ended.stderr
     assert (tmp_path / "prepared").exists()
-    assert 0 <= ended.stdout.index("--- beside it, early") < ended.stdout.index("--- beside it, second")
+    assert 0 < ended.stdout.index("test_early.py") < ended.stdout.index("--- the first lane")
+    assert ended.stdout.index("test_other.py") < ended.stdout.index("--- beside it, second")
     assert ("    test_late.py::test_it" in ended.stdout) is (status < 2 and "pass" not in late)
