@@ -1,7 +1,7 @@
 """
-Writes the drawing of rooms in docs/architecture.md: `python docs/draw_rooms.py`.
+Draws the rooms in docs/architecture.md.
 
-Runs in:   a developer's shell; a test compares what it would write with what is there.
+Runs in:   a developer's shell: `./dev generate`.
 
 A room is a package. What it runs in is the word of its docstring, and what it imports is read from its source, so
 neither can go stale. Imports below `if TYPE_CHECKING` don't count: they name types, and no process takes them.
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 SOURCES = (ROOT / "leeward", ROOT / "cli" / "leeward_cli")
 
-BEGIN = "<!-- The table is written by docs/draw_rooms.py. -->\n"
+BEGIN = "<!-- The table is made by ./dev generate. -->\n"
 END = "<!-- The end of the table. -->\n"
 
 
@@ -81,5 +81,5 @@ def page(written: str) -> str:
     return f"{before}{BEGIN}{table()}{END}{after}"
 
 
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+def made() -> str:
+    return page(PAGE.read_text())

@@ -1,7 +1,7 @@
 """
-Writes the reference in docs/c-api.md from leeward.h: `python docs/generate_c_api.py`.
+Writes the reference in docs/c-api.md from leeward.h.
 
-Runs in:   anybody's shell; a test compares what it would write with what is there.
+Runs in:   a developer's shell: `./dev generate`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HEADER = HERE.parent / "leeward" / "capi" / "leeward.h"
 PAGE = HERE / "c-api.md"
 
 #: What is above it is written by hand.
-MARK = "<!-- From here on written by docs/generate_c_api.py. -->\n"
+MARK = "<!-- From here on made by ./dev generate. -->\n"
 
 FUNCTION = re.compile(r"/\* ((?:(?!\*/).)*?) \*/\nLEEWARD_API ([^;]+;)\n", re.DOTALL)
 
@@ -74,5 +74,5 @@ def _enum(name: str, header: str) -> str:
     return _rows(name, "value", rows)
 
 
-if __name__ == "__main__":
-    PAGE.write_text(page(HEADER.read_text(), PAGE.read_text()))
+def made() -> str:
+    return page(HEADER.read_text(), PAGE.read_text())

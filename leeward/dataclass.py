@@ -4,7 +4,7 @@
 Runs in:   anywhere; pure. A type checker sees those of `dataclasses`.
 Why:       `dataclasses` imports `inspect`, and compiles five functions or so for each class that it decorates:
            this takes a millisecond for most classes. Here `__init__` is compiled once for all classes with the same
-           number of fields, when leeward is built (packaging/initialisers.py), and the other methods are closures.
+           number of fields, when leeward is developed (packaging/initialisers.py), and the other methods are closures.
            docs/decisions/0018
 For:       modules that a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. This saves 9 ms
            of processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's; an interpreter

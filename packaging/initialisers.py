@@ -1,7 +1,7 @@
 """
-Writes leeward/_generated_initialisers.py, the `__init__` of dataclasses: `python packaging/initialisers.py`.
+What is in leeward/_generated_initialisers.py: the `__init__` of dataclasses.
 
-Runs in:   a developer's shell, when tests/unit/test_dataclass.py says that more than a few shapes have come.
+Runs in:   a developer's shell: `./dev generate`.
 
 A class gets the code of one with as many fields and the same of them with a factory: leeward/dataclass.py. Compiling
 them at a daemon's start took 7 ms of processor time; reading Python's compiled file of them takes less than one.
@@ -17,13 +17,12 @@ from pathlib import Path
 from leeward.dataclass import source
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "leeward" / "_generated_initialisers.py"
 
 HEAD = '''\
 """
 The `__init__` of each shape of dataclass: frozen or not, and for each field whether it has a factory (+).
 
-Runs in:   anywhere; pure. Written by packaging/initialisers.py; `dataclass` gives the fields their names.
+Runs in:   anywhere; pure. `dataclass` gives the fields their names.
 """
 
 # ruff: noqa: E501, E702, F821
@@ -66,5 +65,5 @@ def written(of: Iterable[tuple[bool, str]]) -> str:
     return HEAD + "".join(made) + "\nCODES = {\n" + table + "}\n"
 
 
-if __name__ == "__main__":
-    PAGE.write_text(written(wanted()))
+def made() -> str:
+    return written(wanted())

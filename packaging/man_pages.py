@@ -1,20 +1,19 @@
 """
-The manual pages of all commands, made from the commands: `packaging/man_pages.py packaging/man` writes them anew.
+The manual pages of all commands and the scripts by which shells complete them, made from the commands.
 
-Runs in:   a developer's shell, and the tests, which compare. `packaging/leeward.1` is written by hand.
+Runs in:   a developer's shell: `./dev generate`. `packaging/leeward.1` is written by hand.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from leeward_cli import full
 from leeward_cli.options import USAGE
+from leeward_cli.shell_aids import script
 
 
 def pages() -> dict[str, str]:
@@ -24,6 +23,12 @@ def pages() -> dict[str, str]:
         if not command.hidden:
             found[f"leeward-{name}.1"] = "\n".join(_page(name, command)) + "\n"
     return found
+
+
+def completions() -> dict[str, str]:
+    """Return the script for each shell, by file name."""
+    names = {"bash": "leeward.bash", "zsh": "_leeward", "fish": "leeward.fish"}
+    return {name: script(shell, full.cli) + "\n" for shell, name in names.items()}
 
 
 def _page(name: str, command: click.Command) -> Iterator[str]:
@@ -95,17 +100,3 @@ def _text(text: str) -> str:
     """Return *text* with roff's special characters escaped."""
     shown = text.strip("\n").replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
     return rf"\&{shown}" if shown.startswith((".", "'")) else shown
-
-
-def main(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    made = pages()
-    for old in folder.glob("*.1"):
-        if old.name not in made:
-            old.unlink()
-    for name, page in made.items():
-        (folder / name).write_text(page)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -7,6 +7,7 @@ Runs in:   the CLI, by click.
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
 
 
 @click.command()
@@ -30,9 +31,12 @@ def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script by which a shell completes this command: leeward completion bash > FILE, and source that."""
-    from click.shell_completion import get_completion_class
+    click.echo(script(shell, click.get_current_context().find_root().command))
 
+
+def script(shell: str, command: click.Command) -> str:
+    """The script by which *shell* completes *command*, which is `leeward`."""
     made = get_completion_class(shell)
     if made is None:
         raise click.ClickException(f"this click has no completion for {shell}")
-    click.echo(made(click.get_current_context().find_root().command, {}, "leeward", "_LEEWARD_COMPLETE").source())
+    return made(command, {}, "leeward", "_LEEWARD_COMPLETE").source()

@@ -1,3 +1,4 @@
+# Made by ./dev generate
 _leeward_completion() {
     local IFS=$'\n'
     local response

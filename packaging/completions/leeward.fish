@@ -1,3 +1,4 @@
+# Made by ./dev generate
 function _leeward_completion;
     set -l response (env _LEEWARD_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) leeward);
 

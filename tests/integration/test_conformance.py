@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import json
 import os
-import runpy
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -413,8 +412,3 @@ def test_the_daemon_takes_the_requests(case: dict[str, Any]) -> None:
     assert request.env == asked.get("env", {})
     assert {name: data.hex() for name, data in request.files.items()} == asked.get("files", {})
     assert request.limits == {limits[name]: asked[name] for name in limits if name in asked}
-
-
-def test_the_file_matches_its_generator() -> None:
-    """If not: `python tests/conformance`."""
-    assert runpy.run_path(str(ROOT / "tests" / "conformance" / "__main__.py"))["text"]() == FRAMES.read_text()

@@ -39,6 +39,8 @@ FLOORS = {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("
 
 #: What `leeward agent start` knows: data of the package.
 DEFINITIONS = ROOT / "leeward" / "agents" / "definitions"
+#: The filters, which a daemon reads at its start.
+PROGRAMS = ROOT / "leeward" / "isolation" / "seccomp" / "programs"
 
 
 def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel):
@@ -50,6 +52,7 @@ def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel)
     assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith((".dist-info", ".data"))}
     assert {SHIM, "leeward/py.typed", "leeward_cli/main.py"} <= set(names)
     assert {f"leeward/agents/definitions/{path.name}/agent.toml" for path in DEFINITIONS.iterdir()} <= set(names)
+    assert {str(path.relative_to(ROOT)) for path in PROGRAMS.iterdir()} <= set(names)
     assert SDK == {name for name in names if "/sdk/" in name}
     assert not [name for name in names if name.endswith((".c", ".h", ".o")) and name not in SDK | FLOORS]
     assert FLOORS <= set(names)

@@ -1,7 +1,7 @@
 """
 The catalogue of attacks, tests/escapes/CATALOGUE.md, beside the tests that cite its numbers.
 
-Runs in:   its test; and by itself, `PYTHONPATH=tests python -m kit.catalogue`, which writes the column of tests anew.
+Runs in:   its test; and `./dev generate`, which writes the column of tests anew.
 
 Tests are read, not imported: a citation is the number in a function's name, a claim the name in its mark `lock`.
 """
@@ -123,5 +123,5 @@ def renewed(text: str, found: dict[int, list[Citation]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(), citations(ROOT / "tests")))
+def made() -> str:
+    return renewed(PAGE.read_text(), citations(ROOT / "tests"))

@@ -37,11 +37,6 @@ def test_every_number_has_a_test_or_a_reason() -> None:
         assert 1 == len(row.numbers) or reason
 
 
-def test_the_column_of_tests_is_up_to_date() -> None:
-    """If it isn't: PYTHONPATH=tests .venv/bin/python -m kit.catalogue"""
-    assert catalogue.renewed(TEXT, CITED) == TEXT
-
-
 def test_every_link_leads_somewhere() -> None:
     links = re.findall(r"\]\(([^)]+)\)", TEXT)
     named = re.findall(r"`(tests/[\w/.]+)`", TEXT)

@@ -1,4 +1,4 @@
-"""The rooms of the tree: each package says where it runs, and docs/architecture.md draws them as they are."""
+"""The rooms of the tree: each package says where it runs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,6 @@ drawing = _drawing()
 @pytest.mark.parametrize("name", [name for name in drawing.rooms() if "leeward" != name])
 def test_a_package_says_where_it_runs(name: str):
     assert drawing.runs_in(drawing.rooms()[name])
-
-
-@pytest.mark.thorough
-def test_the_page_draws_the_rooms_as_they_are():
-    """`python docs/draw_rooms.py` writes the page anew."""
-    written = drawing.PAGE.read_text()
-
-    assert written == drawing.page(written)
 
 
 def test_a_package_without_the_words_is_found(tmp_path):

@@ -17,7 +17,6 @@ FILE, FUNCTION = 700, 60
 #: Files that may be longer, with the reason.
 EXCEPTIONS = {
     "leeward/capi/leeward.h": "the public header: a declaration and its description for each function",
-    "leeward/isolation/seccomp/_generated_loopback_terminal.py": "the compiler's product",
 }
 
 

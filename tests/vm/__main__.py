@@ -7,7 +7,6 @@ Runs in:   the host.
     ./dev vm --kernel 6.1 --user --systemd              as a user whom systemd delegates a group
     ./dev vm --kernel 5.10 --user -- tests/escapes      the tests that are named, with pytest's options if any
     ./dev vm --all --record                             every row, and what it found into docs/
-    ./dev vm --table                                    docs/kernel.md from what is recorded
     ./dev vm --fetch 6.1 6.12                           the kernels into .venv-vm, and nothing else
 
 Anybody may: root of the guest has what who calls this can read (share.py).
@@ -44,14 +43,11 @@ def main(arguments: Sequence[str]) -> int:
             for name in asked.fetch:
                 print(f"{name}: {kernels.get(KERNELS[name]).release}", flush=True)
             return 0
-        if asked.table:
-            table.write()
-            return 0
         worst = 0
         for row in rows.ALL if asked.all else (Row(asked.kernel, asked.user, asked.systemd),):
             worst = max(worst, _run(row, wanted, asked))
         if asked.record:
-            table.write()
+            table.PAGE.write_text(table.made())
         return worst
     except Unavailable as missing:
         print(f"vm: {missing}", file=sys.stderr)
@@ -77,7 +73,6 @@ def _parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, Sequence[str]
     parser.add_argument("--append", default="", metavar="WORDS", help="to the kernel's command line: lsm=lockdown")
     parser.add_argument("--seconds", type=float, default=1200.0, help="of each guest, at most")
     parser.add_argument("--fetch", nargs="*", choices=KERNELS, metavar="KERNEL")
-    parser.add_argument("--table", action="store_true")
     asked = parser.parse_args(ours)
     # Else a line of the table would say of a few tests that they passed, next to one that says it of all.
     if asked.record and (asked.core or _names_tests(theirs)):

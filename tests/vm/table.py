@@ -1,7 +1,7 @@
 """
 docs/kernel.md's table of what was found on real kernels, from the recorded reports.
 
-Runs in:   the host. Pure but for `write`.
+Runs in:   the host; `./dev generate`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def _held(each: Report) -> tuple[str, ...]:
     )
 
 
-def write() -> None:
-    """Put the table into the page, in place of the one that is there."""
+def made() -> str:
+    """The page with the table in place of the one that is there."""
     before, heading, after = PAGE.read_text().partition(HEADING)
     said, _, rest = after.partition("\n| ")
     _, _, rest = ("\n| " + rest).partition("\n\n")
-    PAGE.write_text(f"{before}{heading}{said}\n{of(report.recorded())}\n{rest}".rstrip("\n") + "\n")
+    return f"{before}{heading}{said}\n{of(report.recorded())}\n{rest}".rstrip("\n") + "\n"

@@ -103,11 +103,6 @@ def test_a_line_reports_the_active_layers() -> None:
             " 1 | 1 | 2 |" == table.of([made()]).splitlines()[-1])
 
 
-def test_the_page_has_the_table_of_the_recorded_runs() -> None:
-    """It is generated. A wrong row comes from a wrong run: `./dev vm --record`."""
-    assert f"\n\n{table.of(report.recorded())}\n" in table.PAGE.read_text()
-
-
 def test_every_row_has_a_kernel() -> None:
     assert {row.kernel for row in (*rows.ALL, *rows.CI)} == set(KERNELS)
     assert len({row.name for row in rows.ALL}) == len(rows.ALL) == 16

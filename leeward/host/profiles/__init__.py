@@ -3,7 +3,7 @@ Profiles for engines and hosts whose defaults don't let leeward start: a seccomp
 AppArmor profile for Ubuntu.
 
 Runs in:   the CLI, for `leeward doctor --profile`; and a developer's shell:
-           `python -m leeward.host.profiles` writes seccomp.json, which a test keeps true.
+           `./dev generate` writes seccomp.json.
 Source:    the OCI runtime specification (config-linux.md, seccomp); seccomp.json's other keys are those
            that Docker's and Podman's format shares with it
 

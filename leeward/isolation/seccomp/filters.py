@@ -1,18 +1,19 @@
 """
-Chooses the filter for this host among the generated programs.
+Chooses the filter for this host among the programs of the package.
 
-Runs in:   the daemon; pure.
+Runs in:   the daemon, which reads them in `programs/`.
+
+`compiler` makes the programs when leeward is developed. Before each is a line with the architecture, its circumstances
+and the number of the table's rows that count there; then come its instructions in hexadecimal digits, little-endian as
+both architectures are, and an empty line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import ModuleType
-
 from leeward.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
-from leeward.isolation.seccomp import _generated_programs
-from leeward.isolation.seccomp._generated_programs import INIT
+
+_FOLDER = __file__.rpartition("/")[0] + "/programs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,11 @@ def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: 
     """
     if host and loopback:
         raise Bug("there is no filter for TCP where the host is in view")
-    module = _host_programs(terminal) if host else _programs(loopback, terminal)
-    of_shared: Mapping[tuple[str, bool], tuple[int, str]] = module.SHARED
-    of_own: Mapping[tuple[str, bool, bool], tuple[int, str]] = module.PROGRAMS
+    widened = "_".join(name for name, wanted in (("host", host), ("loopback", loopback), ("terminal", terminal)) if wanted)
     # If no cgroup counts memory, the supervisor decides on watches with or without a shared user id: one program serves
     # both cases.
-    rules, insns = (of_shared[_known(arch), affinity_fixed] if shared and memory_counted
-                    else of_own[_known(arch), memory_counted, affinity_fixed])
-    return Program(bytes.fromhex(insns), rules)
+    memory = "uncounted" if not memory_counted else "shared" if shared else "counted"
+    return _packaged(widened or "usual", arch, memory, "fixed" if affinity_fixed else "free")
 
 
 def init_program(arch: str) -> bytes:
@@ -62,7 +60,7 @@ def init_program(arch: str) -> bytes:
     Raises:
         Unsupported: there is no filter for *arch*.
     """
-    return bytes.fromhex(INIT[_known(arch)])
+    return _packaged("init", arch).insns
 
 
 def broker_program(arch: str) -> bytes:
@@ -72,39 +70,13 @@ def broker_program(arch: str) -> bytes:
     Raises:
         Unsupported: there is no filter for *arch*.
     """
-    from leeward.isolation.seccomp._generated_broker import BROKER
-
-    return bytes.fromhex(BROKER[_known(arch)])
+    return _packaged("broker", arch).insns
 
 
-def _programs(loopback: bool, terminal: bool) -> ModuleType:
-    """The module with the filters for these settings. All modules except the usual one are imported only when needed."""
-    if loopback and terminal:
-        from leeward.isolation.seccomp import _generated_loopback_terminal
-
-        return _generated_loopback_terminal
-    if loopback:
-        from leeward.isolation.seccomp import _generated_loopback
-
-        return _generated_loopback
-    if terminal:
-        from leeward.isolation.seccomp import _generated_terminal
-
-        return _generated_terminal
-    return _generated_programs
-
-
-def _host_programs(terminal: bool) -> ModuleType:
-    if terminal:
-        from leeward.isolation.seccomp import _generated_host_terminal
-
-        return _generated_host_terminal
-    from leeward.isolation.seccomp import _generated_host
-
-    return _generated_host
-
-
-def _known(arch: str) -> str:
-    if arch not in INIT:
-        raise Unsupported("seccomp", have=arch, need=" or ".join(INIT))
-    return arch
+def _packaged(name: str, arch: str, *circumstances: str) -> Program:
+    with open(f"{_FOLDER}/{name}.txt") as file:
+        _, found, rest = file.read().partition(f"\n{' '.join((arch, *circumstances))} ")
+    if not found:
+        raise Unsupported("seccomp", have=arch, need="x86_64 or aarch64")
+    rules, _, digits = rest.partition("\n\n")[0].partition("\n")
+    return Program(bytes.fromhex(digits), int(rules))

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import re
-import runpy
 
 from kit.c_client import CLIENT
 from kit.features import ROOT
 
 PAGE = ROOT / "docs" / "c-api.md"
-
-
-def test_the_page_is_up_to_date() -> None:
-    """Else: `python docs/generate_c_api.py`."""
-    generator = runpy.run_path(str(ROOT / "docs" / "generate_c_api.py"))
-    written = PAGE.read_text()
-
-    assert written == generator["page"]((CLIENT / "leeward.h").read_text(), written)
 
 
 def test_every_function_has_its_errors_ownership_and_threads() -> None:

@@ -2,69 +2,39 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-
 import pytest
 
 from leeward.errors import Unsupported
-from leeward.isolation.seccomp import _generated_programs as module
 from leeward.isolation.seccomp import filters
 from leeward.isolation.seccomp.compiler import bpf
-from leeward.isolation.seccomp.compiler.__main__ import WIDENED as named
-from leeward.isolation.seccomp.compiler.__main__ import programs
 from leeward.isolation.seccomp.compiler.compile import check
 from leeward.isolation.seccomp.compiler.plan import init_plan, plan
+from leeward.isolation.seccomp.compiler.texts import WIDENED
 from leeward.isolation.seccomp.syscalls import ARCHES
 
-#: What an operator can add, by the module that has the programs.
-WIDENED = {name: importlib.import_module(f"leeward.isolation.seccomp._generated_{name}") for name in named}
 HOSTS = [(arch, counted, fixed) for arch in ARCHES for counted in (True, False) for fixed in (True, False)]
-
-
-def test_the_packaged_programs_are_made_from_the_table() -> None:
-    """`python -m leeward.isolation.seccomp.compiler programs` prints the module."""
-    assert programs() == Path(module.__file__).read_text()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", WIDENED)
-def test_the_packaged_wider_programs_are_made_from_the_table(name: str) -> None:
-    """Each a module of its own, which no daemon imports that doesn't need it."""
-    assert programs(name) == Path(str(WIDENED[name].__file__)).read_text()
 
 
 @pytest.mark.parametrize(("arch", "counted", "fixed"), HOSTS)
 @pytest.mark.parametrize("name", WIDENED)
-def test_a_wider_program_is_that_of_its_plan(name: str, arch: str, counted: bool, fixed: bool) -> None:
-    wanted = plan(memory_counted=counted, affinity_fixed=fixed, arch=arch, **named[name])
-    program = filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, **named[name])
+def test_a_host_gets_the_program_of_its_plan(name: str, arch: str, counted: bool, fixed: bool) -> None:
+    wanted = plan(memory_counted=counted, affinity_fixed=fixed, arch=arch, **WIDENED[name])
+    program = filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, **WIDENED[name])
     check(wanted, bpf.disassemble(program.insns))
 
     assert wanted.rules == program.rules
     assert program.instructions < 440
 
 
-@pytest.mark.parametrize(("arch", "counted", "fixed"), HOSTS)
-def test_a_host_gets_the_program_of_its_plan(arch: str, counted: bool, fixed: bool) -> None:
-    wanted = plan(memory_counted=counted, affinity_fixed=fixed, arch=arch)
-    program = filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch)
-    check(wanted, bpf.disassemble(program.insns))
-
-    assert wanted.rules == program.rules
-    assert len(program.insns) == 8 * program.instructions
-
-
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("arch", ARCHES)
-@pytest.mark.parametrize("name", ["", *WIDENED])
+@pytest.mark.parametrize("name", WIDENED)
 def test_workers_of_one_user_have_a_program_of_their_own(name: str, arch: str, fixed: bool) -> None:
     """But where no cgroup counts memory, when the supervisor is asked for watches whoever the worker is."""
     def made(counted: bool, shared: bool) -> filters.Program:
-        return filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, shared=shared,
-                               **named.get(name, {}))
+        return filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, shared=shared, **WIDENED[name])
 
-    check(plan(memory_counted=True, affinity_fixed=fixed, arch=arch, shared=True, **named.get(name, {})),
+    check(plan(memory_counted=True, affinity_fixed=fixed, arch=arch, shared=True, **WIDENED[name]),
           bpf.disassemble(made(True, True).insns))
     assert made(True, True) != made(True, False)
     assert made(False, True) == made(False, False)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from leeward._native.arguments import value
-from leeward.isolation.seccomp.compiler.__main__ import listing
 from leeward.isolation.seccomp.compiler.plan import CallPolicy, plan
 from leeward.isolation.seccomp.rules import ALLOW, NOTIFY, Action, Needs, Rule
 from leeward.isolation.seccomp.syscalls import ALL, NUMBERS
 from leeward.isolation.seccomp.table import INIT_RULES, RULES
-
-ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_every_call_has_a_row() -> None:
@@ -103,11 +99,6 @@ def test_the_init_has_five_calls() -> None:
     """It says that it is locked, waits and exits; all else is deadly."""
     assert {(name, ALLOW) for name in ("wait4", "waitid", "exit", "exit_group", "futex")} == {
         (rule.name, rule.action) for rule in INIT_RULES}
-
-
-def test_the_document_is_the_table() -> None:
-    """docs/seccomp.md is what `python -m leeward.isolation.seccomp.compiler` prints."""
-    assert (ROOT / "docs" / "seccomp.md").read_text() == listing()
 
 
 def test_uncounted_memory_is_refused() -> None:

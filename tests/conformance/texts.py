@@ -1,8 +1,7 @@
 """
-Writes frames.json, what a client of the wire sends and makes of what it gets: `python tests/conformance`.
+What is in frames.json: what a client of the wire sends and makes of what it gets.
 
-Runs in:   anybody's shell; a test compares what it would write with what is there, and others
-           run the file against the Python and the C client.
+Runs in:   a developer's shell: `./dev generate`. Tests run the file against the Python and the C client.
 
 Reads docs/wire.md as somebody would who has nothing else: no encoder of ours is asked, so that
 an error in it shows.
@@ -13,12 +12,9 @@ from __future__ import annotations
 import json
 import re
 import struct
-from pathlib import Path
 from typing import Any
 
 import msgpack
-
-FRAMES = Path(__file__).resolve().parent / "frames.json"
 
 ABOUT = """\
 Frames of leeward's wire, docs/wire.md, for clients in any language.
@@ -343,7 +339,3 @@ def text() -> str:
     return (f'{{"wire": 1, "about": [\n{about}\n],\n"requests": [\n{lines(requests())}\n],\n'
             f'"sessions": [\n{lines(sessions())}\n],\n'
             f'"replies": [\n{lines(replies)}\n],\n"arenas": [\n{lines(arenas())}\n]}}\n')
-
-
-if __name__ == "__main__":
-    FRAMES.write_text(text())
