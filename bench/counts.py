@@ -163,7 +163,7 @@ def _recording(file: Path) -> Iterator[None]:
 
 def of_tree(tree: str, jobs: int) -> dict[str, Any]:
     """Return the counts of a tree with a `.venv`."""
-    side = Side([interpreter_of(tree)], CALLERS, ())
+    side = Side(interpreter_of(tree), CALLERS, ())
     try:
         return {"tree": tree, **measured(side, jobs)}
     finally:

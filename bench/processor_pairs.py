@@ -10,8 +10,6 @@ rounds. The time of the daemon is its process's processor clock, in nanoseconds;
 from their cgroup (leeward_cli/bench/spent.py says why), and is missing where no group counts it. A turn ends when as
 many runners are armed as before, so arming counts.
 
-A daemon that has no controllers, or not root's rights, is measured by bench/configurations.py.
-
 The result is the median of the rounds' ratios, OTHER over TREE, and the interval that holds the true median with
 95 % probability, by the rounds' order alone. Other load slows both turns of a round alike; where it changes between
 them the round's ratio is off, and the interval grows. Identical trees give 1 within the interval.
@@ -27,7 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,20 +68,17 @@ class Side:
     One daemon, and the client that gives it work.
 
     Args:
-        start: the command that is a Python interpreter with leeward.
-        group: of version 2's hierarchy, in which *start* puts itself and which nobody else is in; None to look for
-            the one that the daemon has made.
+        python: an interpreter with leeward.
 
     Attributes:
         pid: the daemon's pid.
     """
 
-    def __init__(self, start: Sequence[str], callers: int, options: Sequence[str],
-                 env: Mapping[str, str] | None = None, group: Path | None = None) -> None:
-        self._client = subprocess.Popen([*start, "-P", "-c", _DRIVER, str(callers), str(_WORKERS), *options],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    def __init__(self, python: str, callers: int, options: Sequence[str]) -> None:
+        self._client = subprocess.Popen([python, "-P", "-c", _DRIVER, str(callers), str(_WORKERS), *options],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = int(self._answer())
-        self._group, self._own = (_group(self.pid), False) if group is None else (group, True)
+        self._group = _group(self.pid)
 
     def _answer(self) -> str:
         assert self._client.stdout is not None
@@ -97,10 +92,7 @@ class Side:
         if self._group is not None:
             fields = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
             workers = int(fields["usage_usec"]) / 1e6
-        daemon = _clock(self.pid)
-        if self._own and workers is not None:
-            workers -= daemon + _clock(self._client.pid) + sum(map(_clock, zygotes(self.pid)))
-        return ProcessorTime(daemon, workers)
+        return ProcessorTime(_clock(self.pid), workers)
 
     def work(self, jobs: int) -> None:
         """Have *jobs* run, until as many runners are armed as before."""
@@ -193,7 +185,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         sides = []
         for tree in (options.tree, options.other):
-            sides.append(Side([interpreter_of(tree)], options.callers, options.options.split()))
+            sides.append(Side(interpreter_of(tree), options.callers, options.options.split()))
             stack.callback(sides[-1].close)
         rows = list(compared(turns(sides[0], sides[1], options.rounds, options.jobs)))
     if options.json:
