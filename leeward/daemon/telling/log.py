@@ -6,26 +6,22 @@ Trust:     values may come from jobs and clients. Control characters are escaped
            no value can forge a line or drive a terminal, and every length is bounded.
 Waits:     never. If the reader stops reading, or the disk is full, lines are lost, and jobs go on. The lost lines are
            counted, and the number is logged when writing works again.
-Library:   structlog makes the lines, with the processors below. Only the module of its logger is imported: that takes
-           1 ms of processor time, where all of structlog takes 20.
+Library:   structlog makes the lines, with a wrapper class and processors of our own.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import os
 import select
-import sys
 import time
-import types
+import traceback
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import structlog
 
 from leeward.daemon.telling import journal
-from leeward.protocols import Protocol
-
-if TYPE_CHECKING:
-    from structlog import BoundLoggerBase
 
 #: Characters of one value, and of an event's name.
 MAX_VALUE = 500
@@ -77,8 +73,6 @@ def as_text(event: Mapping[str, Any]) -> str:
 
 
 def as_json(event: Mapping[str, Any]) -> str:
-    import json  # not imported for logs as text
-
     return json.dumps(event)
 
 
@@ -87,10 +81,11 @@ def _quoted(value: Any) -> str:
     return repr(text) if not text or " " in text or "=" in text or '"' in text else text
 
 
-class EventLogger(Protocol):
-    """structlog's logger, as far as an event needs it."""
+class EventLogger(structlog.BoundLoggerBase):
+    """A logger of structlog's, whose events have a time and fields of any names."""
 
-    def log(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object: ...
+    def log(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object:
+        return self._proxy_to_logger(level, event, timestamp=when, fields=fields)
 
 
 class LineWriter:
@@ -125,7 +120,8 @@ class Log:
     def __init__(self) -> None:
         self._lines = LineWriter(2)
         self._journal: journal.JournalWriter | None = None
-        self._logger = _logger([_in_order, _cleaned, self._rendered], _Sink(self))
+        self._logger = structlog.wrap_logger(_Sink(self), processors=[_in_order, _cleaned, self._rendered],
+                                             wrapper_class=EventLogger).bind()
         self.adjust("info", as_json=False)
 
     def set_up(self, level: str = "info", as_json: bool = False, fd: int = 2, journal_stream: str = "") -> None:
@@ -168,8 +164,6 @@ class Log:
 
     def exception(self, event: str, /, **fields: object) -> None:
         """Write an error, with the traceback of the exception that is being handled."""
-        import traceback
-
         self._log("error", event, {**fields, "exception": traceback.format_exc()})
 
     def _log(self, level: str, event: str, fields: Mapping[str, object]) -> None:
@@ -188,39 +182,6 @@ class Log:
             self._lines.line(rendered)
         elif self._journal is not None:
             self._journal.line(rendered)
-
-
-def _logger(processors: list[Any], sink: _Sink) -> EventLogger:
-    class Bound(_logger_base()):  # type: ignore[misc]  # mypy takes no call for a base
-        def log(self, level: str, event: str, when: str, fields: Mapping[str, object]) -> object:
-            return self._proxy_to_logger(level, event, timestamp=when, fields=fields)
-
-    return Bound(sink, processors, {})
-
-
-def _logger_base() -> type[BoundLoggerBase]:
-    """
-    `structlog.BoundLoggerBase`, without the rest of structlog, which imports asyncio, dataclasses, pickle and, where it
-    is installed, rich. While the logger's module is imported an empty module has the place of the package. After that
-    nothing of it is in `sys.modules`, so other code that imports structlog gets all of it.
-    """
-    spec = None if "structlog" in sys.modules else importlib.util.find_spec("structlog")
-    if spec is not None:
-        package = types.ModuleType("structlog")
-        package.__path__ = spec.submodule_search_locations or []
-        sys.modules["structlog"] = package
-        try:
-            from structlog._base import BoundLoggerBase
-
-            return BoundLoggerBase
-        except ImportError:  # a version that has it elsewhere
-            pass
-        finally:
-            for name in [name for name in sys.modules if name.partition(".")[0] == "structlog"]:
-                del sys.modules[name]
-    import structlog
-
-    return structlog.BoundLoggerBase
 
 
 class _Sink:

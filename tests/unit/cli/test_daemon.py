@@ -121,13 +121,14 @@ def test_a_daemon_that_cant_begin_says_why(error: Exception, said: str, tmp_path
 
 
 def test_a_daemon_imports_little(tmp_path: Any) -> None:
-    """What takes long to import, and isn't needed to serve; and before it starts its zygote, nothing that can wait."""
+    """Nothing that takes long and that neither serving nor structlog needs; before the zygote starts, nothing that can wait."""
     heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "dataclasses", "inspect", "leeward.host", "leeward.client")
-    early = ("leeward.daemon.main",)
+    early = (*heavy, "structlog", "leeward.daemon.main")
     program = ("import sys; from leeward_cli.daemon import parse_run, configuration; import leeward.daemon.early;"
-               f"print([name for name in {early} if name in sys.modules]); import leeward.daemon.main;"
                f"configuration(**{{k: v for k, v in parse_run(['--socket={tmp_path}/s']).items() if k != 'ready_fd'}});"
-               f"print([name for name in {heavy} if name in sys.modules])")
+               f"print([name for name in {early} if name in sys.modules]);"
+               "import structlog; library = set(sys.modules); import leeward.daemon.main;"
+               f"print([name for name in {heavy} if name in set(sys.modules) - library])")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
 
     assert "[]\n[]\n" == done.stdout
