@@ -19,7 +19,7 @@ from leeward_cli.shell_aids import script
 def pages() -> dict[str, str]:
     """Return a page for each command, with its subcommands, by file name."""
     found = {}
-    for name, command in sorted(full.cli.commands.items()):
+    for name, command in full.commands().items():
         if not command.hidden:
             found[f"leeward-{name}.1"] = "\n".join(_page(name, command)) + "\n"
     return found

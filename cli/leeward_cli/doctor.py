@@ -7,13 +7,20 @@ Runs in:   the CLI. leeward.host examines the host.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from typing import Any
+
+import click
 
 from leeward.errors import BadRequest, DaemonError, LeewardError
 from leeward.host import features
 from leeward.host.facts import Record
 from leeward.host.findings import Feature
+from leeward.host.probe import look
+from leeward.host.profiles import NAMES
+from leeward.host.profiles import text as profile_text
+from leeward_cli.install import executable
 from leeward_cli.job import complain, escape
 
 #: The fields of a finding that are printed, in one line and in JSON.
@@ -71,3 +78,24 @@ def as_text(features: Iterable[Feature]) -> str:
             lines.append(f"{'':<8} to get it:  {feature.cure}")
     # Facts of the host are shown as they were read: versions, mounts, names of containers.
     return escape("\n".join(lines).encode("utf-8", "backslashreplace")).decode() + "\n"
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with what was read and tried.")
+@click.option("--profile", type=click.Choice(NAMES), help="Print this profile, for the host or for an engine.")
+def doctor(as_json: bool, profile: str | None) -> int:
+    """
+    Check this host: what it offers, what leeward does without the rest, and what to type to get it.
+
+    The exit status is 1 if leeward can't start on this host.
+    """
+    if profile is not None:
+        click.echo(profile_text(profile, executable()), nl=False)
+        return 0
+    record = look()
+    found = features(record)
+    if as_json:
+        click.echo(json.dumps(as_object(found, record)))
+    else:
+        click.echo(as_text(found), nl=False)
+    return int(any(feature.stops for feature in found))

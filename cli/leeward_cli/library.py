@@ -11,6 +11,8 @@ import shlex
 import shutil
 from pathlib import Path
 
+import click
+
 import leeward
 from leeward.errors import Unsupported
 
@@ -74,3 +76,29 @@ def _must_be_here() -> None:
     if not (SDK / "lib" / SONAME).exists():
         raise Unsupported("libleeward", have=f"none in {SDK}", need="an installation that was built with a C compiler",
                           cure="install one, such as Debian's gcc, and leeward again")
+
+
+@click.command()
+@click.option("--cflags", is_flag=True, help="Print the compiler's flags for leeward.h.")
+@click.option("--libs", is_flag=True, help="Print the linker's flags for libleeward.")
+@click.option("--static", is_flag=True, help="With --libs: link the archive, not the shared library.")
+@click.option("--library", "shared", is_flag=True, help="Print the path of the shared library.")
+@click.option("--install", "prefix", type=click.Path(path_type=Path), metavar="PREFIX",
+              help="Copy header, libraries and leeward.pc below PREFIX.")
+def config(cflags: bool, libs: bool, static: bool, shared: bool, prefix: Path | None) -> None:
+    """
+    Print the flags for programs that use leeward.h and libleeward.
+
+    \b
+        cc run.c $(leeward config --cflags --libs) -o run
+    """
+    if (cflags or libs) + shared + (prefix is not None) != 1 or (static and not libs):
+        raise click.UsageError("say one of: --cflags and --libs (also with --static), --library, --install PREFIX")
+    if prefix is not None:
+        try:
+            made = install(prefix.absolute())
+        except OSError as error:
+            raise click.ClickException(f"nothing can be written there: {error}") from None
+        click.echo("\n".join(map(str, made)))
+    else:
+        click.echo(library() if shared else flags(cflags, libs, static))

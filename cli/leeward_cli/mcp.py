@@ -34,7 +34,7 @@ pip install 'leeward[mcp]'."""
               help="The longest time of a command or of Python code; 120 by default.")
 @click.option("--egress", metavar="NAME", default="", help="A policy of the operator's, by which hosts are reached.")
 @click.option("--socket", metavar="PATH", help="The daemon's socket.")
-def command(workdir: str | None, overlay: bool, profile: str, memory: str, timeout: float, egress: str,
+def mcp(workdir: str | None, overlay: bool, profile: str, memory: str, timeout: float, egress: str,
             socket: str | None) -> int:
     if overlay and workdir is None:
         raise click.UsageError("--overlay needs --workdir")

@@ -20,6 +20,7 @@ import pytest
 
 from kit.features import ROOT
 from leeward_cli import full
+from leeward_cli.daemon_commands import daemon
 
 AUDIT = runpy.run_path(str(ROOT / "packaging/audit.py"))["audit"]
 
@@ -102,8 +103,8 @@ def test_debians_package_is_of_this_version():
 
 def test_the_manual_page_has_every_command():
     page = (ROOT / "packaging/leeward.1").read_text().replace(r"\-", "-")
-    commands = [name for name in full.cli.commands if "daemon" != name]
-    commands += [f"daemon {name}" for name in full.daemon.commands]
+    commands = [name for name in full.commands() if "daemon" != name]
+    commands += [f"daemon {name}" for name in daemon.commands]
 
     assert len(commands) > 10
     assert [] == [name for name in commands if not re.search(rf"^\.B.*\b{name}\b", page, re.MULTILINE)]

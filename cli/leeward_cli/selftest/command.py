@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import click
+
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
 from leeward.client.conversation import Conversation
@@ -21,6 +23,7 @@ from leeward.errors import DaemonAway, LeewardError
 from leeward.host import features
 from leeward.outcome import Result
 from leeward.spec.limits import Limits
+from leeward.spec.paths import client_socket
 from leeward_cli.background import temporary
 from leeward_cli.control import Running
 from leeward_cli.job import escape, write
@@ -151,3 +154,20 @@ def run(path: str, private: bool, as_json: bool) -> int:
         head = "against a daemon of its own" if daemon.private else f"against the daemon on {daemon.path}"
         write(1, escape(f"leeward selftest, {head}\n{as_text(findings, found)}".encode("utf-8", "backslashreplace")))
     return 0 if holds(findings) else 1
+
+
+@click.command()
+@click.option("--private", is_flag=True, help="Test a daemon that is started for this; the default if none answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--socket", metavar="PATH",
+              help="The daemon's socket; else LEEWARD_SOCKET, else the configuration's, else the default.")
+def selftest(private: bool, as_json: bool, socket: str | None) -> int:
+    """
+    Attack this host from inside the sandbox, harmlessly, and show which lock held each attack.
+
+    Each row is an attack of the project's catalogue, run as a job. Whether it succeeded is checked outside, by
+    the file, the process or the socket that it aimed at. The exit status is 0 only if every attack was held.
+    """
+    if private and socket:
+        raise click.UsageError("--private starts a daemon on a socket of its own: no --socket with it")
+    return run(client_socket(socket), private, as_json)

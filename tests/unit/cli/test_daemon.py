@@ -14,10 +14,10 @@ from leeward.daemon import early
 from leeward.daemon import main as daemon
 from leeward.daemon.config import Config
 from leeward.errors import BadRequest
-from leeward_cli import detach, full, main
+from leeward_cli import daemon_commands, detach, main
 from leeward_cli.daemon import OPTIONS, Option, configuration, parse_run
 
-RUN: Any = full.daemon.commands["run"]
+RUN: Any = daemon_commands.daemon.commands["run"]
 
 
 def by_click(argv: list[str]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_a_daemon_that_cant_begin_says_why(error: Exception, said: str, tmp_path
 
 
 def test_a_daemon_imports_little(tmp_path: Any) -> None:
-    """Nothing that takes long and that neither serving nor structlog needs; before the zygote starts, nothing that can wait."""
+    """Nothing that takes long and that neither serving nor structlog needs; before the zygote nothing that can wait."""
     heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "dataclasses", "inspect", "leeward.host", "leeward.client")
     early = (*heavy, "structlog", "leeward.daemon.main")
     program = ("import sys; from leeward_cli.daemon import parse_run, configuration; import leeward.daemon.early;"
