@@ -8,6 +8,7 @@ Globs:     `*` matches characters of one name, `?` one character, `[a-z]` and `[
            slash begins at the project's folder. One with a slash at the end matches only folders. A folder that matches
            is hidden with everything below it.
 Order:     a path that matches a pattern of `include`, and everything below it, is shown even if `exclude` matches it.
+           What leeward hides by itself leaves out the names of EXAMPLES; `project_tree` shows also files that git shows.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from fnmatch import translate
 from itertools import takewhile
 
 from leeward.agents.errors import printable
-from leeward.dataclass import dataclass
+from leeward.dataclass import dataclass, replace
+from leeward.spec.hidden_names import EXAMPLES, SECRET_FILES
 
 #: Characters of a pattern, and names in it, at most.
 MAX_PATTERN, MAX_NAMES = 1024, 32
-
-#: Patterns of names that are hidden in every project, unless `include` matches them.
-SECRETS = (".env", ".env.*", ".envrc", "*.env")
 
 _SPECIAL = re.compile(r"[*?\[]")
 
@@ -39,11 +38,13 @@ class FilePattern:
         text: in normal form: equal patterns have equal texts.
         parts: the globs of its names; "**" for any number of folders.
         folder: whether it matches only folders.
+        ours: whether it is one of leeward's own, and not of a person's settings.
     """
 
     text: str
     parts: tuple[str, ...]
     folder: bool = False
+    ours: bool = False
 
     @property
     def literal(self) -> str:
@@ -168,9 +169,10 @@ class FileRules:
             return ()
         return tuple(each for each in found if not any(other != each and other in each for other in found))
 
-    def excluding(self, names: Sequence[str], folder: bool) -> tuple[FilePattern, ...]:
-        """The patterns of `exclude` that match this path itself."""
-        return tuple(each for each in self.exclude if each.fits(names, folder))
+    def excluding(self, names: Sequence[str], folder: bool, link: bool = False) -> tuple[FilePattern, ...]:
+        """The patterns of `exclude` that match this path itself; a link may lead to a folder."""
+        example = names[-1] in EXAMPLES and not folder
+        return tuple(each for each in self.exclude if each.fits(names, folder or link) and not (each.ours and example))
 
     def includes(self, names: Sequence[str], folder: bool) -> bool:
         """Whether a pattern of `include` matches this path itself."""
@@ -190,6 +192,13 @@ class FileRules:
             hidden = hidden or bool(self.excluding(names[:end], is_folder))
         return hidden
 
+    def hides_by_name(self, path: str) -> bool:
+        """Whether a file, relative to the project, is hidden by its own name and leeward's own patterns alone."""
+        names = path.split("/")
+        found = self.excluding(names, False)
+        return (bool(found) and all(each.ours for each in found)
+                and not any(self.excluding(names[:end], True) for end in range(1, len(names))))
+
     def may_include_below(self, names: Sequence[str]) -> bool:
         """Whether something below the folder *names* could be included."""
         return any(each.may_fit_below(names) for each in self.include)
@@ -199,13 +208,17 @@ class FileRules:
         return any(each.may_fit_below(names) for each in self.exclude)
 
 
+#: Patterns of names that are hidden in every project, unless `include` matches them.
+SECRETS = tuple(replace(parse_pattern(each), ours=True) for each in SECRET_FILES)
+
+
 def rules_of(exclude: Sequence[FilePattern], include: Sequence[FilePattern]) -> FileRules:
     """The rules of settings, after those of SECRETS."""
-    return FileRules((*map(parse_pattern, SECRETS), *exclude), tuple(include))
+    return FileRules((*SECRETS, *exclude), tuple(include))
 
 
 def unfit(rules: FileRules, fitting: Sequence[FilePattern]) -> list[str]:
     """A warning for each pattern of the settings' `exclude` that isn't among *fitting*, those that matched a file."""
-    builtin = {parse_pattern(each).text for each in SECRETS}
+    ours = {each.text for each in SECRETS}
     return [f"files.exclude: {printable(each.text)} matches nothing yet" for each in rules.exclude
-            if each not in fitting and each.text not in builtin]
+            if each not in fitting and each.text not in ours]

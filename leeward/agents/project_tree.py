@@ -7,6 +7,8 @@ Trust:     none in the tree. It is walked from the descriptor of its folder, thr
            a folder that can't be searched is hidden as a whole.
 Links:     if a symbolic link is hidden, its target within the project is hidden as well, and the links that it leads
            to. If a file is hidden, so are its other names in the project.
+Shown:     a file that leeward's own patterns alone would hide, and that git's index has with the same content: git
+           shows it anyway, and `git add` fails on a file that can't be read (`git_index`).
 Leaves:    the content of a hidden file in git's objects, and copies under other names; the target of a hidden link
            whose path leads through a link to a folder, which the agent can change before the next start.
 """
@@ -21,6 +23,7 @@ from itertools import islice
 from typing import Any
 
 from leeward.agents.errors import SettingsError, printable
+from leeward.agents.git_index import tracked_unchanged
 from leeward.agents.hiding import FilePattern, FileRules, unfit
 from leeward.dataclass import dataclass
 
@@ -108,6 +111,7 @@ class _TreeSearch:
         self._hidden: dict[str, bool] = {}
         self._placed: dict[str, None] = {}  # hidden paths that no pattern hides by the last name alone
         self._included = self._uncounted = 0
+        self._maybe_tracked: list[str] = []
         self._links: list[str] = []
         self._inodes: dict[tuple[int, int], None] = {}
         self._warnings: list[str] = []
@@ -116,6 +120,7 @@ class _TreeSearch:
     def walk(self) -> None:
         root = os.open(".", _FOLDER, dir_fd=self._project)
         self._folder(root, [], False)
+        self._hide_untracked()
         for link in self._links:
             self._follow(link)
         if self._inodes:
@@ -206,7 +211,7 @@ class _TreeSearch:
 
     def _entry(self, descriptor: int, names: list[str], folder: bool, link: bool, hidden: bool) -> None:
         # A link may lead to a folder.
-        patterns = self._rules.excluding(names, folder or link)
+        patterns = self._rules.excluding(names, folder, link)
         self._fitting.update(dict.fromkeys(patterns))
         if self._rules.includes(names, folder):
             self._included += 1
@@ -219,8 +224,17 @@ class _TreeSearch:
                 self._below(descriptor, names, False)
         elif folder and self._rules.may_include_below(names):
             self._hide_but_included(path, descriptor, names, outermost=not hidden)
+        elif not (hidden or folder or link) and len(self._maybe_tracked) < MAX_HIDDEN and all(
+                each.ours for each in patterns):
+            self._maybe_tracked.append(path)
         else:
             self._hide(path, descriptor, names[-1], folder, link, undecided=hidden)
+
+    def _hide_untracked(self) -> None:
+        shown = tracked_unchanged(self._project, self._maybe_tracked)
+        for path in self._maybe_tracked:
+            if path not in shown:
+                self._hide(path, self._project, path, folder=False, link=False, undecided=False)
 
     def _hide_but_included(self, path: str, descriptor: int, names: list[str], outermost: bool) -> None:
         """

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.agents.errors import printable
+from leeward.agents.git_index import tracked_unchanged
 from leeward.agents.hiding import FileRules
 from leeward.agents.project_tree import hiding_plan
 from leeward.spec.folders import within
@@ -112,9 +113,20 @@ def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
             return _answer("deny", f"{printable(path)} is outside of the project")
         return ""  # the agent's own rules decide about reading
     relative = os.path.relpath(real, project)
-    if relative != "." and rules.hides(relative, os.path.isdir(real)):
+    if relative != "." and rules.hides(relative, os.path.isdir(real)) and not _is_tracked(relative, project, rules):
         return _answer("deny", f"{printable(path)} is hidden by files.exclude")
     return ""
+
+
+def _is_tracked(path: str, project: str, rules: FileRules) -> bool:
+    """Whether git shows the file *path* anyway, as in `project_tree`."""
+    if not rules.hides_by_name(path):
+        return False
+    fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return bool(tracked_unchanged(fd, [path]))
+    finally:
+        os.close(fd)
 
 
 def _hidden_below(folder: str, project: str, rules: FileRules) -> str:

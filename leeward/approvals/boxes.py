@@ -9,6 +9,7 @@ Holds:     a sandbox that the service has opened ends with the service, since no
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -16,16 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
+from leeward.agents.hiding_watch import HidingWatch
 from leeward.approvals.agent import SOCKET, VARIABLE
 from leeward.approvals.apply import Project
 from leeward.approvals.bridge import Answering, BridgeEnd
 from leeward.approvals.git_host import GitFailed, GitIntake
 from leeward.approvals.git_inside import Staging, variables
+from leeward.approvals.hidden import HiddenFiles, project_rules
 from leeward.approvals.live_sync import LAST_S, LiveSync
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown
+from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected, SandboxOver, ShuttingDown, brief
 from leeward.spec.profiles.approved import NAME as PROFILE
 
 #: Sandboxes at once.
@@ -39,6 +42,9 @@ _EXPORTS = "from leeward.approvals.agent import Agent, AskError, ServiceGone\n"
 
 #: Options of `open` that are passed on to Sandbox.
 OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime", "sandbox")
+
+#: Begins a live sync of a sandbox, but for the paths that a function is True for.
+Syncing = Callable[..., LiveSync]
 
 #: Seconds until a bridge's socket has to listen.
 _BRIDGE_S = 20.0
@@ -66,6 +72,8 @@ class AskingBox:
         intake: the repository on the host for what is pushed there; None if `staging` is.
         git_fault: why there is no `staging` though the project has an `origin`; else "".
         sync: between the copy and the project; None if the sandbox was opened without.
+        hiding: hides names that appear in the project; None if another program has opened the sandbox.
+        hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else "".
         opened: seconds since the epoch.
 
     Raises:
@@ -80,6 +88,8 @@ class AskingBox:
         self.intake: GitIntake | None = None
         self.git_fault = ""
         self.sync: LiveSync | None = None
+        self.hiding: HidingWatch | None = None
+        self.hiding_fault = ""
         self._put()
         if variables(project.path):
             try:
@@ -106,8 +116,18 @@ class AskingBox:
     def row(self) -> dict[str, Any]:
         """The fields of `ApprovalService.sandboxes`, for JSON."""
         return {"sandbox": self.box.id, "project": self.project.path, "age": time.time() - self.opened,
-                "bridge": self.bridge.is_alive, "fault": self.bridge.fault, "git": self.staging is not None,
-                "git_fault": self.git_fault, "sync": None if self.sync is None else self.sync.row()}
+                "bridge": self.bridge.is_alive, "fault": self.hiding_fault or self.bridge.fault,
+                "git": self.staging is not None, "git_fault": self.git_fault,
+                "sync": None if self.sync is None else self.sync.row()}
+
+    def hide(self, hidden: HiddenFiles) -> None:
+        """Hide names that appear in the project while the sandbox runs."""
+        self.hiding = hidden.watch(self.box, self._give_up)
+
+    def _give_up(self, why: str) -> None:
+        self.hiding_fault = why[:500]
+        with contextlib.suppress(LeewardError):  # it is over
+            self.box.kill()
 
     def close(self) -> None:
         """End the sandbox and its processes, after the last pass of its sync."""
@@ -115,6 +135,8 @@ class AskingBox:
             self.sync.end()
             self.sync.join()
         self.bridge.close()
+        if self.hiding is not None:
+            self.hiding.stop()
         try:
             self.box.kill()
         except LeewardError:
@@ -155,7 +177,7 @@ class AskingBoxes:
         self._watch.start()
 
     def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering],
-             syncing: Callable[[Sandbox], LiveSync] | None = None) -> AskingBox:
+             syncing: Syncing | None = None) -> AskingBox:
         """
         Open a sandbox over a copy of *project*, or attach to one that is open over a copy.
 
@@ -163,10 +185,11 @@ class AskingBoxes:
             project: the folder of the host.
             options: as OPTIONS names them; `sandbox`, the id of an open one, excludes the others.
             answering: returns the answering function for a sandbox's id.
-            syncing: begins a live sync of the sandbox; None for none.
+            syncing: begins a live sync of the sandbox, but for the paths that a function is True for; None for none.
 
         Raises:
-            BadRequest: there is no such option, or as for AskingBox.
+            BadRequest: there is no such option, the project can't be searched for files to hide, the profile can't
+                hide any, or as for AskingBox.
             Busy: MOST_BOXES sandboxes can ask already, or are being opened.
             ShuttingDown: the service is ending its sandboxes.
             DaemonError: as for Sandbox.
@@ -175,14 +198,32 @@ class AskingBoxes:
         if more:
             raise BadRequest(f"no such options: {', '.join(map(str, more))[:200]}")
         with self._place():
+            rules = project_rules(project, os.environ)
+            begin = None if syncing is None else functools.partial(syncing, hides=rules.hides)
             if "sandbox" in options:
                 with self._reserved(options) as name:
                     box, inside = self._attached(project, name)
-                    return self._begin(box, project, answering, syncing, inside, box.detach)
-            box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
-                "profile": PROFILE, "env": environment_of(project.path),
-                "metadata": {"approvals": project.path[:1000]}, **options})
-            return self._begin(box, project, answering, syncing, WORKDIR, box.close)
+                    return self._begin(box, project, answering, begin, inside, box.detach)
+            hidden = HiddenFiles(project, rules)
+            box = self._opened(project, {**options, **hidden.options})
+            return self._begin(box, project, answering, begin, WORKDIR, box.close, hidden)
+
+    def _opened(self, project: Project, options: Mapping[str, Any]) -> Sandbox:
+        box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
+            "profile": PROFILE, "env": environment_of(project.path),
+            "metadata": {"approvals": project.path[:1000]}, **options})
+        try:
+            assert box.id
+        except RequestRejected as error:
+            box.close()
+            if "has no home" not in str(error):
+                raise
+            raise BadRequest(f"the profile {brief(options.get('profile'))} can't hide files such as .env: take"
+                             f" {PROFILE}, or one that is based on it") from None
+        except BaseException:
+            box.close()
+            raise
+        return box
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
@@ -208,11 +249,13 @@ class AskingBoxes:
             raise ShuttingDown("the service for approvals is shutting down")
 
     def _begin(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
-               syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object]) -> AskingBox:
+               syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object],
+               hidden: HiddenFiles | None = None) -> AskingBox:
         """
         Make an AskingBox of an open sandbox.
 
         Args:
+            hidden: what it doesn't show, if the service has opened it.
             give_up: is called if that fails: closes the sandbox, or detaches from one that another program has opened.
         """
         try:
@@ -221,6 +264,8 @@ class AskingBoxes:
             give_up()
             raise
         try:
+            if hidden is not None:
+                made.hide(hidden)
             made.sync = None if syncing is None else syncing(box)
             with self._lock:
                 self._check_open()  # `close_all` ends only those that it finds
@@ -229,6 +274,8 @@ class AskingBoxes:
             if made.sync is not None:
                 made.sync.end()
                 made.sync.join()
+            if made.hiding is not None:
+                made.hiding.stop()
             made.bridge.close()
             give_up()
             raise

@@ -17,7 +17,7 @@ from __future__ import annotations
 import stat
 import threading
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -349,7 +349,8 @@ class LiveSync:
             self._agreed(move.path, move.host, move.sign)
 
 
-def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: RowSink, after: str) -> LiveSync:
+def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: RowSink, after: str,
+               hides: Callable[[str], bool]) -> LiveSync:
     """
     Sync *project* with the copy of it that *box* has.
 
@@ -359,10 +360,11 @@ def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: Ro
         queue: has the rules, and takes the requests.
         journal: the record.
         after: as for LiveSync.
+        hides: whether the host's file at a path isn't shown to the sandbox.
 
     Raises:
         Stale, BadRequest, LeewardError: as for LiveSync.
     """
     overlay = Overlay(box, "")
-    moves = SyncMoves(box, overlay, project, queue, journal)
+    moves = SyncMoves(box, overlay, project, queue, journal, hides)
     return LiveSync(moves, overlay, project, after, SyncNotes(moves.noted))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from leeward.approvals.apply import Project
@@ -86,6 +87,7 @@ class SyncMoves:
         project: the folder on the host.
         queue: has the rules, and takes the requests.
         journal: the record.
+        hides: whether the host's file at a path isn't shown to the sandbox.
 
     Attributes:
         to_host, to_sandbox: how many paths were written there.
@@ -94,8 +96,9 @@ class SyncMoves:
     """
 
     def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,
-                 journal: RowSink) -> None:
+                 journal: RowSink, hides: Callable[[str], bool]) -> None:
         self._box, self._overlay, self._project, self._queue, self._journal = box, overlay, project, queue, journal
+        self._hides = hides
         self._budget, self._deleted = SyncBudget(time.monotonic()), 0
         self._noting, self._unnoted = SyncBudget(time.monotonic()), 0
         self._temporary = f".leeward-sync-{secrets.token_hex(8)}"
@@ -210,6 +213,8 @@ class SyncMoves:
         """
         if (denial := self._denial(move)) is not None:
             return denial
+        if move.host.type != "none" and self._hides(move.path):
+            return SyncNote(REFUSED, "the sandbox isn't shown this file", move.inside, move.host)
         where, files = f"{self._overlay.target}/{move.path}", self._box.files
         if move.host.type not in ("none", "file", "folder"):
             return SyncNote(REFUSED, f"a {move.host.type} of the host isn't written into the sandbox", move.inside,

@@ -31,7 +31,8 @@ _LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def hide(rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     """
-    Hide the names in the folders of *rows*, the outermost folder first.
+    Hide the names in the folders of *rows*, the outermost folder first; but for files whose names are there after a
+    "!".
 
     Returns:
         The folders that are covered now.
@@ -73,7 +74,7 @@ def _fill(source: str, entries: list[str], target: str, names: list[list[str]]) 
     """Mount the entries of the folder *source* in *target*, except *names*."""
     for entry in entries:
         inner = [name[1:] for name in names if fnmatchcase(entry, name[0])]
-        if [] in inner:
+        if [] in inner and ([f"!{entry}"] not in names or os.path.isdir(f"{source}/{entry}")):
             continue
         try:
             _show(f"{source}/{entry}", f"{target}/{entry}", inner)

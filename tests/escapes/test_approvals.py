@@ -322,6 +322,37 @@ except (BrokenPipeError, ConnectionResetError):
 
 
 @SERVICE
+@SERVICE
+def test_c435_cannot_read_secrets_of_the_project_by_name(service: ServedApprovals, project: Path) -> None:
+    """
+    Those that are there, ones that the host makes or saves while the sandbox runs, and one whose entry in git's index
+    claims to be unchanged.
+    """
+    secret, names = "the-secret-of-the-project", [".env", "sub/.env.local", "prod.env", "tracked.env", "later/.envrc"]
+    for argv in (["init", "-q"], ["add", "tracked.env"], ["update-index", "--assume-unchanged", "tracked.env"]):
+        (project / "tracked.env").write_text("x" * len(secret))
+        subprocess.run(["git", *argv], cwd=project, check=True)
+    for name in names[:-1]:
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(secret)
+    (project / "plain").write_text(secret)
+    box = service.open(project)
+    read = f"cat {' '.join(names)} plain | grep -o {secret} | wc -l"
+    try:
+        with control():  # the file beside them is read
+            assert "1\n" == box.shell(read).stdout_text
+        fresh = project / "fresh"
+        fresh.write_text(secret)
+        fresh.rename(project / ".env")  # as editors save
+        (project / "later").mkdir()
+        (project / "later/.envrc").write_text(secret)
+        poll_until(lambda: "1\n" == box.shell(read).stdout_text, "new names that are covered")
+        assert "1\n" == box.shell(f"{read}; mv later now 2>/dev/null; ln .env other 2>/dev/null;"
+                                  f" cat now/.envrc other 2>/dev/null").stdout_text
+    finally:
+        service.link.close_sandbox(box.detach())
+
+
 def test_c359_cannot_have_an_approved_change_written_elsewhere(daemon: LiveDaemon, project: Path,
                                                                tmp_path: Path) -> None:
     """

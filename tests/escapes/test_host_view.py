@@ -164,6 +164,8 @@ def test_c272_cannot_read_secrets_in_the_current_folder_or_files_beside_it(daemo
             with control():
                 assert token in shell(daemon, "cat .env", show_secrets=True)
                 assert (cwd != place / "project") or token == (cwd / "../beside").read_text()
+            (cwd / ".env.example").write_text("an example\n")
+            (cwd / ".env.example").chmod(0o644)
             with leeward.Sandbox(socket=daemon.socket, profile="shell") as box:
                 (cwd / "new").write_text(token)
                 (cwd / "new").chmod(0o644)
@@ -173,6 +175,7 @@ def test_c272_cannot_read_secrets_in_the_current_folder_or_files_beside_it(daemo
                 assert token not in got.stdout_text + got.stderr_text
                 assert ("shown\n" in got.stdout_text) is (cwd == place / "project")
                 assert "beside" not in got.stdout_text
+                assert "an example\n" in got.stdout_text
 
 
 @BY_FILTER

@@ -168,6 +168,66 @@ def test_a_command_runs_in_the_sandbox_that_asked(service: ServedApprovals, box:
     assert ["inside", "oh"] == sorted(found["output"].split())
 
 
+def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: Path) -> None:
+    """What is tracked and unchanged, and examples, are shown; a changed one and what git doesn't have is hidden."""
+    for argv in (["init", "-q"], ["config", "user.name", "n"], ["config", "user.email", "n@example.org"]):
+        subprocess.run([*GIT, *argv], cwd=project, check=True)
+    (project / ".gitignore").write_text(".env\n")
+    for name in (".env.example", "sub/.env.dist", "tracked.env", "changed.env"):
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text("KEY=\n")
+    subprocess.run([*GIT, "add", "-A"], cwd=project, check=True)
+    subprocess.run([*GIT, "commit", "-qm", "one"], cwd=project, check=True)
+    for name in (".env", "sub/.env", "changed.env"):
+        (project / name).write_text("KEY=secret\n")
+    box = service.open(project)
+    try:
+        seen = box.shell("cat .env sub/.env changed.env; cat tracked.env .env.example; echo $HOME")
+        assert f"KEY=\nKEY=\n{service.folder}\n" == seen.stdout_text
+        subprocess.run([*GIT, "checkout", "-q", "changed.env"], cwd=project, check=True)
+    finally:
+        service.link.close_sandbox(box.detach())
+    box = service.open(project)
+    try:
+        for line in ("git status", "git diff --exit-code", "echo x >> file; git add -A", "git commit -qm two",
+                     "echo NEW= >> .env.example; git commit -qam three", "echo y >> file; git stash -q",
+                     "git stash pop -q", "git show --stat HEAD~1 HEAD"):
+            done = box.shell(line)
+            assert 0 == done.exit_code, line + done.stderr_text
+        assert ".env.example | 1 +" in done.stdout_text
+        assert "secret" not in box.shell("cat .env sub/.env").stdout_text
+    finally:
+        service.link.close_sandbox(box.detach())
+
+
+def test_a_profile_that_can_hide_nothing_is_refused(service: ServedApprovals, project: Path) -> None:
+    with pytest.raises(BadRequest, match="can't hide files such as"):
+        service.open(project, profile="workdir")
+
+
+def test_what_the_users_settings_exclude_is_hidden(service: ServedApprovals, project: Path) -> None:
+    """The project's own settings may exclude more; what these show counts only once the user has accepted it."""
+    settings = service.folder / ".config/leeward/agents.toml"
+    settings.parent.mkdir(parents=True)
+    (project / ".leeward").mkdir()
+    for name in ("mine", "theirs", ".env"):
+        (project / name).write_text("secret\n")
+    try:
+        settings.write_text('files.exclude = ["mine"]\n')
+        (project / ".leeward/agent.toml").write_text('files.exclude = ["theirs"]\nfiles.include = [".env"]\n')
+        box = service.open(project)
+        try:
+            done = box.shell("cat mine theirs .env")
+            assert (1, "") == (done.exit_code, done.stdout_text)
+        finally:
+            service.link.close_sandbox(box.detach())
+        settings.write_text('files.include = [".env", 7]\n')
+        with pytest.raises(BadRequest, match=r"agents\.toml"):
+            service.open(project)
+    finally:
+        settings.unlink()
+
+
 def test_a_command_that_takes_too_long_is_124(service: ServedApprovals, box: Sandbox) -> None:
     asks = started(box, 'print(json.dumps(agent.request_exec(["sh", "-c", "echo begun; sleep 60"], timeout=1)))')
     service.decide(next_pending(service, "exec")["id"])

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 from leeward.dataclass import replace
 from leeward.spec.folders import within
+from leeward.spec.hidden_names import EXAMPLES, SECRET_FILES
 from leeward.spec.profile_names import SHELL
 from leeward.spec.profiles.profile import Profile
 from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink
@@ -31,6 +32,8 @@ PASSED = ("PATH", "HOME", "USER", "TERM", "LANG", "LC_*", "SHELL", "EDITOR", "VI
 #: Variables of jobs that are left out: they name a user and a home that don't exist in this sandbox.
 _NOT_SET = ("HOME", "USER", "LOGNAME")
 
+#: What is hidden in the current folder. A name after a "!" is a file that is shown though another name fits it.
+SECRETS_HERE = (*SECRET_FILES, *(f"!{each}" for each in EXAMPLES))
 #: What is hidden in the caller's home folder. A name may be a pattern; what isn't there yet is hidden as well.
 SECRETS = (
     # keys, and programs that sign with them
@@ -54,11 +57,8 @@ SECRETS = (
     # browsers and mail
     ".mozilla", ".thunderbird", ".librewolf", ".config/google-chrome*", ".config/chromium*", ".config/BraveSoftware",
     ".config/microsoft-edge*", ".config/vivaldi*", ".config/opera*", "snap", ".var",
-    # settings of programs
-    ".env", ".env.*", ".envrc",
+    *SECRETS_HERE,
 )
-#: What is hidden in the current folder.
-SECRETS_HERE = (".env", ".env.*", ".envrc", "*.env")
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -83,6 +84,24 @@ def test_an_included_path_is_shown_even_if_it_is_excluded(path, hidden):
     assert hidden == rules.hides(path)
 
 
+@pytest.mark.parametrize("name", [".env.example", ".env.sample", ".env.template", ".env.dist"])
+def test_an_example_is_shown_unless_the_settings_exclude_it(name):
+    for path in (name, f"x/{name}"):
+        assert not rules_of((), ()).hides(path)
+        assert rules_of((), ()).hides(path, folder=True)
+        assert rules_of((), ()).hides(f"{path}/below")
+        assert rules_of([parse_pattern(".env.*")], ()).hides(path)
+    assert rules_of((), ()).hides(f"{name}.local")
+    assert rules_of((), ()).hides(f".env/{name}")
+
+
+@pytest.mark.parametrize(("path", "by_name"), [
+    (".env", True), ("x/.env", True), ("a", False), (".env/x.env", False), ("mine.env", False), ("mine/.env", False)])
+def test_what_leeward_alone_hides_by_its_name(path, by_name):
+    rules = rules_of([parse_pattern("mine.env"), parse_pattern("/mine")], ())
+    assert by_name is rules.hides_by_name(path)
+
+
 NAMES = st.sampled_from(["a", "b", "ab", "x"])
 PATHS = st.lists(NAMES, min_size=1, max_size=4)
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "**", "?", "a*", "[ab]"]), min_size=1, max_size=4).map("/".join)
@@ -121,6 +140,30 @@ def tree(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(path)
     return tmp_path
+
+
+def committed(tree):
+    for argv in (["init", "-q"], ["add", "-f", "-A"]):
+        subprocess.run(["git", *argv], cwd=tree, check=True)
+
+
+def test_tracked_unchanged_files_are_shown(tree):
+    """What a person's settings exclude stays hidden, and so does a link, and a tracked file that was changed."""
+    (tree / "link.env").symlink_to("top.key")
+    (tree / "changed.env").write_text("as it was")
+    committed(tree)
+    assert {"link.env", "top.key"} == hidden(tree) - {"changed.env"}
+    assert "changed.env" not in hidden(tree)
+    (tree / "changed.env").write_text("with a secret")
+    (tree / "new.env").write_text("untracked")
+    assert {"changed.env", "new.env", "link.env", "top.key"} == hidden(tree)
+    assert {"changed.env", "new.env", "link.env", "top.key", ".env"} == hidden(tree, ["/.env"])
+    assert {"changed.env", "new.env", "link.env", "top.key", "x/"} == hidden(tree, ["x"])
+
+
+def test_another_name_of_a_hidden_file_is_hidden_though_it_is_an_example(tree):
+    os.link(tree / ".env", tree / ".env.example")
+    assert {".env", ".env.example", "x/.env.local"} == hidden(tree)
 
 
 def test_repositories_are_told(tree):

@@ -12,8 +12,8 @@ from leeward.agents import definition, settings
 from leeward.agents.definition import parse_definition
 from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError
-from leeward.agents.hiding import SECRETS
 from leeward.agents.settings import merged_settings
+from leeward.spec.hidden_names import SECRET_FILES
 
 PAGE = (ROOT / "docs" / "agents-settings.md").read_text()
 DEFINITION, SETTINGS = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[:2])
@@ -57,4 +57,4 @@ def test_an_entry_of_the_page_is_bad(entry):
 
 def test_the_page_names_the_hidden_patterns():
     assert "`.env`, `.env.*`, `.envrc` and `*.env` are hidden" in PAGE
-    assert {".env", ".env.*", ".envrc", "*.env"} == set(SECRETS)
+    assert {".env", ".env.*", ".envrc", "*.env"} == set(SECRET_FILES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -72,6 +73,14 @@ def project(tmp_path):
     (tmp_path / "p" / "link").symlink_to(".env")
     (tmp_path / "p" / "out").symlink_to(tmp_path)
     return tmp_path / "p"
+
+
+def test_a_tracked_file_may_be_read_until_it_is_changed(project):
+    for argv in (["init", "-q"], ["add", ".env"]):
+        subprocess.run(["git", *argv], cwd=project, check=True)
+    assert decide(call("Read", {"file_path": ".env"}, cwd=str(project)), project) is None
+    (project / ".env").write_text("y")
+    assert "deny" == decide(call("Read", {"file_path": ".env"}, cwd=str(project)), project)["permissionDecision"]
 
 
 @pytest.mark.parametrize(("tool", "path", "decision"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,7 +45,7 @@ def answering(_sandbox: str) -> Any:
     return None
 
 
-PROJECT: Any = SimpleNamespace(path="/")
+PROJECT: Any = SimpleNamespace(path="/", fd=os.open("/", os.O_PATH | os.O_CLOEXEC))
 
 
 def test_a_sandbox_that_cannot_ask_goes_on(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +85,7 @@ def test_those_that_are_being_opened_count(box: Attached, monkeypatch: pytest.Mo
     def meanwhile(*_what: object) -> Any:
         with pytest.raises(Busy, match="1 sandboxes can ask already"):
             service.open(PROJECT, {"sandbox": "another"}, answering, None)
-        return SimpleNamespace(box=box, sync=None)
+        return SimpleNamespace(box=box, hiding=None, sync=None)
 
     monkeypatch.setattr(boxes, "MOST_BOXES", 1)
     monkeypatch.setattr(boxes, "AskingBox", meanwhile)
@@ -98,7 +99,7 @@ def test_none_is_left_that_was_being_opened_when_the_service_ended(box: Attached
     def meanwhile(*_what: object) -> Any:
         service.close_all()
         bridge = SimpleNamespace(close=lambda: box.told.append("bridge closed"))
-        return SimpleNamespace(box=box, sync=None, bridge=bridge)
+        return SimpleNamespace(box=box, hiding=None, sync=None, bridge=bridge)
 
     monkeypatch.setattr(boxes, "AskingBox", meanwhile)
     for _ in range(2):

@@ -91,7 +91,8 @@ class Stand:
     def __init__(self, folder: Path, project: Path) -> None:
         self.project, self.box, self.host = Project(str(project)), FakeBox(project), project
         self.queue, self.journal = ApprovalQueue(str(folder / "state")), Journal(str(folder / "audit"))
-        self.sync: LiveSync = begin_sync(cast("Any", self.box), self.project, self.queue, self.journal, "")
+        self.sync: LiveSync = begin_sync(cast("Any", self.box), self.project, self.queue, self.journal, "",
+                                         lambda path: path == "hidden")
 
     def round(self, times: int = 2) -> None:
         for _ in range(times):
@@ -199,6 +200,16 @@ def test_the_hosts_edits_flow_in_where_they_are_not_seen(stand: Stand) -> None:
     assert {"a": b"again\n"} == stand.box.upper
 
 
+def test_a_hidden_file_of_the_host_does_not_flow_in(stand: Stand) -> None:
+    stand.box.upper["hidden"] = b"the sandbox's own\n"
+    stand.round()
+    assert "the sandbox's own\n" == stand.text("hidden")
+    (stand.host / "hidden").write_text("of the host\n")
+    stand.round()
+    assert b"the sandbox's own\n" == stand.box.upper["hidden"]
+    assert {"hidden": "refused"} == stand.kinds()
+
+
 def test_deletions_beyond_a_bound_are_asked_for(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leeward.approvals.sync_moves.MOST_DELETED", 1)
     stand.box.upper.update({"a": None, "b": None, "own": b"x"})
@@ -229,7 +240,7 @@ def test_a_spent_budget_goes_on_from_where_it_stopped(stand: Stand, monkeypatch:
 def test_another_folder_is_refused(stand: Stand, tmp_path: Path) -> None:
     stand.box.folder = tmp_path
     with pytest.raises(Stale):
-        begin_sync(cast("Any", stand.box), stand.project, stand.queue, stand.journal, "")
+        begin_sync(cast("Any", stand.box), stand.project, stand.queue, stand.journal, "", lambda path: False)
 
 
 def test_names_of_a_project(tmp_path: Path) -> None:
