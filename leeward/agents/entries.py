@@ -17,7 +17,7 @@ from ipaddress import IPv4Network
 
 from leeward.agents.errors import SettingsError
 from leeward.spec.egress_rules import EgressRule, PolicyError, parse_rule
-from leeward.spec.hosts import InvalidHost, is_below, parse_port
+from leeward.spec.hosts import InvalidHost, parse_port
 
 #: Characters of an entry, and ports of one, at most.
 MAX_ENTRY, MAX_ENTRY_PORTS = 512, 8
@@ -107,12 +107,11 @@ def _check_width(rule: EgressRule, wrong: Callable[[str, str], SettingsError]) -
             raise wrong(f"a range of fewer than {least} bits is nearly every address", _ALL)
     if rule.kind != "below":
         return
-    from leeward.agents.shared_domains import SHARED_DOMAINS  # only for an entry with a "*"
-    from leeward.spec.domains import registrable
+    from leeward.spec.domains import registrable  # only for an entry with a "*"
+    from leeward.spec.shared_domains import shared_below
 
     if registrable(rule.name) is None:
         raise wrong(f"{rule.name} is a public suffix: anybody can register a name below it",
                     "name the hosts themselves")
-    for domain, reason in SHARED_DOMAINS.items():
-        if rule.name == domain or is_below(domain, rule.name):
-            raise wrong(f"{reason}, so the entry would allow hosts of anybody", "name the hosts themselves")
+    if reason := shared_below(rule.name):
+        raise wrong(f"{reason}, so the entry would allow hosts of anybody", "name the hosts themselves")

@@ -26,10 +26,6 @@ class SettingsError(BadRequest):
         super().__init__(": ".join(place) + (f"; {cure}" if cure else ""))
 
 
-#: Characters that are printable by their category but invisible: fillers, joiners and the blank Braille pattern.
-_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
-
-
 def printable(text: str) -> str:
     """*text* as one line of visible characters. Other characters and the backslash are escaped as in a Python literal."""
     return "".join(letter if _seen(letter) else ascii(letter)[1:-1] for letter in text)
@@ -38,5 +34,6 @@ def printable(text: str) -> str:
 def _seen(letter: str) -> bool:
     if letter < "\x7f":
         return letter >= " " and letter != "\\"
-    return (letter.isprintable() and letter not in _UNSEEN and not "\ufe00" <= letter <= "\ufe0f"
-            and not "\U000e0100" <= letter <= "\U000e01ef")
+    from leeward.spec.unseen import is_seen  # most texts are ASCII
+
+    return is_seen(letter)

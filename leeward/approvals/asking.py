@@ -17,13 +17,14 @@ from dataclasses import replace
 from typing import Any
 
 from leeward.approvals.apply import Project
-from leeward.approvals.files import FileOrder, delete_order, edit_order, file_request, is_hidden, write_order
+from leeward.approvals.files import FileOrder, delete_order, edit_order, file_request, write_order
 from leeward.approvals.orders import EXEC_S, CommandOrder, ConfigOrder, command_order, pack_order
 from leeward.approvals.packages import parse_packages
 from leeward.approvals.requests import NewRequest
 from leeward.approvals.settings import check_setting
 from leeward.approvals.subjects import branch, endpoint, sandbox_action
 from leeward.errors import BadRequest
+from leeward.spec.unseen import is_hidden
 
 #: Fields that any request may have beside its own.
 _COMMON = ("category", "description", "reason", "asker", "metadata")

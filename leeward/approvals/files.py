@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from leeward.approvals.subjects import ProjectPath
 from leeward.client.applying import leads_out
 from leeward.client.changes import FolderChange
 from leeward.errors import BadRequest, Bug, EditError
+from leeward.spec.unseen import is_hidden, is_seen
 
 #: Bytes of a file's content, at most; the rest of the payload is for the other fields.
 MOST_CONTENT = MOST_PAYLOAD - 65536
@@ -222,7 +222,7 @@ def remarks(order: FileOrder, before: bytes = b"") -> list[str]:
     """
     found = []
     parts = order.path.split("/")
-    if not order.path.isprintable() or any(map(is_hidden, order.path)):
+    if not is_seen(order.path):
         found.append("the name has characters that can't be seen")
     if any(part.casefold() == ".git" for part in parts):
         found.append("it is a file of git's own, which git may run or obey")
@@ -253,14 +253,3 @@ def _content_remarks(content: bytes, before: bytes) -> list[str]:
         found.append(f"{count} characters more that can't be seen")
     return found
 
-
-def is_hidden(letter: str) -> bool:
-    """
-    Whether a character is invisible or reorders text: controls except tab and newlines, formats, bidirectional marks,
-    variation selectors, blanks other than the space.
-    """
-    if letter < "\x7f":
-        return letter < " " and letter not in "\t\n\r"
-    return (unicodedata.category(letter) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp", "Zs")
-            or "\ufe00" <= letter <= "\ufe0f" or "\U000e0100" <= letter <= "\U000e01ef"
-            or letter in "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")

@@ -3,7 +3,7 @@ The rule that "always allow" and "always deny" store for a request.
 
 Runs in:   the operator's program; pure but for the list of public suffixes, which is read once.
 Trust:     none in the request. No rule is made with characters that a person can't see.
-Source:    publicsuffix.org, by `spec.domains`.
+Source:    publicsuffix.org, by `spec.domains`; `spec.shared_domains`, as agents' settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 
 from leeward.approvals.patterns import command_pattern, quoted_piece
-from leeward.approvals.rules import ApprovalRule, Effect, parse_rule
+from leeward.approvals.rules import ApprovalRule, Effect, has_git, parse_rule
 from leeward.approvals.subjects import (
     BranchName,
     Endpoint,
@@ -23,13 +23,15 @@ from leeward.approvals.subjects import (
 )
 from leeward.errors import BadRequest
 from leeward.spec.domains import registrable
+from leeward.spec.shared_domains import shared_below
+from leeward.spec.unseen import is_seen
 
 
 def generate_rule(subject: RuleSubject, effect: Effect, project: str = "") -> ApprovalRule:
     """
-    The rule for *subject* and similar ones: for a name its registrable domain and all sub-domains, for an address that
-    address, for a command these arguments in this folder, for a file all files of its folder, for a branch or package
-    that one.
+    The rule for *subject* and similar ones: for a name its registrable domain and all sub-domains, or that name alone
+    if others have names below that domain and the rule allows, for an address that address, for a command these
+    arguments in this folder, for a file all files of its folder, for a branch or package that one.
 
     Args:
         subject: of a request.
@@ -37,11 +39,11 @@ def generate_rule(subject: RuleSubject, effect: Effect, project: str = "") -> Ap
         project: the folder of the project in which the rule holds; "" for all projects.
 
     Raises:
-        BadRequest: no readable pattern matches the subject.
+        BadRequest: no readable pattern matches the subject, or the rule would allow files of git's own.
         Unsupported: the subject has a name, and the list of public suffixes isn't installed.
     """
-    category, pattern = _written(subject)
-    if not pattern.isprintable():
+    category, pattern = _written(subject, effect)
+    if not is_seen(pattern):
         raise BadRequest("it has characters that can't be seen, so no rule is made; decide each request by itself")
     rule = parse_rule(f"{category}({pattern})", effect, project)
     if not rule.matches(subject):
@@ -49,16 +51,20 @@ def generate_rule(subject: RuleSubject, effect: Effect, project: str = "") -> Ap
     return rule
 
 
-def _written(subject: RuleSubject) -> tuple[str, str]:
+def _written(subject: RuleSubject, effect: Effect) -> tuple[str, str]:
     match subject:
         case Endpoint(host=host):
             if host.address is not None:
                 return "network", f"[{host.text}]" if ":" in host.text else host.text
             domain = registrable(host.name)
-            return "network", host.name if domain is None else f"*.{domain}"
+            is_alone = domain is None or (effect == "allow" and shared_below(domain))
+            return "network", host.name if is_alone else f"*.{domain}"
         case ProjectPath(path=path):
             if "*" in path:
                 raise BadRequest("its name has a star, so no rule is made; decide each request by itself")
+            if effect == "allow" and has_git(path):
+                raise BadRequest("git runs or obeys files below .git, so no rule is made; decide each request by"
+                                 " itself")
             folder = posixpath.dirname(path)
             return "filesystem", f"{folder}/*" if folder else f"/{path}"
         case Invocation(argv=argv, cwd=cwd):

@@ -20,8 +20,8 @@ import subprocess
 import tempfile
 import time
 
-from leeward.approvals.files import is_hidden
 from leeward.errors import BadRequest, Busy
+from leeward.spec.unseen import is_hidden
 
 #: Bytes of a bundle, bytes that one call of git prints, and seconds that it takes: at most.
 MOST_BUNDLE, MOST_PRINTED, SECONDS = 64 << 20, 4 << 20, 120.0

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from leeward.approvals.spellings import spellings
 from leeward.approvals.subjects import (
     MANAGERS,
     WORKSPACE,
@@ -29,6 +30,7 @@ from leeward.approvals.subjects import (
 )
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, is_below, parse_host, split_port
+from leeward.spec.unseen import is_seen
 
 #: Characters of a pattern, and stars in it, at most.
 MOST_PATTERN, MOST_STARS = 4096, 16
@@ -69,7 +71,7 @@ def compile_pattern(category: str, text: str) -> CompiledPattern:
     text = text.strip()
     if not text or len(text) > MOST_PATTERN:
         raise BadRequest(f"a pattern has 1 to {MOST_PATTERN} characters")
-    if not text.isprintable():
+    if not is_seen(text):
         raise BadRequest("a pattern has no characters that can't be seen")
     if text.count("*") > MOST_STARS:
         raise BadRequest(f"a pattern has {MOST_STARS} stars at most")
@@ -87,7 +89,7 @@ def _is_slash(letter: str) -> bool:
 
 
 def _is_loud(letter: str) -> bool:
-    return letter in _LOUD or not letter.isprintable()
+    return letter in _LOUD
 
 
 def starred(text: str) -> list[str]:
@@ -308,7 +310,12 @@ def _exec(text: str) -> CompiledPattern:
             return False  # a line of a shell, whose commands aren't known
         if not in_folder(subject.cwd, wide):
             return False
-        argv, barred = subject.argv, _nothing if wide else _is_loud
+        if wide:
+            found = spellings(subject.argv)
+            return found is None or any(map(fits_words, found))
+        return fits_words(subject.argv, _is_loud)
+
+    def fits_words(argv: Sequence[str], barred: Callable[[str], bool] = _nothing) -> bool:
         if len(argv) < len(fixed) or (len(argv) > len(fixed) and not rest):
             return False
         return (all(fits(token, argument, barred) for token, argument in zip(fixed, argv, strict=False))

@@ -4,8 +4,8 @@ Rules: which requests are decided without a person.
 Runs in:   the operator's program; pure.
 Order:     the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
            mode, a person. The first one that applies decides.
-In doubt:  a person decides. A line of a shell matches no rule that allows. A file below `.git` is allowed only by a
-           rule that names `.git`, and by no mode.
+In doubt:  a person decides. What has a character that can't be seen matches no rule that allows, nor does a line of a
+           shell. A file below `.git` is allowed only by a rule that names `.git`, and by no mode.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from leeward.approvals.subjects import (
     ProjectPath,
     RuleSubject,
     SandboxAction,
+    is_shown,
 )
 from leeward.errors import BadRequest, brief
 from leeward.spec.hosts import Host, is_below
@@ -82,6 +83,8 @@ class ApprovalRule:
     def matches(self, subject: RuleSubject) -> bool:
         """Whether the rule's pattern matches *subject*."""
         if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
+            return False
+        if self.effect == "allow" and not is_shown(subject):
             return False
         return self._compiled.matches(subject, self.effect == "deny")
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
+from leeward.spec.unseen import is_seen
 
 #: Characters of a path; characters of a command's arguments together; arguments; links in a path: at most.
 MOST_PATH, MOST_ARGUMENT, MOST_ARGUMENTS, MOST_LINKS = 4096, 65536, 1024, 40
@@ -121,6 +122,16 @@ class SandboxAction:
 
 
 RuleSubject = Endpoint | ProjectPath | Invocation | NamedPackage | BranchName | SandboxAction
+
+
+def is_shown(subject: RuleSubject) -> bool:
+    """Whether a person sees each character of *subject*. Hosts and packages have no others."""
+    match subject:
+        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
+            return is_seen(text)
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            return all(map(is_seen, (*argv, line, cwd)))
+    return True
 
 
 def endpoint(host: str, port: int = 0) -> Endpoint:

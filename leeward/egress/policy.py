@@ -14,6 +14,7 @@ then with each address. An address that is allowed is dialled, and the name isn'
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from leeward.egress.addresses import Range, opened, range_of
@@ -33,6 +34,9 @@ PROTOCOLS = {"dns": "", "http": "http", "https": "https", "tls": "https", "tcp":
 
 #: On these ports anything but TLS and HTTP needs a rule that names the port.
 _EXPECTED = tuple(SCHEMES.values())
+
+#: Parameters of a path's segment.
+_PARAMETERS = re.compile(r";[^/]*")
 
 #: The text of each cause of a refusal, with which errors of `fetch` begin.
 CAUSES = {
@@ -168,8 +172,9 @@ def _is_denied(rule: EgressRule, request: Request) -> bool:
     if not request.method:
         return False  # each head is decided by itself
     path = compared_path(request.path)
-    return (not rule.methods or request.method in rule.methods) and (
-        not rule.path or path is None or _fits(rule.path, path))
+    # Some servers read methods in any case, and take parameters off a segment.
+    return (not rule.methods or request.method.upper() in rule.methods) and (
+        not rule.path or path is None or _fits(rule.path, path) or _fits(rule.path, _PARAMETERS.sub("", path)))
 
 
 def _missed(rule: EgressRule, request: Request, policy: Policy) -> str:

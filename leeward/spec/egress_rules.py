@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
+from unicodedata import normalize
 
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, brief
@@ -33,6 +34,9 @@ MAX_RULE = 1024
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "PROPPATCH", "MKCOL", "COPY",
            "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH")
 SCHEMES = {"http": 80, "https": 443}
+
+#: Signs with a meaning in a path.
+_SIGNS = frozenset(("/", "\\", ".", "%", ";", "?", "#", *map(chr, range(0x21))))
 
 _PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
 
@@ -205,13 +209,14 @@ def compared_path(target: str) -> str | None:
     """
     Return the path of a request's target without its query and with needless escapes undone, which is the form that
     rules are compared with. None if servers could read another path in it: dot segments, an empty segment, an escaped
-    slash, a backslash, and the like.
+    slash or percent sign, a backslash, escapes that aren't UTF-8 in its only form, letters that some servers take for
+    one of these signs, and the like.
     """
     path = target.partition("?")[0]
     if not _PATH.fullmatch(path):
         return None
     parts = path.split("%")
-    unescaped = [parts[0]]
+    unescaped, high = [parts[0]], bytearray(parts[0], "ascii")
     for part in parts[1:]:
         try:
             code = int(part[:2], 16) if len(part) >= 2 and part[:2].isalnum() else -1
@@ -219,14 +224,29 @@ def compared_path(target: str) -> str | None:
             code = -1
         if code < 0x20 or code in b"/\\%;?#" or code == 0x7f:
             return None
+        high += bytes((code,)) + part[2:].encode()
         letter = chr(code)
         kept = letter if code < 0x7f and (letter.isalnum() or letter in "-._~") else "%" + part[:2].upper()
         unescaped.append(kept + part[2:])
     path = "".join(unescaped)
+    if not (high.isascii() or _has_one_form(bytes(high))):
+        return None
     # ";" begins parameters, which some servers take off a segment before they look at its dots.
     if "//" in path or any(segment.partition(";")[0] in (".", "..") for segment in path.split("/")):
         return None
     return path
+
+
+def _has_one_form(path: bytes) -> bool:
+    """
+    Whether a path is UTF-8 without overlong forms, and no letter in it has a compatibility form with ASCII signs, such
+    as a fullwidth full stop.
+    """
+    try:
+        text = path.decode()
+    except UnicodeDecodeError:
+        return False
+    return not any(set(normalize("NFKC", letter)) & _SIGNS for letter in text if not letter.isascii())
 
 
 def _text(kind: str, name: str, network: Network | None, port: int, scheme: str, methods: tuple[str, ...],

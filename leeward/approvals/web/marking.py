@@ -12,7 +12,7 @@ import unicodedata
 
 from markupsafe import Markup, escape
 
-from leeward.approvals.files import is_hidden
+from leeward.spec.unseen import is_hidden
 
 #: Characters of a text that are shown at first, and of all of it.
 MOST_SHOWN, MOST_FULL = 4000, 1 << 20

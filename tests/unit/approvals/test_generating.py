@@ -22,6 +22,7 @@ from leeward.approvals.subjects import (
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec import domains
 from leeward.spec.domains import registrable
+from leeward.spec.shared_domains import shared_below
 
 ROWS: tuple[tuple[RuleSubject, str], ...] = (
     (endpoint("a.example.co.uk", 443), "network(*.example.co.uk)"),
@@ -53,8 +54,32 @@ def test_always_generates_a_rule_that_matches_the_subject(subject: RuleSubject, 
         assert rule == parse_rule(text, effect)
 
 
+@pytest.mark.parametrize(("name", "allowed", "denied"), [
+    ("lh3.googleusercontent.com", "lh3.googleusercontent.com", None), ("a.trycloudflare.com", None, None),
+    ("storage.googleapis.com", "storage.googleapis.com", None), ("hooks.slack.com", "hooks.slack.com", "*.slack.com"),
+    ("x.azure.com", "x.azure.com", "*.azure.com"), ("a.nip.io", "a.nip.io", None),
+    ("e.example.com", "*.example.com", "*.example.com")])
+def test_always_allows_no_names_that_are_anybodys(name: str, allowed: str | None, denied: str | None) -> None:
+    """The list is that of agents' settings."""
+    rule = generate_rule(endpoint(name), "allow")
+    assert allowed is None or f"network({allowed})" == rule.text
+    assert denied is None or f"network({denied})" == generate_rule(endpoint(name), "deny").text
+    assert rule.matches(endpoint(name))
+    domain = registrable(name)
+    if not (domain and not shared_below(domain)):
+        assert not rule.matches(endpoint(f"other.{domain or name}"))
+
+
+@pytest.mark.parametrize("path", [".git/config", ".git/hooks/pre-commit", "sub/.git/config", "x/.GIT/a", ".git"])
+def test_always_allows_no_file_of_gits(path: str) -> None:
+    with pytest.raises(BadRequest, match="git runs or obeys"):
+        generate_rule(project_path(path), "allow")
+    assert generate_rule(project_path(path), "deny").matches(project_path(path))
+
+
 @pytest.mark.parametrize("subject", [invocation("a; b"), invocation(["a", "b\n"]), invocation(["a", "\u202eb"]),
-                                     project_path("a/b\x1b[2J/c"), project_path("a*/b"), project_path("a/*.py")])
+                                     project_path("a/b\x1b[2J/c"), project_path("a*/b"), project_path("a/*.py"),
+                                     project_path("a/b\u3164/c"), sandbox_action("a\u2800b")])
 def test_an_unreadable_rule_is_not_stored(subject: RuleSubject) -> None:
     with pytest.raises(BadRequest):
         generate_rule(subject, "allow")

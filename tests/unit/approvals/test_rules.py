@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -25,7 +26,11 @@ from leeward.approvals.rules import (
 )
 from leeward.approvals.subjects import (
     MANAGERS,
+    BranchName,
+    Invocation,
+    ProjectPath,
     RuleSubject,
+    SandboxAction,
     branch,
     endpoint,
     invocation,
@@ -135,6 +140,26 @@ def test_c363_cannot_use_a_rule_of_another_folder(folder: str) -> None:
     stored = generate_rule(invocation("make all", folder), "allow")
     assert stored.matches(invocation("make all", folder))
     assert not stored.matches(invocation("make all"))
+
+
+@pytest.mark.parametrize("letter", [
+    *"\u202e\u2066\u200b\u200d\u200f\ufeff\u00ad\u061c\u2028\u3164\u2800\ufe0f\u00a0", "\U000e0041", "\udcff"])
+def test_c437_cannot_hide_characters_behind_a_star(letter: str) -> None:
+    """Of any category, with one star or two, or by everything that a category has."""
+    texts = ("filesystem(src/*)", "filesystem(**/*.py)", "filesystem(src/**)", "filesystem", "git(feature/*)", "git",
+             "sandbox(open *)", "sandbox", "exec(bun test *)", "exec(bun **)", "exec(cwd=** bun test **)")
+    subjects = [ProjectPath("src/a{}b.py"), BranchName("feature/a{}b"), SandboxAction("open a{}b"),
+                Invocation(("bun", "test", "a{}b")), Invocation(("bun", "test", "ab"), "", "x{}y")]
+    for text in texts:
+        assert any(parse_rule(text, "allow").matches(_filled(each, "")) for each in subjects)  # control
+        assert not any(parse_rule(text, "allow").matches(_filled(each, letter)) for each in subjects)
+        assert any(parse_rule(text, "deny").matches(_filled(each, letter)) for each in subjects)
+
+
+def _filled(subject: Any, letter: str) -> Any:
+    def form(value: Any) -> Any:
+        return tuple(map(form, value)) if isinstance(value, tuple) else value.replace("{}", letter)
+    return type(subject)(*(form(getattr(subject, each.name)) for each in fields(subject)))
 
 
 @pytest.mark.parametrize("extra", ["; rm -rf /", " && rm x", "$(rm x)", "`rm x`", "\nrm x", " | sh", " > /x", "\r\nx",

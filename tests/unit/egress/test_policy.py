@@ -99,6 +99,13 @@ ROWS: tuple[tuple[dict[str, Any], Request, str, str], ...] = (
     ({"allow": ["*"], "deny": ["https://example.org/x*"]}, get("/x"), "deny blocked", "https://example.org/x*"),
     ({"allow": ["*"], "deny": ["https://example.org/x*"]}, get("/a/../x"), "deny blocked", "https://example.org/x*"),
     ({"allow": ["*"], "deny": ["https://example.org/x*"]}, get("/y"), "allow", "*"),
+    *(({"allow": ["*"], "deny": ["https://example.org/x*"]}, get(path), "deny blocked", "https://example.org/x*")
+      for path in ("/%78", "/a%2f..%2fx", "/%252e/y", "/%c0%ae/y", "/y%ff", "/y/./z", "/y//z", "/y\\z", "/x;a=1", "/x;a/y")),
+    *(({"allow": ["https://example.org/v1/*"]}, get(path), "deny path", "")
+      for path in ("/v1/%252e%252e/v2", "/v1/%c0%ae%c0%ae/v2", "/v1//v2", "/v1/./v2", "/v1\\..\\v2", "/v1/%5c..%5cv2",
+                   "/v1/%ef%bc%8e%ef%bc%8e/v2", "/v1/..%2fv2", "/v1;/../v2")),
+    ({"allow": ["https://example.org/v1/*"]}, get("/v1/%c3%a9"), "allow", "https://example.org/v1/*"),
+    ({"allow": ["*"], "deny": ["POST example.org"]}, get(method="post"), "deny blocked", "POST example.org"),
     ({"allow": ["*"], "methods": ["GET"]}, get(), "allow", "*"),
     ({"allow": ["*"], "methods": ["GET"]}, get(method="PUT"), "deny method", ""),
     ({"allow": ["*"], "methods": ["GET"]}, to(), "deny method", ""),

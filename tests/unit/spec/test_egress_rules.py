@@ -133,6 +133,9 @@ def test_paths_in_one_form(target: str, path: str) -> None:
     "/a%2fb",
     "/a%5Cb", "/a\\b", "/%", "/%4", "/%zz", "/%+1", "/%00", "/%0a", "/%252e", "/a%3bb", "/a%3fb", "/a b", "/\u00e9",
     "/a#b",
+    "/%c0%ae%c0%ae/a", "/%c0%af", "/%e0%80%ae", "/%f0%80%80%ae", "/%ed%a0%80", "/%ff", "/%c3", "/%a9", "/a%c3/%a9",
+    "/%25%32%65", "/%25252e", "/%u002e", "/%ef%bc%8e%ef%bc%8e/a", "/%e2%80%a5", "/%ef%bc%8f", "/%ef%bc%bc", "/%ef%bc%85",
+    "/%c2%a0", "/a/%2e/b", "/a%2f%2fb", "/%09", "/%5c", "/%2e%2e%3b/", "/%2E%2E",
     "/\u0661", "/%\u0661\u0661", "/%7f", "/a\n",
 ])
 def test_paths_that_servers_read_differently(target: str) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from leeward.approvals.files import is_hidden
 from leeward.approvals.web.marking import marked, pieces, plain
+from leeward.spec.unseen import is_hidden
 
 
 @pytest.mark.parametrize(("text", "shown"), [

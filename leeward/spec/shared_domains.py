@@ -4,11 +4,14 @@ Domains below which anybody can get a name, so that no entry may allow all of th
 Runs in:   anywhere; pure.
 Beside:    the list of public suffixes, which has many such domains. Here are domains that it lacks, domains whose owner
            serves other people's content under sub-domains, and those that agents' settings are most likely to name.
+Used by:   the network entries of agents' settings, and the rules that "always allow" stores for approvals.
 Leaves:    single hosts that serve other people's content (a paste, an issue, a bucket by its path). The person decides
            about an entry of a single host.
 """
 
 from __future__ import annotations
+
+from leeward.spec.hosts import is_below
 
 #: The domains, each with the reason for the error's message.
 SHARED_DOMAINS: dict[str, str] = {
@@ -69,3 +72,8 @@ SHARED_DOMAINS: dict[str, str] = {
     "sharepoint.com": "anybody's organisation has a name below it",
     "discordapp.com": "what anybody uploaded to Discord is served below it",
 }
+
+
+def shared_below(name: str) -> str:
+    """Why a rule must not allow all names below the domain *name*; "" if it may."""
+    return next((reason for domain, reason in SHARED_DOMAINS.items() if name == domain or is_below(domain, name)), "")
