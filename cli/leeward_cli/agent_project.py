@@ -16,7 +16,7 @@ from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
 from leeward.agents.project_tree import HidingPlan, hiding_plan
 from leeward.agents.settings import AgentSettings, load_settings
-from leeward.agents.written import open_own
+from leeward.client.host_paths import open_own
 from leeward.errors import BadRequest
 from leeward_cli.messages import complain
 

@@ -13,6 +13,7 @@ import click
 
 from leeward.client.file_trees import Transfer
 from leeward.client.files import Files
+from leeward.client.host_paths import is_folder
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
@@ -67,7 +68,7 @@ def cp(socket: str | None, source: str, target: str) -> int:
 
 def _copy(box: Sandbox, path: str, to: str, *, out: bool, within: bool) -> Transfer:
     name = os.path.basename(os.path.normpath(path))
-    if os.path.isdir(to) if out else _is_folder(box, to):
+    if is_folder(to) if out else _is_folder(box, to):
         to = os.path.join(to, "" if name in (".", "..") else name)
     if within:
         with Progress("copying"):

@@ -3,7 +3,8 @@
 
 Runs in:   the CLI.
 Trust:     none in the names and contents that come back. Each file is made below the folder that the user named,
-           without following a link there, and has the mode of any new file of this process, not its mode in the job.
+           without following a link there, nor another user's link on the way to it, and has the mode of any new file
+           of this process, not its mode in the job.
 Source:    openat(2), rename(2)
 """
 
@@ -14,6 +15,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from leeward.client.host_paths import end_sparse, open_folder, write_sparse
 from leeward.errors import quoted
 from leeward.wire.fields import MAX_FILE_COUNT, MAX_FILES
 from leeward_cli.options import UsageError
@@ -115,10 +117,9 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
         A line for each file that wasn't written, with the reason.
 
     Raises:
-        OSError: the folder itself can't be used.
+        OSError, RequestRejected: the folder itself can't be used.
     """
-    os.makedirs(into, exist_ok=True)
-    top = os.open(into, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = open_folder(into, make=True)
     left = []
     try:
         for name, content in files.items():
@@ -155,8 +156,9 @@ def _write(top: int, name: str, content: bytes | memoryview, replace: bool) -> N
     try:
         fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
         try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
+            with os.fdopen(fd, "wb", buffering=0):
+                write_sparse(fd, content)
+                end_sparse(fd)
             if replace:
                 _must_be_plain(parent, last)
                 os.rename(made, last, src_dir_fd=parent, dst_dir_fd=parent)

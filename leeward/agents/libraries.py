@@ -14,7 +14,7 @@ import os
 
 from leeward.agents import checks
 from leeward.agents.variables import absolute
-from leeward.agents.written import open_own, open_through
+from leeward.client.host_paths import open_own, open_through
 from leeward.dataclass import dataclass
 from leeward.errors import RequestRejected
 from leeward.spec.folders import reserved

@@ -3,79 +3,24 @@ What agents can write, and paths that lead there: whoever writes a folder can pu
 would follow with the caller's rights.
 
 Runs in:   the caller's program.
-Holds:     each name of a path is opened below the folder that was opened before it, so nothing can be swapped between
-           the check and the use.
-Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of such a descriptor takes an empty path.
+Holds:     as `client.host_paths`, which opens them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from leeward.agents.places import config_home
 from leeward.agents.reading import MAX_FILE
+from leeward.client.host_paths import open_through
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within
 
-#: Links in one path, as path_resolution(7) has it.
-_MOST_LINKS = 40
 #: A list of texts in one pair of brackets, as nearly every definition has it.
 _STATE = r"(?m)^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]"  # only for links: to compile it takes 0.2 ms
-_NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-#: Gets the folder of a link, its name, and the result of lstat(2). Raises RequestRejected if the link mustn't be
-#: followed.
-LinkCheck = Callable[[str, str, os.stat_result], None]
-
-
-def open_through(path: str, check: LinkCheck) -> int:
-    """
-    A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts.
-
-    Args:
-        path: absolute, or relative to the current folder.
-
-    Raises:
-        RequestRejected: *check* has raised it.
-        OSError: it isn't there, or can't be reached.
-    """
-    names, links = path.split("/")[::-1], 0
-    here = os.open("/" if path.startswith("/") else ".", _NAME)
-    try:
-        while names:
-            name = names.pop()
-            if name in ("", "."):
-                continue
-            found = os.open(name, _NAME, dir_fd=here)
-            about = os.fstat(found)
-            if not stat.S_ISLNK(about.st_mode):
-                here = _instead(here, found)
-                continue
-            links += 1
-            try:
-                if links > _MOST_LINKS:
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                folder = os.readlink(f"/proc/self/fd/{here}")
-                check(folder, name, about)
-                if folder.startswith("/proc/"):  # such as the fd/3 of a process, whose text is no path to open
-                    here = _instead(here, os.open(name, _NAME & ~os.O_NOFOLLOW, dir_fd=here))
-                    continue
-                target = os.readlink("", dir_fd=found)
-            finally:
-                os.close(found)
-            names += target.split("/")[::-1]
-            if target.startswith("/"):
-                here = _instead(here, os.open("/", _NAME))
-        return here
-    except BaseException:
-        os.close(here)
-        raise
 
 
 def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
@@ -111,22 +56,6 @@ def open_real(path: str) -> int:
     return open_through(path, check)
 
 
-def open_own(path: str) -> int:
-    """
-    A descriptor, with O_PATH, of what *path* leads to by links of this user and root: somebody else who can write to a
-    folder on the path could make it lead to any folder of this user.
-
-    Raises:
-        RequestRejected: a link on the path belongs to another user.
-        OSError: it isn't there, or can't be reached.
-    """
-    def check(folder: str, name: str, about: os.stat_result) -> None:
-        if about.st_uid not in (0, os.geteuid()):
-            raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link of user"
-                                  f" {about.st_uid}, and isn't followed; name the folder that you mean")
-    return open_through(path, check)
-
-
 def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:
     """
     The real path of what `open_beside` opens; "" where that isn't there.
@@ -142,11 +71,6 @@ def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:
         return os.readlink(f"/proc/self/fd/{found}")
     finally:
         os.close(found)
-
-
-def _instead(former: int, latter: int) -> int:
-    os.close(former)
-    return latter
 
 
 def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callable[[str], Iterator[str]]:

@@ -21,9 +21,12 @@ from typing import IO, Any, BinaryIO
 
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
 from leeward.client.file_trees import MOST_BYTES, MOST_DEEP, VANISHED, Bounds, Transfer, stays_below
-from leeward.wire.file_answers import MAX_PATH, MAX_TIME
+from leeward.client.host_paths import end_sparse, open_folder, write_sparse
+from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_TIME
 
 _BLOCK = tarfile.BLOCKSIZE
+#: Bytes of the blocks of most file systems.
+_GRAIN = 4096
 _NS = 1_000_000_000
 #: The last second whose nanoseconds since the epoch fit into 63 bits.
 _MOST_S = MAX_TIME // _NS - 1
@@ -65,23 +68,55 @@ def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES
     """
     if hasattr(target, "write"):
         return (yield from _export(raw(inside), target, limit))
-    name = raw(target)
+    above, name = os.path.split(raw(target))
     # A random name: if the sandbox writes to this folder, it could put a link there that leads anywhere.
-    beside = os.path.join(os.path.dirname(name), b".leeward-%s.tmp" % os.urandom(8).hex().encode())
-    made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    beside = b".leeward-%s.tmp" % os.urandom(8).hex().encode()
+    folder = open_folder(os.fsdecode(above))
     try:
-        with open(made, "wb") as file, _packed(file, name) as out:
-            done = yield from _export(raw(inside), out, limit)
-        os.replace(beside, name)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-        raise
+        made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666,
+                       dir_fd=folder)
+        try:
+            with open(made, "wb", buffering=0) as file, _packed(file, name) as out:
+                done = yield from _export(raw(inside), out, limit)
+                if isinstance(out, _SparseFile):
+                    out.end()
+            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
     return done
 
 
+class _SparseFile:
+    """An archive of the host, which keeps the holes of the files in it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._held = file, bytearray()
+
+    def write(self, data: bytes) -> int:
+        self._held += data
+        if len(self._held) > CHUNK:
+            self._pass_on(len(self._held) // _GRAIN * _GRAIN)
+        return len(data)
+
+    def end(self) -> None:
+        self._pass_on(len(self._held))
+        end_sparse(self._file.fileno())
+
+    def _pass_on(self, size: int) -> None:
+        # At multiples of the block, so that a hole isn't filled by the head that precedes a file.
+        write_sparse(self._file.fileno(), bytes(self._held[:size]))
+        del self._held[:size]
+
+
 def _packed(file: IO[bytes], name: bytes) -> Any:
-    """A context with *file*, or with a file that compresses into *file* if *name* ends in .gz, .tgz, .xz or .txz."""
+    """
+    A context with a file that writes to *file*, or with one that compresses into it if *name* ends in .gz, .tgz, .xz or
+    .txz.
+    """
     if name.endswith((b".gz", b".tgz")):
         import gzip
 
@@ -90,7 +125,7 @@ def _packed(file: IO[bytes], name: bytes) -> Any:
         import lzma
 
         return lzma.open(file, "wb")
-    return contextlib.nullcontext(file)
+    return contextlib.nullcontext(_SparseFile(file))
 
 
 def _export(path: bytes, out: Any, limit: int) -> Call[Transfer]:

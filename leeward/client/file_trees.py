@@ -4,9 +4,10 @@ Copies files and folders from the client's host into a live sandbox, and out of 
 Runs in:   the clients. Calls are generators of requests, as in file_calls.py; this module opens the host's files.
 Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which `wire/
            file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So nothing
-           is written outside the folder that the caller named, even if another program changes the folder meanwhile. A
-           file is written under another name, and renamed when it is complete. A symbolic link is made only if it
-           can't lead out of the folder; set-id bits are left out.
+           is written outside the folder that the caller named, even if another program changes the folder meanwhile;
+           that folder itself is found through no other user's link (`host_paths`). A file is written under another
+           name, and renamed when it is complete. A symbolic link is made only if it can't lead out of the folder;
+           set-id bits are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
+from leeward.client.host_paths import end_sparse, is_folder, open_folder, write_sparse
 from leeward.dataclass import dataclass, field
 from leeward.wire.file_answers import CHUNK
 
@@ -102,11 +104,10 @@ class HostFile(Sink):
         self._head = head
 
     def take(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view):]
+        write_sparse(self._fd, data)
 
     def finish(self) -> None:
+        end_sparse(self._fd)
         os.fchmod(self._fd, self._head["mode"] & 0o777)
         os.utime(self._fd, ns=(self._head["time"], self._head["time"]))
         os.rename(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
@@ -127,11 +128,8 @@ def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Trans
     row = (yield "file_stat", {"path": path, "follow": True})["row"]
     done, bounds = Transfer(), Bounds(limit)
     above, name = os.path.split(target)
-    os.makedirs(above or b".", exist_ok=True)
     if row[1] == "folder":
-        os.makedirs(target, exist_ok=True)
-        # The caller has chosen the top folder: if it is a link, it is followed.
-        top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        top = open_folder(os.fsdecode(target), make=True)
         try:
             yield from _folder(path, top, row, done, bounds, 0)
         finally:
@@ -139,9 +137,9 @@ def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Trans
         return done
     if row[1] != "file":
         raise OSError(errno.EINVAL, "not a regular file or folder", shown(path))
-    if name in (b"", b".", b"..") or os.path.isdir(target):
+    if name in (b"", b".", b"..") or is_folder(os.fsdecode(target)):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), shown(target))
-    folder = os.open(above or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = open_folder(os.fsdecode(above), make=True)
     try:
         yield from _file(path, folder, name, done, bounds)
     finally:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.client.applying import Applying, chosen
 from leeward.client.arena import map_arena
 from leeward.client.changes import Changes, HostFolder, UpperRow, changes, entries
+from leeward.client.host_paths import end_sparse, write_sparse
 from leeward.client.sandbox_calls import checked
 from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
@@ -168,12 +169,11 @@ class Overlay:
         offset = 0
         while offset <= most:
             data = self._fetch("overlay_read", {"path": path, "offset": offset})
-            rest = memoryview(data)[:most + 1 - offset]
-            while rest:
-                rest = rest[os.write(into, rest):]
+            write_sparse(into, memoryview(data)[:most + 1 - offset])
             offset += len(data)
             if len(data) < _PIECE:
-                return
+                break
+        end_sparse(into)
 
     def _fetch(self, op: str, fields: Mapping[str, Any]) -> bytes | memoryview:
         reply, descriptors = self._box._links.call(op, {"sandbox": self._box.id, "target": self.target, **fields})

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from leeward.agents.definition import definition_names, load_definition
-from leeward.agents.written import home_path, open_beside, open_own, open_real, real_beside, state_folders
+from leeward.agents.written import home_path, open_beside, open_real, real_beside, state_folders
+from leeward.client.host_paths import open_own
 from leeward.errors import RequestRejected
 
 

@@ -223,6 +223,61 @@ def test_a_folder_goes_in_and_comes_out(files: leeward.Files, tree: Path, tmp_pa
         files.download("in/tree", tmp_path / "small", limit=10)
 
 
+@pytest.mark.parametrize("what", ["file", "folder", "archive"])
+def test_c438_cannot_lead_a_copy_elsewhere_by_another_users_link(files: leeward.Files, tmp_path: Path, what: str,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder in which all may make links."""
+    (tmp_path / "home").mkdir()
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "out").symlink_to("../home")
+    files.write("tree/file", b"x")
+
+    def copied(to: Path) -> None:
+        if what == "archive":
+            files.export_tar("tree", to / "made")
+        else:
+            files.download("tree" if what == "folder" else "tree/file", to / "made")
+    copied(shared / "out")  # control: one's own link
+    assert ["made"] == os.listdir(tmp_path / "home")
+    (tmp_path / "home/made").rename(tmp_path / "taken")
+    _give_away(shared / "out", monkeypatch)
+    for to in (shared / "out", shared / "out/new"):
+        with pytest.raises(leeward.RequestRejected, match="is a link of user"):
+            copied(to)
+    assert [] == os.listdir(tmp_path / "home")
+
+
+def _give_away(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make *link* another user's, or this process one of another user."""
+    if os.geteuid():
+        owner = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    else:
+        os.lchown(link, 65534, 65534)
+
+
+@pytest.mark.parametrize("name", ["file", "folder", "x.tar"])
+def test_c439_cannot_fill_the_hosts_disk_with_holes(files: leeward.Files, tmp_path: Path, name: str) -> None:
+    size = 64 << 20
+    files.write("tree/sparse", b"begin" + bytes(size - 5))
+    (tmp_path / "full").write_bytes(files.read("tree/sparse"))
+    assert (tmp_path / "full").stat().st_blocks * 512 >= size  # control: what another program would write
+    if name == "x.tar":
+        files.export_tar("tree", tmp_path / name)
+        with tarfile.open(tmp_path / name) as archive:
+            content = archive.extractfile("sparse")
+            assert content is not None
+            assert b"begin" + bytes(size - 5) == content.read()
+    else:
+        files.download("tree/sparse" if name == "file" else "tree", tmp_path / name)
+        there = tmp_path / name if name == "file" else tmp_path / name / "sparse"
+        assert b"begin" + bytes(size - 5) == there.read_bytes()
+    taken = sum(path.stat().st_blocks * 512 for path in [tmp_path / name, *(tmp_path / name).glob("*")])
+    assert taken <= 1 << 20
+
+
 def test_archives_go_out_and_in(files: leeward.Files, tree: Path, tmp_path: Path) -> None:
     """Plain and compressed, and as any tar reads them."""
     files.upload(tree, "tree")

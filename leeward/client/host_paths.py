@@ -1,0 +1,176 @@
+"""
+Opens paths of the host that a user names, through links of that user's and of root's alone: whoever else can write to a
+folder on the path, such as /tmp, could make it lead to any file of the user's. All that writes a sandbox's files to the
+host begins here.
+
+Runs in:   the clients.
+Holds:     each name of a path is opened below the folder that was opened before it, so nothing can be swapped between
+           the check and the use.
+Beside:    fs.protected_symlinks, which is off on some systems, and looks at sticky folders only.
+Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of such a descriptor takes an empty path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+
+from leeward.errors import RequestRejected
+
+#: Links in one path, as path_resolution(7) has it.
+_MOST_LINKS = 40
+_NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+#: Bytes that are written, or left out as a hole, together.
+_BLOCK = 4096
+_NOTHING = bytes(_BLOCK)
+
+
+#: Gets the folder of a link, its name, and the result of lstat(2). Raises RequestRejected if the link mustn't be
+#: followed.
+LinkCheck = Callable[[str, str, os.stat_result], None]
+
+
+def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
+    """
+    A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts.
+
+    Args:
+        path: absolute, or relative to the current folder.
+        make: make the folders that aren't there.
+
+    Raises:
+        RequestRejected: *check* has raised it.
+        OSError: it isn't there, or can't be reached.
+    """
+    names, links = path.split("/")[::-1], 0
+    here = os.open("/" if path.startswith("/") else ".", _NAME)
+    try:
+        while names:
+            name = names.pop()
+            if name in ("", "."):
+                continue
+            found = _opened(here, name, make)
+            about = os.fstat(found)
+            if not stat.S_ISLNK(about.st_mode):
+                here = _instead(here, found)
+                continue
+            links += 1
+            try:
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                folder = os.readlink(f"/proc/self/fd/{here}")
+                check(folder, name, about)
+                if folder.startswith("/proc/"):  # such as the fd/3 of a process, whose text is no path to open
+                    here = _instead(here, os.open(name, _NAME & ~os.O_NOFOLLOW, dir_fd=here))
+                    continue
+                target = os.readlink("", dir_fd=found)
+            finally:
+                os.close(found)
+            names += target.split("/")[::-1]
+            if target.startswith("/"):
+                here = _instead(here, os.open("/", _NAME))
+        return here
+    except BaseException:
+        os.close(here)
+        raise
+
+
+def _opened(folder: int, name: str, make: bool) -> int:
+    try:
+        return os.open(name, _NAME, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        pass  # another program has just made it
+    return os.open(name, _NAME, dir_fd=folder)
+
+
+def _instead(former: int, latter: int) -> int:
+    os.close(former)
+    return latter
+
+
+def open_own(path: str, *, make: bool = False) -> int:
+    """
+    A descriptor, with O_PATH, of what *path* leads to by links of this user and root: somebody else who can write to a
+    folder on the path could make it lead to any folder of this user.
+
+    Args:
+        path: absolute, or relative to the current folder.
+        make: make the folders that aren't there.
+
+    Raises:
+        RequestRejected: a link on the path belongs to another user.
+        OSError: it isn't there, or can't be reached.
+    """
+    def check(folder: str, name: str, about: os.stat_result) -> None:
+        if about.st_uid not in (0, os.geteuid()):
+            raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link of user"
+                                  f" {about.st_uid}, and isn't followed; name what you mean")
+    return open_through(path, check, make=make)
+
+
+def open_folder(path: str, *, make: bool = False) -> int:
+    """
+    A descriptor, for reading, of the folder that *path* leads to, as `open_own` finds it.
+
+    Raises:
+        RequestRejected: a link on the path belongs to another user.
+        OSError: it is no folder, isn't there, or can't be opened.
+    """
+    found = open_own(path or ".", make=make)
+    try:
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(found)
+
+
+def is_folder(path: str) -> bool:
+    """
+    Whether *path* leads to a folder, as `open_own` finds it.
+
+    Raises:
+        RequestRejected: a link on the path belongs to another user.
+    """
+    try:
+        found = open_own(path)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISDIR(os.fstat(found).st_mode)
+    finally:
+        os.close(found)
+
+
+def write_sparse(fd: int, data: bytes | memoryview) -> None:
+    """
+    Write *data* to a new file, with holes for blocks of zeros: a file that takes nothing in a sandbox takes nothing
+    here. The file's end is set by `end_sparse`.
+    """
+    view = memoryview(data).cast("B")
+    at = 0
+    while at < len(view):
+        end = at
+        while end < len(view) and view[end:end + _BLOCK] != _NOTHING:
+            end += _BLOCK
+        rest = view[at:end]
+        while rest:
+            rest = rest[os.write(fd, rest):]
+        at = end
+        while at < len(view) and view[at:at + _BLOCK] == _NOTHING:
+            at += _BLOCK
+        if at > end:
+            os.lseek(fd, at - end, os.SEEK_CUR)
+
+
+def end_sparse(fd: int) -> None:
+    """Make the file end where `write_sparse` has stopped, which may be in a hole."""
+    os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
