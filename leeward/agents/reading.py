@@ -18,6 +18,7 @@ from typing import Any
 
 from leeward.agents.errors import SettingsError
 from leeward.agents.places import OURS
+from leeward.spec.writers import cure, others_write
 
 #: Bytes of a file of settings, at most.
 MAX_FILE = 256 << 10
@@ -77,16 +78,16 @@ def read_user_file(path: str) -> dict[str, Any] | None:
             return None
         raise SettingsError(path, "", f"can't be opened: {os.strerror(error.errno or 0).lower()}") from None
     about = os.fstat(file)
-    wrong = cure = ""
+    wrong = help_ = ""
     # Whoever has installed this package can write its code as well.
     if not path.startswith(f"{OURS}/") and stat.S_ISREG(about.st_mode):
         if about.st_uid not in (0, os.geteuid()):
-            wrong, cure = f"belongs to user {about.st_uid}", "it must be yours or root's"
-        elif about.st_mode & 0o022:
-            wrong, cure = f"its mode {stat.S_IMODE(about.st_mode):04o} lets others write it", "chmod go-w"
+            wrong, help_ = f"belongs to user {about.st_uid}", "it must be yours or root's"
+        elif others_write(file, about):
+            wrong, help_ = f"its mode {stat.S_IMODE(about.st_mode):04o} lets others write it", cure(path)
     if wrong:
         os.close(file)
-        raise SettingsError(path, "", wrong, cure)
+        raise SettingsError(path, "", wrong, help_)
     return parse_settings(_content(file, path), path)
 
 

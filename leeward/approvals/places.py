@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from leeward.errors import Unsupported
 from leeward.spec.paths import default_socket
+from leeward.spec.writers import others_write
 
 #: The environment variable with the path of the operator's socket.
 SOCKET_VARIABLE = "LEEWARD_APPROVALS_SOCKET"
@@ -54,6 +55,6 @@ def own_folder(path: str) -> None:
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     about = os.lstat(path)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or others_write(path, about):
         raise Unsupported("a folder for the operator's socket", have=f"{path}, which others own or may write",
                           need="a folder of this user's alone", cure=f"chmod 700 {path}")

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "fault.h"
@@ -45,6 +46,66 @@ static int refuse(const char *file, const char *why)
 	return lw_fail(LEEWARD_INVALID, "%s: %s", shown, why);
 }
 
+/* The value of a decimal field; -1 for none. */
+static long long number(const char *field)
+{
+	char *end;
+	long long found;
+
+	if (!field || *field < '0' || *field > '9')
+		return -1;
+	found = strtoll(field, &end, 10);
+	return *end ? -1 : found;
+}
+
+/* Count the lines of *file*, as passwd(5) or group(5), whose field *place* is *group*, and those of them that are about
+ * *user* alone: by its number in the field before, or by its name and its members. -1 where the file can't be read. */
+static int count_lines(const char *file, int place, gid_t group, uid_t uid, char name[64], int *ret_own)
+{
+	FILE *opened = fopen(file, "re");
+	char *line = NULL;
+	size_t room = 0;
+	int count = 0;
+
+	if (!opened)
+		return -1;
+	while (getline(&line, &room, opened) > 0) {
+		char *rest = line, *field[4] = { NULL };
+
+		line[strcspn(line, "\n")] = 0;
+		for (int at = 0; at < 4; at++)
+			field[at] = strsep(&rest, ":");
+		if (number(field[place]) != (long long)group)
+			continue;
+		count++;
+		if (place == 3) {
+			*ret_own += number(field[2]) == (long long)uid;
+			snprintf(name, 64, "%s", field[0]);
+		} else {
+			*ret_own += !strcmp(field[0], name) && (!field[3] || !*field[3] || !strcmp(field[3], name));
+		}
+	}
+	free(line);
+	fclose(opened);
+	return count;
+}
+
+/* Whether *group* has its owner alone, as leeward/spec/writers.py decides: it is the owner's primary group, has the
+ * owner's name, and no other member. */
+static int group_is_private(gid_t group, uid_t owner)
+{
+	char name[64] = "";
+	int users = 0, groups = 0;
+
+	return count_lines("/etc/passwd", 3, group, owner, name, &users) == 1 && users == 1 &&
+	       count_lines("/etc/group", 2, group, owner, name, &groups) == 1 && groups == 1;
+}
+
+static int has_no_list(int fd)
+{
+	return fgetxattr(fd, "system.posix_acl_access", NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
+}
+
 /* Read a configuration file, which must belong to us or to root. *ret_content stays NULL if it doesn't exist or isn't
  * readable. */
 static int read_file(const char *file, char **ret_content, size_t *ret_length)
@@ -56,10 +117,14 @@ static int read_file(const char *file, char **ret_content, size_t *ret_length)
 
 	if (fd < 0)
 		return errno == ELOOP ? refuse(file, "is a symbolic link; name the file itself") : LEEWARD_OK;
-	if (fstat(fd, &about) || !S_ISREG(about.st_mode) || (about.st_uid && about.st_uid != geteuid()) ||
-	    about.st_mode & (S_IWGRP | S_IWOTH)) {
+	if (fstat(fd, &about) || !S_ISREG(about.st_mode) || (about.st_uid && about.st_uid != geteuid())) {
 		close(fd);
-		return refuse(file, "must be a regular file of yours or root's that nobody else can write");
+		return refuse(file, "must be a regular file of yours or root's");
+	}
+	if (about.st_mode & S_IWOTH ||
+	    (about.st_mode & S_IWGRP && !(group_is_private(about.st_gid, about.st_uid) && has_no_list(fd)))) {
+		close(fd);
+		return refuse(file, "others can write it; chmod go-w the file");
 	}
 	if ((size_t)about.st_size > MAX_FILE) {
 		close(fd);

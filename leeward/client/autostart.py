@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import time
 
 from leeward.errors import LIMITS, DaemonAway, quoted
 from leeward.spec.paths import OwnSocket
+from leeward.spec.writers import others_write
 
 #: The environment variable whose value "0" switches the automatic start off.
 VARIABLE = "LEEWARD_AUTOSTART"
@@ -92,10 +94,11 @@ def _folder(path: str) -> int:
     except OSError as error:
         raise _failed(path, f"{folder}: {(error.strerror or str(error)).lower()}") from None
     about = os.fstat(fd)
-    if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+    if about.st_uid != os.geteuid() or others_write(fd, about):
         os.close(fd)
         raise _failed(path, f"{folder} belongs to user {about.st_uid} and has mode {stat.S_IMODE(about.st_mode):04o};"
-                            " it must be yours, and writable by nobody else: `chmod 700` it, or remove it")
+                            f" it must be yours, and writable by nobody else: `chmod 700 {shlex.quote(folder)}`, or remove"
+                            " it")
     return fd
 
 

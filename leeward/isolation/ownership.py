@@ -12,6 +12,7 @@ import os
 import stat
 
 from leeward.errors import BadRequest
+from leeward.spec.writers import cure, others_write
 
 #: The number of symbolic links that the kernel follows; path_resolution(7).
 _MOST_LINKS = 40
@@ -72,6 +73,6 @@ def _check_owner(at: str, about: os.stat_result, what: str) -> None:
 
 def _check_one(at: str, about: os.stat_result, *, is_last: bool, what: str) -> None:
     _check_owner(at, about, what)
-    if about.st_mode & 0o022 and (is_last or not about.st_mode & stat.S_ISVTX):
+    if (is_last or not about.st_mode & stat.S_ISVTX) and others_write(at, about):
         raise BadRequest(f"{what}: {at!r} can be written by others (mode {stat.S_IMODE(about.st_mode):04o}), who could"
-                         f" put something else in its place: `chmod go-w {at}`, or use another place")
+                         f" put something else in its place: `{cure(at)}`, or use another place")

@@ -13,6 +13,7 @@ import os
 import stat
 
 from leeward.errors import BadRequest
+from leeward.spec.writers import cure, others_write
 
 SYSTEM_FILE = "/etc/leeward/leeward.toml"
 USER_FILE = ".config/leeward/config.toml"
@@ -59,8 +60,10 @@ def _read(path: str, uid: int) -> bytes:
         return b""
     try:
         about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, uid) or about.st_mode & 0o022:
-            raise BadRequest(f"{path}: must be a regular file of yours or root's that nobody else can write")
+        if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, uid):
+            raise BadRequest(f"{path}: must be a regular file of yours or root's")
+        if others_write(fd, about):
+            raise BadRequest(f"{path}: others can write it; {cure(path)}")
         if about.st_size > MAX_FILE:
             raise BadRequest(f"{path}: is larger than {MAX_FILE} bytes")
         return os.read(fd, MAX_FILE)

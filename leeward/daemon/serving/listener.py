@@ -20,6 +20,7 @@ import stat
 
 from leeward.errors import BadRequest, Unsupported, quoted
 from leeward.points import point
+from leeward.spec.writers import cure, others_write
 
 #: setsockopt(2), Linux 6.16: whether peers may pass descriptors; the socket module doesn't have its name.
 _SO_PASSRIGHTS = 83
@@ -184,9 +185,9 @@ def _open_folder(folder: str, own: bool, group: int | None) -> int:
             os.fchmod(fd, 0o710)
         elif own and about.st_mode & 0o077:
             os.fchmod(fd, 0o700)
-        elif about.st_mode & 0o022:
+        elif others_write(fd, about):
             raise BadRequest(f"folder {quoted(folder)} of the socket can be written by others"
-                             f" (mode {about.st_mode & 0o7777:04o}); use one of your own, mode 0700")
+                             f" (mode {about.st_mode & 0o7777:04o}); {cure(folder)}, or use one of your own, mode 0700")
         if not os.path.isdir("/proc/self/fd"):
             raise Unsupported("proc", have="no /proc", need="/proc", cure="mount -t proc proc /proc")
     except PermissionError as error:

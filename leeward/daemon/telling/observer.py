@@ -18,6 +18,7 @@ from leeward.errors import BadRequest, quoted
 from leeward.loop.reactor import Reactor
 from leeward.pool.ticket import Ticket
 from leeward.run.report import Report
+from leeward.spec.writers import cure, others_write
 from leeward.supervisor import Denied
 
 #: Jobs that have ended and whose denied calls between reply and end may still be reported, at most.
@@ -188,9 +189,9 @@ class _File:
                 raise BadRequest(f"security_log {quoted(path)}: is no regular file")
             if about.st_uid != os.geteuid():
                 raise BadRequest(f"security_log {quoted(path)}: belongs to user {about.st_uid}, not to you")
-            if about.st_mode & 0o022:
+            if others_write(self._fd, about):
                 raise BadRequest(f"security_log {quoted(path)}: its mode {about.st_mode & 0o777:04o}"
-                                 " lets others write it")
+                                 f" lets others write it; {cure(path)}")
         except BaseException:
             os.close(self._fd)
             raise

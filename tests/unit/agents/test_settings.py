@@ -13,6 +13,7 @@ from leeward.agents.grants import KINDS, Grant
 from leeward.agents.merging import merge_tables
 from leeward.agents.reading import MAX_FILE, parse_settings, read_project_file, read_user_file
 from leeward.agents.settings import KEYS, load_settings, merged_settings
+from leeward.spec import writers
 
 MINE, THEIRS = "/home/me/.config/leeward/agents.toml", "/p/.leeward/agent.toml"
 ENVIRON = {"HOME": "/home/me", "TOKEN": "s3cret", "LIB": "/opt/lib", "NESTED": "$TOKEN"}
@@ -392,6 +393,7 @@ def test_a_users_file_may_be_a_link_but_no_fifo(tmp_path):
 def test_a_users_file_that_others_can_write_is_refused(tmp_path, mode, monkeypatch):
     (tmp_path / "file").write_text("a = 1")
     (tmp_path / "file").chmod(mode)
+    monkeypatch.setattr(writers, "_has_owner_alone", lambda group, owner: False)
     with pytest.raises(SettingsError, match=f"its mode {mode:04o} lets others write it; chmod go-w"):
         read_user_file(str(tmp_path / "file"))
     monkeypatch.setattr("leeward.agents.reading.OURS", str(tmp_path))

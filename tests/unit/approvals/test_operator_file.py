@@ -14,6 +14,7 @@ from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import NewRequest
 from leeward.approvals.subjects import endpoint, invocation
 from leeward.errors import BadRequest
+from leeward.spec import writers
 
 TEXT = b"""
 forbidden = ["exec(git push **)", "network(*.internal.example)"]
@@ -71,11 +72,12 @@ def test_the_operators_file_is_at_its_default_path(tmp_path: Path) -> None:
     assert 2 == len(operator_policy(None, env).forbidden)
 
 
-def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_has_owner_alone", lambda group, owner: False)
     path = tmp_path / "f"
     path.write_bytes(TEXT)
     path.chmod(0o664)
-    with pytest.raises(BadRequest, match="nobody else may write"):
+    with pytest.raises(BadRequest, match=f"lets others write it; chmod go-w {path}"):
         operator_policy(str(path), {})
     path.chmod(0o600)
     path.write_bytes(b"#" * (MOST_BYTES + 1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import grp
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from kit.configured import written
 from leeward.errors import BadRequest
 from leeward.spec.paths import client_socket
 from leeward.spec.socket_key import USER_FILE, named_in
+from leeward.spec.writers import others_write
 from unit.client.test_c_wire import SHARED
 from unit.spec.test_socket_key import PLAIN, REFUSED
 
@@ -62,7 +65,29 @@ def test_a_file_reaches_c_as_well(c_inside: ctypes.CDLL, tmp_path: Path, monkeyp
 
     assert 0 == c_inside.lw_place(None, ctypes.byref(path))
     assert b"/from/file" == path.value == client_socket(None).encode()
+    file.chmod(0o620)
+    try:
+        python = client_socket(None)
+    except BadRequest:
+        python = ""
+    assert bool(python) is (0 == c_inside.lw_place(None, ctypes.byref(path)))  # by the owner's group
     file.chmod(0o622)
     assert 0 != c_inside.lw_place(None, ctypes.byref(path))
     assert 0 == c_inside.lw_place(b"/named", ctypes.byref(path))
     assert b"/named" == path.value
+
+
+@pytest.mark.needs("root")
+def test_c_and_python_know_the_same_private_groups(c_inside: ctypes.CDLL, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LEEWARD_SOCKET", raising=False)
+    file = written(tmp_path / USER_FILE, 'socket = "/from/file"\n')
+    path, found = ctypes.c_char_p(), set()
+    for group in (*(each.gr_gid for each in grp.getgrall()), 4321):
+        os.chown(file, 0, group)
+        file.chmod(0o664)
+        python = not others_write(str(file), file.stat())
+        assert python is (0 == c_inside.lw_place(None, ctypes.byref(path))), group
+        found.add(python)
+    assert False in found

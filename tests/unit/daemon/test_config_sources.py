@@ -10,6 +10,7 @@ import pytest
 from kit.configured import loaded, written
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest
+from leeward.spec import writers
 from leeward.spec.limits import CEILINGS, Limits
 
 
@@ -116,13 +117,23 @@ def test_c149_malformed_configuration_is_refused(name: str, home: Path, tmp_path
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
-def test_c149_a_file_that_others_can_write_is_refused(mode: int, home: Path, tmp_path: Path) -> None:
+def test_c149_a_file_that_others_can_write_is_refused(mode: int, home: Path, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever writes it decides what jobs may do."""
-    path = written(tmp_path / "x.toml", "pool_size = 3", mode)
-    with pytest.raises(BadRequest, match="lets others write"):
-        loaded(home, path)
+    path = written(tmp_path / "x y.toml", "pool_size = 3", mode)
+    with monkeypatch.context() as patch:
+        patch.setattr(writers, "_has_owner_alone", lambda group, owner: False)
+        with pytest.raises(BadRequest, match=f"lets others write it; chmod go-w '{path}'"):
+            loaded(home, path)
     path.chmod(0o644)
     assert 3 == loaded(home, path).pool_size  # control
+
+
+def test_a_file_that_its_owners_own_group_can_write_is_taken(home: Path, tmp_path: Path,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a umask of 002 makes them."""
+    monkeypatch.setattr(writers, "_has_owner_alone", lambda group, owner: True)
+    assert 3 == loaded(home, written(tmp_path / "x.toml", "pool_size = 3", 0o664)).pool_size
 
 
 def test_c149_a_strangers_file_is_refused(home: Path, tmp_path: Path) -> None:

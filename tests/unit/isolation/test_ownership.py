@@ -9,6 +9,7 @@ import pytest
 
 from leeward.errors import BadRequest
 from leeward.isolation import ownership
+from leeward.spec import writers
 
 
 @pytest.fixture
@@ -38,8 +39,9 @@ def test_a_path_owned_by_the_user_is_accepted(way: Path):
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
 @pytest.mark.parametrize("up", [0, 1, 2])
-def test_a_path_that_others_can_write_is_refused(way: Path, mode: int, up: int):
+def test_a_path_that_others_can_write_is_refused(way: Path, mode: int, up: int, monkeypatch: pytest.MonkeyPatch):
     """At the end or on the way there; the folder and the cure are named."""
+    monkeypatch.setattr(writers, "_has_owner_alone", lambda group, owner: False)
     folder = (way, *way.parents)[up]
     folder.chmod(mode)
 
