@@ -86,7 +86,7 @@ def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
                                  os.environ)
             options = {**request.options, "mounts": [mount for mount in request.options["mounts"]
                                                      if not mount.writable or mount.source == folder]}
-            with Sandbox(socket=socket, idle=60.0, **options) as box:
+            with Sandbox(socket=socket, held=True, **options) as box:
                 argv = [*program.argv, "--version"] if program is not None else ["/bin/sh", "-c", "echo a shell"]
                 got = box.run(argv, cwd=request.cwd, timeout=_VERSION_S)
     except (LeewardError, OSError) as error:

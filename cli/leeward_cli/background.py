@@ -32,6 +32,8 @@ from leeward_cli.stopping import STOP_S
 START_S = 60.0
 #: Seconds that systemd has to make a scope; it takes some hundredths of a second.
 SCOPE_S = 10.0
+#: Seconds without a request after which the daemon of a command that was killed ends.
+ALONE_S = 120
 #: Exists if systemd is the service manager; sd_booted(3).
 _SYSTEMD = "/run/systemd/system"
 
@@ -86,7 +88,7 @@ def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None)
     path = f"{folder}/leeward.sock"
     read, write = os.pipe()
     command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}",
-               *options]
+               f"--idle-exit={ALONE_S}", *options]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/",
                                env=env)
     os.close(write)

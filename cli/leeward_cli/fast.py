@@ -131,6 +131,8 @@ def _pool(pool: dict[str, Any]) -> str:
     workers, jobs = pool.get("workers", {}), pool.get("jobs", {})
     name = " ".join(filter(None, (pool.get("profile"), pool.get("environment"))))
     return (f"{'pool':<15} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
+            f" {pool.get('sessions', 0) + pool.get('sandboxes', 0)} of {pool.get('max_sessions', '?')} sessions and"
+            f" sandboxes,"
             f" {jobs.get('done', '?')} jobs done, {pool.get('memory', 0) / (1 << 20):.1f} MiB,"
             f" unused for {pool.get('unused', 0.0):.0f} s, snapshot {pool.get('snapshot', '?')}")
 

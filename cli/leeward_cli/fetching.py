@@ -34,7 +34,7 @@ def fetch(socket: str | None, policy: str, method: str | None, headers: tuple[st
     """
     body = _body(data)
     pairs = [_pair(each) for each in headers]
-    with Sandbox(socket=socket, egress=policy) as box:
+    with Sandbox(socket=socket, egress=policy, held=True) as box:
         try:
             got = box.fetch(url, method or ("GET" if data is None else "POST"), pairs, body)
         except FetchFailed as error:

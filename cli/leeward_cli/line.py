@@ -2,7 +2,7 @@
 `leeward exec --profile NAME -- LINE`: runs one shell line in a sandbox of its own.
 
 Runs in:   the CLI. The line's output is shown as it arrives, and its end as that of a job. The first Ctrl-C interrupts
-           the line, and the second one ends it.
+           the line, and the second one ends it. Any other end of this command ends the sandbox, by its connection.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run_line(parsed: Parsed) -> int:
         asked["packages"] = parsed.values("--package")
     if parsed.flag("--network"):
         asked["allow_network"] = True
-    with Sandbox(socket=parsed.value("--socket"), show_secrets=parsed.flag("--show-secrets"), **asked) as box:
+    with Sandbox(socket=parsed.value("--socket"), held=True, show_secrets=parsed.flag("--show-secrets"), **asked) as box:
         if parsed.flag("--json"):
             reply, descriptors = box.run_fields(fields)
             return job.show(parse_result(reply), map_arenas(descriptors, reply.arenas), parsed)

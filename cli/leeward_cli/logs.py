@@ -139,7 +139,7 @@ def of(path: str, asked: str) -> str:
 
 def _is_fine(row: Mapping[str, Any]) -> bool:
     if row["kind"] == "sandbox":
-        return row.get("reason") in ("killed", "idle", "shutdown")
+        return row.get("reason") in ("killed", "parted", "idle", "shutdown")
     return row.get("outcome") in ("finished", "raised") and not row.get("limit") and not row.get("denied")
 
 

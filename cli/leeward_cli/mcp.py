@@ -53,8 +53,8 @@ def mcp(workdir: str | None, overlay: bool, profile: str, memory: str, timeout: 
     options = {name: value for name, value in (("profile", profile), ("memory", memory), ("egress", egress)) if value}
 
     def made() -> Sandbox:
-        return Sandbox(socket=socket, workdir=folder, overlay=overlay, metadata={"mcp": str(os.getpid())},
-                       **options)  # type: ignore[arg-type]
+        return Sandbox(socket=socket, workdir=folder, overlay=overlay, held=True,
+                       metadata={"mcp": str(os.getpid())}, **options)  # type: ignore[arg-type]
 
     tools = SandboxTools(made, timeout)
     try:

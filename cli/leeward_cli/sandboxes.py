@@ -4,8 +4,8 @@
 Runs in:   the CLI, by click.
 
 Theory of operation of `shell`. If this command is on a terminal, the program gets one (`leeward_cli.terminal`), else
-pipes (`leeward_cli.passing`). A sandbox that `shell` has opened ends with it in any case; a sandbox that the user has
-named stays.
+pipes (`leeward_cli.passing`). A sandbox that `shell` has opened ends with it in any case, also after kill -9: it is
+held by this command's connection. A sandbox that the user has named stays, and what was started in it is held.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
         from leeward_cli.opening import open_by_json
 
         return open_by_json(socket)
-    click.echo(_opened(socket, _given(options)).detach())
+    click.echo(_opened(socket, _given(options), held=False).detach())
     return None
 
 
-def _opened(socket: str | None, given: Mapping[str, Any]) -> Sandbox:
+def _opened(socket: str | None, given: Mapping[str, Any], held: bool = True) -> Sandbox:
     """Open a sandbox. This may start a daemon or install packages, so progress is shown."""
-    box = Sandbox(socket=socket, **given)
+    box = Sandbox(socket=socket, held=held, **given)
     try:
         with Progress("opening a sandbox"):
             assert box.id
@@ -130,6 +130,10 @@ def _opened(socket: str | None, given: Mapping[str, Any]) -> Sandbox:
         box.close()
         raise
     return box
+
+
+def _attached(name: str, socket: str | None) -> Sandbox:
+    return Sandbox.attach(name, socket=socket, held=True)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +251,7 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
     given = _given(options)
     if name is not None and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    box = Sandbox.attach(name, socket=socket) if name is not None else _opened(socket, given)
+    box = _attached(name, socket) if name is not None else _opened(socket, given)
     try:
         return main(box, raw)
     finally:
@@ -263,7 +267,7 @@ def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], a
 
     if terminal and not ours.is_ours():
         raise click.UsageError("--terminal: standard input and output are not a terminal")
-    box = Sandbox.attach(name, socket=socket) if name is not None else _opened(socket, given)
+    box = _attached(name, socket) if name is not None else _opened(socket, given)
     try:
         if ours.is_ours() if terminal is None else terminal:
             return ours.attend(ours.start(box, argv, cwd))

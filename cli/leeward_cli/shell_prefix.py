@@ -6,9 +6,9 @@ Runs in:   the CLI, once for each line. `main` is a program of its own, since ag
 Theory of operation. All lines of one agent in one project run in one sandbox, which is found by its metadata: the pid
 and the start time of the agent's process, and the project. Because of a lock in the user's state folder an agent gets
 at most one sandbox for a project. If an agent has ended, the next line of any agent ends its sandboxes; otherwise the
-daemon does when their idle time has passed. The title of a line's process has the pid and the start time of this
-program. If this program is killed, the next line ends that process. If there is no sandbox, nothing runs: the exit
-status is FAILED, and standard error says why. A line that was started and can't go on is killed: the exit status is
+daemon does when their idle time has passed. A line's process is held by this program's connection: if this program is
+killed, the daemon ends the process. If there is no sandbox, nothing runs: the exit status is FAILED, and standard error
+says why. A line that was started and can't go on is killed: the exit status is
 KILLED, and standard error says why.
 
 Names to hide that have appeared since the sandbox was opened are covered before each line and while it runs.
@@ -29,7 +29,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from leeward.agents.hiding import rules_of
-from leeward.errors import BadRequest, DaemonAway, DaemonError, LeewardError, SandboxOver
+from leeward.errors import BadRequest, DaemonError, LeewardError, SandboxOver
 from leeward_cli import agent_project
 from leeward_cli.main import keep_standard_descriptors
 from leeward_cli.messages import complain, write
@@ -102,16 +102,9 @@ def _run(line: str) -> int:
         settings = agent_project.settings_of(folder, project, False)
         box, inside = _sandbox(session, project, folder, settings)
         try:
-            _end_lines(box)
             title = f"{_LINE}{me.key}"
-            try:
-                with _hiding(box, title, settings, folder, project, inside) as watch:
-                    status = _run_line(box, line, _inside(cwd, project, inside), title, watch)
-            except BaseException as error:
-                # With its daemon a sandbox ends, too; another connection would start another daemon.
-                if not (isinstance(error, _Unfinished) and isinstance(error.args[0], (DaemonAway, SandboxOver))):
-                    _end_line(box.id, title)
-                raise
+            with _hiding(box, title, settings, folder, project, inside) as watch:
+                status = _run_line(box, line, _inside(cwd, project, inside), title, watch)
             _write_folder(box, line, project, inside)
             return status
         finally:
@@ -221,7 +214,7 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
         fcntl.flock(lock, fcntl.LOCK_EX)
         for row in [row for row in Sandbox.list() if _is_of(row, session, project)]:
             with contextlib.suppress(SandboxOver):  # it has ended since
-                return Sandbox.attach(row["sandbox"]), str(row["metadata"]["inside"])
+                return Sandbox.attach(row["sandbox"], held=True), str(row["metadata"]["inside"])
         return _opened(session, project, folder, settings)
     finally:
         os.close(lock)
@@ -262,7 +255,7 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
                          f"/proc/self/fd/{folder}", pinned=hiding.pinned)
     protect = [*request.options["protect"], *(os.path.join(request.cwd, name) for name in protect_settings(folder))]
     with OpenedMounts(request, os.environ) as opened:
-        box = Sandbox(metadata={_AGENT: session.key, _PROJECT: project, "inside": request.cwd},
+        box = Sandbox(held=True, metadata={_AGENT: session.key, _PROJECT: project, "inside": request.cwd},
                       **{**request.options, "mounts": opened.mounts, "protect": protect})
         box.info()  # opens the sandbox, while the lock is held
     try:
@@ -273,14 +266,11 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
     except BaseException:
         box.close()
         raise
-    return box, request.cwd
+    return Sandbox.attach(box.detach(), held=True), request.cwd
 
 
 def _end_line(sandbox: str, title: str) -> None:
-    """
-    End the line with the process title *title*, over a new connection: it may have been started though this process has
-    got no answer.
-    """
+    """End the line with the process title *title*, over a connection of this call's: another thread uses the others."""
     from leeward.client.sandbox import Sandbox
 
     with contextlib.suppress(DaemonError):
@@ -290,17 +280,6 @@ def _end_line(sandbox: str, title: str) -> None:
                 with contextlib.suppress(DaemonError):
                     box.process(row["process"]).kill()
         box.detach()
-
-
-def _end_lines(box: Any) -> None:
-    """End the lines of `leeward-shell-prefix` programs that were killed."""
-    from leeward.agents import prefix
-
-    for row in box.processes():
-        owner = prefix.parse_key(str(row["title"]).removeprefix(_LINE)) if not row["over"] else None
-        if owner is not None and not prefix.is_alive(owner, _stat):
-            with contextlib.suppress(DaemonError):
-                box.process(row["process"]).kill()
 
 
 def _write_folder(box: Any, line: str, project: str, inside: str) -> None:

@@ -1,12 +1,11 @@
 """
-Ends a sandbox with the program that has opened it, however that program ends.
+Keeps an agent's sandbox from ending by its idle time or its lifetime while the program that has opened it is there.
 
 Runs in:   the caller's program, in a thread.
 
-Theory of operation. The sandbox is opened with an idle time of some seconds. While the agent's process runs, a request
-waits for its end, and a waiting request counts as use. If this program dies, even by kill -9, its connections close,
-the request is withdrawn, and the daemon ends the sandbox IDLE_S later. The request of a stopped program (SIGSTOP) goes
-on waiting, for WAIT_S at most.
+Theory of operation. While the agent's process runs, a request waits for its end, and a waiting request counts as use.
+The request of a stopped program (SIGSTOP) goes on waiting, for WAIT_S at most. If this program dies, even by kill -9,
+the daemon ends the sandbox, which its connection holds.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ import threading
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, ProcessOver
 
-#: Seconds without a request after which the daemon ends the sandbox.
-IDLE_S = 8.0
 #: Seconds between requests while no process is there to wait for.
 _LOOK_S = 2.0
 #: The most seconds that one request waits.

@@ -245,7 +245,7 @@ def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str
         f'Dir::Etc::trustedparts "{_ETC}/trusted.gpg.d";', 'Debug::NoLocking "true";', 'APT::Sandbox::User "";',
         'Acquire::Languages "none";', 'APT::Get::List-Cleanup "false";', ""))
     env = {"HOME": "/tmp", "APT_CONFIG": "/tmp/apt.conf"}
-    with Sandbox(socket=socket, profile="agent", mounts=mounts, memory=_MEMORY, env=env, **reach) as box:
+    with Sandbox(socket=socket, profile="agent", mounts=mounts, memory=_MEMORY, env=env, held=True, **reach) as box:
         def end() -> None:
             with contextlib.suppress(LeewardError):
                 box.kill()

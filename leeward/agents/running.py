@@ -6,7 +6,7 @@ Runs in:   the caller's program, with the caller's rights.
 Theory of operation. Each step that has to be undone is in the registry before it is taken, so another program can undo
 it after a kill -9 (`reaping`). `__exit__` undoes every step that was begun: first the sandbox, with its processes, its
 files and its leases of egress; then it runs the clean-up hooks, each even if another one fails. A sandbox whose program
-was killed ends by its idle time (`keeping`).
+was killed ends with that program's connection.
 
 A user waits for the agent's first byte, so this program works while the daemon does. While the sandbox is opened it
 writes the record, if nothing has to be undone yet, and looks at what the agent could change. The threads begin when the
@@ -27,7 +27,7 @@ from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
 from leeward.agents.hiding import FileRules
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, identity_of
-from leeward.agents.keeping import IDLE_S, SandboxHold
+from leeward.agents.keeping import SandboxHold
 from leeward.agents.names import names_of
 from leeward.agents.opened import OpenedMounts
 from leeward.agents.project_tree import MAX_REPOSITORIES, hiding_plan
@@ -222,7 +222,7 @@ class AgentRun:
 
     def _sandbox(self, options: Mapping[str, Any]) -> Sandbox:
         assert self._opened_mounts is not None
-        self.box = Sandbox(socket=self._socket, idle=IDLE_S, metadata={
+        self.box = Sandbox(socket=self._socket, held=True, metadata={
             "agent": self._definition.name, "instance": self.name, "project": self.project[:4096]},
             **{**options, "mounts": self._opened_mounts.mounts})
         self.box.beside_opening = self._look_before
@@ -368,7 +368,8 @@ class AgentRun:
             self.asking.ending()
         if self.box is not None:
             if self._copy_kept:
-                self.box.detach()
+                with contextlib.suppress(DaemonError):  # it has ended since
+                    self.box.detach()
             else:
                 self.box.close()
 

@@ -205,7 +205,7 @@ class OrderCarrier:
 
     def _opened(self, request: ApprovalRequest, profile: str) -> Sandbox:
         """Open a sandbox of *profile* for one command."""
-        box = Sandbox(socket=self._socket, profile=profile, metadata={"request": str(request.id)})
+        box = Sandbox(socket=self._socket, profile=profile, held=True, metadata={"request": str(request.id)})
         try:
             with self._life.opening():
                 self._life.begin(box.id, profile=profile, request=request.id)

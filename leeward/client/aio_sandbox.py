@@ -315,6 +315,8 @@ class AsyncSandbox:
             The sandbox's id, for `attach`.
         """
         found = await self.id()
+        if self._fields.get("held"):
+            await self.ask("sandbox_extend", {"detach": True})
         self._close_links()
         await self._client.close()
         return found

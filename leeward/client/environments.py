@@ -313,7 +313,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
     if recipe.prefix and not within(recipe.prefix, "/usr"):
         found.append(Mount(recipe.prefix, recipe.prefix))  # the sandbox shows only the daemon's own prefix
     with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
-                 processes=_PROCESSES, egress=source.egress, env=_PIP) as box, _bounded(path, room, box):
+                 processes=_PROCESSES, egress=source.egress, env=_PIP, held=True) as box, _bounded(path, room, box):
         def run(argv: list[str]) -> Result:
             got = box.run(argv, timeout=source.timeout, on_stdout=said, on_stderr=said)
             if not got.ok:

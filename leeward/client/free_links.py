@@ -27,6 +27,8 @@ class FreeLinks:
     def __init__(self, path: str) -> None:
         self.path = path
         self._free: list[Link] = []
+        self._lasting = Link(path)
+        self._one_at_a_time = threading.Lock()
         self._closed = False
         self._lock = threading.Lock()
 
@@ -34,6 +36,12 @@ class FreeLinks:
              functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
         with self.one() as link:
             return link.call(op, fields, deadline, functions=functions)
+
+    @contextlib.contextmanager
+    def lasting(self) -> Iterator[Link]:
+        """The connection that stays open until `close`, or until this process ends, and with which what it holds ends."""
+        with self._one_at_a_time:
+            yield self._lasting
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Link]:
@@ -53,5 +61,5 @@ class FreeLinks:
         with self._lock:
             links, self._free = self._free, []
             self._closed = True  # calls that run close their connections at their end
-        for link in links:
+        for link in (*links, self._lasting):
             link.close()

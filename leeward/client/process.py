@@ -252,8 +252,8 @@ class Kernel:
             SessionOver: the kernel's process has ended.
             SandboxOver, Busy, DaemonError: as for `Sandbox.kernel`.
         """
-        return Kernel(self._sandbox, checked(whole, self._sandbox.ask("kernel_fork", {"kernel": self.number}), "kernel",
-                                             1))
+        return Kernel(self._sandbox, checked(whole, self._sandbox.begin("kernel_fork", {"kernel": self.number}),
+                                             "kernel", 1))
 
     def close(self) -> None:
         """End the kernel's process."""

@@ -66,7 +66,8 @@ class Sandbox(OverlayCalls):
             print(box.run(["awk", "{ print $1 + $2 }", "numbers"]).stdout_text)
 
     The first call opens the sandbox. Threads may share this object, and their calls run at the same time. Without
-    `with` or `close` the sandbox lives until its idle time has passed; any program of the user can `attach` to it.
+    `with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the user can
+    `attach` to it.
 
     Args:
         socket: path of the daemon's socket; as for Client.
@@ -97,6 +98,7 @@ class Sandbox(OverlayCalls):
         hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
         protect (Sequence[str]): with such a home: paths in its mounts that can't be written.
         pin (Sequence[str]): with such a home: folders in its mounts that, like those above them, can't be moved.
+        held (bool): the daemon ends the sandbox when this program ends, however it ends, until `detach`.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 
@@ -111,20 +113,27 @@ class Sandbox(OverlayCalls):
         self._fields, self._mounts = add_host_view(open_fields(**options), folders)
         self._opening = threading.Lock()
         self._id, self._closed = "", False
+        self._held = False  # its processes and kernels are, by `attach`
         self._states = {}
         self._applied: dict[str, dict[bytes, tuple[int, int]]] = {}
 
     @classmethod
-    def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None) -> Sandbox:
+    def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False) -> Sandbox:
         """
         The sandbox with this id, which another program of the same user has opened.
+
+        Args:
+            sandbox: the id.
+            socket: as for Sandbox.
+            held: the daemon ends the processes and kernels that this object starts when this program ends, however it
+                ends, or at `detach`.
 
         Raises:
             SandboxOver: this user has no such sandbox.
             RequestRejected: *sandbox* isn't an id.
         """
         box = cls(socket=socket)
-        box._id = id_of(sandbox)
+        box._id, box._held = id_of(sandbox), held
         try:
             box.info()
         except BaseException:
@@ -165,9 +174,9 @@ class Sandbox(OverlayCalls):
         return with_environment(self._fields, wanted, self._opened)
 
     def _opened(self, fields: Mapping[str, Any]) -> Reply:
-        if not self._mounts:
-            return self._links.call("sandbox_open", fields)[0]
-        with self._links.one() as link:
+        with self._links.lasting() if fields.get("held") else self._links.one() as link:
+            if not self._mounts:
+                return link.call("sandbox_open", fields)[0]
             return open_with(link, fields, self._mounts, self._states, self.beside_opening)
 
     def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
@@ -176,6 +185,14 @@ class Sandbox(OverlayCalls):
         for fd in descriptors:
             os.close(fd)
         return reply
+
+    def begin(self, op: str, fields: Mapping[str, Any]) -> Reply:
+        """As `ask`, for a request that starts a process or a kernel."""
+        if not self._held:
+            return self.ask(op, fields)
+        asked = {"sandbox": self.id, **fields, "held": True}
+        with self._links.lasting() as link:
+            return link.call(op, asked)[0]
 
     # --- programs -------------------------------------------------------------------
 
@@ -281,7 +298,7 @@ class Sandbox(OverlayCalls):
         return self.start_fields(terminal_fields(argv if isinstance(argv, str) else argv_of(argv), size, options))
 
     def start_fields(self, fields: Mapping[str, Any]) -> Process:
-        return Process(self, checked(whole, self.ask("process_start", fields), "process", 1))
+        return Process(self, checked(whole, self.begin("process_start", fields), "process", 1))
 
     def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
               body: bytes | str = b"") -> Fetched:
@@ -350,7 +367,7 @@ class Sandbox(OverlayCalls):
         Raises:
             SandboxOver, Busy, DaemonError: as for `run`.
         """
-        return Kernel(self, checked(whole, self.ask("kernel_open", {}), "kernel", 1))
+        return Kernel(self, checked(whole, self.begin("kernel_open", {}), "kernel", 1))
 
     def processes(self) -> Rows:
         """
@@ -419,6 +436,8 @@ class Sandbox(OverlayCalls):
             The sandbox's id, for `attach`.
         """
         found = self.id
+        if self._fields.get("held"):
+            self.ask("sandbox_extend", {"detach": True})
         self._links.close()
         return found
 

@@ -65,6 +65,7 @@ class OpenOptions(Limiting, total=False):
     env: Mapping[str, str] | None
     idle: float | None
     lifetime: float | None
+    held: bool
     metadata: Mapping[str, str] | None
     show_secrets: bool
     own_home: bool
@@ -128,9 +129,9 @@ class Chunk:
 def open_fields(*, profile: str = "python", environment: str | None = None, packages: Sequence[str] = (),
                 egress: str | None = None, allow_network: bool = False, policy: Mapping[str, Any] | None = None,
                 fetch_policy: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
-                idle: float | None = None, lifetime: float | None = None, metadata: Mapping[str, str] | None = None,
-                show_secrets: bool = False, own_home: bool = False, hide: Sequence[str] = (),
-                protect: Sequence[str] = (), pin: Sequence[str] = (),
+                idle: float | None = None, lifetime: float | None = None, held: bool = False,
+                metadata: Mapping[str, str] | None = None, show_secrets: bool = False, own_home: bool = False,
+                hide: Sequence[str] = (), protect: Sequence[str] = (), pin: Sequence[str] = (),
                 **limits: Unpack[Limiting]) -> dict[str, Any]:
     """
     The fields of a sandbox_open request.
@@ -145,7 +146,7 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
     fields: dict[str, Any] = {"profile": profile, "environment": environment,
                               "egress": egress_of(egress, allow_network),
                               "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets,
-                              "own_home": own_home}
+                              "held": held, "own_home": own_home}
     try:
         # An empty policy allows nothing, but an empty map in a request means no policy.
         fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),

@@ -99,7 +99,7 @@ class WorkdirSandbox:
         self._timeout, self._cpu, self._overlay = timeout, cpu, overlay
         mounts = tuple(mounts)
         self._make = partial(Sandbox, socket=socket, profile="workdir", workdir=self._path, mounts=mounts,
-                             overlay=overlay, memory=memory, egress=egress, policy=fetch_policy)
+                             overlay=overlay, memory=memory, egress=egress, policy=fetch_policy, held=True)
         self._network = egress is not None
         self._box = self._make()
         self._words = ["node", f"--max-old-space-size={heap_of(memory)}", "--require",

@@ -74,7 +74,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
         """Make the sandbox of a sample, with the name "default"."""
         asked = config if isinstance(config, LeewardConfig) else LeewardConfig.model_validate(config or {})
         options = OpenOptions(memory=asked.memory, processes=asked.processes, timeout=asked.timeout, idle=asked.idle,
-                              env=asked.env, metadata={"task": task_name})
+                              env=asked.env, held=True, metadata={"task": task_name})
         return {"default": cls(AsyncSandbox(socket=asked.socket, **options))}
 
     @classmethod

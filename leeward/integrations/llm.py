@@ -34,7 +34,7 @@ def sandboxed_shell(command: str) -> str:
 
 
 def _shell(command: str) -> str:
-    with Sandbox(profile="shell") as box:
+    with Sandbox(profile="shell", held=True) as box:
         return text_of(box.shell(command))
 
 
@@ -53,7 +53,7 @@ class Leeward(llm.Toolbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._box = Sandbox()
+        self._box = Sandbox(held=True)
         self._kernel: Any = None
 
     def run_python(self, code: str) -> str:

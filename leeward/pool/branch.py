@@ -45,6 +45,7 @@ class Branch:
         first: the first slot of its workers.
         surplus: workers that may be made in advance, when others are renewed.
         bounds: how many sessions and sandboxes the limit on descriptors allows.
+        name: of its pool; "" for the daemon's first one.
         book: has the ledgers of all branches.
         troubled: called when `problem` is set before any runner was made.
 
@@ -55,7 +56,8 @@ class Branch:
 
     def __init__(self, reactor: Reactor, ground: Engine, settings: Settings, spec: SandboxSpec,
                  confinement: Confinement, *, surplus: int, book: Book, first: int = 0,
-                 troubled: Callable[[], None] | None = None, bounds: SeatBounds = NO_BOUNDS) -> None:
+                 troubled: Callable[[], None] | None = None, bounds: SeatBounds = NO_BOUNDS,
+                 name: str = "") -> None:
         self._reactor, self._ground, self.settings = reactor, ground, settings
         self.spec, self.confinement = spec, confinement
         self.log, self.patience = ground.log, ground.patience
@@ -68,7 +70,8 @@ class Branch:
         self.zygotes: Zygotes | FreshZygotes
         self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
                          queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
-                         surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds)
+                         surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds,
+                         name=name)
         self._awake = Awake(bounds.awake)
 
     def begin(self, plan: ZygotePlan, hatched: Hatched) -> None:

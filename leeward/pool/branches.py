@@ -126,7 +126,8 @@ class Branches:
         hatched = Hatched(plan)
         try:
             branch = Branch(self._reactor, self._ground, settings, spec, confinement, surplus=self._surplus,
-                            book=self._book, first=first, troubled=partial(self._troubled, key))
+                            book=self._book, first=first, troubled=partial(self._troubled, key),
+                            name=key.name)
         except BaseException:
             hatched.end()
             raise

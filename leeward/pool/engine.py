@@ -212,7 +212,10 @@ class Engine:
 
     def status(self) -> Mapping[str, object]:
         """Return the map of `leeward status`, without transport and uptime."""
-        return {**self.pool.counts(), "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
+        # Those of one pool are in its row of `pools`.
+        tenants = {name: sum(getattr(pool, of) for pool in self.pools) for name, of in (
+            ("sessions", "sessions"), ("sandboxes", "seats"), ("max_sessions", "most_sessions"))}
+        return {**self.pool.counts(), **tenants, "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
                 "degraded": list(self.confinement.degraded), "pools": self.branches.status(),
                 "fresh_layout": self._settings.fresh_layout, "snapshot": self.main.zygotes.snapshot}
 

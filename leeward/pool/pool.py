@@ -54,7 +54,7 @@ class Pool:
     def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None,
-                 bounds: SeatBounds = NO_BOUNDS) -> None:
+                 bounds: SeatBounds = NO_BOUNDS, name: str = "") -> None:
         # Without other ledgers in `book` this is the first pool, which has the fast path; the others grow.
         self._reactor = reactor
         self.now = reactor.now
@@ -68,7 +68,7 @@ class Pool:
         self.refusal, self.forget, self.shed = self.admission.refusal, self.admission.forget, self.admission.shed
         self.connection_closed = self._ledger.connection_closed
         self._drain, self._running = Drain(reactor, self), set[Ticket]()
-        self._tenants = Tenants(self, self.admission, self.workforce, max_sessions)
+        self._tenants = Tenants(self, self.admission, self.workforce, max_sessions, name)
         self.open_session, self.open_seat = self._tenants.open_session, self._tenants.open_seat
         self.forget_session, self.forget_seat = self._tenants.forget_session, self._tenants.forget_seat
         self.drain_sessions = self._tenants.drain

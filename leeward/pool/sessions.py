@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
+from leeward.errors import Bug, Busy, LeewardError, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
@@ -94,13 +94,6 @@ def sessions_of(asked: int, workers: int, room: int = 0) -> int:
     when *room* more are made for sessions.
     """
     return workers // 2 + room if asked < 0 else min(asked, workers + room)
-
-
-def no_room(count: int, most: int, workers: int) -> Busy | BadRequest:
-    """The refusal of a session beyond *count* others: `Busy`, or `BadRequest` if there are never any."""
-    if not most:
-        return BadRequest(f"this daemon has no sessions: of {workers} workers it keeps none for them (max_sessions)")
-    return Busy(f"{count} sessions are open already, all that this daemon has (max_sessions)")
 
 
 class PoolSession:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.errors import Busy, LeewardError, Refused
+from leeward.errors import BadRequest, Busy, LeewardError, Refused
 from leeward.loop.barrier import in_any_case
 from leeward.pool.admission import Admission
 from leeward.pool.seats import Seat
-from leeward.pool.sessions import PoolSession, no_room, sessions_of
+from leeward.pool.sessions import PoolSession, sessions_of
 from leeward.pool.workforce import Workforce
 from leeward.spec.limits import Limits
 
@@ -25,12 +25,14 @@ class Tenants:
     """
     Args:
         asked: the most sessions and sandboxes together; if it is negative, as many as the workers allow.
+        name: of the pool, which is in refusals; "" for the daemon's first pool.
 
     Attributes:
         most: the most sessions and sandboxes that there may be together.
     """
 
-    def __init__(self, pool: Pool, admission: Admission, workforce: Workforce, asked: int) -> None:
+    def __init__(self, pool: Pool, admission: Admission, workforce: Workforce, asked: int, name: str) -> None:
+        self._name = name
         self._pool, self._admission, self._workforce = pool, admission, workforce
         self._sessions: set[PoolSession] = set()
         self._seats: set[Seat] = set()
@@ -94,10 +96,13 @@ class Tenants:
         short = max(0, count - own) + (bounds.price - 1) * dear >= bounds.seats
         if count >= self.most or short:
             self._admission.refused += 1
-            if count < self.most:
-                raise Busy(f"{count} sessions and sandboxes are open already, all that this daemon has descriptors for"
-                           " (RLIMIT_NOFILE)")
-            raise no_room(count, self.most, self._workforce.size)
+            where, key = (f" in the pool {self._name!r}", "its `max`") if self._name else ("", "max_sessions")
+            if not self.most:
+                raise BadRequest(f"this daemon has no sessions{where}: of {self._workforce.size} workers it keeps none"
+                                 f" for them ({key})")
+            have = f"{self.sessions} sessions and {self.seats} sandboxes are open already{where}, all that"
+            raise Busy(f"{have} there may be ({key})" if count >= self.most else
+                       f"{have} this daemon has descriptors for (RLIMIT_NOFILE)")
 
     def forget_session(self, session: PoolSession) -> None:
         self._sessions.discard(session)

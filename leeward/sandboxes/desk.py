@@ -56,6 +56,7 @@ class Held:
     sandbox: LiveSandbox
     seat: Seat | None = None
     on_open: Callable[[str | Refused], None] | None = None  # of the request for the opening
+    held: bool = False  # it ends with the connection that has opened it
     mounts: Mounts | None = None
     mounting: Mounting | None = None
 
@@ -250,6 +251,7 @@ class Desk:
             "environment": sandbox.facts.key.environment, "egress": sandbox.facts.key.egress,
             "age": now - sandbox.opened,
             "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
+            "held": entry.sandbox.held,
             "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,
             "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
             **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
@@ -299,6 +301,10 @@ class Desk:
     def kill(self, entry: RegistryEntry[Held], gone: Callable[[], None]) -> None:
         """End the sandbox. *gone* is called once when none of its processes is left, perhaps before this returns."""
         self._end(entry.name, Reason.KILLED, gone=gone)
+
+    def part(self, name: str) -> None:
+        """End the sandbox *name*: the connection that has opened it is closed."""
+        self._end(name, Reason.PARTED)
 
     def give_up(self, name: str, user: int) -> None:
         """Cancel the opening of the sandbox *name*. Does nothing if *user* has no such sandbox any more."""

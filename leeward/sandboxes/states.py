@@ -61,6 +61,7 @@ class Reason(enum.StrEnum):
     IDLE = "idle"
     LIFETIME = "lifetime"
     KILLED = "killed"
+    PARTED = "parted"      # it was to end with the connection that had opened it
     MEMORY = "memory"
     EXITED = "exited"
     SHUTDOWN = "shutdown"
@@ -75,6 +76,7 @@ SAID: Mapping[Reason, str] = {
     Reason.IDLE: "nobody used it for as long as it may be idle",
     Reason.LIFETIME: "its lifetime has passed",
     Reason.KILLED: "it was killed",
+    Reason.PARTED: "the program that had opened it has ended, or closed its connection",
     Reason.MEMORY: "it ran out of memory",
     Reason.EXITED: "its first process has ended",
     Reason.SHUTDOWN: "the daemon is shutting down",

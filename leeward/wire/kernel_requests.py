@@ -14,12 +14,18 @@ from leeward.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KernelOpen:
-    """Start a Python in *sandbox* that keeps its state between requests."""
+    """
+    Start a Python in *sandbox* that keeps its state between requests.
+
+    Attributes:
+        held: it is closed when this connection ends.
+    """
 
     op: ClassVar[str] = "kernel_open"
 
     id: int
     sandbox: str
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,14 @@ class KernelReset:
 
 @dataclass(frozen=True, slots=True)
 class KernelFork:
-    """Start a kernel with the state that *kernel* has."""
+    """Start a kernel with the state that *kernel* has; *held* as for `kernel_open`."""
 
     op: ClassVar[str] = "kernel_fork"
 
     id: int
     sandbox: str
     kernel: int
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

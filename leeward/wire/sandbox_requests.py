@@ -38,6 +38,7 @@ class SandboxOpen:
         limits: memory and processes of the whole sandbox; time and output of each call that asks for none.
         idle: seconds without a request or a running call after which it ends, 0 for the daemon's choice.
         lifetime: seconds after which it ends in any case, 0 for the daemon's choice.
+        held: it ends with this connection.
         env: environment variables of every process in it.
         mounts: folders of the host that it shows, each a map of `spec.folders.Folder`'s fields.
         dock: the number of the `sandbox_dock` that has the descriptors of *mounts*.
@@ -61,6 +62,7 @@ class SandboxOpen:
     limits: Mapping[str, Any] = field(default_factory=dict)
     idle: float = 0.0
     lifetime: float = 0.0
+    held: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Folder, ...] = ()
@@ -110,7 +112,12 @@ class SandboxInfo:
 
 @dataclass(frozen=True, slots=True)
 class SandboxExtend:
-    """Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change."""
+    """
+    Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change.
+
+    Attributes:
+        detach: it doesn't end with the connection that has opened it.
+    """
 
     op: ClassVar[str] = "sandbox_extend"
 
@@ -118,6 +125,7 @@ class SandboxExtend:
     sandbox: str
     idle: float = 0.0
     lifetime: float = 0.0
+    detach: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +205,7 @@ class ProcessStart:
         bounded: it has the sandbox's limits on time and output where it asks for none, as with `process_run`.
         terminal: rows and columns; the program gets a terminal of that size, its stdin stays open, and stdout is its
             only stream.
+        held: it is killed when this connection ends.
     """
 
     op: ClassVar[str] = "process_start"
@@ -211,6 +220,7 @@ class ProcessStart:
     open: bool = False
     bounded: bool = False
     terminal: tuple[int, int] | None = None
+    held: bool = False
     title: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
     cpu_time: float = 0.0
@@ -342,6 +352,7 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
     "sandbox_open": (SandboxOpen, {
         "profile": fields.named("profile"), "environment": fields.named("environment"),
         "egress": fields.named("egress"), "limits": fields.limits, "idle": ours.idle, "lifetime": ours.lifetime,
+        "held": ours.flag("held"),
         "env": fields.env, "metadata": ours.metadata, "mounts": ours.mounts, "dock": ours.whole("dock"),
         "cwd": ours.path, "home": ours.path, "user": ours.user,
         "hide": ours.paths("hide"), "protect": ours.paths("protect"), "pin": ours.paths("pin"),
@@ -351,22 +362,23 @@ FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
     "sandbox_dock": (SandboxDock, {}),
     "sandbox_list": (SandboxList, {"after": ours.whole("after")}),
     "sandbox_info": (SandboxInfo, _HERE),
-    "sandbox_extend": (SandboxExtend, {**_HERE, "idle": ours.idle, "lifetime": ours.lifetime}),
+    "sandbox_extend": (SandboxExtend, {**_HERE, "idle": ours.idle, "lifetime": ours.lifetime,
+                                       "detach": ours.flag("detach")}),
     "sandbox_kill": (SandboxKill, _HERE),
     "sandbox_execute": (SandboxExecute, {
         **_HERE, "kernel": ours.whole("kernel"), "code": fields.code, "name": fields.name, "args": fields.args,
         "env": fields.env, "files": fields.files, "stdin": fields.stdin, "collect": fields.collect,
         "display": ours.flag("display"), "limits": fields.limits, "functions": fields.functions,
     }),
-    "kernel_open": (KernelOpen, _HERE),
+    "kernel_open": (KernelOpen, {**_HERE, "held": ours.flag("held")}),
     "kernel_interrupt": (KernelInterrupt, _KERNEL),
     "kernel_reset": (KernelReset, _KERNEL),
-    "kernel_fork": (KernelFork, _KERNEL),
+    "kernel_fork": (KernelFork, {**_KERNEL, "held": ours.flag("held")}),
     "kernel_bind": (KernelBind, _KERNEL),
     "kernel_close": (KernelClose, _KERNEL),
     "process_run": (ProcessRun, {**_PROGRAM, "warm": ours.flag("warm")}),
     "process_start": (ProcessStart, {**_PROGRAM, "open": ours.flag("open"), "bounded": ours.flag("bounded"),
-                                     "terminal": ours.terminal}),
+                                     "terminal": ours.terminal, "held": ours.flag("held")}),
     "process_list": (ProcessList, _HERE),
     "process_read": (ProcessRead, {**_ONE, "after": ours.whole("after"), "wait": ours.wait}),
     "process_write": (ProcessWrite, {**_ONE, "data": ours.data, "end": ours.flag("end")}),

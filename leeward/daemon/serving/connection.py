@@ -96,6 +96,10 @@ class Connection:
                     or self._state in LEAVING or self._stream.backlog or self._moving.on_its_way)
 
     @property
+    def _holds(self) -> bool:
+        return bool(self._flight.sandboxes.holds)
+
+    @property
     def group(self) -> int:
         """The gid that the peer had when it connected."""
         return credentials(self.sock)[2]
@@ -107,9 +111,9 @@ class Connection:
     def idle(self, now: float) -> float:
         """
         Seconds for which the connection has been idle and may be closed to make room; 0.0 if it has jobs, sessions or
-        output, has sent a request recently, or is closed.
+        output, holds a sandbox or what runs in one, has sent a request recently, or is closed.
         """
-        if self._state is _CLOSED or self._flight.sessions or self._inbox.held or self.unfinished:
+        if self._state is _CLOSED or self._flight.sessions or self._holds or self._inbox.held or self.unfinished:
             return 0.0
         seconds = now - self._heard
         return seconds if seconds > (FRESH_S if self._state in SILENT else IDLE_S) else 0.0
@@ -376,7 +380,7 @@ class Connection:
         most = self._home.config.idle_timeout
         found = overdue(self._inbox, self._output, self._flight, now=now, reading=self._reading,
                         backlog=self._stream.backlog,
-                        idle=bool(most) and not self.unfinished and now - self._heard > most)
+                        idle=bool(most) and not (self.unfinished or self._holds) and now - self._heard > most)
         if found is None:
             self._flight.sessions.look(now)
         elif found.refused:

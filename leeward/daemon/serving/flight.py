@@ -76,7 +76,7 @@ class Flight:
     @property
     def empty(self) -> bool:
         """Whether nothing of this connection is in flight or kept here."""
-        return not (self.tickets or self.kept or self.exchanges.held or self.sessions)
+        return not (self.tickets or self.kept or self.exchanges.held or self.sessions or self.sandboxes.holds)
 
     def has(self, number: int) -> bool:
         """Whether request *number* is in flight, or its results are kept."""
@@ -162,7 +162,7 @@ class Flight:
         self._share.taken -= sum(self.weights.values())
         self.weights.clear()
         in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
-                    self.kept.close, self.sandboxes.docks.close)
+                    self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end)
 
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback has raised an exception, so the connection is closed."""

@@ -4,7 +4,8 @@ The requests of one connection about live sandboxes.
 Runs in:   the daemon, on the reactor's one thread.
 Trust:     none in a client. A sandbox is found by its id together with the connection's uid, so an id is worth nothing
            to another user. Sandboxes belong to the user and not to the connection, and outlive it. When a connection
-           ends, a program that it *runs* is killed, and one that it has *started* lives on.
+           ends, a program that it *runs* is killed, and one that it has *started* lives on. What it has opened or
+           started as `held` ends with it (`holds`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from leeward.daemon.serving.docks import Docks
 from leeward.daemon.serving.fetching import FetchCall
 from leeward.daemon.serving.file_calls import serve_file_call
 from leeward.daemon.serving.folders import FolderOpening
+from leeward.daemon.serving.holds import Hold, Holds
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import KernelSeats
 from leeward.daemon.serving.overlays import OverlayCall, change_overlay
@@ -29,6 +31,7 @@ from leeward.pool.sessions import Cancellable
 from leeward.run.report import Report
 from leeward.run.verdict import Stop
 from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.kernel import KernelStage
 from leeward.sandboxes.mounting import Mounts
 from leeward.sandboxes.program import MOST_WAITING, LiveProgram
 from leeward.sandboxes.registry import RegistryEntry
@@ -80,6 +83,7 @@ class Sandboxes:
 
     def __init__(self, desk: Desk, owner: Flight) -> None:
         self._desk, self._owner = desk, owner
+        self.holds = Holds()
         self.docks = Docks(owner.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, owner, self._answer)
 
@@ -129,6 +133,8 @@ class Sandboxes:
             if isinstance(what, Refused):
                 owner.refuse(request.id, what)
             else:
+                if request.held:
+                    self._hold(desk.get(what, owner.user))
                 owner.answer(request.id, {"sandbox": what, "idle": idle, "lifetime": lifetime})
 
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
@@ -152,6 +158,12 @@ class Sandboxes:
         else:
             owner.wait(request.id, SandboxOpening(proceed()))
 
+    def _hold(self, entry: RegistryEntry[Held]) -> None:
+        held = entry.sandbox
+        held.held = True
+        self.holds.add(Hold(lambda: held.held and State.OVER is not held.sandbox.state,
+                            partial(self._desk.part, entry.name)))
+
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
         """The times of the request, or the daemon's defaults."""
         config = self._owner.config
@@ -166,6 +178,8 @@ class Sandboxes:
     def _extend(self, request: SandboxExtend, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         self._times(request.idle, request.lifetime)
         self._desk.extend(entry, request.idle, request.lifetime)
+        if request.detach:
+            entry.sandbox.held = False
         return self._desk.info(entry)
 
     def _kill_sandbox(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
@@ -261,8 +275,14 @@ class Sandboxes:
             raise
         call.taken_back = ticket.cancel
 
-    def _open_kernel(self, _request: KernelOpen, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return {"kernel": entry.sandbox.sandbox.open_kernel()}
+    def _open_kernel(self, request: KernelOpen, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+        return self._opened_kernel(request, entry.sandbox.sandbox, entry.sandbox.sandbox.open_kernel())
+
+    def _opened_kernel(self, request: KernelOpen | KernelFork, sandbox: LiveSandbox, number: int) -> Mapping[str, Any]:
+        if request.held:
+            kernel = sandbox.kernel(number)
+            self.holds.add(Hold(lambda: KernelStage.CLOSED is not kernel.stage, partial(sandbox.close_kernel, number)))
+        return {"kernel": number}
 
     def _interrupt(self, request: KernelInterrupt, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         return {"interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()}
@@ -277,7 +297,8 @@ class Sandboxes:
         return {}
 
     def _fork_kernel(self, request: KernelFork, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return {"kernel": entry.sandbox.sandbox.fork_kernel(request.kernel)}
+        sandbox = entry.sandbox.sandbox
+        return self._opened_kernel(request, sandbox, sandbox.fork_kernel(request.kernel))
 
     def _close_kernel(self, request: KernelClose, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         entry.sandbox.sandbox.close_kernel(request.kernel)
@@ -305,10 +326,13 @@ class Sandboxes:
             self._desk.admit_terminal(self._owner.user)
         fed = self._desk.hold_input(self._owner.user, len(asked.stdin)) if asked.stdin else lambda _: None
         try:
-            return {"process": sandbox.start(asked, _give_up, fed).number}
+            program = sandbox.start(asked, _give_up, fed)
         except Exception:
             fed(0)
             raise
+        if request.held:
+            self.holds.add(Hold(lambda: Life.OVER is not program.life, program.kill))
+        return {"process": program.number}
 
     def _list(self, _request: ProcessList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         now = self._desk.now()

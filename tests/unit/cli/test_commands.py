@@ -175,7 +175,7 @@ layers
   mounts        active (binds 17)
   cgroup        absent
 degraded        landlock
-pool            shell: ? workers, ? busy, ? jobs done, 3.0 MiB, unused for 2 s, snapshot off
+pool            shell: ? workers, ? busy, 0 of ? sessions and sandboxes, ? jobs done, 3.0 MiB, unused for 2 s, snapshot off
 shard           1: serving, pid 7, 3 connections, 2 workers, 1 busy, 5 jobs done
 shard           2: starting, no process, 0 connections
 max connections 1024

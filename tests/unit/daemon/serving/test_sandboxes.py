@@ -200,6 +200,36 @@ def test_run_processes_end_with_their_connection_and_started_ones_do_not(table: 
     assert 0 == second.ask("sandbox_info", sandbox=box)["calls"]
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_held_sandbox_ends_with_its_connection_unless_it_is_detached(table: Table, detached: bool) -> None:
+    """With all that runs in it; the connection isn't closed to make room meanwhile."""
+    first, second = table.peer(), table.peer()
+    box = first.open(held=True)
+    first.start(box, "sleep", "100")
+    assert second.ask("sandbox_info", sandbox=box)["held"]
+    connection = table.server.connections[min(table.server.connections)]
+    assert 0.0 == connection.idle(time.monotonic() + 1000)
+    if detached:
+        assert not second.ask("sandbox_extend", sandbox=box, detach=True)["held"]
+    first.close()
+    table.until(lambda: 1 == len(table.server.connections))
+
+    over = second.ask("sandbox_info", sandbox=box)
+    assert ("python" if detached else "parted") == over["profile" if detached else "reason"]
+
+
+def test_held_processes_and_kernels_end_with_their_connection(table: Table) -> None:
+    """And no others in the same sandbox."""
+    owner, other = table.peer(), table.peer()
+    box = owner.open()
+    stays, goes = owner.start(box, "sleep", "100"), other.start(box, "sleep", "100", held=True)
+    other.close()
+    table.until(lambda: 1 == owner.ask("sandbox_info", sandbox=box)["processes"])
+
+    rows = {row["process"]: row["over"] for row in owner.ask("process_list", sandbox=box)["processes"]}
+    assert {stays: False, goes: True} == rows
+
+
 def test_pipelined_requests_are_answered_once_each(table: Table) -> None:
     """Reads, writes, waits, runs and the kill of it all, sent in one go."""
     peer, other = table.peer(), table.peer()

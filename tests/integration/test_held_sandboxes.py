@@ -1,0 +1,159 @@
+"""What a command line has started ends with it, by whatever signal; and what the daemon says of it is true."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leeward
+from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants, environment
+from kit.waiting import poll_until
+
+#: Why these tests look again: the daemon tells nobody of it.
+WHY = "the daemon ends a sandbox by itself"
+SIGNALS = [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP]
+LINE = "echo started; sleep 1234"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "4") as made:
+        yield made
+
+
+def _started(daemon: LiveDaemon, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A program that talks to the daemon, when its first line is here."""
+    made = subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.PIPE,
+                            env=environment(daemon.socket), cwd="/usr", **options)
+    assert made.stdout is not None
+    assert b"started\n" == made.stdout.readline()
+    return made
+
+
+def _ended(made: subprocess.Popen[bytes], number: int) -> None:
+    made.send_signal(number)
+    made.wait(PATIENCE)
+    for file in (made.stdin, made.stdout):
+        assert file is not None
+        file.close()
+
+
+def _sleepers(daemon: LiveDaemon) -> list[int]:
+    """The processes of LINE that live."""
+    found = []
+    for pid in descendants(daemon.process.pid):
+        try:
+            if b"sleep\x001234\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("words", [
+    ("exec", "--profile", "shell", "--", LINE), ("exec", "--profile", "workdir", "--", LINE),
+    ("shell", "--no-terminal", "--", "sh", "-c", LINE), ("python",),
+], ids=lambda words: " ".join(words[:3]))
+def test_a_killed_command_leaves_nothing(daemon: LiveDaemon, words: tuple[str, ...], number: signal.Signals) -> None:
+    made = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stdin=subprocess.PIPE,
+                            env=environment(daemon.socket), cwd="/usr")
+    assert made.stdin is not None
+    assert made.stdout is not None
+    if "python" == words[0]:  # it reads all of its input before it runs anything
+        made.stdin.write(b"print('started', flush=True)\nimport time\ntime.sleep(1234)\n")
+        made.stdin.close()
+        poll_until(lambda: any(row["calls"] for row in leeward.Sandbox.list(socket=daemon.socket)), WHY)
+    else:
+        assert b"started\n" == made.stdout.readline()
+        poll_until(lambda: _sleepers(daemon), "the shell starts a program")
+    assert [True] == [row["held"] for row in leeward.Sandbox.list(socket=daemon.socket)]
+    _ended(made, number)
+
+    poll_until(lambda: not leeward.Sandbox.list(socket=daemon.socket) and not _sleepers(daemon), WHY)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_named_sandbox_stays_without_what_a_killed_command_ran_in_it(daemon: LiveDaemon,
+                                                                       number: signal.Signals) -> None:
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        box.start(["sleep", "4321"])
+        _ended(_started(daemon, command("shell", "--no-terminal", box.id, "--", "sh", "-c", LINE)), number)
+        poll_until(lambda: 1 == box.info()["processes"], WHY)
+        assert not _sleepers(daemon)
+
+
+PROGRAM = """
+import sys, leeward
+box = leeward.Sandbox(held={held})
+process = box.start("sleep 1234")
+assert process.pid
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_sandbox_of_a_program_is_held_if_it_asks_for_that(daemon: LiveDaemon, held: bool) -> None:
+    _ended(_started(daemon, [sys.executable, "-c", PROGRAM.format(held=held)]), signal.SIGKILL)
+    if held:
+        poll_until(lambda: not leeward.Sandbox.list(socket=daemon.socket), WHY)
+        return
+    row, = leeward.Sandbox.list(socket=daemon.socket)
+    leeward.Sandbox.attach(row["sandbox"], socket=daemon.socket).close()
+
+
+def test_a_detached_sandbox_outlives_its_program(daemon: LiveDaemon) -> None:
+    box = leeward.Sandbox(socket=daemon.socket, held=True)
+    box.files.write("kept", b"here")
+    with leeward.Sandbox.attach(box.detach(), socket=daemon.socket) as again:
+        assert b"here" == again.files.read("kept")
+        assert not again.info()["held"]
+
+
+def test_a_closed_connection_is_named_as_the_reason(daemon: LiveDaemon) -> None:
+    box = leeward.Sandbox(socket=daemon.socket, held=True)
+    assert box.id
+    box._links.close()
+    other = leeward.Sandbox(socket=daemon.socket)
+    other._id = box.id
+
+    def reason() -> str:
+        try:
+            other.info()
+        except leeward.SandboxOver as over:
+            return str(over.reason)
+        return ""
+
+    poll_until(lambda: "parted" == reason(), WHY)
+    other._links.close()
+
+
+def test_counters_and_refusals_say_what_is_open(daemon: LiveDaemon) -> None:
+    """The numbers of the pool that refuses, in the refusal and in the status; four killed commands block nothing."""
+    made = [_started(daemon, command("exec", "--profile", "shell", "--", LINE)) for _ in range(4)]
+    rows = leeward.Sandbox.list(socket=daemon.socket)
+    with daemon.client() as client:
+        status = client.status()
+    pool, = [row for row in status["pools"] if "shell" == row["profile"]]
+    assert (4, 4, 0) == (len(rows), status["sandboxes"], status["sessions"])
+    assert (4, 4) == (pool["sandboxes"], pool["max_sessions"])
+    assert b"4 of 4 sessions and sandboxes" in daemon.run("status").stdout
+    box = leeward.Sandbox(socket=daemon.socket, profile="shell")
+    with pytest.raises(leeward.Busy) as refused:
+        box._links._lasting.call("sandbox_open", {"profile": "shell"}, retry_busy=False)
+    assert "0 sessions and 4 sandboxes are open already in the pool 'shell', all that there may be (its `max`)" in str(
+        refused.value)
+    box._links.close()
+    for one in made:
+        _ended(one, signal.SIGKILL)
+
+    assert b"free\n" == daemon.run("exec", "--profile", "shell", "--", "echo free", cwd="/usr").stdout
+    with daemon.client() as client:
+        poll_until(lambda: 0 == client.status()["sandboxes"], WHY)
