@@ -27,7 +27,7 @@ def page(header: str, written: str) -> str:
     parts += [_struct(name, header) for name in (
         "options", "result", "file", "left_out", "denied", "form", "shown", "sandbox_options", "sandbox_info",
         "sandboxes", "mount", "program", "chunk", "entry", "entries", "content", "names", "match", "matches")]
-    parts += [_enum(name, header) for name in ("error", "outcome", "limit", "kind", "grep_flags")]
+    parts += [_enum(name, header) for name in ("error", "outcome", "limit", "overflow", "kind", "grep_flags")]
     return "\n".join(parts)
 
 

@@ -24,7 +24,7 @@ class Outcome(enum.StrEnum):
         SIGNALLED: a signal ended the job's main process.
         TIMED_OUT: the time limit ended the job. The time counts from the moment that the code was sent to a worker.
         OUT_OF_MEMORY: the kernel or the daemon's memory watch ended the job.
-        OUTPUT_LIMIT: stdout and stderr together exceeded their limit.
+        OUTPUT_LIMIT: stdout and stderr together exceeded their limit, and the job wasn't to go on.
         INTERNAL: the daemon lost the worker; `Result.error` says why.
     """
 
@@ -156,6 +156,9 @@ class Result:
         denied: the numbers of system calls that the sandbox refused, by name. In addition, `network` counts refused
             calls for sockets that aren't Unix sockets.
         truncated: whether stdout or stderr was cut at the output limit.
+        stdout_omitted: bytes that the job wrote to stdout and that aren't in the result, if the job was let go on at
+            its output limit. Their place is marked by a line, "[N bytes left out]".
+        stderr_omitted: the same of stderr.
         degraded: layers of the sandbox that were missing, which the operator has allowed.
         error: the exception that left the main module, or None.
         files: the files that `collect` matched, by name below /workspace.
@@ -186,6 +189,8 @@ class Result:
     left_out: tuple[LeftOut, ...] = ()
     results: tuple[Mapping[str, str | bytes], ...] = ()
     value: str | None = None
+    stdout_omitted: int = 0
+    stderr_omitted: int = 0
 
     @property
     def ok(self) -> bool:
@@ -224,6 +229,8 @@ class Result:
         for name, view in (("stdout", self.stdout_view), ("stderr", self.stderr_view)):
             more = f" and {len(view) - _SHOWN} bytes more" if len(view) > _SHOWN else ""
             shown.append(f"{name}={bytes(view[:_SHOWN])!r}{more}")
+        if self.truncated:
+            shown.append("truncated")
         return f"<Result {' '.join(shown)}>"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

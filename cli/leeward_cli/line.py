@@ -46,6 +46,7 @@ def run_line(parsed: Parsed) -> int:
         fields["title"] = fields.pop("label")
     limits = fields.pop("limits", {})
     asked: dict[str, Any] = {"timeout" if name == "time" else name: value for name, value in limits.items()}
+    asked["overflow"] = "end"  # a file that this output goes to is whole, or the exit status says that it isn't
     for option in ("profile", "environment", "egress"):
         if parsed.value(f"--{option}"):
             asked[option] = parsed.value(f"--{option}")

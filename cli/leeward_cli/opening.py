@@ -22,7 +22,7 @@ MOST = 16 << 20
 #: The options of `Sandbox` that are accepted. The socket is an option of the command.
 KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
                    "env", "idle", "lifetime", "metadata", "memory", "processes",
-                   "timeout", "output", "show_secrets", "workdir", "overlay", "mounts"))
+                   "timeout", "output", "overflow", "show_secrets", "workdir", "overlay", "mounts"))
 
 
 def open_by_json(socket: str | None) -> int:

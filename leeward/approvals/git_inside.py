@@ -60,7 +60,7 @@ class Staging:
     def branches(self) -> dict[str, str]:
         """The branches of the staging repository now, with their commits. Invalid names are left out."""
         done = self._box.run(["git", "-C", STAGING, "for-each-ref", f"--count={MOST_BRANCHES}",
-                              "--format=%(objectname) %(refname)", "refs/heads"], timeout=_S, output="256K")
+                              "--format=%(objectname) %(refname)", "refs/heads"], timeout=_S, output="256K", overflow="end")
         found = dict[str, str]()
         for line in done.stdout_text.split("\n")[:MOST_BRANCHES]:
             row = _ROW.fullmatch(line)
@@ -81,7 +81,7 @@ class Staging:
         # The host's repository has these commits already.
         known = [f"^{commit}" for commit in dict.fromkeys(self.before.values())]
         done = self._box.run(["git", "-C", STAGING, "bundle", "create", "--quiet", "-", f"refs/heads/{name}", *known],
-                             timeout=_S, output=MOST_BUNDLE)
+                             timeout=_S, output=MOST_BUNDLE, overflow="end")
         if done.exit_code:
             raise GitFailed(f"in the sandbox: {done.stderr_text[-300:]!r}")
         return bytes(done.stdout)

@@ -85,6 +85,13 @@ typedef enum leeward_limit {
 	LEEWARD_LIMIT_CPU = 6 /* only for a program in a live sandbox */
 } leeward_limit;
 
+/* What happens to a program whose output exceeds its limit. */
+typedef enum leeward_overflow {
+	LEEWARD_OVERFLOW_DEFAULT = 0, /* a job is ended; in a live sandbox output is cut */
+	LEEWARD_OVERFLOW_CUT = 1,   /* beginning and end of its output are kept, and it goes on */
+	LEEWARD_OVERFLOW_END = 2    /* it is ended */
+} leeward_overflow;
+
 /* A connection to a daemon. */
 typedef struct leeward_handle leeward_handle;
 
@@ -124,6 +131,7 @@ typedef struct leeward_options {
 	const char *label;          /* third version. Your own name for the job, for the daemon's logs */
 	int32_t no_retry_busy;      /* third version. 1: leeward_execute doesn't send the job again if the daemon is busy */
 	int32_t display;            /* third version. 1: the result has `value` and `shown`; an older library ignores it */
+	int32_t overflow;           /* fourth version. A leeward_overflow; an older library ignores it */
 } leeward_options;
 
 /* Something that `collect` left out. */
@@ -186,6 +194,8 @@ typedef struct leeward_result {
 	const char *value;          /* third version: the repr of the last expression's value, with `display`; NULL: none */
 	const leeward_shown *shown; /* third version: what the code displayed, with `display` */
 	size_t shown_count;
+	uint64_t stdout_omitted;    /* fourth version: bytes that are left out of stdout, where a line says so; see leeward_overflow */
+	uint64_t stderr_omitted;    /* fourth version: the same of stderr */
 } leeward_result;
 
 /* A live sandbox: its id, and the handle that calls about it use. */
@@ -221,6 +231,7 @@ typedef struct leeward_sandbox_options {
 	const char *profile;        /* "python", "workdir" or one of the operator's; "python" by default */
 	const char *environment_name; /* the Python environment whose packages the sandbox has; none by default */
 	const char *egress;         /* the operator's egress policy that says what the sandbox may reach; nothing by default */
+	int32_t overflow;           /* third version. A leeward_overflow, of each program and each code that sets none */
 } leeward_sandbox_options;
 
 /* State of a live sandbox. */
@@ -267,6 +278,7 @@ typedef struct leeward_program {
 	int32_t bounded;            /* for leeward_process_start. 1: the sandbox's timeout and output limits apply to it, too */
 	int32_t rows;               /* for leeward_process_start. Both above 0: the process gets a terminal of this size */
 	int32_t columns;            /* see rows */
+	int32_t overflow;           /* second version. A leeward_overflow; by default the sandbox's */
 } leeward_program;
 
 /* A piece of a process's output. */

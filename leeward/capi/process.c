@@ -61,7 +61,7 @@ static void put_some(struct lw_buffer *buffer, const char *name, const char *tex
 /* Write a request for a program. */
 static void put_program(leeward_sandbox *sandbox, const char *op, const leeward_program *program, bool starts)
 {
-	bool limits = program->timeout > 0 || program->output, terminal = starts && program->rows;
+	bool limits = program->timeout > 0 || program->output || program->overflow, terminal = starts && program->rows;
 	bool open = starts && program->keep_stdin && !terminal, bounded = starts && program->bounded;
 	struct lw_buffer *buffer = lw_about(sandbox, op, (size_t)1 + (program->cwd != NULL) + (program->environment_count > 0) +
 					    (program->stdin_length > 0) + (program->title != NULL) + limits + open + bounded +
@@ -80,7 +80,7 @@ static void put_program(leeward_sandbox *sandbox, const char *op, const leeward_
 	}
 	put_some(buffer, "title", program->title);
 	if (limits)
-		lw_put_limits(buffer, program->timeout, 0, program->output, 0);
+		lw_put_limits(buffer, program->timeout, 0, program->output, 0, program->overflow);
 	put_flag(buffer, "open", open);
 	put_flag(buffer, "bounded", bounded);
 	if (terminal) {

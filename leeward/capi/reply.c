@@ -270,6 +270,23 @@ static const char *read_error(const struct lw_value *ok, leeward_result *shown)
 	return "";
 }
 
+static bool read_omitted(const struct lw_value *ok, leeward_result *shown)
+{
+	uint64_t *const counts[] = {&shown->stdout_omitted, &shown->stderr_omitted};
+	struct lw_value pair, value;
+
+	if (!lw_find(ok, "omitted", &pair))
+		return true;
+	if (pair.type != LW_ARRAY || pair.entries != COUNT(counts))
+		return false;
+	for (size_t i = 0; i < COUNT(counts); i++) {
+		if (lw_next(&pair.inside, &value) || value.type != LW_INTEGER || value.integer < 0)
+			return false;
+		*counts[i] = (uint64_t)value.integer;
+	}
+	return true;
+}
+
 static const char *read_fields(const struct lw_reply *reply, struct result *result)
 {
 	const struct lw_value *ok = &reply->ok;
@@ -296,6 +313,8 @@ static const char *read_fields(const struct lw_reply *reply, struct result *resu
 	if (value.type != LW_BOOL)
 		return "a result: truncated is neither true nor false";
 	shown->truncated = value.boolean;
+	if (!read_omitted(ok, shown))
+		return "a result: omitted is no pair of numbers";
 	if (reply->silent) {
 		shown->stdout_data = shown->stderr_data = (const unsigned char *)"";
 		return read_error(ok, shown);

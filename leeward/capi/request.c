@@ -192,14 +192,15 @@ void lw_put_texts(struct lw_buffer *buffer, const char *field, const char *const
 		lw_put_word(buffer, texts[i]);
 }
 
-/* Write the map `limits`, without those that are 0. */
-void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes)
+/* Write the map `limits`, without those that are 0. *overflow* is a leeward_overflow. */
+void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes,
+		   int32_t overflow)
 {
 	const struct {
 		const char *name;
 		uint64_t value;
 	} limits[] = {{"memory", memory}, {"output", output}, {"processes", processes}};
-	size_t count = timeout > 0;
+	size_t count = (size_t)(timeout > 0) + (overflow != 0);
 
 	for (int i = 0; i < 3; i++)
 		count += limits[i].value > 0;
@@ -215,6 +216,10 @@ void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, ui
 		lw_put_word(buffer, "time");
 		lw_put_number(buffer, timeout);
 	}
+	if (overflow) {
+		lw_put_word(buffer, "overflow");
+		lw_put_word(buffer, overflow == LEEWARD_OVERFLOW_CUT ? "cut" : "end");
+	}
 }
 
 /* Write an execute request, header included; the fields in the order of leeward/client/options.py.
@@ -227,7 +232,7 @@ void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, ui
 int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,
 		       size_t length, const leeward_options *options)
 {
-	bool limits = options->timeout > 0 || options->memory || options->output || options->processes;
+	bool limits = options->timeout > 0 || options->memory || options->output || options->processes || options->overflow;
 	bool label = options->label && *options->label;
 	int failed = check_execute(code, length, options);
 
@@ -279,7 +284,8 @@ int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox
 		lw_put_true(buffer);
 	}
 	if (limits)
-		lw_put_limits(buffer, options->timeout, options->memory, options->output, options->processes);
+		lw_put_limits(buffer, options->timeout, options->memory, options->output, options->processes,
+			      options->overflow);
 	if (label) {
 		lw_put_word(buffer, "label");
 		lw_put_word(buffer, options->label);

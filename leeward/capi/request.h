@@ -29,7 +29,8 @@ int lw_check_texts(const char *what, const char *const *texts, size_t count);
 int lw_check_settings(const char *what, const char *const *settings, size_t count);
 void lw_put_settings(struct lw_buffer *buffer, const char *field, const char *const *settings, size_t count);
 void lw_put_texts(struct lw_buffer *buffer, const char *field, const char *const *texts, size_t count);
-void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes);
+void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes,
+		   int32_t overflow);
 void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size_t fields);
 int lw_request_finish(struct lw_buffer *buffer, const char *op);
 int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,

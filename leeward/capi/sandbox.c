@@ -75,7 +75,7 @@ static void put_time(struct lw_buffer *buffer, const char *field, double seconds
 static void put_open(leeward_handle *handle, const leeward_sandbox_options *options, const struct lw_folders *folders,
 		     int64_t dock)
 {
-	bool limits = options->timeout > 0 || options->memory || options->output || options->processes;
+	bool limits = options->timeout > 0 || options->memory || options->output || options->processes || options->overflow;
 	struct lw_buffer *buffer =
 		lw_begin(handle, "sandbox_open", (size_t)limits + (options->environment_count > 0) +
 			 (options->metadata_count > 0) + (options->idle > 0) + (options->lifetime > 0) +
@@ -83,7 +83,8 @@ static void put_open(leeward_handle *handle, const leeward_sandbox_options *opti
 			 (dock ? 2 : 0));
 
 	if (limits)
-		lw_put_limits(buffer, options->timeout, options->memory, options->output, options->processes);
+		lw_put_limits(buffer, options->timeout, options->memory, options->output, options->processes,
+			      options->overflow);
 	if (options->environment_count)
 		lw_put_settings(buffer, "env", options->environment, options->environment_count);
 	if (options->metadata_count)

@@ -13,7 +13,17 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.options import TurnOptions
-from leeward.client.sandbox_calls import READ_S, SOON_S, Chunk, Collected, OnData, checked, chunks_of, ended_of, pieces
+from leeward.client.sandbox_calls import (
+    READ_S,
+    SOON_S,
+    Chunk,
+    ChunkReader,
+    Collected,
+    OnData,
+    checked,
+    ended_of,
+    pieces,
+)
 from leeward.errors import DaemonError, ProcessOver
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
@@ -33,8 +43,7 @@ class AsyncProcess:
 
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
         self._sandbox, self.number = sandbox, number
-        self._after = 0
-        self._at_end = False
+        self._chunks = ChunkReader()
         self._reading = asyncio.Lock()
 
     async def _ask(self, op: str, **fields: Any) -> Reply:
@@ -80,11 +89,10 @@ class AsyncProcess:
         """
         until = None if timeout is None else time.monotonic() + timeout
         async with self._reading:
-            while not self._at_end:
+            while not self._chunks.at_end:
                 left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
-                found, self._at_end = chunks_of(await self._ask("process_read", after=self._after, wait=left))
+                found = self._chunks.take(await self._ask("process_read", after=self._chunks.after, wait=left))
                 if found:
-                    self._after = found[-1].number
                     return found
                 if until is not None and time.monotonic() >= until:
                     break

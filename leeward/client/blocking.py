@@ -86,6 +86,8 @@ class Client:
                 and files together.
             processes (int): processes and threads at once.
             output (int | str): bytes of stdout and stderr together.
+            overflow (str): what happens to a job that writes more: "end", the default, ends it; with "cut" it goes on,
+                and the beginning and the end of its output are kept.
             name (str): the file name that tracebacks show; `<string>` by default.
             label (str): your own name for the job, at most 64 letters, digits and ._:/@-. The daemon's log and the
                 result have it. The result also has the job's number in the log.
@@ -171,6 +173,8 @@ class Client:
             timeout (float): seconds for each job that doesn't set its own.
             output (int | str): bytes of stdout and stderr together, for each job that
                 doesn't set its own.
+            overflow (str): what happens to a job that writes more and doesn't say so itself: with "cut", the default,
+                it goes on, and the beginning and the end of its output are kept; "end" ends it, and the state is lost.
             idle (float): seconds without a job after which the daemon ends the session.
             profile (str): as for `execute`.
             environment (str): as for `execute`.

@@ -17,6 +17,9 @@ def text_of(result: Result) -> str:
     parts = [result.stdout_text.rstrip("\n")]
     if result.stderr_text.strip():
         parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")
+    omitted = result.stdout_omitted + result.stderr_omitted
+    if omitted:  # the note within the output may itself be cut
+        parts.append(f"[Output limit: {omitted} bytes left out]")
     if result.outcome is Outcome.TIMED_OUT:
         parts.append(f"[Timed out after {result.duration:.0f} s]")
     elif result.outcome is not Outcome.FINISHED:

@@ -49,6 +49,7 @@ class Options(CallOptions, total=False):
     memory: int | str | None
     processes: int | None
     output: int | str | None
+    overflow: str | None
     name: str | None
     label: str | None
     profile: str | None
@@ -66,6 +67,7 @@ class Limiting(TypedDict, total=False):
     processes: int | None
     timeout: float | None
     output: int | str | None
+    overflow: str | None
 
 
 class SessionOptions(Limiting, total=False):
@@ -90,6 +92,7 @@ class TurnOptions(CallOptions, total=False):
     display: bool
     timeout: float | None
     output: int | str | None
+    overflow: str | None
     name: str | None
     label: str | None
 
@@ -282,6 +285,7 @@ def execute_fields(
     memory: int | str | None = None,
     processes: int | None = None,
     output: int | str | None = None,
+    overflow: str | None = None,
     label: str | None = None,
     functions: Given | None = None,
     call_timeout: float | None = None,
@@ -310,7 +314,7 @@ def execute_fields(
         limits = {
             "memory": parse_size(memory) if isinstance(memory, str) else memory,
             "output": parse_size(output) if isinstance(output, str) else output,
-            "processes": processes, "time": timeout,
+            "processes": processes, "time": timeout, "overflow": overflow,
         }
         fields: dict[str, Any] = {
             "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code and _binary(code),

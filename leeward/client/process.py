@@ -21,10 +21,10 @@ from leeward.client.sandbox_calls import (
     READ_S,
     SOON_S,
     Chunk,
+    ChunkReader,
     Collected,
     OnData,
     checked,
-    chunks_of,
     ended_of,
     pieces,
 )
@@ -51,8 +51,7 @@ class Process:
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
         self._sandbox, self.number = sandbox, number
-        self._after = 0
-        self._at_end = False
+        self._chunks = ChunkReader()
         self._reading = threading.Lock()
 
     def _ask(self, op: str, deadline: float | None = None, **fields: Any) -> Reply:
@@ -93,12 +92,10 @@ class Process:
         """
         until = None if timeout is None else time.monotonic() + timeout
         with self._reading:
-            while not self._at_end:
+            while not self._chunks.at_end:
                 left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
-                reply = self._ask("process_read", after=self._after, wait=left)
-                found, self._at_end = chunks_of(reply)
+                found = self._chunks.take(self._ask("process_read", after=self._chunks.after, wait=left))
                 if found:
-                    self._after = found[-1].number
                     return found
                 if until is not None and time.monotonic() >= until:
                     break
@@ -218,8 +215,8 @@ class Kernel:
         """
         Run code, and wait for its result. The code sees the state that earlier code left.
 
-        Takes the options of Session.execute, except `deadline`; `display` is True by default. When a limit on time or
-        output ends the code, the state is lost.
+        Takes the options of Session.execute, except `deadline`; `display` is True by default. When a limit ends the code,
+        the state is lost.
 
         Raises:
             SessionOver: the kernel's process has ended, and the state is lost; `reset` starts a fresh one.

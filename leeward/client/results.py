@@ -50,7 +50,7 @@ class MappedResult(Result):
         return Result, (self.stdout, self.stderr, self.exit_code, self.outcome, self.limit, self.duration,
                         self.cpu_time, self.memory_peak, dict(self.denied), self.truncated, self.degraded,
                         self.error, dict(self.files), self.label, self.job, self.left_out,
-                        self.results, self.value)
+                        self.results, self.value, self.stdout_omitted, self.stderr_omitted)
 
 
 class MappedFiles(Mapping[str, bytes]):

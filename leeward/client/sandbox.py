@@ -91,6 +91,8 @@ class Sandbox(OverlayCalls):
         processes (int): processes and threads at once.
         timeout (float): seconds for each `run` and `shell` that sets none.
         output (int | str): bytes of stdout and stderr together, of each `run` and `shell` that sets none.
+        overflow (str): what happens to programs and code that write more and don't say so themselves: with "cut", the
+            default, they go on, and the beginning and the end of their output are kept; "end" ends them.
         idle (float): seconds without a call after which the daemon ends the sandbox.
         lifetime (float): seconds after which the daemon ends the sandbox in any case.
         show_secrets (bool): for the profile "shell": hide nothing.
@@ -211,7 +213,9 @@ class Sandbox(OverlayCalls):
             env (Mapping[str, str]): environment variables, added to the sandbox's.
             stdin (bytes | str): the program's standard input, at most 64 MiB. Empty by default.
             timeout (float): seconds after which the program and all its descendants are killed.
-            output (int | str): bytes of stdout and stderr together, after which the program is killed.
+            output (int | str): bytes of stdout and stderr together.
+            overflow (str): what happens to a program that writes more: with "cut" it goes on, and the beginning and the
+                end of its output are kept; with "end" it is killed. By default as for the sandbox.
             title (str): the name that `processes` shows; the first word of *argv* by default.
             cpu_time (float): processor seconds of the program and its descendants; then `timed_out`, with limit `cpu`.
             clean (bool): pass on only PATH of the sandbox's environment variables; *env* is added.
@@ -266,7 +270,8 @@ class Sandbox(OverlayCalls):
             cwd (str): as for `run`; the options that aren't listed here are those of `run`, too.
             env (Mapping[str, str]): environment variables, added to the sandbox's.
             timeout (float): seconds; without it there is no limit on time.
-            output (int | str): bytes; without it there is no limit on output.
+            output (int | str): bytes; without it there is no limit on output. The end of longer output comes as the last
+                chunks.
             title (str): the name that `processes` shows.
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
@@ -340,6 +345,7 @@ class Sandbox(OverlayCalls):
             display (bool): as for Client.execute.
             timeout (float): seconds that the code may run.
             output (int | str): bytes of stdout and stderr together.
+            overflow (str): as for `run`.
             name (str): the file name that tracebacks show; `<string>` by default.
             functions (Mapping[str, Callable]): as for Client.execute.
             call_timeout (float): as for Client.execute.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
+from leeward.client.characters import begun, text_of_piece
 from leeward.client.options import (
     Limiting,
     TurnOptions,
@@ -20,7 +21,7 @@ from leeward.client.options import (
     packages_of,
 )
 from leeward.client.typed_options import TypedDict
-from leeward.dataclass import dataclass
+from leeward.dataclass import dataclass, replace
 from leeward.errors import BadReply, PeerError, RequestRejected
 from leeward.wire.replies import Reply, parse_result
 from leeward.wire.sandbox_ids import ID_LENGTH
@@ -82,6 +83,7 @@ class StartOptions(TypedDict, total=False):
     stdin: bytes | str | None
     timeout: float | None
     output: int | str | None
+    overflow: str | None
     title: str | None
     cpu_time: float | None
     clean: bool
@@ -113,17 +115,24 @@ class Chunk:
         stream: "stdout" or "stderr".
         time: when the daemon read the data, in seconds of the host's CLOCK_MONOTONIC.
         data: at most 64 KiB, not cut at lines or characters.
+        begun: the first bytes of a character that the stream's chunk before has begun.
+        last: no chunk of the stream follows.
     """
 
     number: int
     stream: str
     time: float
     data: bytes
+    begun: bytes = b""
+    last: bool = False
 
     @property
     def text(self) -> str:
-        """The bytes as UTF-8, with U+FFFD for what is invalid."""
-        return self.data.decode("utf-8", "replace")
+        """
+        The bytes as UTF-8, with U+FFFD for what is invalid. A character that is cut is in the text of the chunk that
+        ends it.
+        """
+        return text_of_piece(self.begun, self.data, last=self.last)[0]
 
 
 def open_fields(*, profile: str = "python", environment: str | None = None, packages: Sequence[str] = (),
@@ -161,8 +170,8 @@ def open_fields(*, profile: str = "python", environment: str | None = None, pack
 
 def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
                    stdin: bytes | str | None = b"", timeout: float | None = None, output: int | str | None = None,
-                   title: str | None = None, cpu_time: float | None = None, clean: bool = False,
-                   warm: bool = False, **unknown: object) -> dict[str, Any]:
+                   overflow: str | None = None, title: str | None = None, cpu_time: float | None = None,
+                   clean: bool = False, warm: bool = False, **unknown: object) -> dict[str, Any]:
     """
     The fields that process_run and process_start have in common.
 
@@ -174,7 +183,7 @@ def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Ma
         RequestRejected, TypeError: as for `open_fields`.
     """
     check_names("shell" if isinstance(what, str) else "run", unknown, StartOptions)
-    common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output)
+    common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output, overflow=overflow)
     program: dict[str, Any] = {"shell": what} if isinstance(what, str) else {"argv": list(what)}
     more = (("cwd", cwd), ("title", title), ("cpu_time", cpu_time), ("clean", clean or None),
             ("warm", warm or None))
@@ -269,6 +278,39 @@ def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
     except PeerError as error:
         raise broken(error) from None
     return [Chunk(number, ("stdout", "stderr")[stream - 1], when, data) for number, stream, when, data in rows], over
+
+
+class ChunkReader:
+    """
+    Reads the answers to the process_read requests about one process.
+
+    Attributes:
+        after: the number of the last chunk that was read.
+        at_end: no more chunks come.
+    """
+
+    def __init__(self) -> None:
+        self.after, self.at_end = 0, False
+        self._begun = {"stdout": b"", "stderr": b""}
+
+    def take(self, reply: Reply) -> list[Chunk]:
+        """
+        The chunks in *reply*.
+
+        Raises:
+            BadReply: as for `chunks_of`.
+        """
+        found, self.at_end = chunks_of(reply)
+        last = {chunk.stream: chunk.number for chunk in found} if self.at_end else {}
+        chunks = []
+        for chunk in found:
+            # After a chunk that another reader has got nothing is known of what it has begun.
+            begins = self._begun[chunk.stream] if chunk.number == self.after + 1 else b""
+            self._begun[chunk.stream] = begun((begins + chunk.data)[-3:] if len(chunk.data) < 3 else chunk.data[-3:])
+            self.after = chunk.number
+            ends = last.get(chunk.stream) == chunk.number
+            chunks.append(replace(chunk, begun=begins, last=ends) if begins or ends else chunk)
+        return chunks
 
 
 def broken(error: PeerError) -> BadReply:

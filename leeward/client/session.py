@@ -116,8 +116,9 @@ class Session:
             display (bool): as for Client.execute.
             timeout (float): seconds that the job may run. A job that runs longer is ended, and the session's state is
                 lost.
-            output (int | str): bytes of stdout and stderr together. A job that writes more is ended, and the session's
-                state is lost.
+            output (int | str): bytes of stdout and stderr together.
+            overflow (str): what happens to a job that writes more: with "cut" it goes on, and the beginning and the end
+                of its output are kept; "end" ends it, and the session's state is lost. By default as for the session.
             name (str): the file name that tracebacks show; `<string>` by default.
             label (str): your own name for the job, as for Client.execute.
             functions (Mapping[str, Callable]): as for Client.execute; their names are removed when the job has ended.

@@ -105,7 +105,7 @@ class Showing:
         """Show it as the interpreter's prompt."""
         builtins._ = value  # type: ignore[attr-defined]  # as sys.displayhook
         plain = (self.add(value) or {}).get(PLAIN)
-        self._value = plain if isinstance(plain, str) else _repr(value)[:bundles.MAX_PLAIN]
+        self._value = plain if isinstance(plain, str) else _shortened(_repr(value))
 
     def add(self, thing: object, *, raw: bool = False) -> bundles.Bundle | None:
         """
@@ -146,8 +146,8 @@ class Showing:
                 self._leave_out(f"result {number}: {kind}", "unreadable")
                 continue
             if kind == PLAIN and isinstance(content, str) and len(content) > bundles.MAX_PLAIN:
-                content = content[:bundles.MAX_PLAIN]
-                self._leave_out(f"result {number}: the end of {kind}", "too_large")
+                content = _shortened(content)
+                self._leave_out(f"result {number}: the middle of {kind}", "too_large")
             size = bundles.size_of(kind, content)
             with self._adding:
                 fits = size <= min(bundles.MAX_ONE, self._room)
@@ -278,6 +278,14 @@ async def _ended(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseExceptio
         return await coroutine, None
     except BaseException as error:  # a job may raise anything
         return None, error
+
+
+def _shortened(text: str) -> str:
+    """*text*, without its middle if it is longer than can be sent."""
+    if len(text) <= bundles.MAX_PLAIN:
+        return text
+    half = bundles.MAX_PLAIN // 2 - 32
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 def _repr(thing: object) -> str:

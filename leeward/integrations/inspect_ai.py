@@ -100,7 +100,8 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
         """
         await self._check_user(user)
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        options = StartOptions(cwd=_below(cwd or "."), env=env or {}, stdin=input or b"", output=2 * most)
+        options = StartOptions(cwd=_below(cwd or "."), env=env or {}, stdin=input or b"", output=2 * most,
+                               overflow="end")
         if timeout is not None:
             options["timeout"] = float(timeout)
         result = await self._ask(self._box.run(cmd, **options))

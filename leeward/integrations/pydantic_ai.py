@@ -105,7 +105,7 @@ class LeewardWorkspace:
         """
         if isinstance(command, str) is not shell:
             raise TypeError("a line needs shell=True, and a program with arguments shell=False")
-        options = StartOptions(env=env or {})
+        options = StartOptions(env=env or {}, overflow="end")
         if timeout is not None:
             if isinstance(timeout, bool) or not math.isfinite(timeout) or timeout <= 0:
                 raise ValueError(f"timeout: {timeout!r} is not a positive, finite number of seconds")

@@ -100,7 +100,8 @@ class Execution:
     # --- overridden for the jobs of a session ----------------------------------
 
     def _open_output(self, results: str) -> Output:
-        return Output(*self._runner.give_output(), self._job.limits.output, memory=self._job.limits.memory,
+        limits = self._job.limits
+        return Output(*self._runner.give_output(), limits.output, memory=limits.memory, cuts=limits.cuts_output,
                       inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
 
     def _prepare(self) -> None:
@@ -363,9 +364,11 @@ class Execution:
             verdict = self._judged(verdict)
             result = Result(
                 stdout=bytes(output.out.head), stderr=bytes(output.err.head), exit_code=verdict.exit_code,
-                outcome=verdict.outcome, limit=verdict.limit_beside(before, usage), duration=duration,
+                outcome=verdict.outcome, limit=verdict.limit_beside(before, usage, cut=output.truncated),
+                duration=duration,
                 cpu_time=max(0.0, usage.cpu_time - before.cpu_time), memory_peak=usage.memory_peak,
                 denied=with_network(self._runner.denied()), truncated=output.truncated,
+                stdout_omitted=output.omitted[0], stderr_omitted=output.omitted[1],
                 degraded=self._holder.terms.degraded, error=verdict.error, files=verdict.files,
                 left_out=verdict.left_out, results=verdict.results, value=verdict.value,
             )
@@ -380,6 +383,7 @@ class Execution:
         """Read the rest of the pipes. Returns the sealed memfd of large output, or -1; and the text of a fault, or None."""
         try:
             self.output.take_rest()
+            self.output.join()
             fault = self.output.take_fault() if faulted else None
             return self.output.seal(), fault
         except OSError:
@@ -387,7 +391,7 @@ class Execution:
             self.output.drop()
             return -1, None
         finally:
-            if self._stop is None and self.output.truncated:
+            if self._stop is None and self.output.exceeded:
                 self._stop = Stop.OUTPUT  # the rest in the pipes has exceeded the limit
 
     def _give_back(self) -> None:

@@ -80,7 +80,8 @@ class Turn(Execution):
 
     def _open_output(self, results: str) -> Output:
         # The pipes keep their size, which bounds the output between two jobs.
-        return Output(self._runner.out, self._runner.err, self._job.limits.output, memory=0,
+        limits = self._job.limits
+        return Output(self._runner.out, self._runner.err, limits.output, memory=0, cuts=limits.cuts_output,
                       inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
 
     def _prepare(self) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from leeward._native.memfd import memory_file, seal
 from leeward.dataclass import dataclass, field
+from leeward.run.excess import EXCESS_CHUNK, NOTE_ROOM, Ends, ends_of
 from leeward.run.last_words import FAULT, Fault, read
 from leeward.run.placement import PLACEMENTS
 from leeward.run.report import Arena, Region
@@ -66,21 +67,38 @@ class Output:
         limit: bytes of both streams together.
         inline: up to so many bytes, both streams together, stay in memory.
         memory: the job's memory limit in bytes.
+        cuts: keep the beginning and the end of longer output.
+
+    Attributes:
+        exceeded: the job wrote more than *limit*, and isn't to go on.
+        truncated: a part of the output wasn't kept.
+        omitted: bytes of stdout and of stderr that `join` has left out.
     """
 
     def __init__(self, out: int, err: int, limit: int, *, inline: int = PLACEMENTS["auto"].output,
-                 memory: int = 1 << 30) -> None:
-        room = -(-limit // _PAGE) * _PAGE
+                 memory: int = 1 << 30, cuts: bool = False) -> None:
+        room = -(-(limit + (NOTE_ROOM if cuts else 0)) // _PAGE) * _PAGE
         self.out = OutputStream(out)
         self.err = OutputStream(err, offset=room)
-        self.limit = limit
-        self.truncated = False
+        self._ends = Ends(ends_of(limit)) if cuts else None
+        self._heads = limit - ends_of(limit) if cuts else limit
+        self.exceeded = False
+        self.omitted = 0, 0
         self.listener: Callable[[], None] | None = None  # called when more bytes were read
         self.memfd = -1
         self._room = room
         self._inline = inline
         self._pipe = max(_READ, min(_PIPE, memory // _PIPE_SHARE))
         self._behind = -1, -1  # the pipe of our own: read end, write end
+
+    @property
+    def truncated(self) -> bool:
+        return self.exceeded or any(self.omitted)
+
+    @property
+    def in_excess(self) -> bool:
+        """Whether the beginnings are full, so that what comes is kept only if it is the end."""
+        return self._ends is not None and self.out.length + self.err.length >= self._heads
 
     def drain(self, stream: OutputStream) -> bool:
         """
@@ -90,7 +108,7 @@ class Output:
             False when the writers are gone; True while more may come.
         """
         taken = 0
-        while taken < _CHUNK and not self.truncated:
+        while taken < (EXCESS_CHUNK if self.in_excess else _CHUNK) and not self.exceeded:
             try:
                 count = self._step(stream)
             except BlockingIOError:
@@ -107,16 +125,20 @@ class Output:
                 continue
             held = unread(stream.fd)
             try:
-                while held > 0 and not self.truncated:
+                while held > 0 and not self.exceeded:
                     held -= self._step(stream) or held
             except BlockingIOError:
                 continue  # a job may read its own pipe
 
     def _step(self, stream: OutputStream) -> int:
-        left = self.limit - self.out.length - self.err.length
+        left = self._heads - self.out.length - self.err.length
+        if left <= 0 and self._ends is not None:
+            data = os.read(stream.fd, EXCESS_CHUNK)
+            self._ends.put(int(stream is self.err), data)
+            return len(data)
         if left <= 0:
             over = len(os.read(stream.fd, 1))
-            self.truncated = over > 0
+            self.exceeded = over > 0
             return over
         count = self._spill(stream, left) if stream.spilled else self._keep(stream, left)
         stream.length += count
@@ -173,10 +195,27 @@ class Output:
             raise
         return count
 
+    def join(self) -> None:
+        """Put the ends of both streams behind their beginnings. Nothing may be read afterwards."""
+        ends, self._ends = self._ends, None
+        if ends is None:
+            return
+        for at, stream in enumerate((self.out, self.err)):
+            end = ends.take(at)
+            if stream.spilled:
+                self._write(end, stream.offset + stream.length)
+            else:
+                stream.head += end
+            stream.length += len(end)
+            if not stream.spilled and len(self.out.head) + len(self.err.head) > self._inline:
+                self._move_out(stream)
+        self.omitted = ends.dropped
+
     def since(self, stream: OutputStream, start: int) -> bytes:
         """
         The bytes of *stream* from *start* on that were read so far, 64 KiB at most. Bytes of stderr from the first text
-        of faulthandler on are left out: the end of the job decides about them. Call before `seal`.
+        of faulthandler on are left out: the end of the job decides about them; so are bytes that may be left out of the
+        result. Call before `seal`.
         """
         size = min(_READ, stream.length - start)
         if size <= 0:

@@ -5,7 +5,8 @@ Runs in:   the daemon.
 
 Theory of operation. A short job's output is read at once at its end, and the daemon isn't woken for each line. At first
 the pipes are checked every millisecond, so that a flood doesn't wait, and from _FIRST_LOOK_S on the loop waits for
-them. After some output the daemon reads again only after _NEXT_LOOK_S; a flood it goes on reading at once.
+them. After some output the daemon reads again only after _NEXT_LOOK_S; a flood it goes on reading at once, up to the
+limit on output. Output beyond that is read with pauses, see excess.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.excess import pause
 from leeward.run.output import Output, OutputStream, unread
 from leeward.run.verdict import Stop
 
@@ -59,20 +61,21 @@ class OutputWatch:
     def _ready(self, stream: OutputStream, _events: int) -> None:
         self._take(stream)
 
-    def _take(self, stream: OutputStream) -> None:
+    def _take(self, stream: OutputStream, late: float = 0.0) -> None:
         before = stream.length
         try:
             more = self._output.drain(stream)
         except OSError:
             self._execution.stop(Stop.STORE)
         else:
-            if self._output.truncated:
+            if self._output.exceeded:
                 self._execution.stop(Stop.OUTPUT)
             elif not more:
                 self._forget(stream.fd)
+            elif self._output.in_excess:
+                self._look_later(stream, pause(late))
             elif stream.length - before < _FLOOD:
-                self._forget(stream.fd)
-                self._looks[stream.fd] = self._reactor.after(_NEXT_LOOK_S, partial(self._look_again, stream))
+                self._look_later(stream, _NEXT_LOOK_S)
             elif stream.fd not in self._watched:
                 self._watch(stream)
         if self._output.listener is not None and stream.length > before:
@@ -81,11 +84,16 @@ class OutputWatch:
             self._forget(self._output.out.fd)
             self._forget(self._output.err.fd)
 
-    def _look_again(self, stream: OutputStream) -> None:
+    def _look_later(self, stream: OutputStream, seconds: float) -> None:
+        self._forget(stream.fd)
+        when = self._reactor.now() + seconds
+        self._looks[stream.fd] = self._reactor.at(when, partial(self._look_again, stream, when))
+
+    def _look_again(self, stream: OutputStream, when: float) -> None:
         if self._execution.over or self._execution.stopped:
             return
         if unread(stream.fd):
-            self._take(stream)
+            self._take(stream, self._reactor.now() - when)
         else:
             self._watch(stream)
 

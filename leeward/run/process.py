@@ -269,6 +269,16 @@ class LiveProcess:
             self._spills[stream].resume()
             self._drained()
 
+    def gather(self) -> None:
+        """Read few bytes after a short pause only, because nobody waits for them before the end."""
+        for spill in self._spills.values():
+            spill.gathers = True
+
+    def slow(self) -> None:
+        """Read with pauses from now on, because the output is more than is kept."""
+        for spill in self._spills.values():
+            spill.slow = True
+
     def signal(self, number: int) -> bool:
         """
         Send a signal to the direct child; False if it has ended. A signal for a child that the keeper hasn't reported

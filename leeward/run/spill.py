@@ -11,8 +11,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 
 from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.excess import pause
 
 #: Bytes that are read at once: as many as a pipe holds.
 CHUNK = 64 << 10
@@ -23,6 +25,9 @@ _READS = 32
 #: Output of a background process after its command's end is read and discarded, a chunk in this many seconds, so that
 #: it gets no SIGPIPE and doesn't block for long.
 _IDLY_S = 0.01
+
+#: Fewer bytes than these are few, and the seconds after which more are read.
+_FEW, _GATHER_S = CHUNK // 2, 0.002
 
 
 class Spill:
@@ -35,6 +40,8 @@ class Spill:
     Attributes:
         over: no writer is left, or the spill was closed.
         paused: nothing is read.
+        gathers: a short pause follows a read of few bytes, so that many small writes take few reads.
+        slow: a pause follows each read, because most of the output isn't kept; see excess.py.
     """
 
     costs = "job"
@@ -43,8 +50,9 @@ class Spill:
                  broken: Callable[[Exception], None]) -> None:
         self._reactor, self._fd, self._wrote, self._ended = reactor, fd, wrote, ended
         self._broken = broken
-        self.over = self.paused = False
+        self.over = self.paused = self.gathers = self.slow = False
         self._idly = False
+        self._late = 0.0
         self._timer: Timer | None = None
         reactor.watch(fd, READ, self._ready)
 
@@ -55,11 +63,20 @@ class Spill:
         if not data:
             self.close()
             self._ended()
-        elif self._idly:
-            self._reactor.forget(self._fd)
-            self._timer = self._reactor.after(_IDLY_S, self._again)
-        elif self._wrote is not None:
+            return
+        if self._wrote is not None:
             self._wrote(data)
+        if self.over or self.paused:
+            return
+        if self._idly or self.slow:
+            self._rest(_IDLY_S if self._idly else pause(self._late))
+        elif self.gathers and len(data) < _FEW:
+            self._rest(_GATHER_S)
+
+    def _rest(self, seconds: float) -> None:
+        self._reactor.forget(self._fd)
+        when = self._reactor.now() + seconds
+        self._timer = self._reactor.at(when, partial(self._again, when))
 
     def _read(self) -> bytes | None:
         try:
@@ -89,7 +106,7 @@ class Spill:
     def pause(self) -> None:
         if not self.over and not self.paused and not self._idly:
             self.paused = True
-            self._reactor.forget(self._fd)
+            self._stop_watching()
 
     def resume(self) -> None:
         if not self.over and self.paused:
@@ -105,18 +122,20 @@ class Spill:
             self.paused = False
             self._reactor.watch(self._fd, READ, self._ready)
 
-    def _again(self) -> None:
+    def _again(self, when: float) -> None:
         self._timer = None
-        if not self.over:
-            self._reactor.watch(self._fd, READ, self._ready)
+        self._late = self._reactor.now() - when
+        self._reactor.watch(self._fd, READ, self._ready)
+
+    def _stop_watching(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._reactor.forget(self._fd)
 
     def close(self) -> None:
         if self.over:
             return
         self.over = True
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-        elif not self.paused:
-            self._reactor.forget(self._fd)
+        self._stop_watching()
         os.close(self._fd)

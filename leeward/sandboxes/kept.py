@@ -1,5 +1,5 @@
 """
-All output of a process up to its output limit: in memory at first, and in a memory file when it gets large.
+The output of a process within its output limit: in memory at first, and in a memory file when it gets large.
 
 Runs in:   the daemon. No process of a sandbox ever holds the file, so it can be sealed.
 Source:    memfd_create(2), fcntl(2)
@@ -11,6 +11,7 @@ import fcntl
 import os
 
 from leeward._native.memfd import memory_file
+from leeward.run.excess import NOTE_ROOM, Ends, ends_of
 from leeward.run.placement import PLACEMENTS
 from leeward.run.report import Arena, Region
 
@@ -25,18 +26,27 @@ class KeptOutput:
     Args:
         limit: bytes of both streams together.
         inline: bytes of both together that are kept in memory; more are moved to a memory file.
+        cuts: keep the beginning and the end of longer output.
 
     Attributes:
-        truncated: the process has written more than *limit*.
+        exceeded: the process wrote more than *limit*, and isn't to go on.
+        omitted: bytes of stdout and of stderr that `take` has left out.
     """
 
-    def __init__(self, limit: int, inline: int = PLACEMENTS["auto"].output) -> None:
-        self._limit, self._inline = limit, inline
+    def __init__(self, limit: int, inline: int = PLACEMENTS["auto"].output, *, cuts: bool = False) -> None:
+        self._ends = Ends(ends_of(limit)) if cuts else None
+        self._limit, self._inline = limit - ends_of(limit) if cuts else limit, inline
         self._heads = (bytearray(), bytearray())
         self._sizes = [0, 0]
-        self._room = max(_PAGE, -(-limit // _PAGE) * _PAGE)
+        self._room = max(_PAGE, -(-(limit + NOTE_ROOM) // _PAGE) * _PAGE)
         self._fd = -1
-        self.truncated = False
+        self.exceeded = False
+        self.omitted = 0, 0
+
+    @property
+    def in_excess(self) -> bool:
+        """Whether the beginnings are full, so that what comes is kept only if it is the end."""
+        return self._ends is not None and sum(self._sizes) >= self._limit
 
     def put(self, stream: int, data: bytes) -> None:
         """
@@ -45,10 +55,16 @@ class KeptOutput:
         Raises:
             OSError: no descriptor or no memory is left for the file.
         """
-        left = self._limit - sum(self._sizes)
+        left, at = self._limit - sum(self._sizes), stream - 1
         if len(data) > left:
-            data, self.truncated = data[:left], True
-        at = stream - 1
+            if self._ends is not None:
+                self._ends.put(at, data[left:])
+            else:
+                self.exceeded = True
+            data = data[:left]
+        self._keep(at, data)
+
+    def _keep(self, at: int, data: bytes) -> None:
         if self._fd < 0 and sum(self._sizes) + len(data) > self._inline:
             self._move_out()
         if self._fd < 0:
@@ -75,8 +91,13 @@ class KeptOutput:
         stdout and stderr, or the sealed memory file that has both if they are large. This object no longer has them.
 
         Raises:
-            OSError: the file can't be sealed.
+            OSError: no descriptor or no memory is left for the file, or it can't be sealed.
         """
+        ends, self._ends = self._ends, None
+        if ends is not None:
+            for at in (0, 1):
+                self._keep(at, ends.take(at))
+            self.omitted = ends.dropped
         fd, self._fd = self._fd, -1
         if fd < 0:
             stdout, stderr = map(bytes, self._heads)

@@ -3,11 +3,12 @@ One process of a live sandbox, as its clients see it: its output, its stdin, its
 
 Runs in:   the daemon, on the reactor's thread.
 
-Theory of operation. A program that is *run* keeps all that it writes up to its output limit, and its one client gets
+Theory of operation. A program that is *run* keeps what it writes within its output limit, and its one client gets
 a report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
 and while that is full its pipes aren't read, so that the process waits in write(2) and nobody else does. Each read
 and each wait of a client is answered once: when there is something to report, when its time has passed, or when the
-sandbox is over.
+sandbox is over. Output beyond the limit ends the program, or, if it is to go on, is read with pauses, and its end is
+kept: in the report, or as the last chunks.
 
 A limit on processor time is enforced by checks. The next check is made when the program can have used up what is left,
 if it runs all the time on all processors that it may have. So a program that waits most of the time is checked seldom,
@@ -24,11 +25,12 @@ from leeward.dataclass import dataclass, replace
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
-from leeward.outcome import EXIT_INTERNAL, JobError, Limit, Outcome, Result
+from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+from leeward.run.excess import EXCESS_CHUNK, Ends, ends_of
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import Stop, Verdict, bug, ended, stopped
-from leeward.sandboxes.chunks import STDERR, STDOUT, Chunks, OutputChunk
+from leeward.sandboxes.chunks import ROOM, STDERR, STDOUT, Chunks, OutputChunk
 from leeward.sandboxes.feed import Feed
 from leeward.sandboxes.kept import KeptOutput
 from leeward.sandboxes.states import PROCESS, Life, Moment
@@ -54,7 +56,8 @@ class Order:
         title: what lists show.
         folder: the folder in which it starts.
         time: seconds that it may run; None for as long as its sandbox lives.
-        output: bytes that it may write; None for no limit.
+        output: bytes of its output that clients get; None for no limit.
+        cuts: more output is cut; else it ends the process.
         kept: its output is kept for the report; else clients read it in chunks.
         terminal: it is on a terminal, whose one stream is stdout.
         cpu_time: processor seconds that it may use, with all that descends from it; None for no bound.
@@ -66,6 +69,7 @@ class Order:
     folder: str
     time: float | None
     output: int | None
+    cuts: bool
     kept: bool
     terminal: bool = False
     cpu_time: float | None = None
@@ -107,8 +111,13 @@ class LiveProgram:
         self.started = reactor.now()
         self.report: Report | None = None
         self.chunks = Chunks()
-        self._kept = KeptOutput(order.output or 0) if order.kept else None
-        self._written = 0
+        self._kept = KeptOutput(order.output or 0, cuts=order.cuts) if order.kept else None
+        self._room = order.output  # for chunks; None without a limit
+        self._ends: Ends | None = None
+        if order.cuts and order.output is not None and not order.kept:
+            of_ends = ends_of(order.output, ROOM)
+            self._ends, self._room = Ends(of_ends), order.output - of_ends
+        self._omitted = 0, 0
         self._child: LiveProcess | None = None
         self._feed: Feed | None = None
         self._paused = self._killed = False
@@ -117,7 +126,7 @@ class LiveProgram:
         self._fault = ""
         self._timer: Timer | None = None
         self._meter: Timer | None = None
-        self._oom_before = usage().oom_kills
+        self._before = usage()
         self._spent_before = 0.0
         self._cut = False
 
@@ -128,6 +137,8 @@ class LiveProgram:
         self._child, self._spent_before = child, spent
         self._feed = Feed(self._reactor, child)
         self._happen(Moment.STARTED)
+        if self._order.kept:
+            child.gather()
         if self._order.time is not None:
             self._timer = self._reactor.after(self._order.time, partial(self.stop, Stop.TIME))
             child.ends = self._reactor.now() + self._order.time
@@ -183,25 +194,51 @@ class LiveProgram:
         """Take *data*, which the process has written to *stream*."""
         if Life.OVER is self.life or self._cut:
             return
-        room = None if self._order.output is None else self._order.output - self._written
-        if room is not None and len(data) > room:
-            data, self._cut = data[:room], True
-        self._written += len(data)
-        if self._kept is not None:
-            try:
-                self._kept.put(stream, data)
-            except OSError:
-                self.stop(Stop.STORE)
-                return
-        elif self._killed and self.chunks.full:  # a killed process has to end, even if nobody reads its output
-            self._cut = True
+        try:
+            exceeded, in_excess = self._keep(stream, data) if self._kept is not None else self._pass_on(stream, data)
+        except OSError:
+            self.stop(Stop.STORE)
             return
-        elif data:
+        if exceeded:
+            self._cut = True
+            self.stop(Stop.OUTPUT)
+        elif in_excess and self._child is not None:
+            self._child.slow()
+
+    def _keep(self, stream: int, data: bytes) -> tuple[bool, bool]:
+        """Keep *data* for the report. Returns whether it exceeds a limit that ends the process, and any limit."""
+        assert self._kept is not None
+        self._kept.put(stream, data)
+        return self._kept.exceeded, self._kept.in_excess
+
+    def _pass_on(self, stream: int, data: bytes) -> tuple[bool, bool]:
+        """Add *data* to the chunks. Returns as `_keep`."""
+        if self._killed and self.chunks.full:  # a killed process has to end, even if nobody reads its output
+            self._cut = True
+            return False, False
+        rest = b""
+        if self._room is not None:
+            data, rest = data[:self._room], data[self._room:]
+            self._room -= len(data)
+        if data:
             self.chunks.put(stream, self._reactor.now(), data)
             self._wake_waiters()
             self._adjust()
-        if self._cut:
-            self.stop(Stop.OUTPUT)
+        if self._ends is None:
+            return bool(rest), False
+        self._ends.put(stream - 1, rest)
+        return False, not self._room
+
+    def _put_ends(self) -> None:
+        """Add the ends of the streams to the chunks, because the process is over."""
+        ends, self._ends = self._ends, None
+        if ends is None:
+            return
+        for stream in (STDOUT, STDERR):
+            end = ends.take(stream - 1)
+            for at in range(0, len(end), EXCESS_CHUNK):
+                self.chunks.put(stream, self._reactor.now(), end[at:at + EXCESS_CHUNK])
+        self._omitted = ends.dropped
 
     def complain(self, text: bytes) -> None:
         """Add *text*, a message that the program couldn't be started, to the output."""
@@ -311,7 +348,7 @@ class LiveProgram:
             self._stop = self._stop or self._child.ended_by_watchdog
         usage = self._usage()
         verdict = stopped(self._stop, self._fault) if self._stop is not None else \
-            ended(how.status, how.reason, oom=usage.oom_kills > self._oom_before)
+            ended(how.status, how.reason, oom=usage.oom_kills > self._before.oom_kills)
         self._finish(verdict, usage, how)
 
     def lost(self, outcome: Outcome, why: str) -> None:
@@ -343,18 +380,19 @@ class LiveProgram:
         try:
             if self._kept is not None:
                 out, err, arena = self._kept.take()
+                self._omitted = self._kept.omitted
+            else:
+                self._put_ends()
         except OSError:
             verdict = stopped(Stop.STORE)
-        limit = verdict.limit
-        if limit is None and Outcome.OUT_OF_MEMORY is verdict.outcome:
-            limit = Limit.MEMORY
+        limit = verdict.limit_beside(self._before, usage, cut=any(self._omitted))
         result = Result(
             stdout=out, stderr=err, exit_code=verdict.exit_code, outcome=verdict.outcome, limit=limit,
             duration=self._reactor.now() - self.started,
             cpu_time=0.0 if how is None else max(0.0, how.cpu_time - self._spent_before),
             memory_peak=usage.memory_peak, denied=dict(denied),
-            truncated=self._cut or (self._kept is not None and self._kept.truncated), degraded=self._degraded,
-            error=verdict.error)
+            truncated=self._cut or any(self._omitted), degraded=self._degraded, error=verdict.error,
+            stdout_omitted=self._omitted[0], stderr_omitted=self._omitted[1])
         self.report = Report(result=replace(result, stdout=b"", stderr=b""))
         in_any_case(self._close_feed, self._wake_waiters, partial(self._hand, Report(result=result, arena=arena)))
 

@@ -130,7 +130,8 @@ class LiveSandbox:
         self._check_room()
         number = self._last + 1
         order = Order(asked.argv, asked.title, asked.cwd, asked.limits.time if asked.timed else None,
-                      asked.limits.output if asked.bounded else None, asked.kept, asked.size is not None,
+                      asked.limits.output if asked.bounded else None, asked.limits.cuts_output, asked.kept,
+                      asked.size is not None,
                       asked.cpu_time, self.facts.limits.cpu / 100)
         env = environment_of(self._terms, self.facts, here.variables, asked)
         held = None

@@ -36,6 +36,7 @@ class Limits:
         files: bytes in /workspace, /tmp and /dev/shm together.
         output: bytes of stdout and stderr together.
         descriptors: open descriptors in each process.
+        cuts_output: output beyond its limit is cut, and the program goes on; else it is ended.
     """
 
     memory: int = 256 * MIB
@@ -45,6 +46,7 @@ class Limits:
     files: int = 64 * MIB
     output: int = 10 * MIB
     descriptors: int = 256
+    cuts_output: bool = False
 
 
 #: The values up to which a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
@@ -53,6 +55,10 @@ ADJUSTABLE = ("memory", "processes", "time", "output")
 
 #: Below these values a job could not start; a request for less is refused.
 FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0}
+
+#: The choice among the limits, and its values: whether a program that exceeds `output` goes on.
+OVERFLOW = "overflow"
+_OVERFLOWS = {"cut": True, "end": False}
 
 
 def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
@@ -66,8 +72,13 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
         return default
     values: dict[str, Any] = {}
     for name, value in asked.items():
+        if name == OVERFLOW:
+            if not isinstance(value, str) or value not in _OVERFLOWS:
+                raise BadRequest(f"limit {name} must be {' or '.join(_OVERFLOWS)}, not {brief(value)}")
+            values["cuts_output"] = _OVERFLOWS[value]
+            continue
         if name not in ADJUSTABLE:
-            raise BadRequest(f"limit {brief(name)} can't be asked for; these can: {', '.join(ADJUSTABLE)}")
+            raise BadRequest(f"limit {brief(name)} can't be asked for; these can: {', '.join((*ADJUSTABLE, OVERFLOW))}")
         number = float if name == "time" else int
         if isinstance(value, bool) or not isinstance(value, (int, number)) or not math.isfinite(value):
             raise BadRequest(f"limit {name} must be a finite {number.__name__}, not {brief(value)}")

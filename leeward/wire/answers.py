@@ -94,6 +94,7 @@ def encode_result(number: int, result: Result, *, stdout: Place | None = None, s
 def result_fields(result: Result) -> dict[str, Any]:
     """*result* as a map, without its output and its files."""
     error = result.error
+    omitted = result.stdout_omitted, result.stderr_omitted
     return {
         "outcome": str(result.outcome),
         "exit_code": result.exit_code,
@@ -103,6 +104,7 @@ def result_fields(result: Result) -> dict[str, Any]:
         "memory_peak": result.memory_peak,
         "denied": dict(list(result.denied.items())[:MAX_DENIED]),
         "truncated": result.truncated,
+        **({"omitted": omitted} if any(omitted) else {}),
         "degraded": list(result.degraded),
         "error": None if error is None else {
             "type": _clean(error.type, MAX_NAME),

@@ -137,6 +137,13 @@ def _left_out(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, reason) for name, reason in value)
 
 
+def _omitted(value: Any) -> dict[str, int]:
+    if type(value) is not list or len(value) != 2:
+        raise PeerError("a result: omitted is no pair")
+    counts = dict(zip(("stdout_omitted", "stderr_omitted"), value, strict=True))
+    return {name: _whole(counts, name, "a result", MAX_WHOLE) for name in counts}
+
+
 def _shown(ok: dict[str, Any]) -> dict[str, Any]:
     if "results" not in ok and "value" not in ok:
         return {}
@@ -190,6 +197,7 @@ def parse_result(reply: Reply) -> dict[str, Any]:
         "files": {name: _piece(piece, arenas, f"file {brief(name, 80)}") for name, piece in files.items()},
         "left_out": _left_out(ok.get("left_out", [])),
         **_shown(ok),
+        **(_omitted(ok["omitted"]) if "omitted" in ok else {}),
         **({"label": _get(ok, "label", str, "a result"), "job": _whole(ok, "job", "a result", MAX_WHOLE)}
            if "label" in ok else {}),
     }

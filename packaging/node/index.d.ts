@@ -30,7 +30,11 @@ export class Result {
   /** Bytes. */
   readonly memoryPeak: number;
   readonly denied: Readonly<Record<string, number | bigint>>;
+  /** Output was cut at its limit. */
   readonly truncated: boolean;
+  /** Bytes that are left out of stdout, where a line says so, if the program went on at its output limit. */
+  readonly stdoutOmitted: number;
+  readonly stderrOmitted: number;
   readonly degraded: readonly string[];
   readonly error: { readonly type: string; readonly message: string; readonly traceback: string } | null;
   readonly files: Readonly<Record<string, Buffer>>;
@@ -64,6 +68,8 @@ export interface CodeOptions {
   timeout?: number;
   /** Bytes of stdout and stderr together. */
   output?: Size;
+  /** At the limit on output: keep its beginning and end, or end the program. A fresh job is ended by default; all else is cut. */
+  overflow?: 'cut' | 'end';
   /** The file name that tracebacks show. */
   name?: string;
   label?: string;
@@ -140,6 +146,8 @@ export interface SandboxOptions {
   /** Seconds of each `run` and `shell` that sets none. */
   timeout?: number;
   output?: Size;
+  /** At the limit on output: keep its beginning and end, or end the program. A fresh job is ended by default; all else is cut. */
+  overflow?: 'cut' | 'end';
   /** Seconds without a call after which the daemon ends it. */
   idle?: number;
   lifetime?: number;
@@ -159,6 +167,8 @@ export interface ProgramOptions {
   /** Seconds. */
   timeout?: number;
   output?: Size;
+  /** At the limit on output: keep its beginning and end, or end the program. A fresh job is ended by default; all else is cut. */
+  overflow?: 'cut' | 'end';
   /** What `processes` shows. */
   title?: string;
   /** Processor seconds of it and all that descends from it. */
@@ -248,6 +258,8 @@ export interface Chunk {
   /** Seconds of the host's CLOCK_MONOTONIC. */
   time: number;
   data: Buffer;
+  /** The bytes as UTF-8. A character that is cut is in the text of the chunk that ends it. */
+  text: string;
 }
 
 /** A process of a sandbox. While nobody reads its output it can write some 128 KiB, and then waits. */

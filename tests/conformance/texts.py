@@ -37,7 +37,7 @@ PLAIN = {"outcome": "finished", "exit_code": 0, "limit": None, "duration": 0.5, 
          "denied": {}, "truncated": False, "degraded": [], "error": None, "stdout": b"out\n", "stderr": b""}
 PLAIN_SEEN = {"outcome": "finished", "exit_code": 0, "limit": None, "duration_us": 500_000, "cpu_time_us": 250_000,
               "memory_peak": 4096, "denied": {}, "truncated": False, "degraded": [], "error": None,
-              "stdout": b"out\n".hex(), "stderr": "", "files": {}, "left_out": []}
+              "stdout": b"out\n".hex(), "stderr": "", "files": {}, "left_out": [], "omitted": [0, 0]}
 
 TRACE = {"type": "ValueError", "message": "né\n", "traceback": "Traceback\n  x"}
 
@@ -151,10 +151,10 @@ def good() -> list[dict[str, Any]]:
         seen("everything",
              result(outcome="raised", exit_code=1, limit="memory", denied={"mount": 2, "ptrace": 2**63 - 1},
                     truncated=True, degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": b"x", "é": b""},
-                    left_out=[["*.csv", "no_match"], ["é", "link"], ["", "more"]]),
+                    left_out=[["*.csv", "no_match"], ["é", "link"], ["", "more"]], omitted=[2**40, 3]),
              outcome="raised", exit_code=1, limit="memory", denied={"mount": 2, "ptrace": 2**63 - 1}, truncated=True,
              degraded=["landlock", "cgroup"], error=TRACE, files={"a/b": "78", "é": ""},
-             left_out=[["*.csv", "no_match"], ["é", "link"], ["", "more"]]),
+             left_out=[["*.csv", "no_match"], ["é", "link"], ["", "more"]], omitted=[2**40, 3]),
         seen("times as whole numbers, and as float 32",
              framed(b"\x82\xa2id\x01\xa2ok" + msgpack.packb({**PLAIN, "duration": 3}).replace(
                  b"\xcb" + struct.pack(">d", 0.25), b"\xca" + struct.pack(">f", 0.25))), duration_us=3_000_000),
@@ -266,7 +266,8 @@ def broken() -> list[dict[str, Any]]:
         "limit": ["disk", "", 1, b"memory"], "duration": [-1, float("nan"), float("inf"), 1e12, "1", True, 2**64 - 1],
         "cpu_time": [-0.5], "memory_peak": [-1, 2**63, 1.0],
         "denied": [[], {"mount": "1"}, {"mount": -1}, {"mount": 2**63}],
-        "truncated": [0, 1, "no"], "degraded": ["landlock", {"landlock": 1}, [1], [b"landlock"]],
+        "truncated": [0, 1, "no"], "omitted": [NIL, 7, [], [1], [1, 2, 3], [-1, 0], [0, "1"], [True, 0], {"a": 1}],
+        "degraded": ["landlock", {"landlock": 1}, [1], [b"landlock"]],
         "error": ["no", [], {"type": "T", "message": "m"}, {"type": "T", "message": "m", "traceback": b"t"}],
         "stdout": ["text", 7, [0, 0, 1], [0, 0], [0, 0, 0, 0], {}], "stderr": [[0, 0, 0]],
         "files": [NIL, [], {"f": "text"}, {"f": [0, 0, 0]}, {"": b""}, {"/a": b""}, {"a//b": b""}, {"../a": b""},

@@ -150,7 +150,7 @@ print(json.dumps({"keys": sorted(os.environ), "block": entries, "shell": shell, 
 
 KEYS = {"PATH", "HOME", "TMPDIR", "LANG", "USER", "LOGNAME", "TERM", "PYTHONDONTWRITEBYTECODE", "MPLCONFIGDIR",
         "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMAXPROCS",
-        "PYTHON_CPU_COUNT", "JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF"}
+        "PYTHON_CPU_COUNT", "PYTHONUNBUFFERED", "JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF"}
 
 
 @pytest.mark.smoke

@@ -62,7 +62,8 @@ def shown(result: Result) -> Seen:
             "memory_peak": result.memory_peak, "denied": dict(result.denied), "truncated": result.truncated,
             "degraded": list(result.degraded), "error": error, "stdout": result.stdout.hex(),
             "stderr": result.stderr.hex(), "files": {name: data.hex() for name, data in result.files.items()},
-            "left_out": [[one.name, one.reason.value] for one in result.left_out]}
+            "left_out": [[one.name, one.reason.value] for one in result.left_out],
+            "omitted": [result.stdout_omitted, result.stderr_omitted]}
 
 
 def unhexed(asked: dict[str, Any]) -> dict[str, Any]:
@@ -119,6 +120,7 @@ class Options(ctypes.Structure):
         ("collect_count", ctypes.c_size_t), ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t),
         ("deadline", ctypes.c_double), ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32),
         ("label", ctypes.c_char_p), ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
+        ("overflow", ctypes.c_int32),
     )
 
 
@@ -136,6 +138,7 @@ class CResult(ctypes.Structure):
         ("files", ctypes.POINTER(File)), ("file_count", ctypes.c_size_t),
         ("left_out", ctypes.POINTER(LeftOut)), ("left_out_count", ctypes.c_size_t),
         ("value", ctypes.c_char_p), ("shown", ctypes.c_void_p), ("shown_count", ctypes.c_size_t),
+        ("stdout_omitted", ctypes.c_uint64), ("stderr_omitted", ctypes.c_uint64),
     )
 
 
@@ -158,6 +161,7 @@ def c_shown(result: CResult) -> Seen:
                   for at in range(result.file_count)},
         "left_out": [[result.left_out[at].name.decode(), result.left_out[at].reason.decode()]
                      for at in range(result.left_out_count)],
+        "omitted": [result.stdout_omitted, result.stderr_omitted],
     }
 
 

@@ -66,7 +66,7 @@ def test_programs_that_cannot_be_started(box: leeward.Sandbox) -> None:
 def test_limits_end_the_program_and_all_below_it(box: leeward.Sandbox) -> None:
     """And what was written before is there."""
     late = box.shell("echo early; setsid sleep 1001 & sleep 1002", timeout=0.5)
-    much = box.shell("yes", output=100_000)
+    much = box.shell("yes", output=100_000, overflow="end")
 
     assert (Outcome.TIMED_OUT, Limit.TIME, 124, b"early\n") == (late.outcome, late.limit, late.exit_code, late.stdout)
     assert (Outcome.OUTPUT_LIMIT, 100_000) == (much.outcome, len(much.stdout))

@@ -157,7 +157,8 @@ def test_a_drain_while_a_session_has_a_job(monkeypatch: pytest.MonkeyPatch):
 ENDS: dict[str, tuple[str, dict[str, Any], str, int, str]] = {
     "time": ("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
              {"limits": {"time": 0.1}}, "timed_out", 124, "time limit"),
-    "output": ("print('x' * 3_000_000)", {"limits": {"output": 1 << 20}}, "output_limit", 153, "output limit"),
+    "output": ("print('x' * 3_000_000)", {"limits": {"output": 1 << 20, "overflow": "end"}},
+               "output_limit", 153, "output limit"),
     "memory": ("kept = bytearray(1 << 30)\nkept[::4096] = b'x' * len(kept[::4096])", {}, "", 0, ""),
     "exit": ("import os; os._exit(4)", {}, "finished", 4, "exited"),
     "signal": ("import os; os.kill(os.getpid(), 11)", {}, "signalled", 139, "signal"),

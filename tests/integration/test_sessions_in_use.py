@@ -151,7 +151,7 @@ def test_a_job_that_dies_of_the_interrupt_has_timed_out(peer: Peer):
 
 def test_other_limits_hold_in_the_grace(peer: Peer):
     got = peer.run(1, "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt:\n    print('x' * 3_000_000)",
-                   limits={"time": 0.2, "output": 1 << 20})
+                   limits={"time": 0.2, "output": 1 << 20, "overflow": "end"})
 
     assert ("output_limit", "output") == (got["outcome"], got["limit"])
     assert "output limit" in peer.run(1, "pass")["message"]
@@ -206,7 +206,7 @@ WRITERS = {
 def test_output_before_an_end_in_the_middle_comes_back(peer: Peer, writer: str, end: str):
     code, outcome = CUT[end]
     peer.run(1, "import os, sys")
-    got = peer.run(1, f"{WRITERS[writer]}\n{code}", limits={"time": 0.4, "output": 1 << 20})
+    got = peer.run(1, f"{WRITERS[writer]}\n{code}", limits={"time": 0.4, "output": 1 << 20, "overflow": "end"})
 
     assert (outcome, b"said\n") == (got["outcome"], got["stdout"]), got
 

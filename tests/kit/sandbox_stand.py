@@ -182,6 +182,9 @@ class HostChild:
             self._paused.add(stream)
             self._reactor.forget(self._pipes[stream])
 
+    def gather(self) -> None: ...
+    def slow(self) -> None: ...
+
     def resume(self, stream: int) -> None:
         if stream in self._paused:
             self._paused.discard(stream)

@@ -96,6 +96,9 @@ class Child:
     def pause(self, stream: int) -> None:
         self._paused.add(stream)
 
+    def gather(self) -> None: ...
+    def slow(self) -> None: ...
+
     def resume(self, stream: int) -> None:
         self._paused.discard(stream)
         if not self._paused and self._timer is None and not self._over:

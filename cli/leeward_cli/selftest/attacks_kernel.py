@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Environment variables that every job has, independent of the daemon's environment.
 OWN = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "USER", "LC_ALL", "LC_CTYPE", "TZ", "TERM",
                  "PYTHONDONTWRITEBYTECODE", "MPLCONFIGDIR", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-                 "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"})
+                 "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONUNBUFFERED"})
 
 
 def _of_the_daemon(canaries: Canaries, seen: Seen) -> str:

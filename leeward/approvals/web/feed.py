@@ -13,7 +13,7 @@ import asyncio
 import json
 import threading
 import time
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +21,7 @@ from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import ApprovalRequest
 from leeward.approvals.web.rows import request_row, rules_row
 from leeward.approvals.web.threads import in_thread_of
+from leeward.client.characters import text_of_piece
 from leeward.errors import Busy
 
 #: At most: messages that a viewer hasn't taken; viewers; waiting calls of one caller.
@@ -28,6 +29,9 @@ MOST_WAITING, MOST_VIEWERS, MOST_WAITERS = 512, 64, 128
 
 #: Bytes of a command's output in one message.
 MOST_OUTPUT = 8192
+
+#: Streams that have begun a character of which the rest hasn't come, at most.
+MOST_BEGUN = 256
 
 
 class LiveViewer:
@@ -88,6 +92,7 @@ class LiveFeed:
         self._viewers: set[LiveViewer] = set()
         self._waiters: defaultdict[int, list[_Waiter]] = defaultdict(list)
         self._waiting: defaultdict[str, int] = defaultdict(int)
+        self._begun: OrderedDict[tuple[int, str], bytes] = OrderedDict()  # by command and stream, a begun character
         self._end = queue.subscribe(self._request_changed)
 
     def close(self) -> None:
@@ -112,10 +117,15 @@ class LiveFeed:
     def output(self, number: int, stream: str, data: bytes) -> None:
         """Send output of a command to each viewer. A slow viewer misses some of it."""
         with self._lock:
-            watched = bool(self._viewers)
+            watched, begun = bool(self._viewers), self._begun.pop((number, stream), b"")
         for at in range(0, len(data) if watched else 0, MOST_OUTPUT):
-            self.send({"type": "output", "id": number, "stream": stream,
-                       "data": data[at:at + MOST_OUTPUT].decode("utf-8", "replace")}, True)
+            text, begun = text_of_piece(begun, data[at:at + MOST_OUTPUT])
+            self.send({"type": "output", "id": number, "stream": stream, "data": text}, True)
+        if begun and watched:
+            with self._lock:
+                self._begun[number, stream] = begun
+                while len(self._begun) > MOST_BEGUN:
+                    self._begun.popitem(last=False)
 
     def rules_changed(self) -> None:
         self.send({"type": "rules", "rules": rules_row(self._queue.rules())})

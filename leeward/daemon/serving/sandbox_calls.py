@@ -13,13 +13,14 @@ from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor, Timer
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry
+from leeward.spec.limits import OVERFLOW
 
 #: Seconds after which a request that ends a sandbox is answered even if processes are left: before clients give up.
 ENDING_S = 4.0
 
 
 #: The limits that a request can set for a program.
-_ADJUSTABLE = ("time", "output")
+_ADJUSTABLE = ("time", "output", OVERFLOW)
 
 
 def check_limits(limits: Mapping[str, Any]) -> None:
@@ -32,7 +33,7 @@ def check_limits(limits: Mapping[str, Any]) -> None:
     for name in limits:
         if name not in _ADJUSTABLE:
             raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
-                             f" can ask for {' and '.join(_ADJUSTABLE)}")
+                             f" can ask for {', '.join(_ADJUSTABLE)}")
 
 
 class SandboxCall:

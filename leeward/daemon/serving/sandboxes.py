@@ -125,7 +125,7 @@ class Sandboxes:
         place = None if key == MAIN_POOL else owner.place(key)
         home = agent_home.plan(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.limits
-        limits = adjusted(base, config.ceilings, request.limits)
+        limits = adjusted(replace(base, cuts_output=True), config.ceilings, request.limits)
         view = None if place is None else place.spec.view
         idle, lifetime = self._times(request.idle, request.lifetime)
 

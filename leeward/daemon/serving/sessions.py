@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.serving import agent_home, host_view, narrowing
 from leeward.daemon.serving.intake import NAME, job_of
-from leeward.dataclass import dataclass
+from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
@@ -23,7 +23,7 @@ from leeward.pool.sessions import Cancellable, PoolSession, SessionState
 from leeward.run.report import Report
 from leeward.spec.functions import Functions
 from leeward.spec.job import Job
-from leeward.spec.limits import adjusted
+from leeward.spec.limits import OVERFLOW, adjusted
 from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leeward.pool.pool import Pool
 
 #: The limits that a request can set for a job of a session.
-_ADJUSTABLE = ("time", "output")
+_ADJUSTABLE = ("time", "output", OVERFLOW)
 
 Asked = SessionOpen | SessionReset | SessionClose | Interrupt
 
@@ -110,7 +110,7 @@ class Leases:
                                        agent_home.operators(request, owner.user, config))
             place = owner.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
-        limits = adjusted(limits, config.ceilings, request.limits)
+        limits = adjusted(replace(limits, cuts_output=True), config.ceilings, request.limits)
         if request.idle > config.session_idle:
             raise BadRequest(f"idle={request.idle:g} is above this daemon's session_idle {config.session_idle:g}")
         self._last += 1
@@ -173,7 +173,7 @@ class Leases:
         for name in request.limits:
             if name not in _ADJUSTABLE:
                 raise BadRequest(f"limit {name!r:.40} is the session's, asked for when it is opened; a job in it can"
-                                 f" ask for {' and '.join(_ADJUSTABLE)}")
+                                 f" ask for {', '.join(_ADJUSTABLE)}")
         job = job_of(request, self._owner.config, held.session.limits, functions)
 
         ticket = held.session.run(job, partial(self._job_over, request.session, request.id))

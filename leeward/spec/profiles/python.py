@@ -123,6 +123,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
                                *((_PYTHON_BIN,) if node or not host.env else ()), path))),
             ("HOME", "/workspace"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8"), ("USER", _USER), ("LOGNAME", _USER),
             ("PYTHONDONTWRITEBYTECODE", "1"), ("MPLCONFIGDIR", "/tmp"),
+            ("PYTHONUNBUFFERED", "1"),  # what a program has printed before its time limit isn't lost with it
             *((("TERM", term),) if term else ()),
             # Go and os.process_cpu_count() (Python 3.13) ask sched_getaffinity(2), which tells the host's
             ("GOMAXPROCS", str(count)), ("PYTHON_CPU_COUNT", str(count)),

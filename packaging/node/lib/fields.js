@@ -43,15 +43,15 @@ function known(call, options, names) {
   return options;
 }
 
-const LIMITING = ['memory', 'processes', 'timeout', 'output'];
+const LIMITING = ['memory', 'processes', 'timeout', 'output', 'overflow'];
 
-function limits({ memory, processes, timeout, output }) {
-  const found = { memory: size(memory, 'memory'), processes, time: timeout, output: size(output, 'output') };
+function limits({ memory, processes, timeout, output, overflow }) {
+  const found = { memory: size(memory, 'memory'), processes, time: timeout, output: size(output, 'output'), overflow };
   const given = Object.fromEntries(Object.entries(found).filter(([, one]) => one !== undefined && one !== null));
   return Object.keys(given).length ? { limits: given } : {};
 }
 
-const TURN = ['args', 'env', 'files', 'collect', 'display', 'timeout', 'output', 'name', 'label'];
+const TURN = ['args', 'env', 'files', 'collect', 'display', 'timeout', 'output', 'overflow', 'name', 'label'];
 const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'profile', 'environment', 'egress'];
 
 /** The fields of an execute request. */
@@ -76,12 +76,12 @@ function executeFields(code, options) {
   return fields;
 }
 
-const PROGRAM = ['cwd', 'env', 'stdin', 'timeout', 'output', 'title', 'cpuTime', 'clean', 'warm'];
+const PROGRAM = ['cwd', 'env', 'stdin', 'timeout', 'output', 'overflow', 'title', 'cpuTime', 'clean', 'warm'];
 
 /** What process_run and process_start have in common. `what` is an array, or a line for the shell. */
-function programFields(what, { cwd, env, stdin, timeout, output, title, cpuTime, clean, warm }) {
+function programFields(what, { cwd, env, stdin, timeout, output, overflow, title, cpuTime, clean, warm }) {
   const fields = typeof what === 'string' ? { shell: what } : { argv: texts(what, 'argv') };
-  Object.assign(fields, limits({ timeout, output }));
+  Object.assign(fields, limits({ timeout, output, overflow }));
   if (cwd !== undefined) fields.cwd = cwd;
   if (title !== undefined) fields.title = title;
   if (cpuTime !== undefined && cpuTime !== null) fields.cpu_time = cpuTime;

@@ -4,6 +4,8 @@
  * process alone.
  */
 
+const { StringDecoder } = require('node:string_decoder');
+
 const { now } = require('./calls.js');
 const { BadReply, BrokenPipeError, DaemonError, ProcessOver } = require('./errors.js');
 const { resultOf, endedOf } = require('./results.js');
@@ -43,8 +45,14 @@ function chunksOf(ok) {
     if (!good) throw new BadReply('a chunk is no number, stream, time and bytes');
     const [number, stream, time, data] = row;
     last = number;
-    return { number, stream: stream === 1 ? 'stdout' : 'stderr', time, data };
+    return { number, stream: stream === 1 ? 'stdout' : 'stderr', time, data, text: '' };
   });
+}
+
+/** Add the character that `decoder` has begun to the last chunk of `stream`, behind which nothing comes. */
+function finish(chunks, stream, decoder) {
+  const last = chunks.findLast((chunk) => chunk.stream === stream);
+  if (last) last.text += decoder.end();
 }
 
 /** Seconds that the next request may wait, of a call that has `timeout` seconds from `began` on. */
@@ -61,6 +69,7 @@ class Process {
     this.number = number;
     this.after = 0;
     this.atEnd = false;
+    this.texts = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
     this.reading = Promise.resolve();
   }
 
@@ -97,6 +106,8 @@ class Process {
       const found = chunksOf(ok);
       this.atEnd = flag(ok, 'over');
       if (found.length) {
+        for (const chunk of found) chunk.text = this.texts[chunk.stream].write(chunk.data);
+        if (this.atEnd) for (const stream of ['stdout', 'stderr']) finish(found, stream, this.texts[stream]);
         this.after = found[found.length - 1].number;
         return found;
       }

@@ -95,6 +95,11 @@ function leftOut(value) {
   return value.map(([name, reason]) => ({ name, reason }));
 }
 
+function omitted(value) {
+  if (!Array.isArray(value) || value.length !== 2 || !value.every((one) => Number.isSafeInteger(one) && one >= 0)) fail('omitted is no pair of numbers');
+  return value;
+}
+
 /** The fields of a result; places stand for what is in memory files. */
 function parse(ok, arenas) {
   const { outcome, limit = null, denied, degraded, files = Object.create(null), error = null, value = null } = ok;
@@ -106,6 +111,7 @@ function parse(ok, arenas) {
   if (error !== null && !(isMap(error) && ['type', 'message', 'traceback'].every((name) => isText(error[name])))) fail('error is no map');
   if (!(value === null || (isText(value) && value.length <= MAX_PLAIN))) fail('value is no short text');
   if (ok.label !== undefined && !isText(ok.label)) fail('label is no text');
+  const [stdoutOmitted, stderrOmitted] = omitted(ok.omitted === undefined ? [0, 0] : ok.omitted);
   const places = Object.create(null);
   for (const [name, one] of Object.entries(files)) places[name] = piece(one, arenas, 'a file');
   return {
@@ -119,6 +125,8 @@ function parse(ok, arenas) {
     memoryPeak: whole(ok, 'memory_peak'),
     denied,
     truncated: ok.truncated,
+    stdoutOmitted,
+    stderrOmitted,
     degraded,
     error: error === null ? null : { type: error.type, message: error.message, traceback: error.traceback },
     files: places,

@@ -134,6 +134,7 @@ test('the replies of the conformance file', () => {
         [result.outcome, result.exit_code, result.limit, result.truncated, result.degraded, result.memory_peak], one.what);
       assert.deepEqual([Math.round(made.duration * 1e6), Math.round(made.cpuTime * 1e6)], [result.duration_us, result.cpu_time_us], one.what);
       assert.deepEqual(made.leftOut.map(({ name, reason }) => [name, reason]), result.left_out, one.what);
+      assert.deepEqual([made.stdoutOmitted, made.stderrOmitted], result.omitted, one.what);
       assert.deepEqual(made.error, result.error, one.what);
       if (Buffer.isBuffer(made.stdout)) assert.equal(made.stdout.toString('hex'), result.stdout, one.what);
     }

@@ -20,7 +20,7 @@ from leeward.client import options
 from leeward.daemon.config import Config
 from leeward.daemon.config_egress import EGRESS
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, RENAMED, TABLES, USERS
-from leeward.spec.limits import ADJUSTABLE
+from leeward.spec.limits import ADJUSTABLE, OVERFLOW
 from leeward.wire.requests import Execute, SessionOpen
 from leeward_cli.daemon import OPTIONS as DAEMON
 from leeward_cli.full import cli
@@ -114,7 +114,7 @@ def test_the_clients_options_are_the_requests_fields() -> None:
     # Of functions; a policy, in the field egress; and an environment of that name.
     one_field = {"call_timeout", "stop_clock", "allow_network", "packages"}
     assert one_field <= asked
-    assert asked - one_field == (request - {"id", "session", "code", "limits"}) | set(ADJUSTABLE)
+    assert asked - one_field == (request - {"id", "session", "code", "limits"}) | {*ADJUSTABLE, OVERFLOW}
     assert keywords(options.execute_fields) == set(options.Options.__annotations__) - {"packages"}
 
 
@@ -123,7 +123,7 @@ def test_a_sessions_options_are_those_of_its_requests() -> None:
     of_session = {each.name for each in fields(SessionOpen)}  # type: ignore[arg-type]  # see dataclass.py
     asked = {LIMITS.get(name, name) for name in options.SessionOptions.__annotations__}
 
-    assert asked - {"allow_network", "packages"} == (of_session - {"id", "limits"}) | set(ADJUSTABLE)
+    assert asked - {"allow_network", "packages"} == (of_session - {"id", "limits"}) | {*ADJUSTABLE, OVERFLOW}
     assert set(options.Limiting.__annotations__) < set(options.Options.__annotations__)
     assert set(options.TurnOptions.__annotations__) < set(options.Options.__annotations__)
 

@@ -64,6 +64,7 @@ class Options(ctypes.Structure):
         ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t), ("deadline", ctypes.c_double),
         ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32), ("label", ctypes.c_char_p),
         ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
+        ("overflow", ctypes.c_int32),
     )
 
 
@@ -185,8 +186,14 @@ REQUESTS: dict[str, dict[str, Any]] = {
     },
     "numbers": {"code": b"", "memory": 2**33, "output": 127, "processes": 128},
     "display": {"code": b"1", "display": True, "collect": ["x"], "timeout": 1.0},
+    "an overflow alone": {"code": b"1", "overflow": "cut"},
+    "a hard limit": {"code": b"1", "overflow": "end", "timeout": 1.5, "output": 1000},
     "many": {"code": b"", "args": [str(number) for number in range(70)], "collect": ["x"] * 16},
 }
+
+
+#: leeward_overflow, by the option in Python.
+OVERFLOWS = {None: 0, "cut": 1, "end": 2}
 
 
 @pytest.mark.parametrize("what", REQUESTS)
@@ -203,7 +210,7 @@ def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> N
         arguments=strings(*asked.get("args", ())), argument_count=len(asked.get("args", ())),
         environment=strings(*(f"{key}={value}" for key, value in env.items())), environment_count=len(env),
         files=(File * len(files))(*(File(key.encode(), value, len(value)) for key, value in files.items())),
-        file_count=len(files), display=asked.get("display", False),
+        file_count=len(files), display=asked.get("display", False), overflow=OVERFLOWS[asked.get("overflow")],
         collect=strings(*asked.get("collect", ())), collect_count=len(asked.get("collect", ())))
     buffer = Buffer()
     code = asked["code"]

@@ -74,7 +74,7 @@ def test_programs_that_cannot_be_started(box: leeward.Sandbox) -> None:
 def test_limits_keep_earlier_output(box: leeward.Sandbox) -> None:
     """The limits of time and output."""
     late = box.shell("echo early; sleep 100", timeout=0.5)
-    much = box.shell("yes", output=100_000)
+    much = box.shell("yes", output=100_000, overflow="end")
 
     assert (Outcome.TIMED_OUT, Limit.TIME, 124, b"early\n") == (late.outcome, late.limit, late.exit_code, late.stdout)
     assert (Outcome.OUTPUT_LIMIT, 153, 100_000, True) == (

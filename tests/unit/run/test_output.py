@@ -13,7 +13,7 @@ import pytest
 
 import leeward
 from kit import features
-from leeward.run.output import Output
+from leeward.run.output import Output, unread
 from leeward.run.placement import PLACEMENTS, inline_bytes
 from leeward.wire.frames import MAX_REPLY
 
@@ -37,15 +37,15 @@ class Job:
             except BlockingIOError:
                 self.output.drain(self.output.out)
                 self.output.drain(self.output.err)
-                if self.output.truncated:
+                if self.output.exceeded:
                     return
 
 
-def _job(limit: int, inline: int = INLINE, memory: int = 1 << 30) -> Job:
+def _job(limit: int, inline: int = INLINE, memory: int = 1 << 30, *, cuts: bool = False) -> Job:
     out, err = os.pipe(), os.pipe()
     for fd in (*out, *err):
         os.set_blocking(fd, False)
-    return Job(out[1], err[1], Output(out[0], err[0], limit, inline=inline, memory=memory))
+    return Job(out[1], err[1], Output(out[0], err[0], limit, inline=inline, memory=memory, cuts=cuts))
 
 
 @pytest.fixture
@@ -300,3 +300,77 @@ def test_the_text_of_a_fault_is_held_back(job: Job) -> None:
 
     assert text == job.output.since(job.output.out, 0)
     assert b"before\n" == job.output.since(job.output.err, 0)
+
+
+# --- output that is cut ---------------------------------------------------------------
+
+
+def _whole(job: Job) -> tuple[bytes, bytes]:
+    """Both streams at the end, from memory or from the file."""
+    job.output.take_rest()
+    job.output.join()
+    memfd = job.output.seal()
+    found = [bytes(stream.head) if not stream.spilled else os.pread(memfd, stream.length, stream.offset)
+             for stream in (job.output.out, job.output.err)]
+    if memfd >= 0:
+        os.close(memfd)
+    job.output.close()
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 10, 4096, INLINE, 3 * INLINE + 5])
+@pytest.mark.parametrize("more", [0, 1, 100_000])
+def test_cut_output_has_its_beginning_and_its_end(limit: int, more: int):
+    """No more than the limit and a note; all of it, where the limit isn't exceeded."""
+    job = _job(limit, cuts=True)
+    data = bytes(33 + at % 90 for at in range(limit + more))
+
+    job.write(job.out, data)
+    out, err = _whole(job)
+
+    left_out = job.output.omitted[0]
+    assert (more > 0, more) == (job.output.truncated, left_out)
+    head = limit - limit // 2
+    note = b"\n[%d bytes left out]\n" % left_out if left_out else b""
+    assert data[:head] + note + data[head + left_out:] == out
+    assert b"" == err
+    assert not job.output.exceeded
+
+
+def test_an_error_after_a_flood_is_kept():
+    job = _job(10_000, cuts=True)
+
+    job.write(job.out, b"y" * 500_000)
+    job.write(job.err, b"the reason")
+    job.write(job.out, b"y" * 500_000 + b"end")
+    out, err = _whole(job)
+
+    assert b"the reason" == err
+    assert out.endswith(b"end")
+    assert len(out) + len(err) <= 10_000 + 64
+
+
+def test_a_live_reader_gets_what_the_result_begins_with():
+    """What may be left out isn't shown before the end."""
+    job = _job(1000, cuts=True)
+    job.write(job.out, bytes(33 + at % 90 for at in range(5000)))
+    job.output.drain(job.output.out)
+    early = job.output.since(job.output.out, 0)
+
+    assert 500 == len(early)
+    assert b"" == job.output.since(job.output.out, 500)
+    assert _whole(job)[0].startswith(early)
+
+
+def test_one_turn_of_the_loop_reads_little_of_what_is_left_out():
+    job = _job(1000, cuts=True)
+    job.write(job.out, b"x" * 2000)
+    job.output.drain(job.output.out)
+    fcntl.fcntl(job.out, fcntl.F_SETPIPE_SZ, 1 << 20)
+    filled = os.write(job.out, b"x" * (1 << 20))
+    job.output.drain(job.output.out)
+    left = unread(job.output.out.fd)
+    job.output.close()
+
+    assert 1 << 20 == filled
+    assert (1 << 20) - 65536 == left

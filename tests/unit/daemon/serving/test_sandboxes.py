@@ -395,7 +395,7 @@ def test_limits_of_a_program_that_are_the_sandboxs(table: Table) -> None:
     said = peer.ask("process_run", sandbox=box, argv=["true"], limits={"memory": 1 << 26})
 
     assert "bad_request" == said["kind"]
-    assert "time and output" in said["message"]
+    assert "time, output, overflow" in said["message"]
     assert "bad_request" == peer.ask("sandbox_open", idle=601.0)["kind"]
     assert "bad_request" == peer.ask("sandbox_extend", sandbox=box, lifetime=4000.0)["kind"]
 
