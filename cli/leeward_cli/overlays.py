@@ -114,7 +114,7 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
 
 def line(change: FolderChange) -> str:
     """A change as a line of text, which is escaped, because the sandbox chooses the name."""
-    return f"{_LETTERS[change.kind]} {plain(change.path)}"
+    return f"{_LETTERS[change.kind]} {plain(change.path)}" + ("" if change.is_compared else "  (not compared)")
 
 
 def _json(change: FolderChange) -> str:

@@ -20,9 +20,7 @@ from leeward._native.beneath import open_beneath
 from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type_of
 from leeward.client.file_trees import stays_below
 from leeward.errors import RequestRejected, Stale
-
-#: Bytes by which a file may be larger than its allocated size; a sparser one isn't copied.
-_HOLES = 64 << 20
+from leeward.spec.folders import HOLES
 
 
 def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> list[FolderChange]:
@@ -64,19 +62,23 @@ class Applying:
         self._host, self._read, self._done = host, read, done
         self._unsynced: dict[bytes, None] = {}  # folders whose entries have changed
 
-    def apply(self, chosen: Sequence[FolderChange]) -> None:
+    def apply(self, chosen: Sequence[FolderChange], *, seen: bool = False) -> None:
         """
         Apply all of *chosen*, after a check of each: if one can't be applied, none is.
+
+        Args:
+            chosen: the changes.
+            seen: whether somebody has looked at *chosen*, so that a file's content has to be the one that was listed.
 
         Raises:
             Stale: a path was changed on the host since the sandbox was opened. If another program writes there after
                 the check, some changes may have been applied.
             RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
-                a sparse file.
+                a sparse file, or one that was seen without a comparison of its content.
         """
         folders = _made(chosen)
         for change in chosen:
-            self._check(change)
+            self._check(change, seen)
             self._check_parent(change, folders)
         try:
             for change in reversed(chosen):
@@ -89,12 +91,12 @@ class Applying:
             self._sync()
 
     def conflicts(self, chosen: Sequence[FolderChange]) -> dict[str, Stale | RequestRejected]:
-        """Why some of *chosen* can't be applied, by path: the others can, together."""
+        """Why some of *chosen*, which somebody has looked at, can't be applied, by path: the others can, together."""
         folders, found, gone = _made(chosen), dict[str, Stale | RequestRejected](), set[bytes]()
         for change in reversed(chosen):  # what is in a folder comes before the folder
             path = os.fsencode(change.path)
             try:
-                self._check(change)
+                self._check(change, seen=True)
                 self._check_parent(change, folders)
                 if change.kind == "deleted" or change.type != "folder":
                     self._check_empty(change, gone)
@@ -119,15 +121,18 @@ class Applying:
         if any(path + b"/" + os.fsencode(name) not in gone for name in names):
             raise Stale(f"the folder {change.path!r:.120} is not empty", change.path)
 
-    def _check(self, change: FolderChange) -> None:
+    def _check(self, change: FolderChange, seen: bool) -> None:
         what = f"{change.path!r:.120}"
         if change.kind != "deleted":
             if change.type == "special":
                 raise RequestRejected(f"{what} is a FIFO, a socket or a device: leave it out")
             if change.type == "link" and leads_out(change):
                 raise RequestRejected(f"{what} is a link that leads out of the folder: leave it out")
-            if change.size > change.allocated + _HOLES:
+            if change.size > change.allocated + HOLES:
                 raise RequestRejected(f"{what} has {change.size} bytes, and occupies {change.allocated}: leave it out")
+            if seen and not change.is_compared:
+                raise RequestRejected(f"{what} was listed without a hash, so its content can have changed since: name it"
+                                      " in `paths`, without `changes`, to apply whatever it is now")
         about = self._host.look(os.fsencode(change.path))
         self._fresh(change, about)
 

@@ -25,7 +25,7 @@ from leeward._native.beneath import open_beneath
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, Stale
 
-#: Files above this many bytes are compared by size and time.
+#: Files above this many bytes are called large.
 LARGE = 50 << 20
 CHUNK = 1 << 18
 _LOOK = os.O_PATH | os.O_NOFOLLOW
@@ -46,8 +46,9 @@ class FolderChange:
         type: "file", "folder", "link", or "special" for a FIFO, socket or device. A deleted path has its former type.
         mode: permission bits in the sandbox.
         size: bytes.
-        sha256: the SHA-256 of a file's content, in hexadecimal; None for a large file and for other types.
-        large: whether this is a file above 50 MiB, which was compared by size and time.
+        sha256: the SHA-256 of a file's content, in hexadecimal; None for a file that wasn't compared (`is_compared`)
+            and for other types.
+        large: whether this is a file above 50 MiB.
         link: the text of a link.
         allocated: bytes that a file occupies on the disk.
     """
@@ -61,6 +62,14 @@ class FolderChange:
     large: bool = False
     link: str | None = None
     allocated: int = 0
+
+    @property
+    def is_compared(self) -> bool:
+        """
+        False for a file without a hash: it has large holes, or there was no time to read it, or with `compare` it has
+        more than 50 MiB.
+        """
+        return self.sha256 is not None or self.type != "file" or self.kind in ("deleted", "mode")
 
 
 #: The result of `Sandbox.diff`, sorted by path.
@@ -253,9 +262,7 @@ def _kind(row: UpperRow, about: os.stat_result | None, host: HostFolder) -> str:
         return "modified"
     if row.type == "link":
         return "" if host.link(row.path) == row.link else "modified"
-    if row.type == "file":
-        same = about.st_size == row.size and (
-            about.st_mtime_ns == row.mtime if row.digest is None else host.digest(row.path) == row.digest)
-        if not same:
-            return "modified"
+    if row.type == "file" and (row.digest is None or about.st_size != row.size
+                               or host.digest(row.path) != row.digest):
+        return "modified"
     return "" if stat.S_IMODE(about.st_mode) == row.mode else "mode"

@@ -89,7 +89,8 @@ class Overlay:
         host = HostFolder(self._row)
         try:
             found = chosen(changes(entries(self._fetch("overlay_diff", {})), host) if seen is None else seen, paths)
-            Applying(host, self._read, self._box._applied.setdefault(self.target, {})).apply(found)
+            Applying(host, self._read, self._box._applied.setdefault(self.target, {})).apply(
+                found, seen=seen is not None)
             return found
         finally:
             host.close()

@@ -81,11 +81,11 @@ class OverlayCalls:
             The changes that were applied.
 
         Raises:
-            Stale: the host's file was changed since the sandbox was opened, or a file of up to 50 MiB has another
-                content in the sandbox than in *changes*. Nothing was applied, unless the file was changed during this
-                call.
+            Stale: the host's file was changed since the sandbox was opened, or a file has another content in the
+                sandbox than in *changes*. Nothing was applied, unless the file was changed during this call.
             RequestRejected: one of *paths* hasn't changed; or a change is a special file, a link that leads out of the
-                folder, or a file with large holes. Nothing was applied.
+                folder, a file with large holes, or among *changes* a file that wasn't compared
+                (`FolderChange.is_compared`). Nothing was applied.
             SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).apply(paths, changes)

@@ -12,15 +12,17 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
 from typing import Any
 
 import msgpack
 
 from leeward._native.beneath import open_beneath
 from leeward.errors import LeewardError
+from leeward.spec.folders import HOLES
 
-#: Larger files are reported with size and time, without a hash.
-LARGE = 50 << 20
+#: Seconds of a walk after which files are reported without a hash; less than the daemon gives it.
+HASH_S = 40.0
 #: Rows, and bytes of them, at most.
 MOST_ROWS, MOST_BYTES = 100_000, 48 << 20
 #: Bytes of a file that one order reads.
@@ -35,12 +37,13 @@ def rows(upper: int, into: int) -> int:
     """
     Write a row for each entry of *upper* to the file *into*: path, kind ("file", "folder", "link", "gone", "special"),
     mode, size, allocated bytes, mtime in ns, SHA-256 or None, a link's text, and whether a folder hides the lower one.
+    A file with large holes has no hash, and no file has one after HASH_S.
 
     Returns:
         The number of rows.
     """
     count = size = 0
-    todo = [b""]
+    todo, until = [b""], time.monotonic() + HASH_S
     with os.fdopen(os.dup(into), "wb") as file:
         while todo:
             folder = todo.pop()
@@ -51,7 +54,7 @@ def rows(upper: int, into: int) -> int:
             try:
                 for name in sorted(map(os.fsencode, os.listdir(fd))):
                     path = folder + b"/" + name if folder else name
-                    row = _row(upper, fd, name, path)
+                    row = _row(upper, fd, name, path, until)
                     if row is None:
                         continue
                     if row[1] == "folder":
@@ -67,14 +70,14 @@ def rows(upper: int, into: int) -> int:
     return count
 
 
-def _row(upper: int, folder: int, name: bytes, path: bytes) -> list[Any] | None:
+def _row(upper: int, folder: int, name: bytes, path: bytes, until: float) -> list[Any] | None:
     try:
         about = os.stat(name, dir_fd=folder, follow_symlinks=False)
         mode = about.st_mode
         kind, digest, text, hides = "special", None, b"", False
         if stat.S_ISREG(mode):
             kind = "file"
-            digest = None if about.st_size > LARGE else _digest(upper, path)
+            digest = _digest(upper, path, about, until)
         elif stat.S_ISDIR(mode):
             kind, hides = "folder", _hides(upper, path)
         elif stat.S_ISLNK(mode):
@@ -114,17 +117,19 @@ def regular(upper: int, path: bytes) -> int:
     return fd
 
 
-def _digest(upper: int, path: bytes) -> bytes:
+def _digest(upper: int, path: bytes, about: os.stat_result, until: float) -> bytes | None:
+    if about.st_size > about.st_blocks * 512 + HOLES:
+        return None
     found = hashlib.sha256()
     fd = regular(upper, path)
     try:
-        left = LARGE + 1  # bounded, because a file may grow while it is read
-        while left > 0 and (data := os.read(fd, min(_CHUNK, left))):
+        left = about.st_size + 1  # bounded, because a file may grow while it is read
+        while left > 0 and time.monotonic() < until and (data := os.read(fd, min(_CHUNK, left))):
             found.update(data)
             left -= len(data)
     finally:
         os.close(fd)
-    return found.digest()
+    return found.digest() if time.monotonic() < until else None
 
 
 def piece(upper: int, path: bytes, offset: int, into: int) -> int:

@@ -20,6 +20,7 @@ from kit.box import control
 from kit.live_daemon import LiveDaemon
 
 BY_PORTER = pytest.mark.no_single_lock("a process of leeward's looks before it opens, and what it writes is bounded")
+BY_CLIENT = pytest.mark.no_single_lock("the client binds what is applied to what was listed, by content")
 BY_MOUNTS = pytest.mark.no_single_lock("nothing runs while the overlay is gone, and the mount below is read-only")
 
 
@@ -125,3 +126,53 @@ def test_c247_the_host_s_folder_cannot_be_reached_while_the_overlay_is_changed(d
         other.detach()
     assert ["file"] == os.listdir(project)
     assert "of the host\n" == (project / "file").read_text()
+
+
+@BY_CLIENT
+def test_c410_a_large_file_cannot_be_changed_after_it_was_seen(daemon: LiveDaemon, project: Path):
+    """With the size and the time that it had, above the size up to which files were hashed; and where nothing has a hash."""
+    change = "printf evil | dd of=big conv=notrunc status=none; touch -d @1000000000 big"
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, memory="512M") as box:
+        made = box.shell("head -c 53M /dev/zero >big; touch -d @1000000000 big; mkfifo fifo; ln -s big link; truncate -s 80M"
+                         " holes; mkdir -p old/deep; echo in >old/deep/in; echo x >kind; chmod 755 file")
+        assert 0 == made.exit_code, made.stderr_text
+        seen = [one for one in box.diff() if "fifo" != one.path]
+        assert ["holes"] == [one.path for one in seen if not one.is_compared]
+        assert ["holes"] == [*box.conflicts(seen)]
+        with control():  # who applies what is there now, writes what nobody has seen
+            assert 0 == box.shell(change).exit_code
+            assert ["big"] == [one.path for one in box.apply(["big"])]
+            assert b"evil" == (project / "big").read_bytes()[:4]
+            (project / "big").unlink()
+            assert 0 == box.shell(change.replace("evil", "\\0\\0\\0\\0")).exit_code
+
+        wanted = [one for one in seen if "holes" != one.path]
+        assert 0 == box.shell(f"{change}; ln -sfn /etc link; chmod 777 file").exit_code
+        with pytest.raises(leeward.Stale, match="big"):
+            box.apply(["big"], changes=wanted)
+        assert 0 == box.shell("rm kind; mkdir kind; rm -r old; mkfifo old").exit_code
+        for path in ("kind", "old"):
+            with pytest.raises(leeward.LeewardError):
+                box.apply([path], changes=wanted)
+        with pytest.raises(leeward.RequestRejected, match="leave it out"):
+            box.apply(["holes"], changes=seen)
+        assert {"file", "link"} == {one.path for one in box.apply(["file", "link"], changes=wanted)}
+        assert ("big", 0o755) == (os.readlink(project / "link"), (project / "file").stat().st_mode & 0o777)
+        assert not [path for path in project.rglob("*") if path.is_file() and not path.is_symlink()
+                    and path.name not in ("file",)]
+
+
+@BY_CLIENT
+def test_c411_a_large_file_of_the_hosts_cannot_be_changed_without_being_listed(daemon: LiveDaemon, project: Path):
+    """With the size and the time that it has on the host."""
+    with open(project / "big", "wb") as file:
+        for _ in range(53):
+            file.write(bytes(1 << 20))
+    os.utime(project / "big", (1_000_000_000, 1_000_000_000))
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, memory="512M") as box:
+        made = box.shell("printf evil | dd of=big conv=notrunc status=none; touch -d @1000000000 big")
+        assert 0 == made.exit_code, made.stderr_text
+        with control():  # who compares size and time sees nothing
+            now = box.files.stat("/workspace/big")
+            assert (53 << 20, 1_000_000_000) == (now.size, int(now.mtime))
+        assert [("big", "modified")] == [(one.path, one.kind) for one in box.diff()]

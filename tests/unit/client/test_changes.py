@@ -116,6 +116,20 @@ def test_a_selection_has_the_named_paths_and_their_folders() -> None:
         chosen(all_of_them, ["e", "f"])
 
 
+def test_a_file_without_a_hash_counts_as_changed_and_is_not_applied_as_seen(host: HostFolder, folder: Path) -> None:
+    """Also one with the size and the time of the host's."""
+    about = (folder / "file").stat()
+    found = changes([UpperRow(b"file", "file", 0o644, about.st_size, 4096, about.st_mtime_ns, None, b"", False)], host)
+    assert [("modified", False)] == [(change.kind, change.is_compared) for change in found]
+    for kind, change in (("file", row(b"new")), ("link", row(b"new", "link", link=b"file"))):
+        assert [(kind, True)] == [(one.type, one.is_compared) for one in changes([change], host)]
+    with pytest.raises(RequestRejected, match="without a hash"):
+        Applying(host, wrote(b"new"), {}).apply(found, seen=True)
+    assert ["file"] == [*Applying(host, wrote(b"new"), {}).conflicts(found)]
+    Applying(host, wrote(b"new"), {}).apply(found)
+    assert "new" == (folder / "file").read_text()
+
+
 @pytest.mark.parametrize(("path", "text", "out"), [
     ("l", "file", False), ("a/l", "../file", False), ("a/l", "../../file", True), ("l", "..", True),
     ("l", "/etc", True), ("l", "", True), ("a/b/l", "../../x/..", True), ("l", "a/../../x", True),

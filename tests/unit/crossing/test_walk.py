@@ -51,6 +51,15 @@ def test_every_entry_is_listed_and_no_special_file_is_opened(tmp_path: Path) -> 
     assert rows[b"huge"][5] is None
 
 
+def test_files_have_hashes_whatever_their_size_until_the_time_for_it_is_over(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytes(51 << 20)
+    (tmp_path / "large").write_bytes(content)
+    assert hashlib.sha256(content).digest() == listed(tmp_path)[b"large"][5]
+    monkeypatch.setattr(walk, "HASH_S", -1.0)
+    assert None is listed(tmp_path)[b"large"][5]
+
+
 def test_the_number_of_rows_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         (tmp_path / str(number)).touch()
