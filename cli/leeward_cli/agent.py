@@ -8,22 +8,27 @@ Runs in:   the CLI, by click.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from leeward.agents.instances import Instance, InstanceRegistry
+from leeward.agents.places import state_home
+from leeward.agents.running import sandboxes_of
+from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, DaemonError, LeewardError
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
+from leeward_cli import agent_doctor, agent_ends, egress_log, sandboxes
+from leeward_cli import logs as shown
 from leeward_cli.agent_start_command import SOCKET, known_agents, start
 from leeward_cli.job import complain
 from leeward_cli.rows import plain
-
-if TYPE_CHECKING:
-    from leeward.agents.instances import Instance, InstanceRegistry
 
 #: Seconds that an agent has to end after a signal. Then its sandbox is ended.
 _STOP_S = 20.0
@@ -32,22 +37,15 @@ _STOP_S = 20.0
 @click.group()
 def agent() -> None:
     """Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else."""
-    from leeward_cli import agent_ends
-
     agent_ends.set_home()
 
 
 def registry() -> InstanceRegistry:
-    from leeward_cli import agent_ends  # not needed to show help
-
     return agent_ends.registry()
 
 
 def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Names of instances that begin with *begun*, for a shell's completion."""
-    from leeward.agents.instances import InstanceRegistry
-    from leeward.agents.places import state_home
-
     try:
         return [one.name for one in InstanceRegistry(state_home(os.environ)).running() if one.name.startswith(begun)]
     except LeewardError:
@@ -62,9 +60,6 @@ agent.add_command(start)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def list_(socket: str | None, as_json: bool) -> None:
     """Show the agents that run: instance, agent, time, memory, project, hosts."""
-    import json
-    import time
-
     running = _with_rows(socket)
     if not running and not as_json:
         complain("no agent runs; `leeward agent start` starts one")
@@ -84,9 +79,6 @@ def list_(socket: str | None, as_json: bool) -> None:
 
 def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
     """The running instances, each with the daemon's row of its sandbox. No daemon is started for this."""
-    from leeward.agents.running import sandboxes_of
-    from leeward.client.sandbox import Sandbox
-
     rows: list[dict[str, Any]] = []
     with suppress(DaemonError):
         rows = Sandbox.list(socket=str(client_socket(socket)))
@@ -102,8 +94,6 @@ def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, command: tuple[str, ...]) -> int:
     """Run COMMAND, or a shell, beside the agent INSTANCE, in its sandbox."""
-    from leeward_cli import sandboxes
-
     found = registry().find(name)
     if not found.sandbox:
         raise BadRequest(f"{found.name} has no sandbox yet")
@@ -112,8 +102,6 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
 
 def _inside(instance: Instance, socket: str | None) -> str | None:
     """The project's path in the sandbox of *instance*; None if the sandbox doesn't mount it."""
-    from leeward.client.sandbox import Sandbox
-
     box = Sandbox.attach(instance.sandbox, socket=socket)
     try:
         for mount in box.info().get("mounts", ()):
@@ -129,10 +117,6 @@ def _inside(instance: Instance, socket: str | None) -> str | None:
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True, shell_complete=_running)
 def stop(socket: str | None, names: tuple[str, ...]) -> int:
     """End agents, with all their processes."""
-    import time
-
-    from leeward.client.sandbox import Sandbox
-
     status = 0
     for name in names:
         running = registry()
@@ -180,12 +164,8 @@ def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
     sandbox = registry().sandbox_of(name)
     path = client_socket(socket)
     if network:
-        from leeward_cli import egress_log
-
         egress_log.show(path, sandbox, follow, False)
     else:
-        from leeward_cli import logs as shown
-
         shown.show(path, sandbox, follow, False)
 
 
@@ -198,8 +178,6 @@ def doctor(socket: str | None, name: str) -> int:
 
     The exit status is 1 if something is missing.
     """
-    from leeward_cli import agent_doctor
-
     return agent_doctor.doctor(name, socket)
 
 

@@ -18,9 +18,12 @@ from leeward.agents.programs import AgentProgram
 from leeward.agents.request import AgentOptions, request_of
 from leeward.agents.settings import AgentSettings
 from leeward.client.sandbox import Sandbox
+from leeward.daemon.config_sources import load
 from leeward.errors import LeewardError
 from leeward.outcome import Outcome
+from leeward.spec.egress import AGENT
 from leeward_cli import agent_start
+from leeward_cli.egress import verdict
 
 #: Seconds that a program may take to print its version.
 _VERSION_S = 30.0
@@ -61,10 +64,6 @@ def _account(definition: AgentDefinition) -> Row:
 
 def _hosts(definition: AgentDefinition) -> list[Row]:
     """For each host of *definition*, the decision of the policy that bounds agents."""
-    from leeward.daemon.config_sources import load
-    from leeward.spec.egress import AGENT
-    from leeward_cli.egress import verdict
-
     policy = load(None).egress.get(AGENT.name, AGENT)
     rows = []
     for number, entry in enumerate(definition.hosts):

@@ -19,6 +19,8 @@ from leeward.errors import BadRequest
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.messages import complain
 
+# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
+
 if TYPE_CHECKING:
     from leeward.agents.instances import InstanceRegistry
 

@@ -12,6 +12,9 @@ import sys
 
 import click
 
+from leeward.agents.tool_hook import MAX_CALL
+from leeward_cli import shell_prefix as outside
+
 #: The program that agents run for each line. It is installed beside `leeward`.
 PROGRAM = "leeward-shell-prefix"
 
@@ -39,12 +42,9 @@ def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
     The exit status is the line's; 126 says that it wasn't run, 137 also that it was started and then lost, and standard
     error why.
     """
-    from leeward_cli import shell_prefix as outside
-
     if hook:
         if line is not None:
             raise click.UsageError("--hook reads its call from standard input and takes no LINE")
-        from leeward.agents.tool_hook import MAX_CALL
 
         return outside.hook(sys.stdin.buffer.read(MAX_CALL + 1), program(), approve)
     if approve:

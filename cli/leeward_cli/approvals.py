@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
 
+from leeward.approvals.durations import parse_duration
 from leeward.approvals.link import OperatorLink
 from leeward.approvals.rules import CATEGORIES
 from leeward.errors import BadRequest
+from leeward_cli.approvals_diff import lines_of
 from leeward_cli.job import complain
 from leeward_cli.rows import plain
+from leeward_cli.sandboxes import in_sandbox, split_words
 
 SOCKET = click.option("--socket", metavar="PATH",
                        help="The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
@@ -32,8 +36,6 @@ def approvals() -> None:
 
 
 def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> float | None:
-    from leeward.approvals.durations import parse_duration
-
     if given is None:
         return None
     try:
@@ -61,7 +63,7 @@ def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int
     PROJECT is the folder that requests without a sandbox of their own are about.
     """
     try:
-        from leeward.approvals.serving import ServeOptions
+        from leeward.approvals.serving import ServeOptions  # of the extra `web`
         from leeward.approvals.serving import serve as run
     except ImportError as error:
         complain(f"{error.name} is missing: pip install 'leeward[web]'")
@@ -120,8 +122,6 @@ def _state(row: Mapping[str, Any]) -> str:
 @click.argument("number", metavar="ID", type=int)
 def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> None:
     """Show a request, and what it would carry out: of a file, the diff."""
-    from leeward_cli.approvals_diff import lines_of
-
     link = OperatorLink(socket)
     request = link.call("GET", f"/api/requests/{number}")
     detail = link.call("GET", f"/api/requests/{number}/detail")
@@ -283,7 +283,7 @@ def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule:
 @SOCKET
 def watch(socket: str | None) -> int:
     """Show pending requests as they come, and decide by keys: ? shows which."""
-    from leeward_cli.approvals_watch import attend
+    from leeward_cli.approvals_watch import attend  # which imports this module
 
     return attend(OperatorLink(socket))
 
@@ -319,10 +319,6 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
     When it has ended, what it has changed and pushed becomes requests. PATH is the current folder by default. The exit
     status is the command's.
     """
-    import sys
-
-    from leeward_cli.sandboxes import in_sandbox, split_words
-
     path, argv = split_words(words, sys.argv)
     link = OperatorLink(socket)
     made = link.open_sandbox(path or ".", **{name: value for name, value in options.items() if value})

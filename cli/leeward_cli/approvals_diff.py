@@ -8,6 +8,7 @@ Trust:     none in the texts. A line from a sandbox stays one line, without cont
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -75,8 +76,6 @@ def _all(request: Mapping[str, Any], detail: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _word(word: str) -> str:
-    import shlex
-
     return shlex.quote(word)
 
 

@@ -194,7 +194,7 @@ def attend(link: OperatorLink) -> int:
 
 def _listen(path: str, wake: int) -> None:
     """Write a byte to the pipe *wake* for each event of the service, and close it when the service has ended."""
-    from websockets.exceptions import WebSocketException
+    from websockets.exceptions import WebSocketException  # of the extra `web`
     from websockets.sync.client import unix_connect
 
     try:

@@ -11,6 +11,7 @@ sent by a pidfd that was opened while the process was known to answer.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,10 @@ import time
 from typing import Any
 
 from leeward.errors import DaemonAway, LeewardError, quoted
+from leeward_cli.background import start
+from leeward_cli.daemon import configuration, parse_run
 from leeward_cli.detach import log_file
+from leeward_cli.fast import status_text
 from leeward_cli.messages import complain, encoded, escape, write
 from leeward_cli.stopping import Line, pidfd_of, stop
 
@@ -131,11 +135,8 @@ def status(socket: str, as_json: bool) -> int:
             "log": daemon.log, "workers": daemon.status.get("workers"), "jobs": daemon.status.get("jobs"),
             "degraded": daemon.status.get("degraded")}
     if as_json:
-        import json
-
         write(1, json.dumps(rows).encode() + b"\n")
         return 0
-    from leeward_cli.fast import status_text
 
     head = (f"{'process':<15} {daemon.pid or 'not visible here'}\n{'socket':<15} {socket}\n"
             f"{'started by':<15} {daemon.origin}\n{'log':<15} {daemon.log}\n")
@@ -157,8 +158,6 @@ def restart(socket: str, given: list[str], now: bool) -> int:
     Raises:
         LeewardError: the daemon can't be stopped, or wasn't started by `leeward daemon start` or a service manager.
     """
-    from leeward_cli.background import start
-
     try:
         daemon = Running(socket)
     except DaemonAway:
@@ -179,8 +178,6 @@ def restart(socket: str, given: list[str], now: bool) -> int:
 
 def _check(arguments: list[str]) -> None:
     """Check the options before the running daemon is stopped."""
-    from leeward_cli.daemon import configuration, parse_run
-
     options = parse_run(arguments)
     if options is None:
         raise LeewardError("the daemon's options can't be read; give them to `leeward daemon restart`")

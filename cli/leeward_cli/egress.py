@@ -11,8 +11,14 @@ import json
 
 import click
 
+from leeward.daemon.config_sources import load
+from leeward.egress.addresses import parse_host, parse_url
+from leeward.egress.policy import PROTOCOLS, Request, decide, rule_for
 from leeward.errors import BadRequest
+from leeward.spec.egress import Policy
+from leeward.spec.hosts import InvalidHost
 from leeward.spec.paths import client_socket
+from leeward_cli import egress_log
 
 #: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
@@ -37,8 +43,6 @@ def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: 
     ID is a job's number or a sandbox's id. The user who runs the daemon sees the rows of all users. The daemon
     remembers the last 10,000 rows; where users share them, the user with the most rows loses their oldest first.
     """
-    from leeward_cli import egress_log
-
     if file is None:
         egress_log.show(client_socket(socket), job, follow, as_json)
     elif follow or as_json:
@@ -62,8 +66,6 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
 
     No name is resolved and no connection is made. The exit status is 1 if one of them isn't allowed.
     """
-    from leeward.daemon.config_sources import load
-
     policies = load(config_file).egress
     if policy not in policies:
         raise BadRequest(f"there is no policy {policy!r:.80}; the configuration has: {', '.join(policies) or 'none'}")
@@ -89,11 +91,6 @@ def verdict(policy: object, text: str, method: str, address: str | None, fetch: 
     Raises:
         BadRequest: *text* isn't a URL, or *address* not an address.
     """
-    from leeward.egress.addresses import parse_host, parse_url
-    from leeward.egress.policy import PROTOCOLS, Request, decide, rule_for
-    from leeward.spec.egress import Policy
-    from leeward.spec.hosts import InvalidHost
-
     assert isinstance(policy, Policy)
     try:
         url = parse_url(text)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import click
 
 from leeward.spec.paths import client_socket
+from leeward_cli.explain import explain as of_a_name
+from leeward_cli.logs import is_end, of, show
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
@@ -24,9 +26,6 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
     a fault has ended, or that was denied something. NAME is "network", "loopback", "terminal", or a system call as
     `denied` and the security log have it.
     """
-    from leeward_cli.explain import explain as of_a_name
-    from leeward_cli.logs import is_end, of
-
     for name in names or ("",):
         click.echo(of(client_socket(socket), name) if not name or is_end(name) else of_a_name(name), nl=False)
 
@@ -43,6 +42,4 @@ def logs(socket: str | None, follow: bool, as_json: bool, job: str) -> None:
     JOB is a job's number or a sandbox's id. The daemon remembers the last 256 ends of each user, of
     normal ends the last 64.
     """
-    from leeward_cli.logs import show
-
     show(client_socket(socket), job, follow, as_json)

@@ -10,15 +10,19 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from leeward.client.blocking import Client
+from leeward.client.environments import Environments, PackageSource
+from leeward.client.other_python import of_another
+from leeward.client.packages import wanted_packages
+from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, LeewardError
+from leeward.spec.stored import Named, default_folder, unencrypted_host
 from leeward_cli.messages import complain
-
-if TYPE_CHECKING:
-    from leeward.client.environments import Environments
+from leeward_cli.shown import EscapedStream
 
 #: A further configuration file of the daemon.
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
@@ -36,10 +40,6 @@ def _size(count: int) -> str:
 
 def _open(config_file: str | None) -> tuple[Environments, Any]:
     """The environments in the folder that the configuration names, and the configuration."""
-    from leeward.client.environments import Environments
-    from leeward.daemon.config_sources import load
-    from leeward.spec.stored import default_folder
-
     config = load(config_file)
     return Environments(config.environments_folder or default_folder(os.environ, os.geteuid())), config
 
@@ -75,10 +75,6 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     pip runs in a sandbox that reaches what --egress allows and nothing else. The same requirements are made once. A
     name that exists stands for the new environment from its pool's next start on.
     """
-    from leeward.client.environments import PackageSource
-    from leeward.spec.stored import Named, unencrypted_host
-    from leeward_cli.shown import EscapedStream
-
     made, config = _open(config_file)
     if not egress and not folders and not index_url:
         egress, index_url = config.environments_egress, config.environments_index
@@ -92,8 +88,6 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
     lines = [*requirements, *(line for file in files for line in _lines(file))]
     recipe = made.recipe(lines, source, from_source=allow_source)
     if python:
-        from leeward.client.other_python import of_another
-
         recipe = of_another(recipe, python)
     if recipe.requirements and not egress and not folders:
         raise BadRequest("pip has no source of packages: --egress names the policy by which it reaches an index"
@@ -140,9 +134,6 @@ def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> 
 
     It is the one that `leeward exec --package` uses, for programs in other languages.
     """
-    from leeward.client.blocking import Client
-    from leeward.client.packages import wanted_packages
-
     try:
         with Client(socket) as client:
             name = wanted_packages(requirements, client.socket, client.status()).name

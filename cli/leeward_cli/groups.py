@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 from leeward.errors import LeewardError
+from leeward_cli.main import die_by
 from leeward_cli.messages import FULL, complain, complain_of_system, encoded, escape
 
 
@@ -25,8 +26,6 @@ def run_group(group: click.Group, argv: Sequence[str]) -> int:
         _show(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        from leeward_cli.main import die_by
-
         return die_by("SIGINT")
     except LeewardError as error:
         complain(str(error))

@@ -17,6 +17,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import leeward
+import leeward_cli
 from leeward.errors import BadRequest, Unsupported, quoted
 from leeward_cli.units import MARK, SERVICE, SOCKET, SYSTEM_SOCKET, Installation, units
 
@@ -96,9 +98,6 @@ def check_reachable() -> None:
     Raises:
         BadRequest: that user can't read a part of the installation.
     """
-    import leeward
-    import leeward_cli
-
     for path in (sys.executable, *(os.path.dirname(str(package.__file__)) for package in (leeward, leeward_cli))):
         if os.path.realpath(path).startswith(("/tmp/", "/var/tmp/")):
             raise BadRequest(f"the service has a private /tmp, and wouldn't find {quoted(path)} in it: install leeward"

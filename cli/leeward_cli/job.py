@@ -16,6 +16,8 @@ from leeward_cli.messages import escape as escape
 from leeward_cli.messages import write as write
 from leeward_cli.options import UsageError
 
+# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
+
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,6 +14,8 @@ import gc
 import os
 import sys
 
+# Imported in functions: what not every start needs; 130 ms of processor time for all of it.
+
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,14 +7,13 @@ Runs in:   the CLI, as a child of an agent outside.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
+from leeward import __version__
+from leeward.client.sandbox import Sandbox
+from leeward.faces.mcp.tools import SandboxTools
 from leeward_cli.messages import complain
-
-if TYPE_CHECKING:
-    from leeward.client.sandbox import Sandbox
 
 _HELP = """\
 Serve the Model Context Protocol on standard input and output: an agent outside gets a sandbox as its tools.
@@ -39,15 +38,12 @@ def mcp(workdir: str | None, overlay: bool, profile: str, memory: str, timeout: 
     if overlay and workdir is None:
         raise click.UsageError("--overlay needs --workdir")
     try:
-        import anyio
+        import anyio  # of the extra `mcp`
 
         from leeward.faces.mcp.server import serve
     except ImportError as missing:
         complain(f"{missing.name} is missing: pip install 'leeward[mcp]'")
         return 1
-    from leeward import __version__
-    from leeward.client.sandbox import Sandbox
-    from leeward.faces.mcp.tools import SandboxTools
 
     folder = None if workdir is None else os.path.abspath(workdir)
     options = {name: value for name, value in (("profile", profile), ("memory", memory), ("egress", egress)) if value}

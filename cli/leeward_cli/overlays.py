@@ -7,6 +7,9 @@ Runs in:   the CLI, by click.
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
+
 import click
 
 from leeward.client.changes import FolderChange
@@ -118,7 +121,4 @@ def line(change: FolderChange) -> str:
 
 
 def _json(change: FolderChange) -> str:
-    import json
-    from dataclasses import fields
-
     return json.dumps({field.name: getattr(change, field.name) for field in fields(change)})

@@ -7,9 +7,20 @@ Runs in:   the CLI. It reads the configuration, as a daemon does at its start, a
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
+
+from leeward.daemon.config_sources import load
+from leeward.daemon.early import settings as first
+from leeward.daemon.plans import Plans
+from leeward.dataclass import names
+from leeward.errors import LeewardError
+from leeward.isolation import interpreter
+from leeward.pool.begin import spec_of
+from leeward.spec.pool_key import PoolKey
+from leeward.spec.profiles import OURS
 
 
 @click.command()
@@ -18,9 +29,6 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profiles(name: str, config_file: str | None, as_json: bool) -> int:
     """List the kinds of sandbox, or show what NAME is."""
-    from leeward.daemon.config_sources import load
-    from leeward.errors import LeewardError
-
     try:
         config = load(config_file)
         found = _one(config, name) if name else _all(config)
@@ -42,8 +50,6 @@ def _shown(value: object) -> str:
 
 def _all(config: Any) -> dict[str, Any]:
     """A sentence about each profile, by its name."""
-    from leeward.spec.profiles import OURS
-
     return {**{name: profile.about for name, profile in OURS.items()},
             **{name: f"{name if name in OURS else profile.base}, as the configuration changes it"
                for name, profile in config.profiles.items()}}
@@ -56,16 +62,6 @@ def _one(config: Any, name: str) -> dict[str, Any]:
     Raises:
         LeewardError: there is no such profile, or it isn't possible on this host.
     """
-    import os
-
-    from leeward.daemon.early import settings as first
-    from leeward.daemon.plans import Plans
-    from leeward.dataclass import names
-    from leeward.isolation import interpreter
-    from leeward.pool.begin import spec_of
-    from leeward.spec.pool_key import PoolKey
-    from leeward.spec.profiles import OURS
-
     settings = Plans(lambda: config, first(config))(PoolKey(name))
     # As if a cgroup counted memory. Without one, jobs can't write to /dev/zero.
     spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, pinned=False)

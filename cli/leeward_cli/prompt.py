@@ -148,7 +148,7 @@ class Prompt:
 
 def _with_history(prompt: Prompt) -> None:
     try:
-        import readline
+        import readline  # not every Python has it
     except ImportError:  # a Python without it
         prompt.converse()
         return

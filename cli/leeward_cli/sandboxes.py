@@ -10,6 +10,7 @@ held by this command's connection. A sandbox that the user has named stays, and 
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +22,14 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.spec.sizes import size_text
+from leeward_cli import terminal as ours
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.job import complain
+from leeward_cli.main import die_by
+from leeward_cli.opening import open_by_json
 from leeward_cli.passing import pass_on
 from leeward_cli.progress import Progress
+from leeward_cli.prompt import main
 from leeward_cli.rows import plain
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
@@ -113,7 +118,6 @@ def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
     if by_json:
         if _given(options):
             raise click.UsageError("with --json all options except --socket are read from standard input")
-        from leeward_cli.opening import open_by_json
 
         return open_by_json(socket)
     click.echo(_opened(socket, _given(options), held=False).detach())
@@ -246,8 +250,6 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
     Variables stay from one statement to the next, and the value of an expression is shown. Ctrl-C interrupts what runs;
     a second one ends the Python, and its variables are lost. If standard input isn't a terminal, all of it is run.
     """
-    from leeward_cli.prompt import main
-
     given = _given(options)
     if name is not None and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
@@ -263,8 +265,6 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
 
 def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
                 terminal: bool | None, raw: bool) -> int:
-    from leeward_cli import terminal as ours
-
     if terminal and not ours.is_ours():
         raise click.UsageError("--terminal: standard input and output are not a terminal")
     box = _attached(name, socket) if name is not None else _opened(socket, given)
@@ -279,7 +279,6 @@ def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], a
             box.detach()
         else:
             box.close()
-    from leeward_cli.main import die_by
 
     return die_by(signal.Signals(number).name)
 
@@ -294,8 +293,6 @@ def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, 
 
 
 def _as_json(*rows: Any) -> None:
-    import json
-
     for row in rows:
         click.echo(json.dumps(row))
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from leeward.spec.paths import client_socket
+from leeward_cli import top as showing
+
 
 @click.command()
 @click.option("--once", is_flag=True, help="Show one picture, and end.")
@@ -18,9 +21,6 @@ from click.shell_completion import get_completion_class
 @click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
     """Show workers, jobs and your sandboxes, and update them until q or Ctrl-C."""
-    from leeward.spec.paths import client_socket
-    from leeward_cli import top as showing
-
     if once:
         showing.once(client_socket(socket), as_json)
         return 0

@@ -28,12 +28,16 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from leeward.agents.definition import load_definition
 from leeward.agents.hiding import rules_of
+from leeward.agents.places import config_home, state_home
 from leeward.errors import BadRequest, DaemonError, LeewardError, SandboxOver
 from leeward_cli import agent_project
 from leeward_cli.main import keep_standard_descriptors
 from leeward_cli.messages import complain, write
 from leeward_cli.passing import feed
+
+# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
@@ -204,7 +208,6 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
     The agent's sandbox, which is opened unless it exists, and the project's path in it. Sandboxes of agents that have
     ended are ended.
     """
-    from leeward.agents.places import state_home
     from leeward.agents.state_files import own_folder
     from leeward.client.sandbox import Sandbox
 
@@ -240,10 +243,8 @@ def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
 
 
 def _opened(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
-    from leeward.agents.definition import load_definition
     from leeward.agents.opened import OpenedMounts
     from leeward.agents.outside import protect_settings
-    from leeward.agents.places import config_home
     from leeward.agents.request import AgentOptions, check_home, request_of
     from leeward.client.sandbox import Sandbox
 

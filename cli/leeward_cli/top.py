@@ -12,7 +12,9 @@ import os
 import select
 import signal
 import sys
+import termios
 import time
+import tty
 from types import FrameType
 from typing import Any
 
@@ -90,8 +92,6 @@ def follow(path: str, seconds: float, as_json: bool) -> int:
         while True:
             once(path, as_json)
             time.sleep(seconds)
-    import termios
-    import tty
 
     modes = termios.tcgetattr(0) if os.isatty(0) else None
     handlers = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}

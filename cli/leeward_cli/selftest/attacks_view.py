@@ -6,6 +6,7 @@ Runs in:   the CLI; pure data.
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from leeward_cli.selftest.attack import Attack, Seen, secret_read
@@ -27,8 +28,6 @@ def _called(canaries: Canaries, seen: Seen) -> str:
 
 
 def _host_name(canaries: Canaries, seen: Seen) -> str:
-    import socket
-
     return "the host's name" if seen.any == socket.gethostname() else ""
 
 

@@ -7,6 +7,7 @@ Runs in:   the CLI.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from leeward.client.blocking import Client
 from leeward.client.connecting import connect
 from leeward.client.conversation import Conversation
 from leeward.client.options import execute_fields
+from leeward.daemon.config_sources import load
 from leeward.dataclass import dataclass
 from leeward.errors import DaemonAway, LeewardError
 from leeward.host import features
@@ -110,8 +112,6 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def _default_cpu() -> int:
-    from leeward.daemon.config_sources import load
-
     try:
         return load().limits.cpu
     except LeewardError:
@@ -146,8 +146,6 @@ def run(path: str, private: bool, as_json: bool) -> int:
             findings = list(attempt(sandbox, ATTACKS, canaries, lacks_of(status, daemon.cpu)))
     found = features()
     if as_json:
-        import json
-
         about = {"socket": daemon.path, "private": daemon.private, "degraded": status.get("degraded", [])}
         write(1, json.dumps(as_object(findings, found, about)).encode() + b"\n")
     else:
