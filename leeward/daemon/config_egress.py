@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.errors import BadRequest
+from leeward.isolation.egress import MOST_PORTS, ports_beside
+from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
+
+# Imported in functions: what not every start needs; 6 ms of processor time for all of it.
 
 #: The table of tables that are named after policies.
 EGRESS = "egress"
@@ -75,9 +79,7 @@ def _fitting(policy: Any, place: str) -> Any:
     Return *policy*. Raises BadRequest if it has more ports than a sandbox may have listeners for, or if its rules don't
     fit into a message to the broker.
     """
-    from leeward.isolation.egress import MOST_PORTS, ports_beside
     from leeward.spec.egress import policy_map, ports_of
-    from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
 
     if (count := len(ports_beside(ports_of(policy)))) > MOST_PORTS:
         raise BadRequest(f"{place}: its rules are for {count} ports, {MOST_PORTS} are the most")
@@ -91,7 +93,6 @@ def most_listeners(policies: Mapping[str, Any]) -> int:
     """Return the largest number of listening sockets that a worker with one of *policies* has, on a host with IPv6."""
     if not policies:
         return 0
-    from leeward.isolation.egress import ports_beside
     from leeward.spec.egress import ports_of
 
     # For IPv4 and IPv6 each: one for each port, with those of DNS and the proxy, and one for DNS over UDP.

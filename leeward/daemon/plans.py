@@ -29,6 +29,8 @@ from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
 from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, unknown_profile, with_base
 from leeward.spec.stored import Named, default_folder
 
+# Imported in functions: what not every start needs; 18 ms of processor time for all of it.
+
 #: The policy that `allow_network` stands for.
 NETWORK_NAME = "network"
 

@@ -8,6 +8,7 @@ Trust:     none in a client. A request that can't be decoded ends its connection
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -400,8 +401,6 @@ class Operations:
 def _as_asked(request: Status, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if request.form != "json":
         return answer
-    import json  # imported only if this form is asked for
-
     return {"json": json.dumps(answer)}
 
 
