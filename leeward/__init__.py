@@ -122,7 +122,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'leeward' has no attribute {name!r}")
-    from importlib import import_module
+    from importlib import import_module  # 0.5 ms that a job needn't wait for
 
     value: object = getattr(import_module(home), name)
     globals()[name] = value

@@ -23,6 +23,8 @@ from types import CodeType, FunctionType
 
 from leeward._generated_initialisers import CODES
 
+# Imported in functions: what not every start needs; 15 ms of processor time for all of it.
+
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,6 +9,7 @@ close the windows; figures that are still open at the end are shown then.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -72,8 +73,6 @@ def is_figure(thing: object) -> bool:
 
 def png(figure: Any) -> bytes:
     """The picture. The job's end doesn't show it again."""
-    import io
-
     _shown.add(id(figure))
     target = io.BytesIO()
     figure.savefig(target, format="png", bbox_inches="tight")

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 from leeward.inside import figures, program
 from leeward.wire import bundles
 
+# Imported in functions: what not every start needs; 32 ms of processor time for all of it.
+
 #: The method that makes each form. Other forms come only from `_repr_mimebundle_`.
 METHODS = {
     "text/html": "_repr_html_", "text/markdown": "_repr_markdown_", "text/latex": "_repr_latex_",

@@ -128,6 +128,7 @@ def route(family: int) -> bytes:
         Unsupported: pyroute2 isn't installed.
     """
     try:
+        # Of the extra `egress`.
         from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST
         from pyroute2.netlink.rtnl import RTM_NEWROUTE, rt_proto, rt_scope, rt_type
         from pyroute2.netlink.rtnl.rtmsg import rtmsg

@@ -18,6 +18,7 @@ from leeward.errors import BadRequest
 from leeward.isolation import interpreter, landlock
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
+from leeward.isolation.egress import PROXY_VARIABLES, RESOLV_CONF
 from leeward.isolation.plan import ZygotePlan
 from leeward.pool.coverable import with_what_can_be_covered
 from leeward.pool.quotas import Quotas
@@ -29,6 +30,8 @@ from leeward.spec.profiles import HostPython
 from leeward.spec.sandbox import Bind, SandboxSpec, View
 from leeward.worker.hatch import Hatched, import_path, modules
 from leeward.worker.patience import Patience
+
+# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.spec.egress import Policy
@@ -216,7 +219,6 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
     """The egress settings of a profile. Imported only here: most daemons have none."""
     if settings.egress is None:
         return {}
-    from leeward.isolation.egress import RESOLV_CONF
     from leeward.pool import seals
     from leeward.spec.egress import ports_of
 
@@ -225,7 +227,6 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
 
 def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
     """*spec* with the proxy variables, if the policy asks for them or there is no route."""
-    from leeward.isolation.egress import PROXY_VARIABLES
     from leeward.pool.routed import is_routed
 
     routed = is_routed()

@@ -42,7 +42,7 @@ def cryptography() -> tuple[Any, Any, Any]:
         Unsupported: it isn't installed.
     """
     try:
-        from cryptography import x509
+        from cryptography import x509  # of the extra `egress`
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
@@ -70,7 +70,7 @@ def make(policy: Policy) -> Seal | None:
 def make_for_lease(secret_count: int) -> LeaseSeal:
     """Return a new authority, and new placeholders."""
     x509, hashes, ec = cryptography()
-    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives import serialization as forms  # of the extra `egress`
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"leeward {secrets.token_hex(8)}")])
@@ -157,7 +157,7 @@ def _trusted(policy: Policy, x509: Any) -> bytes:
 
 
 def _pem(certificate: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.hazmat.primitives.serialization import Encoding  # of the extra `egress`
 
     data: bytes = certificate.public_bytes(Encoding.PEM)
     return data

@@ -22,6 +22,8 @@ from leeward.loop.reactor import READ, Reactor
 from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Sealed
 
+# Imported in functions: what not every start needs; 2 ms of processor time for all of it.
+
 if TYPE_CHECKING:  # a daemon without policies doesn't import these
     import subprocess
 

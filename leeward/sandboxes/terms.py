@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
+from leeward.run.launch import Command, Stdio
 from leeward.spec import stand_ins
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.spec.sandbox import SandboxSpec, Scratch, View
+from leeward.spec.trust import BUNDLE_VARIABLES
 
 if TYPE_CHECKING:
     from leeward.run.launch import Exit
@@ -68,8 +70,6 @@ class Launch:
             BadRequest: execve(2) can't take the arguments or variables.
             LeewardError: the program can't be started now.
         """
-        from leeward.run.launch import Command, Stdio
-
         command = Command(tuple(word.encode() for word in asked.argv), env, asked.cwd.encode(), size=asked.size)
         piped = asked.open or asked.warm or bool(asked.stdin)
         return place.start(command, stdin=Stdio.PIPE if piped else Stdio.NULL, on_output=on_output, on_exit=on_exit)
@@ -103,7 +103,6 @@ def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
 def _tls(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
     if spec.seal is None:
         return ()
-    from leeward.spec.trust import BUNDLE_VARIABLES
 
     return tuple((name, value) for name, value in spec.environment if name in BUNDLE_VARIABLES)
 

@@ -29,7 +29,7 @@ def registrable(name: str) -> str | None:
 @functools.cache
 def _suffixes() -> Callable[[str], Any]:
     try:
-        from publicsuffixlist import PublicSuffixList
+        from publicsuffixlist import PublicSuffixList  # of the extra `approvals`
     except ImportError:
         raise Unsupported("the list of public suffixes", have="none", need="the package publicsuffixlist",
                           cure="pip install 'leeward[approvals]'") from None

@@ -10,6 +10,7 @@ for. Two names that asked for the same share one environment.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -53,7 +54,6 @@ class Recipe:
     def hash(self) -> str:
         """32 hexadecimal digits. The order of the requirements and blanks in them don't matter."""
         import hashlib  # a daemon without environments doesn't pay for it, nor for json
-        import json
 
         lines = sorted("".join(line.split()) for line in self.requirements)
         text = json.dumps([_FORMAT, lines, self.python, self.version, self.from_source, list(self.index)])
@@ -159,8 +159,6 @@ def is_hash(text: str) -> bool:
 
 
 def write_named(named: Named) -> bytes:
-    import json
-
     return json.dumps({"built": named.built, "preload": list(named.preload), "min": named.min, "max": named.max},
                       indent=1).encode()
 
@@ -178,8 +176,6 @@ def read_named(data: bytes) -> Named:
 
 
 def write_manifest(manifest: Manifest) -> bytes:
-    import json
-
     return json.dumps({"format": _FORMAT, "python": manifest.python, "version": list(manifest.version),
                        "requirements": list(manifest.requirements), "packages": dict(manifest.packages),
                        "size": manifest.size, "content": manifest.content, "created": manifest.created,
@@ -207,8 +203,6 @@ def read_manifest(data: bytes) -> Manifest:
 
 
 def _read(data: bytes, make: Callable[[dict[str, Any]], _Stored]) -> _Stored:
-    import json
-
     try:
         if len(data) > MOST_WRITTEN:
             raise ValueError("it is too long")
