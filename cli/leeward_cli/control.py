@@ -187,7 +187,8 @@ def _check(arguments: list[str]) -> None:
 
 def reload(socket: str) -> int:
     """
-    Make the daemon read its configuration again. Returns the exit status: 1 if the daemon refuses the configuration.
+    Make the daemon read its configuration again. Returns the exit status: 1 if the daemon refuses the configuration, or
+    doesn't say that it has taken it.
 
     Raises:
         LeewardError: the daemon belongs to another user.
@@ -199,20 +200,32 @@ def reload(socket: str) -> int:
         daemon.signal(signal.SIGHUP)
     finally:
         daemon.close()
-    if not background:
-        complain(f"daemon {daemon.pid} was told to read its configuration again; the log says whether it could:"
+    refused = _refused(socket, daemon.status.get("reloads"))
+    if refused is None:
+        complain(f"daemon {daemon.pid} doesn't say whether it has read its configuration: {daemon.log}")
+        return 1
+    if background:
+        write(1, escape(_read_from(log_file(socket), end)))
+    elif refused:
+        complain(f"daemon {daemon.pid} has refused its configuration, and what was in force stays; the log says why:"
                  f" {daemon.log}")
-        return 0
+    else:
+        complain(f"daemon {daemon.pid} has read its configuration again; the log names what needs a restart:"
+                 f" {daemon.log}")
+    return int(refused)
+
+
+def _refused(socket: str, before: Any) -> bool | None:
+    """Whether the daemon has refused the configuration; None if its count of reloads, *before*, doesn't change."""
     until = time.monotonic() + RELOAD_S
     while time.monotonic() < until:
-        said = _read_from(log_file(socket), end)
-        if b"configuration reloaded" in said or b"configuration not reloaded" in said:
-            time.sleep(_LOOK_S)  # the next line names the keys that need a restart
-            write(1, escape(_read_from(log_file(socket), end)))
-            return int(b"configuration not reloaded" in said)
+        daemon = Running(socket)
+        daemon.close()
+        now = daemon.status.get("reloads")
+        if isinstance(before, list) and isinstance(now, list) and now != before:
+            return bool(now[1] != before[1])
         time.sleep(0.02)
-    complain(f"the daemon's log doesn't say whether it has read the configuration: {log_file(socket)}")
-    return 1
+    return None
 
 
 def _size(path: str) -> int:

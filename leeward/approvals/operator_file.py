@@ -108,7 +108,9 @@ def parse_policy(content: bytes) -> OperatorPolicy:
     """
     try:
         said = tomllib.loads(content.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise BadRequest("it has too many tables or arrays within each other") from None
+    except ValueError as error:
         raise BadRequest(f"no TOML: {error!s:.200}") from None
     unknown = sorted(set(said) - set(_KEYS))
     if unknown:

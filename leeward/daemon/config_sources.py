@@ -159,8 +159,12 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
         return tomllib.loads(text)
     except UnicodeDecodeError:
         raise _refuse(path, "is no UTF-8 text") from None
+    except RecursionError:
+        raise _refuse(path, "has too many tables or arrays within each other") from None
     except tomllib.TOMLDecodeError as error:
         raise _refuse(path, f"{error}{_line_of(error, text)}") from None
+    except ValueError:  # a number with thousands of digits
+        raise _refuse(path, "has a number with too many digits") from None
 
 
 def _line_of(error: ValueError, text: str) -> str:

@@ -83,6 +83,7 @@ class Daemon:
         self._started = time.monotonic()
         self._ending = False
         self._stop_requested = 0.0  # when we were told to end
+        self._reloads = [0, 0]  # taken, refused
         self._metrics = Metrics()
         self._terminal = has_terminal()
         self._dealer: Dealer | None = None
@@ -235,7 +236,7 @@ class Daemon:
         return status(self._engine.status(), transport=self._reactor.transport,
                       connections=self._server.taken, max_connections=self._server.places,
                       uptime=time.monotonic() - self._started, pid=os.getpid(),
-                      environments=environments(self._config))
+                      environments=environments(self._config), reloads=list(self._reloads))
 
     # --- metrics --------------------------------------------------------------
 
@@ -280,8 +281,10 @@ class Daemon:
             config, left = live(self._config, self._load())
             self._observer.open(config.security_log)
         except (LeewardError, OSError) as error:  # for example, of a folder that has gone
+            self._reloads[1] += 1
             log.error("configuration not reloaded: what was in force stays", error=str(error))
         else:
+            self._reloads[0] += 1
             self._config = self._server.config = config
             log.adjust(config.log_level, config.log_json)
             self._server.govern(quotas(config, os.geteuid()))

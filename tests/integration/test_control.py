@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.live_daemon import run
+from kit.live_daemon import LiveDaemon, run
 from kit.ordinary_user import Installation, OrdinaryUser
 
 
@@ -72,6 +72,20 @@ def test_a_reload_reports_its_outcome(background: Path) -> None:
     assert 1 == done.returncode
     assert b"queue_sise" in done.stdout
     assert b"queue_sise" in run(background, "daemon", "logs", "-n1").stdout
+
+
+def test_a_reload_of_a_daemon_in_the_foreground_reports_its_outcome(tmp_path: Path) -> None:
+    """Whose log this command can't read. The last file would exhaust a parser that recurses."""
+    config = tmp_path / "x.toml"
+    config.write_text("")
+    (tmp_path / "d").mkdir(mode=0o700)
+    with LiveDaemon(tmp_path / "d", "--pool-size", "1", "--config", str(config)) as daemon:
+        for text, status in (("queue_size = 6\n", 0), ("queue_sise = 6\n", 1), ("queue_size = 7\n", 0),
+                             (f"preload = {'[' * 5000}{']' * 5000}\n", 1), ("queue_size = 8\n", 0)):
+            config.write_text(text)
+            done = run(Path(daemon.socket), "daemon", "reload")
+            assert status == done.returncode, done.stderr
+            assert (b"has refused its configuration" in done.stderr) is bool(status)
 
 
 @pytest.mark.parametrize("command", ["status", "reload"])

@@ -116,6 +116,15 @@ def test_c149_malformed_configuration_is_refused(name: str, home: Path, tmp_path
         assert str(path) in str(refusal.value)
 
 
+@pytest.mark.parametrize(("text", "why"), [
+    (f"preload = {'[' * 5000}{']' * 5000}\n", "within each other"), ("[a" + ".a" * 5000 + "]\n", "a"),
+    (f"x = {'{a=' * 5000}1{'}' * 5000}\n", "within each other"), (f"pool_size = {'9' * 5000}\n", "too many digits")])
+def test_a_file_that_would_exhaust_a_parser_is_refused(text: str, why: str, home: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=why) as refused:
+        loaded(home, written(tmp_path / "x.toml", text))
+    assert str(tmp_path / "x.toml") in str(refused.value)
+
+
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
 def test_c149_a_file_that_others_can_write_is_refused(mode: int, home: Path, tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
