@@ -280,6 +280,26 @@ def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule:
 
 
 @approvals.command()
+@click.option("--without-rules", is_flag=True, help="Go on where it can't be found out which rules were stored.")
+def recover(without_rules: bool) -> None:
+    """
+    Make a new file of requests and rules in place of one that is damaged or was removed, with the rules that were
+    stored. The service mustn't run. Requests that were pending, and what was approved and not carried out, are lost.
+    """
+    from leeward.approvals.places import state_folder
+    from leeward.approvals.store import recover as recovered
+
+    found = recovered(state_folder(os.environ), without_rules=without_rules)
+    if found is None:
+        complain("the file of approvals is whole; there is nothing to do")
+        return
+    old, rules = found
+    click.echo(plain(f"a new file with {len(rules.rules)} rules and {len(rules.modes)} modes was made; the old one is {old}"))
+    for effect, text, project in rules.rules:
+        click.echo(plain(f"{effect:6} {text}  {_where({'project': project})}"))
+
+
+@approvals.command()
 @SOCKET
 def watch(socket: str | None) -> int:
     """Show pending requests as they come, and decide by keys: ? shows which."""

@@ -1,7 +1,7 @@
 """
-`leeward audit show` and `leeward audit verify`: the record of decisions.
+`leeward audit show`, `verify` and `mend`: the record of decisions.
 
-Runs in:   the CLI, by click. It only reads files.
+Runs in:   the CLI, by click. Only `mend` writes.
 Trust:     none in a line: its texts may come from a sandbox, and are shown escaped.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from leeward.audit.journal import default_folder
-from leeward.audit.record import read_record, verify_record
+from leeward.audit.record import mend_record, read_record, verify_record
 from leeward.audit.rows import ReadLine
 from leeward.errors import BadRequest, quoted
 from leeward_cli.rows import plain
@@ -70,11 +70,29 @@ def check(folder: str | None, head: str | None) -> int:
         raise _unreadable(error) from None
     if found.fault is not None:
         click.echo(plain(f"line {found.fault.number}, in {found.fault.file}: {found.fault.fault}"))
+        if found.fault.row is None:
+            click.echo("if it is half-written, as a power cut leaves a line, `leeward audit mend` takes it out")
     if found.head:
         click.echo(plain(found.head))
     if found.is_whole:
         click.echo(f"{found.lines} lines, and each follows the one before")
     return 0 if found.is_whole else 1
+
+
+@audit.command("mend")
+@_FOLDER
+@click.option("--head", metavar="DIR", help="The folder of the record's head, if it isn't beside the record.")
+def mend(folder: str | None, head: str | None) -> None:
+    """
+    Take half-written lines out of the record, and record that. The service mustn't run.
+
+    Their bytes are kept in `audit.torn`. Any other fault is named, and stays.
+    """
+    try:
+        count = mend_record(folder or default_folder(os.environ), head)
+    except OSError as error:
+        raise _unreadable(error) from None
+    click.echo(f"{count} half-written lines were taken out" if count else "the record has no half-written line")
 
 
 def text_of(line: ReadLine) -> str:

@@ -45,6 +45,7 @@ class RuleBook:
     def reload(self) -> None:
         """Put the rules of the store in force. Called after the transaction."""
         self.rules = self._load()
+        self._store.copy_rules()
 
     def keep(self, rule: ApprovalRule, now: float) -> None:
         """

@@ -34,7 +34,7 @@ from leeward.approvals.service import ApprovalService
 from leeward.approvals.web.application import application
 from leeward.approvals.web.connections import BoundedConnection
 from leeward.audit.journal import default_folder
-from leeward.audit.record import AuditRecord
+from leeward.audit.record import AuditRecord, torn_record
 from leeward.errors import BadRequest, ShuttingDown
 
 #: Seconds between two checks for expired requests.
@@ -87,6 +87,9 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     until = None if options.lasts is None else time.time() + options.lasts
     queue = ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)
     try:
+        if torn_record(default_folder(os.environ)):
+            print("leeward approvals: the last line of the record is half-written; the record goes on behind it, and"
+                  " `leeward audit mend` takes it out once the service has ended", file=sys.stderr)
         journal = AuditRecord(default_folder(os.environ), options.head)
         try:
             project = _project(options.project)

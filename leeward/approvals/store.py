@@ -4,6 +4,8 @@ The file of requests and rules: each change is one transaction, and triggers kee
 Runs in:   the operator's program that decides; one process at a time, by a lock that the kernel releases when the
            process ends.
 Trust:     the folder is used only if no other user can enter it.
+Copy:      rules and modes are also in a file of their own, written after each change of them. A file of requests that is
+           damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's rules.
 Source:    sqlite.org/wal.html; flock(2)
 """
 
@@ -14,9 +16,11 @@ import json
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from leeward.approvals.requests import (
     ApprovalRequest,
@@ -26,12 +30,12 @@ from leeward.approvals.requests import (
     subject_of,
     subject_text,
 )
-from leeward.approvals.rules import DEFAULT_DENY, Effect, category_of
+from leeward.approvals.rules import DEFAULT_DENY, Effect, category_of, check_mode, parse_rule
 from leeward.approvals.steps import reached
-from leeward.errors import Busy, Unsupported
+from leeward.errors import BadRequest, Busy, Unsupported
 
 FORMAT = 2
-FILE = "requests.sqlite"
+FILE, COPY = "requests.sqlite", "rules.json"
 
 #: Ids that are kept, counted from the newest; older requests are deleted unless they are pending or being carried out.
 KEPT = 10_000
@@ -88,41 +92,71 @@ _COLUMNS = ("id, category, action, subject, description, reason, metadata, sandb
             "status, decided_by, decided, rule, repeats, stage, note, project")
 
 
+class StoreDamaged(Unsupported):
+    """The file of requests and rules is damaged, or lacks rules that were stored."""
+
+    def __init__(self, folder: str, why: str) -> None:
+        super().__init__("the file of approvals", have=f"{os.path.join(folder, FILE)}: {why}",
+                         need="the file with the stored rules",
+                         cure="`leeward approvals recover` makes a new one with the rules, and keeps this one")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCopy:
+    """
+    The stored rules and modes.
+
+    Attributes:
+        rules: effect, text and project of each.
+        modes: by category.
+    """
+
+    rules: tuple[tuple[Effect, str, str], ...]
+    modes: Mapping[str, str]
+
+
 class RequestStore:
     """
     The file of requests and rules. Callers use it one at a time.
 
     Args:
         folder: of the user; made unless it exists.
+        restore: put the rules of the copy into a new file.
 
     Raises:
         Busy: another process has the folder's lock.
         Unsupported: other users can enter the folder, or the file has another version.
+        StoreDamaged: the file is damaged, or lacks rules.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, restore: bool = False) -> None:
+        self._folder, self._restore = folder, restore
         os.makedirs(folder, mode=0o700, exist_ok=True)
         about = os.stat(folder)
         if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
             raise Unsupported("a folder for approvals", have=f"{folder}, which others may enter or own",
                               need="one of this user's with mode 0700", cure=f"chmod 700 {folder}")
-        self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise Busy(f"another program decides by {folder} now") from None
+        self._lock = _locked(folder)
         try:
             path = os.path.join(folder, FILE)
             # The files that SQLite puts beside it have its mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            self._own = os.fstat(fd)
+            os.close(fd)
             # Threads use the one connection in turn, by the lock of ApprovalQueue.
             self._file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
-                self._file.execute(f"PRAGMA {pragma}")
-            self._prepare(folder)
-        except BaseException:
+            try:
+                for pragma in ("journal_mode = WAL", "synchronous = FULL", "trusted_schema = OFF"):
+                    self._file.execute(f"PRAGMA {pragma}")
+                self._prepare(folder)
+                self.copy_rules()
+            except BaseException:
+                self._file.close()
+                raise
+        except BaseException as error:
             os.close(self._lock)
+            if _is_damage(error):
+                raise StoreDamaged(folder, str(error)) from None
             raise
 
     def _prepare(self, folder: str) -> None:
@@ -131,11 +165,35 @@ class RequestStore:
             if version not in (0, 1, FORMAT):
                 raise Unsupported("the file of approvals", have=f"version {version} in {folder}",
                                   need=f"version {FORMAT}")
+            if self._one("PRAGMA quick_check(1)")[0] != "ok":
+                raise StoreDamaged(folder, "a part of it can't be read")
+            copied = read_copy(folder)
+            if version == 0 and copied is not None and not self._restore:
+                raise StoreDamaged(folder, "it was removed or is empty, though rules were stored")
             for statement in _statements({0: _SCHEMA + _SCHEMA_2, 1: _FROM_1}.get(version, "")):
                 self._file.execute(statement)
             self._file.execute(f"PRAGMA user_version = {FORMAT}")
             for text in DEFAULT_DENY if version == 0 else ():
                 self.add_rule("deny", text, "", 0.0)
+            if self._restore and copied is not None:
+                for effect, text, project in copied.rules:
+                    self.add_rule(effect, text, project, 0.0)
+                for category, mode in copied.modes.items():
+                    self.set_mode(category, mode)
+            elif copied is not None and (lost := {rule for rule in copied.rules if rule[0] == "deny"} - self._all_rules()):
+                raise StoreDamaged(folder, f"it lacks {len(lost)} rules that deny")
+
+    def _all_rules(self) -> set[tuple[Effect, str, str]]:
+        return set(self._file.execute("SELECT effect, text, project FROM rules"))
+
+    def copy_rules(self) -> None:
+        """
+        Write the copy of the rules and modes. Called after each change of them.
+
+        Raises:
+            Busy: the disk is full or can't be written.
+        """
+        _write_copy(self._folder, RuleCopy(tuple(sorted(self._all_rules())), self.modes()))
 
     def close(self) -> None:
         self._file.close()
@@ -148,17 +206,29 @@ class RequestStore:
 
         Raises:
             Busy: the disk is full or can't be written.
+            StoreDamaged: the file is damaged, or another one is in its place.
         """
         try:
+            self._check_still()
             self._file.execute("BEGIN IMMEDIATE")
             yield
             self._file.execute("COMMIT")
         except BaseException as error:
             if self._file.in_transaction:  # SQLite rolls back by itself in some cases, such as a full disk
                 self._file.execute("ROLLBACK")
+            if _is_damage(error):
+                raise StoreDamaged(self._folder, str(error)) from None
             if isinstance(error, sqlite3.OperationalError):
                 raise Busy(f"the file of approvals can't be written: {error}") from None
             raise
+
+    def _check_still(self) -> None:
+        try:
+            if os.path.samestat(self._own, os.lstat(os.path.join(self._folder, FILE))):
+                return
+        except OSError:
+            pass
+        raise StoreDamaged(self._folder, "it was removed or replaced while it was in use")
 
     def _one(self, statement: str, *values: Any) -> Any:
         return self._file.execute(statement, values).fetchone()
@@ -346,3 +416,120 @@ def _statements(script: str) -> Iterator[str]:
 def _request(row: Any) -> ApprovalRequest:
     number, category, action, subject, description, reason, data, *rest = row
     return ApprovalRequest(number, category, action, subject_of(subject), description, reason, json.loads(data), *rest)
+
+
+# --- a file that is damaged -------------------------------------------------------------
+
+
+def _locked(folder: str) -> int:
+    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise Busy(f"another program decides by {folder} now") from None
+    return lock
+
+
+def _is_damage(error: BaseException) -> bool:
+    """Whether SQLite says that the file isn't as it has written it."""
+    return type(error) is sqlite3.DatabaseError
+
+
+def read_copy(folder: str) -> RuleCopy | None:
+    """
+    The copy of the rules and modes; None if there is none.
+
+    Raises:
+        Unsupported: it can't be read, so it isn't known which rules were stored.
+    """
+    path = os.path.join(folder, COPY)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        rules = tuple((str(effect), str(text), str(project)) for effect, text, project in found["rules"])
+        for effect, text, project in rules:
+            parse_rule(text, "deny" if effect == "deny" else "allow", project)
+        for category, mode in found["modes"].items():
+            check_mode(category, mode)
+        return RuleCopy(tuple(("deny" if effect == "deny" else "allow", text, project)
+                              for effect, text, project in rules), found["modes"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequest):
+        raise Unsupported("the copy of approvals' rules", have=f"{path}, which can't be read",
+                          need="a file of leeward's", cure=f"if {FILE} beside it is whole, remove {path}") from None
+
+
+def _write_copy(folder: str, copied: RuleCopy) -> None:
+    path = os.path.join(folder, COPY)
+    content = json.dumps({"rules": copied.rules, "modes": dict(copied.modes)}).encode()
+    try:
+        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(fd)
+        os.rename(f"{path}.new", path)
+    except OSError as error:
+        raise Busy(f"the copy of approvals' rules can't be written: {(error.strerror or 'an error').lower()}") from None
+
+
+def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy] | None:
+    """
+    Make a new file of requests and rules in place of one that is damaged. The old one stays beside it.
+
+    Args:
+        folder: of the store.
+        without_rules: go on where it isn't known which rules were stored.
+
+    Returns:
+        The path of the old file, and the rules of the new one; None if the file is whole.
+
+    Raises:
+        BadRequest: it isn't known which rules were stored.
+        Busy, Unsupported: as for RequestStore.
+    """
+    try:
+        RequestStore(folder).close()
+        return None
+    except StoreDamaged:
+        pass
+    lock = _locked(folder)
+    try:
+        path = os.path.join(folder, FILE)
+        copied, read = read_copy(folder), _readable(path)
+        if copied is None and read is None and not without_rules:
+            raise BadRequest(f"{path}: neither it nor a copy says which rules were stored; --without-rules makes a new"
+                             " file with leeward's own, and a person decides what these would have decided")
+        # Rules that allow, and modes, are taken from the copy alone: the file is damaged.
+        denied = [rule for rule in read or () if rule[0] == "deny"]
+        merged = RuleCopy(tuple(dict.fromkeys((*(copied.rules if copied else ()), *denied))),
+                          copied.modes if copied else {})
+        _write_copy(folder, merged)
+        number = 1
+        while os.path.lexists(f"{path}.damaged-{number}"):
+            number += 1
+        for end in ("", "-wal", "-shm"):
+            if os.path.lexists(path + end):
+                os.rename(path + end, f"{path}.damaged-{number}{end}")
+    finally:
+        os.close(lock)
+    RequestStore(folder, restore=True).close()
+    return f"{path}.damaged-{number}", merged
+
+
+def _readable(path: str) -> list[tuple[Effect, str, str]] | None:
+    """The valid rules of a damaged file; None if its table can't be read as a whole."""
+    found = list[tuple[Effect, str, str]]()
+    try:
+        file = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
+        try:
+            for effect, text, project in file.execute("SELECT effect, text, project FROM rules"):
+                found.append(("deny" if effect == "deny" else "allow", str(text), str(project)))
+                parse_rule(str(text), found[-1][0], str(project))
+        finally:
+            file.close()
+    except (sqlite3.Error, ValueError, TypeError, BadRequest):
+        return None
+    return found

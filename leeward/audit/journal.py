@@ -6,6 +6,7 @@ Threads:   `write` puts a row into a bounded queue; a thread writes it to disk. 
            counted, and the next line that is written has the count.
 Files:     audit.jsonl; older ones are audit.jsonl.1, .2, ..., the newest with the smallest number. The head, "number
            hash first", is in a file of its own, in this folder or another one; it is written when no row waits.
+Torn:      a line that a power cut has left half-written stays, as a bad line, until `mend` moves it to audit.torn.
 Holds:     lines that are cut off at the end while no process writes are noticed: the writer continues after the line
            that the head names, so the gap remains.
 """
@@ -14,18 +15,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import queue
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from leeward.audit.rows import BEGINNING, MOST_LINE, AuditRow, ReadLine, chained, read_line, written
-from leeward.errors import Busy
+from leeward.errors import BadRequest, Busy
 
-FILE, HEAD = "audit.jsonl", "audit.head"
+FILE, HEAD, TORN = "audit.jsonl", "audit.head", "audit.torn"
 
 #: Bytes after which a new file is started; the number of files that are kept; the greatest number of rows that wait for
 #: the disk.
@@ -109,14 +112,7 @@ class Journal:
     def _take_lock(self) -> None:
         for each in (self.folder, self._head_folder):
             os.makedirs(each, mode=0o700, exist_ok=True)
-        lock = os.open(os.path.join(self.folder, "audit.lock"),
-                       os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise Busy(f"another program writes {self.folder} now") from None
-        self._lock = lock
+        self._lock = _locked(self.folder)
 
     def write(self, row: AuditRow) -> bool:
         """
@@ -265,6 +261,16 @@ class Journal:
         self._size = 0
 
 
+def _locked(folder: str) -> int:
+    lock = os.open(os.path.join(folder, "audit.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise Busy(f"another program writes {folder} now") from None
+    return lock
+
+
 def _said(error: OSError) -> str:
     return (error.strerror or "an error").lower()
 
@@ -388,3 +394,82 @@ def _beside_head(head: RecordHead | None, first: int, last: int, is_there: bool)
     if first > head.first:
         return f"the record begins with line {first}, but by the head with line {head.first}"
     return ""
+
+
+def is_torn(folder: str) -> bool:
+    """Whether the last line of a chain is half-written, before a writer goes on behind it."""
+    try:
+        with open(os.path.join(folder, FILE), "rb") as file:
+            return file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+    except OSError:
+        return False
+
+
+def mend(folder: str, head: str | None = None) -> int:
+    """
+    Take half-written lines out of a chain, and record that. Their bytes are kept in TORN.
+
+    Args:
+        folder: the folder of the chain.
+        head: the folder of the head; None for the same folder.
+
+    Returns:
+        The number of these lines.
+
+    Raises:
+        BadRequest: the chain has another fault, which isn't mended.
+        Busy: another process writes the chain, or the mending can't be recorded.
+        OSError: a file can't be read or written.
+    """
+    lock = _locked(folder)
+    try:
+        found = verify(folder, head)
+        torn = [line for line in read(folder) if line.fault]
+        if not torn:
+            return 0
+        wrong = next((line for line in torn if line.row is not None), None)
+        if wrong is not None:
+            raise BadRequest(f"line {wrong.number}, in {wrong.file}: {wrong.fault}: that is no half-written line")
+        if found.head:
+            raise BadRequest(f"{found.head}: what is missing isn't only half-written")
+        held = b"".join(_without(os.path.join(folder, name)) for name in _files(folder))
+        with open(os.path.join(folder, TORN), "ab", opener=_private) as file:
+            file.write(held)
+            os.fsync(file.fileno())
+        for name in dict.fromkeys(line.file for line in torn):
+            _rewrite(os.path.join(folder, name))
+    finally:
+        os.close(lock)
+    writer = Journal(folder, head)
+    writer.write(AuditRow(time.time(), "audit", "mend", "mended", by="cli", metadata={
+        "lines": len(torn), "bytes": len(held), "sha256": hashlib.sha256(held).hexdigest()}))
+    writer.close()
+    if writer.lost:
+        raise Busy(f"the mending can't be recorded: {writer.trouble}")
+    return len(torn)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _is_whole(line: bytes) -> bool:
+    return _alone(line).row is not None
+
+
+def _without(path: str) -> bytes:
+    """The lines of a file that are none of the record's, as they stand."""
+    with open(path, "rb") as file:
+        return b"".join(line for line in file.read().splitlines(keepends=True) if not _is_whole(line))
+
+
+def _rewrite(path: str) -> None:
+    """Leave the lines that aren't of the record out of a file, which has about ROTATE bytes."""
+    with open(path, "rb") as file:
+        kept = b"".join(line for line in file.read().splitlines(keepends=True) if _is_whole(line))
+    temporary = f"{path}.mend"
+    with open(temporary, "wb", opener=_private) as file:
+        file.write(kept)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, path)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from leeward.audit.journal import KEPT_FILES, ROTATE, Journal, Verified, read, read_head, verify
+from leeward.audit.journal import KEPT_FILES, ROTATE, Journal, Verified, is_torn, mend, read, read_head, verify
 from leeward.audit.rows import AuditRow, ReadLine
 from leeward.protocols import Protocol
 
@@ -177,3 +177,25 @@ def verify_record(folder: str, head: str | None = None) -> Verified:
         said.append(f"the record names a line {named.number} of {DECISIONS} that differs from the one there")
     fault = first.fault or (None if second.fault is None else _placed(second.fault))
     return Verified(first.lines + second.lines, fault, "; ".join(said))
+
+
+def _chains(folder: str, head: str | None) -> list[tuple[str, str | None]]:
+    """The folders of both chains and of their heads; an old record has one chain."""
+    own = os.path.join(folder, DECISIONS)
+    return [(folder, head)] + [(own, None if head is None else os.path.join(head, DECISIONS))] * os.path.isdir(own)
+
+
+def torn_record(folder: str) -> bool:
+    """Whether the last line of one of the chains is half-written."""
+    return any(is_torn(chain) for chain, _ in _chains(folder, None))
+
+
+def mend_record(folder: str, head: str | None = None) -> int:
+    """
+    As `journal.mend`, for both chains.
+
+    Args:
+        folder: of the record.
+        head: the folder of the heads; None for the same folder.
+    """
+    return sum(mend(*chain) for chain in _chains(folder, head))

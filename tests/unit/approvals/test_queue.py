@@ -22,7 +22,7 @@ from leeward.approvals.requests import (
     subject_text,
 )
 from leeward.approvals.rules import DEFAULT_DENY, parse_rule
-from leeward.approvals.store import FILE, RequestStore
+from leeward.approvals.store import COPY, FILE, RequestStore, StoreDamaged, recover
 from leeward.approvals.subjects import (
     RuleSubject,
     branch,
@@ -529,6 +529,109 @@ def test_a_file_of_another_version_isnt_touched(tmp_path: Path) -> None:
     raw.close()
     with pytest.raises(Unsupported, match="version 99"):
         RequestStore(str(tmp_path / "x"))
+
+
+def damaged(folder: Path, how: str) -> None:
+    """Do to the file of requests what disks and people do."""
+    path = folder / FILE
+    content = path.read_bytes()
+    match how:
+        case "removed":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "garbage":
+            path.write_bytes(os.urandom(len(content)))
+        case "text":
+            path.write_text("not a database\n" * 1000)
+        case "cut":
+            path.write_bytes(content[:len(content) // 2])
+        case "cut to its head":
+            path.write_bytes(content[:100])
+        case "older":
+            with sqlite3.connect(path) as raw:
+                raw.execute("DELETE FROM rules WHERE text LIKE '%bad%'")
+            raw.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "empty", "garbage", "text", "cut", "cut to its head", "older"])
+def test_c440_cannot_start_without_the_rules_that_were_stored(tmp_path: Path, how: str) -> None:
+    """The start is refused with the cure, which brings them back; and the old file stays."""
+    folder = tmp_path / "approvals"
+    queue = ApprovalQueue(str(folder))
+    queue.add_rule("network(*.bad.example)", "deny")
+    queue.add_rule("network(good.example)", "allow", "/p")
+    queue.set_mode("network", "deny-all")
+    before = queue.rules()
+    queue.close()
+    ApprovalQueue(str(folder)).close()  # control: a whole file is taken
+    assert recover(str(folder)) is None
+
+    damaged(folder, how)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match="leeward approvals recover"):
+            ApprovalQueue(str(folder))
+    found = recover(str(folder))
+    assert found is not None
+    assert os.path.exists(found[0])
+    queue = ApprovalQueue(str(folder))
+    after = queue.rules()
+    assert {*before.deny} <= {*after.deny}
+    assert (before.allow, before.modes) == (after.allow, after.modes)
+    queue.close()
+
+
+def test_rules_that_nobody_knows_any_more(tmp_path: Path) -> None:
+    folder = tmp_path / "approvals"
+    ApprovalQueue(str(folder)).close()
+    (folder / COPY).unlink()
+    damaged(folder, "garbage")
+    with pytest.raises(BadRequest, match="--without-rules"):
+        recover(str(folder))
+    assert recover(str(folder), without_rules=True) is not None
+    ApprovalQueue(str(folder)).close()
+
+
+def test_rules_that_deny_are_read_from_a_file_without_a_copy(tmp_path: Path) -> None:
+    """Which a file that was cut in another table still gives; rules that allow aren't taken from it."""
+    folder = tmp_path / "approvals"
+    queue = ApprovalQueue(str(folder))
+    queue.add_rule("network(bad.example)", "deny")
+    queue.add_rule("network(good.example)", "allow")
+    queue.close()
+    (folder / COPY).unlink()
+    content = bytearray((folder / FILE).read_bytes())
+    with sqlite3.connect(folder / FILE) as raw:
+        page = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'pending_of'").fetchone()[0]
+    raw.close()
+    content[(page - 1) * 4096:page * 4096] = os.urandom(4096)
+    (folder / FILE).write_bytes(content)
+    with pytest.raises(StoreDamaged):
+        ApprovalQueue(str(folder))
+    found = recover(str(folder))
+    assert found is not None
+    assert {("deny", "network(bad.example)", ""), ("deny", DEFAULT_DENY[0], "")} == set(found[1].rules)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"rules": [["deny", "nothing(x)", ""]], "modes": {}}',
+                                  '{"rules": [], "modes": {"exec": "allow-all"}}', "[" * 100_000])
+def test_a_copy_that_cannot_be_read_is_no_copy(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "approvals"
+    ApprovalQueue(str(folder)).close()
+    (folder / COPY).write_text(text)
+    with pytest.raises(Unsupported, match="which can't be read"):
+        ApprovalQueue(str(folder))
+
+
+def test_a_file_that_is_removed_while_it_is_in_use_takes_nothing_more(tmp_path: Path) -> None:
+    queue = ApprovalQueue(str(tmp_path / "approvals"))
+    queue.add_rule("network(bad.example)", "deny")
+    damaged(tmp_path / "approvals", "removed")
+    with pytest.raises(StoreDamaged, match="while it was in use"):
+        queue.submit(asks(branch("a")))
+    with pytest.raises(StoreDamaged, match="while it was in use"):
+        queue.add_rule("network(x.example)", "allow")
+    queue.close()
 
 
 #: The tables of version 1, as it made them.

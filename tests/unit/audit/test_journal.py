@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kit.waiting import poll_until
 from leeward.audit import journal
-from leeward.audit.journal import FILE, HEAD, Journal, read, verify
+from leeward.audit.journal import FILE, HEAD, TORN, Journal, is_torn, mend, read, verify
 from leeward.audit.rows import BEGINNING, AuditRow, read_line, written
-from leeward.errors import Busy
+from leeward.errors import BadRequest, Busy
 
 
 def row(number: int, **metadata: object) -> AuditRow:
@@ -322,3 +322,45 @@ def test_a_head_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatc
 
     assert (0, "no space left on device") == (writer.lost, writer.trouble)
     assert [] == list((tmp_path / "head").iterdir())
+
+
+@pytest.mark.parametrize("cut", [2, 40, 150])
+def test_a_half_written_line_is_mended(tmp_path: Path, cut: int) -> None:
+    """At the end, or with lines that a writer has put behind it; and the mending is recorded."""
+    for then in (0, 3):
+        folder = tmp_path / f"{cut}-{then}"
+        path = record(folder)
+        torn = written(row(99), 11, "0" * 64)[0][:-cut]
+        with path.open("ab") as file:
+            file.write(torn)
+        assert is_torn(str(folder))
+        if then:
+            record(folder, then)
+            assert not is_torn(str(folder))
+        assert not verify(str(folder)).is_whole
+        assert 1 == mend(str(folder))
+
+        found = verify(str(folder))
+        assert (True, 11 + then) == (found.is_whole, found.lines)
+        last = list(read(str(folder)))[-1].row
+        assert last is not None
+        assert ("mend", "mended", 1) == (last["action"], last["decision"], last["metadata"]["lines"])
+        assert torn == (folder / TORN).read_bytes().removesuffix(b"\n")
+        assert 0o600 == (folder / TORN).stat().st_mode & 0o777
+        assert 0 == mend(str(folder))
+
+
+def test_no_other_fault_is_mended(tmp_path: Path) -> None:
+    """A changed line, one that is missing, the last line that was cut after the head named it; nothing is written."""
+    for number, change in enumerate((
+            lambda lines: [*lines[:3], lines[3].replace(b"denied", b"allowed"), *lines[4:]],
+            lambda lines: [*lines[:3], *lines[4:]], lambda lines: [*lines[:-1], lines[-1][:50]],
+            lambda lines: [*lines[:3], lines[3][:50] + b"\n", *lines[4:]])):
+        folder = tmp_path / str(number)
+        path = record(folder)
+        path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+        before = path.read_bytes()
+        with pytest.raises(BadRequest):
+            mend(str(folder))
+        assert before == path.read_bytes()
+        assert not (folder / TORN).exists()

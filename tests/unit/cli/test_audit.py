@@ -71,3 +71,16 @@ def test_without_a_record(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     said = capfd.readouterr().err
     assert f"there is no record in '{tmp_path}/none': `leeward approvals serve` writes it" in said
     assert default_folder({"HOME": "/h", "XDG_STATE_HOME": "not/absolute"}) == "/h/.local/state/leeward/audit"
+
+
+def test_mend_takes_a_half_written_line_out(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And `verify` says before that it does."""
+    assert 0 == app(["audit", "mend"])
+    assert "no half-written line" in capsys.readouterr().out
+    with record.open("ab") as file:
+        file.write(b'{"number": 7')
+    assert 1 == app(["audit", "verify"])
+    assert "`leeward audit mend` takes it out" in capsys.readouterr().out
+    assert 0 == app(["audit", "mend"])
+    assert "1 half-written lines were taken out" in capsys.readouterr().out
+    assert 0 == app(["audit", "verify"])
