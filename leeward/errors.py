@@ -280,11 +280,13 @@ class FetchFailed(LeewardError):
     Attributes:
         cause: one word of docs/wire.md, such as "unlisted", "private", "dns" or "total".
         url: the URL of the request or redirect that failed; "" if it isn't known.
+        may_have_been_sent: whether a host may have got the request, or a part of it, so that a second try could have a
+            second effect.
     """
 
-    def __init__(self, message: str, cause: str = "http", url: str = "") -> None:
+    def __init__(self, message: str, cause: str = "http", url: str = "", may_have_been_sent: bool = True) -> None:
         super().__init__(message)
-        self.cause, self.url = cause, url
+        self.cause, self.url, self.may_have_been_sent = cause, url, may_have_been_sent
 
 
 class PoolFailed(Refused):

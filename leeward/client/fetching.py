@@ -84,7 +84,7 @@ def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
     try:
         answer = check_answer(reply.ok or {})
         if "failed" in answer:
-            raise FetchFailed(answer["message"], answer["failed"], answer["url"])
+            raise FetchFailed(answer["message"], answer["failed"], answer["url"], answer["sent"])
         body = bytes(piece(_place((reply.ok or {}).get("body"), reply.arenas), arenas))
     except PeerError as error:
         raise BadReply(f"the daemon broke the protocol: {error}") from None

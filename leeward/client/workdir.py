@@ -220,7 +220,7 @@ class WorkdirSandbox:
         try:
             return self._ask(lambda: self._box.fetch(url, method, headers, body))
         except FetchFailed as error:
-            raise FetchError(str(error), error.cause, error.url) from None
+            raise FetchError(str(error), error.cause, error.url, error.may_have_been_sent) from None
 
     # --- files ----------------------------------------------------------------------
 

@@ -108,10 +108,11 @@ class FetchError(WorkdirError):
     Attributes:
         cause: one word for the reason; the words are those of `FetchFailed.cause`.
         url: the URL of the request that failed: the first request, or a redirect.
+        may_have_been_sent: as `FetchFailed.may_have_been_sent`.
     """
 
     kind = "fetch"
 
-    def __init__(self, message: str, cause: str = "http", url: str = "") -> None:
-        self.cause, self.url = cause, url
+    def __init__(self, message: str, cause: str = "http", url: str = "", may_have_been_sent: bool = False) -> None:
+        self.cause, self.url, self.may_have_been_sent = cause, url, may_have_been_sent
         super().__init__(message)

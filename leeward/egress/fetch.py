@@ -82,10 +82,11 @@ class FetchFailure(LeewardError):
     Attributes:
         cause: a key of TEXTS.
         url: of the hop that failed.
+        sent: whether a request, or a part of one, may have been sent to a host.
     """
 
-    def __init__(self, cause: str, detail: str = "", url: str = "") -> None:
-        self.cause, self.url = cause, url
+    def __init__(self, cause: str, detail: str = "", url: str = "", *, sent: bool = False) -> None:
+        self.cause, self.url, self.sent = cause, url, sent
         text = TEXTS[cause]
         super().__init__(detail if detail.startswith(text) else f"{text}: {detail}" if detail else text)
 
@@ -130,6 +131,13 @@ class FetchResponse:
     address: str
 
 
+@dataclass(slots=True)
+class _Progress:
+    """Whether a fetch has begun to send a request."""
+
+    sent: bool = False
+
+
 class Fetcher:
     """
     Fetches of one sandbox, with its limits.
@@ -166,12 +174,17 @@ class Fetcher:
         fields = _checked(request)
         if len(request.body) > policy.limits.request:
             raise FetchFailure("request", f"{len(request.body)} bytes, {policy.limits.request} are the most", url.text)
+        progress = _Progress()
         with self._counted(policy):
             try:
                 async with asyncio.timeout(policy.limits.total) as clock:
-                    return await self._hops(policy, url, replace(request, fields=fields), clock)
+                    return await self._hops(policy, url, replace(request, fields=fields), clock, progress)
             except TimeoutError:
-                raise FetchFailure("total", f"no whole response in {policy.limits.total:g} s", url.text) from None
+                raise FetchFailure("total", f"no whole response in {policy.limits.total:g} s", url.text,
+                                   sent=progress.sent) from None
+            except FetchFailure as failure:
+                failure.sent = progress.sent
+                raise
 
     @contextmanager
     def _counted(self, policy: Policy) -> Iterator[None]:
@@ -196,11 +209,12 @@ class Fetcher:
             raise FetchFailure("rate", why, url.text)
         self._started.append(now)
 
-    async def _hops(self, policy: Policy, url: Url, request: FetchRequest, clock: asyncio.Timeout) -> FetchResponse:
+    async def _hops(self, policy: Policy, url: Url, request: FetchRequest, clock: asyncio.Timeout,
+                    progress: _Progress) -> FetchResponse:
         history: list[str] = []
         while True:
             self._count(policy, url)
-            response = await self._hop(policy, url, request, tuple(history), clock)
+            response = await self._hop(policy, url, request, tuple(history), clock, progress)
             location = [value for name, value in response.fields if name.lower() == "location"]
             if response.status not in _REDIRECTS or not location:
                 return response
@@ -224,7 +238,7 @@ class Fetcher:
                 clock.reschedule(until + asyncio.get_running_loop().time() - begun)
 
     async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
-                   clock: asyncio.Timeout) -> FetchResponse:
+                   clock: asyncio.Timeout, progress: _Progress) -> FetchResponse:
         """Send one request over a connection of its own, and return its response."""
         wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
         attempt = None if self._budget is None else self._budget.begin(url.host.name, url.host.address, url.port)
@@ -245,6 +259,7 @@ class Fetcher:
                 server = TlsPipe(pipe, await self._roots(), url.host.text)
                 await server.shake_hands(policy.limits.connect)
             put = await self._injection(policy, url, request)
+            progress.sent = True
             return await _exchange(server, policy, url, request, put, history, address)
         except (OSError, PeerError, h11.ProtocolError) as error:
             if isinstance(error, TimeoutError):

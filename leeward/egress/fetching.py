@@ -65,7 +65,7 @@ class Fetching:
     async def _fetch(self, message: control.FetchOrder, fds: Sequence[int], tell: Callable[[FetchAnswer], None],
                      full: str) -> None:
         try:
-            answer = failure("rate", f"{TEXTS['rate']}: {full}") if full else await self._answer(message, fds)
+            answer = failure("rate", f"{TEXTS['rate']}: {full}", sent=False) if full else await self._answer(message, fds)
         except asyncio.CancelledError:
             tell(FetchAnswer(message.number, failure("http", f"{TEXTS['http']}: the sandbox is over")))
             raise
@@ -83,19 +83,19 @@ class Fetching:
             got = await self._fetcher.fetch(FetchRequest(about["url"], about["method"], fields, body))
             if sum(len(name) + len(value) + 16 for name, value in got.fields) + sum(
                     len(each) + 16 for each in (*got.history, got.url)) > MAX_MESSAGE - _AROUND:
-                raise FetchFailure("http", "a response with a head that is too large", got.url)
+                raise FetchFailure("http", "a response with a head that is too large", got.url, sent=True)
             _write(fds[0], got.body)
         except FetchFailure as error:
-            return failure(error.cause, str(error), error.url)
+            return failure(error.cause, str(error), error.url, sent=error.sent)
         except OSError as error:
             return failure("http", f"{TEXTS['http']}: no room for the response: {error.strerror}")
         return {"status": got.status, "headers": [list(each) for each in got.fields], "url": got.url,
                 "history": list(got.history), "address": got.address}
 
 
-def failure(cause: str, message: str, url: str = "") -> dict[str, object]:
-    """Return the fields of the answer to a fetch that failed."""
-    return {"failed": cause, "message": message[:4096], "url": url[:4096]}
+def failure(cause: str, message: str, url: str = "", *, sent: bool = True) -> dict[str, object]:
+    """Return the fields of the answer to a fetch that failed; *sent* says whether a request may have been sent."""
+    return {"failed": cause, "message": message[:4096], "url": url[:4096], "sent": sent}
 
 
 def _read(fd: int, most: int) -> bytes:

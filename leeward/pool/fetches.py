@@ -23,9 +23,9 @@ MOST_OF_USER = 16
 Answered = Callable[[Mapping[str, Any]], None]
 
 
-def failed(message: str, cause: str = "http") -> dict[str, Any]:
-    """Return the answer to a fetch that wasn't tried, or whose end isn't known."""
-    return {"failed": cause, "message": message, "url": ""}
+def failed(message: str, cause: str = "http", *, sent: bool = True) -> dict[str, Any]:
+    """Return the answer to a fetch that wasn't tried (*sent* is False), or whose end isn't known."""
+    return {"failed": cause, "message": message, "url": "", "sent": sent}
 
 
 class Fetches:

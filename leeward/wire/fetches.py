@@ -69,7 +69,10 @@ def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
         PeerError: *answer* is malformed.
     """
     if "failed" in answer:
-        return {name: _text(answer.get(name)) for name in ("failed", "message", "url")}
+        sent = answer.get("sent", True)
+        if type(sent) is not bool:
+            raise PeerError("a fetch's answer: sent is no bool")
+        return {**{name: _text(answer.get(name)) for name in ("failed", "message", "url")}, "sent": sent}
     status, fields, history = answer.get("status"), answer.get("headers"), answer.get("history")
     if type(status) is not int or not 100 <= status <= 999:
         raise PeerError("a fetch's answer: no status")

@@ -457,9 +457,11 @@ export class NetworkingDisabled extends WorkdirError {}
 export class FetchError extends WorkdirError {
   cause: string;
   url: string;
+  mayHaveBeenSent: boolean;
 }
 /** A fetch has no response; the message begins as docs/egress.md has it. */
 export class FetchFailed extends LeewardError {
   cause: string;
   url: string;
+  mayHaveBeenSent: boolean;
 }

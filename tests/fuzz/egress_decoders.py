@@ -307,7 +307,7 @@ class Controls:
         control.FetchOrder(1, 9, {"url": "https://a.example/", "method": "GET", "headers": [["a", "b"]]}),
         control.Listening(1), control.Unask(3), control.AskAnswer(3, 0, "Blocked by rule"),
         control.Ask(7, 3, {"name": "a.example", "port": 443}),
-        control.FetchAnswer(9, {"failed": "dns", "message": "no", "url": ""}),
+        control.FetchAnswer(9, {"failed": "dns", "message": "no", "url": "", "sent": False}),
         control.Decided(0.5, 7, 1, "a.example", "198.18.0.1", 443, "allowed", "a.example", "", 10, 20),
         control.Decided(1e9, 7, 2, "", "", 0, "denied", "", "no rule", 0, 0)))
 
@@ -351,7 +351,7 @@ class Fetches:
          "addresses": ["10.0.0.0/8"], "limits": {"connections": 5, "response": "50M", "total": "30s"}},
         {"status": 200, "headers": [["a", "b"], ["a", "c"]], "history": ["http://a.example/"], "url": "u",
          "address": ""},
-        {"failed": "dns", "message": "no", "url": ""},
+        {"failed": "dns", "message": "no", "url": "", "sent": False},
         {"name": "a.example", "address": "", "port": 80, "protocol": "http", "method": "GET", "path": "/", "rule": "*",
          "seconds": 300.0}))
 

@@ -72,7 +72,7 @@ class FetchCall(FileTicket):
                 body.close()
 
     def _disabled(self) -> None:
-        self._answered(failed(DISABLED, "disabled"))
+        self._answered(failed(DISABLED, "disabled", sent=False))
 
     def _answered(self, answer: Mapping[str, Any]) -> None:
         if not self._end():

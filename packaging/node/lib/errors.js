@@ -155,19 +155,21 @@ class NetworkingDisabled extends WorkdirError {
 /** A fetch of a work folder has no response; `cause` is a word for it. */
 class FetchError extends WorkdirError {
   static kind = 'fetch';
-  constructor(message, cause = 'http', url = '') {
+  constructor(message, cause = 'http', url = '', mayHaveBeenSent = false) {
     super(message);
     this.cause = cause;
     this.url = url;
+    this.mayHaveBeenSent = mayHaveBeenSent;
   }
 }
 
 /** A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached. */
 class FetchFailed extends LeewardError {
-  constructor(message, cause = 'http', url = '') {
+  constructor(message, cause = 'http', url = '', mayHaveBeenSent = true) {
     super(message);
     this.cause = cause;
     this.url = url;
+    this.mayHaveBeenSent = mayHaveBeenSent;
   }
 }
 

@@ -27,7 +27,7 @@ const isText = (value) => typeof value === 'string';
 /** The response in `reply`, with what lies in its memory file. */
 async function fetchedOf(reply, connection) {
   const { ok, arenas } = reply;
-  if (isText(ok.failed) && isText(ok.message) && isText(ok.url)) throw new FetchFailed(ok.message, ok.failed, ok.url);
+  if (isText(ok.failed) && isText(ok.message) && isText(ok.url)) throw new FetchFailed(ok.message, ok.failed, ok.url, ok.sent !== false);
   const { status, headers, history, url, address } = ok;
   const place = ok.body;
   const large = Array.isArray(place) && place.length === 3 && place[0] === 0 && place[1] === 0 && arenas.length === 1 && place[2] === arenas[0];

@@ -133,7 +133,7 @@ class WorkdirSandbox {
       return await this.guarded(() => this.box.fetch(url, options));
     } catch (error) {
       const failed = error instanceof WorkdirRuntimeError ? error.cause : error;
-      if (failed instanceof FetchFailed) throw new FetchError(failed.message, failed.cause, failed.url);
+      if (failed instanceof FetchFailed) throw new FetchError(failed.message, failed.cause, failed.url, failed.mayHaveBeenSent);
       throw error;
     }
   }

@@ -50,9 +50,10 @@ def fetched(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) 
 
 
 def refused(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> str:
-    """The error of one."""
+    """The error of one, of which no host has got anything."""
     with pytest.raises(FetchFailure) as caught:
         fetched(url, allowed, resolve, **more)
+    assert not caught.value.sent
     assert str(caught.value).startswith(TEXTS[caught.value.cause])
     return str(caught.value)
 
@@ -264,6 +265,7 @@ def test_redirects_have_a_limit() -> None:
             with pytest.raises(FetchFailure) as caught:
                 await Fetcher(policy(host.port, limits={"redirects": most}), resolve=HERE).fetch(
                     FetchRequest(f"http://example.org:{host.port}/"))
+            assert caught.value.sent
             return str(caught.value), len(host.heads)
 
     assert run(do(0)) == ("too many redirects (limit: 0)", 1)
@@ -307,6 +309,7 @@ def test_hosts_that_break_the_protocol(answer: bytes) -> None:
         async with hosting(lambda *_: answer) as host:
             with pytest.raises(FetchFailure) as caught:
                 await Fetcher(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))
+            assert caught.value.sent
             return caught.value.cause
 
     assert run(do()) == "http"
@@ -352,6 +355,7 @@ def test_a_host_that_never_answers() -> None:
             with pytest.raises(FetchFailure) as caught:
                 await Fetcher(policy(port, limits={"total": 0.05}), resolve=HERE).fetch(FetchRequest(f"http://example.org:{port}/"))
             await ended.wait()
+            assert caught.value.sent
             return str(caught.value)
 
     assert run(do()).startswith("request timeout: ")

@@ -10,7 +10,7 @@ from leeward.errors import Busy, PeerError
 from leeward.pool.fetches import MOST_OF_USER, Fetches
 from leeward.wire.egress_control import FetchAnswer
 
-FAILED = {"failed": "dns", "message": "no", "url": ""}
+FAILED = {"failed": "dns", "message": "no", "url": "", "sent": False}
 
 
 def test_every_fetch_is_answered_once() -> None:

@@ -39,7 +39,7 @@ def test_malformed_fields_are_refused(check: Callable[[object], object], value: 
 
 def test_an_answer_of_a_broker() -> None:
     assert fetches.check_answer({**RESPONSE, "more": 1}) == RESPONSE
-    failed = {"failed": "dns", "message": "no", "url": ""}
+    failed = {"failed": "dns", "message": "no", "url": "", "sent": False}
     assert failed == fetches.check_answer({**failed, "status": 200})
 
 
@@ -47,6 +47,7 @@ def test_an_answer_of_a_broker() -> None:
     {"status": 99}, {"status": True}, {"status": "200"}, {"headers": {}}, {"headers": [["a"]]}, {"headers": [["a", 1]]},
     {"headers": [["a", "b"]] * 4097}, {"history": "x"}, {"history": ["x"] * 51}, {"history": [None]}, {"url": None},
     {"address": 7}, {"url": "x" * (1 << 19)}, {"failed": 1}, {"failed": "dns"},
+    {"failed": "dns", "message": "", "url": "", "sent": 1},
 ])
 def test_an_answer_that_is_none(change: dict[str, Any]) -> None:
     with pytest.raises(PeerError):
