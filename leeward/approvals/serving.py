@@ -27,6 +27,7 @@ from leeward.approvals.listening import (
     server_of,
     with_credential,
 )
+from leeward.approvals.log_lines import bound_logs
 from leeward.approvals.operator_file import operator_policy
 from leeward.approvals.places import operator_socket, own_folder, state_folder
 from leeward.approvals.queue import ApprovalQueue
@@ -84,6 +85,7 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     """
     folder, policy = state_folder(os.environ), operator_policy(options.config, os.environ)
     own_folder(folder)
+    bound_logs()
     until = None if options.lasts is None else time.time() + options.lasts
     queue = ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)
     try:

@@ -10,6 +10,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,22 @@ def test_a_command_runs_in_the_sandbox_that_asked(service: ServedApprovals, box:
 
     assert ("completed", 3) == (found["status"], found["exit_code"])
     assert ["inside", "oh"] == sorted(found["output"].split())
+
+
+def test_broken_requests_do_not_fill_the_log(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """Of a program that anybody has started, on the page's port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with ServedApprovals(daemon, tmp_path, "--port", str(port)) as service:
+        for _ in range(200):
+            with socket.create_connection(("127.0.0.1", port)) as made:
+                made.sendall(b"GET \0 / broken\r\n\r\n")
+                made.recv(1000)
+        service.process.terminate()
+        assert service.process.stderr is not None
+        lines = service.process.stderr.read().splitlines()
+    assert 0 < sum("Invalid HTTP" in line for line in lines) <= 20
 
 
 def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: Path) -> None:
