@@ -201,7 +201,7 @@ class Sandboxes:
         argv = request.argv or ("/bin/sh", "-c", request.shell)
         size = request.terminal if isinstance(request, ProcessStart) else None
         return AskedProgram(
-            argv, request.title or request.shell or request.argv[0], request.cwd or sandbox.facts.cwd, request.env,
+            argv, request.title or request.shell or argv[0], request.cwd or sandbox.facts.cwd, request.env,
             limits, timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
             stdin=request.stdin, open=isinstance(request, ProcessStart) and (request.open or size is not None),
             size=size, cpu_time=request.cpu_time or None, clean=request.clean,
