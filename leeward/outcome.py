@@ -12,6 +12,7 @@ import enum
 from collections.abc import Mapping
 
 from leeward.dataclass import dataclass, field
+from leeward.hints import hint
 
 
 class Outcome(enum.StrEnum):
@@ -42,9 +43,12 @@ class Limit(enum.StrEnum):
     A limit that a job hit, whether or not that ended the job.
 
     Attributes:
-        MEMORY: memory of all processes and files together.
-        PROCESSES: processes and threads at once.
-        FILES: bytes in the job's writable folders together. The job itself reports that it hit this limit.
+        MEMORY: memory of all processes and files together. Of a program in a live sandbox: a process of the sandbox was
+            killed for it while the program ran, or its standard error says so.
+        PROCESSES: processes and threads at once. Of a program in a live sandbox: one more was refused to the sandbox while
+            the program ran.
+        FILES: bytes in the job's writable folders together. The job itself reports that it hit this limit; of a program
+            in a live sandbox, its standard error says so.
         OUTPUT: stdout and stderr together.
         TIME: seconds since the code was sent to a worker.
         CPU: processor seconds of one program of a live sandbox and all its descendants.
@@ -191,6 +195,11 @@ class Result:
     value: str | None = None
     stdout_omitted: int = 0
     stderr_omitted: int = 0
+
+    @property
+    def hint(self) -> str:
+        """One line about the limit that the job has reached, and how to allow more; "" if it has reached none."""
+        return hint(self.limit)
 
     @property
     def ok(self) -> bool:

@@ -10,6 +10,7 @@ import os
 
 from leeward.client.arena import piece
 from leeward.errors import quoted
+from leeward.hints import hint
 from leeward.spec.sizes import parse_size, size_text
 from leeward_cli.messages import complain as complain
 from leeward_cli.messages import escape as escape
@@ -177,12 +178,14 @@ def _limits(parsed: Parsed) -> dict[str, Any]:
 
 
 def print_end(result: Mapping[str, Any]) -> None:
-    """Print a message if the job was ended by a limit, a signal or a fault."""
+    """Print a message if the job was ended by a limit, a signal or a fault, and one about a limit that it has reached."""
     end = ENDS.get(result["outcome"])
     if end is not None:
         text = end.format(duration=result["duration"], peak=size_text(result["memory_peak"]))
         error = result["error"]
         complain(text if error is None or not error["message"] else f"{text}: {error['message']}")
+    if result["limit"]:
+        complain(hint(result["limit"]))
     if result["exit_code"] and result["denied"].get("network"):
         complain(NO_NETWORK)
 

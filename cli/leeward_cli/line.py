@@ -61,5 +61,5 @@ def run_line(parsed: Parsed) -> int:
         result, status = passed(box.start_fields(bounded_fields(fields)), parsed.flag("--raw"))
         job.print_end({"outcome": result.outcome.value, "duration": result.duration, "memory_peak": result.memory_peak,
                        "error": result.error and {"message": result.error.message}, "exit_code": result.exit_code,
-                       "denied": result.denied})
+                       "denied": result.denied, "limit": result.limit})
         return status

@@ -13,6 +13,7 @@ from typing import Any
 
 from leeward.client.link import Link
 from leeward.errors import BadReply, BadRequest
+from leeward.hints import LIMITS
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward_cli.egress_log import explained
@@ -26,15 +27,6 @@ _WAIT_S = 60.0
 _TEXTS = ("kind", "outcome", "reason", "detail", "limit", "error", "title", "sandbox")
 _NUMBERS = ("number", "time", "job", "process", "exit_code", "seconds", "memory_peak")
 
-#: For each limit, a text about reaching it, and the option that raises it.
-_LIMITS = {
-    "time": ("its time was up", "--timeout SECONDS, timeout= in Python"),
-    "memory": ("its processes and files have reached the memory limit", "--memory SIZE, memory= in Python"),
-    "output": ("it wrote more to stdout and stderr than its limit allows", "--output SIZE, output= in Python"),
-    "processes": ("it had as many processes and threads as its limit allows, and was refused another one",
-                  "--processes NUMBER, processes= in Python"),
-    "files": ("its writable folders were full", "--memory SIZE, memory= in Python: files count as memory"),
-}
 _CEILING = "up to the ceiling of the daemon's configuration (`leeward daemon run --print-config`)"
 
 _OUTCOMES = {
@@ -161,8 +153,8 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     if row.get("memory_peak"):
         lines.append(f"  {'memory peak':14}  {size_text(int(row['memory_peak']))}")
     limit = row.get("limit") or ("memory" if row.get("reason") == "memory" else "")
-    if limit in _LIMITS:
-        why, cure = _LIMITS[limit]
+    if limit in LIMITS:
+        why, cure = LIMITS[limit]
         lines += [f"  {'limit':14}  {limit}: {why}", f"  {'to allow more':14}  {cure}; {_CEILING}"]
     if row.get("reason") == "lifetime" or row.get("reason") == "idle":
         lines.append(f"  {'to allow more':14}  {row['reason']}= at its opening, or `extend`; {_CEILING}")

@@ -31,7 +31,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import READ, WRITE, Reactor, Timer
 from leeward.loop.stream import JobStart
-from leeward.outcome import Outcome, Result
+from leeward.outcome import Limit, Outcome, Result
 from leeward.run.errand import Errand
 from leeward.run.holder import Caller, Helper, Holder
 from leeward.run.interrupting import Interruption
@@ -364,8 +364,8 @@ class Execution:
             verdict = self._judged(verdict)
             result = Result(
                 stdout=bytes(output.out.head), stderr=bytes(output.err.head), exit_code=verdict.exit_code,
-                outcome=verdict.outcome, limit=verdict.limit_beside(before, usage, cut=output.truncated),
-                duration=duration,
+                outcome=verdict.outcome, duration=duration,
+                limit=verdict.limit_beside(before, usage) or (Limit.OUTPUT if output.truncated else None),
                 cpu_time=max(0.0, usage.cpu_time - before.cpu_time), memory_peak=usage.memory_peak,
                 denied=with_network(self._runner.denied()), truncated=output.truncated,
                 stdout_omitted=output.omitted[0], stderr_omitted=output.omitted[1],

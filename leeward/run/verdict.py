@@ -61,20 +61,15 @@ class Verdict:
     results: tuple[Bundle, ...] = ()
     value: str | None = None
 
-    def limit_beside(self, before: Usage, after: Usage, *, cut: bool = False) -> Limit | None:
-        """
-        The limit that the job has reached, including those that only counters show.
-
-        Args:
-            cut: a part of its output was left out.
-        """
+    def limit_beside(self, before: Usage, after: Usage) -> Limit | None:
+        """The limit that the job has reached, including those that only counters show."""
         if self.outcome is Outcome.OUT_OF_MEMORY:
             return Limit.MEMORY
         if self.limit is None and after.forks_refused > before.forks_refused:
             return Limit.PROCESSES
         if self.limit is None and after.oom_kills > before.oom_kills:
             return Limit.MEMORY
-        return Limit.OUTPUT if self.limit is None and cut else self.limit
+        return self.limit
 
 
 _STOPPED: dict[Stop, tuple[Outcome, int, Limit | None]] = {

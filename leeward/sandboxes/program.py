@@ -25,7 +25,7 @@ from leeward.dataclass import dataclass, replace
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
-from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+from leeward.outcome import EXIT_INTERNAL, JobError, Limit, Outcome, Result
 from leeward.run.excess import EXCESS_CHUNK, Ends, ends_of
 from leeward.run.report import Report
 from leeward.run.states import after
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 #: Requests that may wait for one process.
 MOST_WAITING = 64
+
+#: The limits that a program itself tells of on stderr: what the C library and languages write about ENOSPC and ENOMEM.
+_TOLD = {b"No space left on device": Limit.FILES, b"Cannot allocate memory": Limit.MEMORY, b"MemoryError": Limit.MEMORY}
 
 #: Seconds between two checks of a program's processor time, at least.
 METER_S = 0.01
@@ -118,6 +121,7 @@ class LiveProgram:
             of_ends = ends_of(order.output, ROOM)
             self._ends, self._room = Ends(of_ends), order.output - of_ends
         self._omitted = 0, 0
+        self._told: Limit | None = None
         self._child: LiveProcess | None = None
         self._feed: Feed | None = None
         self._paused = self._killed = False
@@ -194,6 +198,8 @@ class LiveProgram:
         """Take *data*, which the process has written to *stream*."""
         if Life.OVER is self.life or self._cut:
             return
+        if stream == STDERR or self._order.terminal:
+            self._told = next((limit for words, limit in _TOLD.items() if words in data), self._told)
         try:
             exceeded, in_excess = self._keep(stream, data) if self._kept is not None else self._pass_on(stream, data)
         except OSError:
@@ -385,7 +391,9 @@ class LiveProgram:
                 self._put_ends()
         except OSError:
             verdict = stopped(Stop.STORE)
-        limit = verdict.limit_beside(self._before, usage, cut=any(self._omitted))
+        limit = verdict.limit_beside(self._before, usage) or self._told
+        if limit is None and any(self._omitted):
+            limit = Limit.OUTPUT
         result = Result(
             stdout=out, stderr=err, exit_code=verdict.exit_code, outcome=verdict.outcome, limit=limit,
             duration=self._reactor.now() - self.started,

@@ -98,6 +98,25 @@ test('output as it comes', async (t) => {
   for (const row of await box.processes()) assert.equal((await (await box.process(row.process)).wait({ timeout: 20 })) !== null, true);
 });
 
+test('output beyond its limit is cut, and the program goes on', async (t) => {
+  const box = open(t);
+  const line = 'yes | head -c 3000000; echo last; echo why >&2';
+  for (const got of [await box.shell(line, { output: 1000 }), await box.shell(line, { output: 1000, onStdout: () => {} })]) {
+    assert.deepEqual([got.exitCode, got.truncated, got.limit, got.stdoutOmitted, got.stderrOmitted], [0, true, 'output', 3000005 - got.stdout.length + `\n[${got.stdoutOmitted} bytes left out]\n`.length, 0]);
+    assert.ok(got.stdoutText.startsWith('y\ny\n') && got.stdoutText.endsWith('y\nlast\n') && got.stdoutText.includes(`[${got.stdoutOmitted} bytes left out]`));
+    assert.equal(got.stderrText, 'why\n');
+  }
+  const ended = await box.shell(line, { output: 1000, overflow: 'end' });
+  assert.deepEqual([ended.outcome, ended.truncated, ended.stdout.length], ['output_limit', true, 1000]);
+});
+
+test('text of chunks has whole characters', async (t) => {
+  const box = open(t);
+  let text = '';
+  for await (const chunk of await box.start(['python3', '-c', 'print("€" * 400_000)'])) text += chunk.text;
+  assert.equal(text, `${'€'.repeat(400000)}\n`);
+});
+
 test('a process: write, read and its end', async (t) => {
   const box = open(t);
   const cat = await box.start(['cat'], { stdin: null });
