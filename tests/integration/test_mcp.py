@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -111,6 +112,23 @@ def test_a_client_gets_a_sandbox_as_tools(daemon: LiveDaemon) -> None:
         assert len(text) < 21_000
         assert "characters cut" in text
         assert 1 == len(boxes(daemon))
+
+    with_client(test, daemon)
+
+
+def test_much_output_costs_no_variables(daemon: LiveDaemon) -> None:
+    """It is cut, and the text says so."""
+    async def test(client: Client) -> None:
+        await client.call("run_python", code="x = 41")
+        text, failed = await client.call("run_python", code="print('y' * 3_000_000)\nx += 1")
+        shell, shell_failed = await client.call("run_shell", command="yes | head -c 3000000; echo the end; touch done")
+
+        assert (False, False) == (failed, shell_failed)
+        for said in (text, shell):
+            assert re.search(r"\[Output limit: \d{7} bytes left out\]$", said)
+        assert "the end\n" in shell
+        assert ("42", False) == await client.call("run_python", code="x")
+        assert ("done", False) == await client.call("list_files")
 
     with_client(test, daemon)
 

@@ -307,8 +307,7 @@ class Connection:
         if asked.box.user != self.client.user:
             self._kernel.violate(f"user {self.client.user} was served of user {asked.box.user}'s sandbox: {asked}")
         if asked.op == "process_run" and answer["outcome"] == "finished":
-            out = answer["stdout"]
-            size = len(out) if isinstance(out, bytes) else out[2]
+            size = _written(answer)
             if answer["exit_code"] == 0 and size != int(asked.request.fields["argv"][2]):
                 self._kernel.violate(f"{size} bytes of output of {asked.request.fields['argv']}")
         if asked.op == "process_read":
@@ -324,9 +323,8 @@ class Connection:
             self._kernel.violate(f"who took a job back was told of its end: {asked}")
         if asked.op == "turn" or outcome != "finished" or does.end != "reply" or self.world.faults:
             return
-        out = answer["stdout"]
-        size = len(out) if isinstance(out, bytes) else out[2]
-        if size != does.out and not answer.get("truncated"):
+        size = _written(answer)
+        if size != does.out:
             self._kernel.violate(f"{size} bytes of output of {does.out}")
 
     # --- the end --------------------------------------------------------------
@@ -367,3 +365,10 @@ def _short(answer: Mapping[str, Any]) -> str:
     if "outcome" in answer:
         return f"{answer['outcome']} {answer.get('exit_code')}"
     return str({name: value for name, value in answer.items() if name != "workers"})[:60]
+
+
+def _written(answer: Mapping[str, Any]) -> int:
+    """How much was written to stdout, by what the answer has, and what it says is left out."""
+    out, omitted = answer["stdout"], answer.get("omitted", (0, 0))[0]
+    size = len(out) if isinstance(out, bytes) else out[2]
+    return int(size + omitted - (len(b"\n[%d bytes left out]\n" % omitted) if omitted else 0))

@@ -173,7 +173,8 @@ def _of_sandbox(dice: random.Random, op: str, where: int, number: str) -> Reques
         seconds = dice.choice((0.0, 0.001, 0.02, 0.3, 3.0))
         out = dice.choice((0, 0, 10, 3000, 90_000, 300_000))
         fields = {"argv": ["sim", str(seconds), str(out), dice.choice(("exit", "exit", "kill", "missing"))],
-                  **dice.choice(({}, {}, {"limits": {"time": 0.01}}, {"limits": {"output": 2000}}))}
+                  **dice.choice(({}, {}, {"limits": {"time": 0.01}}, {"limits": {"output": 2000}},
+                                {"limits": {"output": 2000, "overflow": "end"}}))}
         if op == "process_start" and dice.random() < 0.3:
             fields["bounded"] = True
     elif op in ("process_read", "process_wait"):
@@ -197,5 +198,6 @@ def _execute(dice: random.Random, in_session: bool, number: str = "new") -> Requ
         forks=int(dice.random() < 0.02), late=int(in_session and dice.random() < 0.02), deaf=dice.random() < 0.3)
     size = dice.choice((0,) * 12 + (1000, 33_000, 70_000))
     fields: dict[str, Any] = dice.choice(({},) * 9 + ({"args": ["a"]}, {"limits": {"time": 0.015}},
-                                                     {"limits": {"output": 20_000}}))
+                                                     {"limits": {"output": 20_000}},
+                                                     {"limits": {"output": 20_000, "overflow": "cut"}}))
     return Request("execute", dice.randrange(1 << 16), behaviour, size, in_session, number, fields)
