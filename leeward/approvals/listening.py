@@ -2,8 +2,8 @@
 The application's listeners: the operator's Unix socket, the bridges of sandboxes, and TCP on 127.0.0.1.
 
 Runs in:   the operator's program that decides, on its event loop.
-Trust:     a peer of the Unix socket must be this process's user (SO_PEERCRED). A sandbox can't connect: the socket's
-           folder is in no sandbox's mounts, and abstract names belong to another network namespace. A bridge's
+Trust:     a peer of the Unix socket must be a process of this user's and this host (peers.py). No sandbox is shown the
+           socket's folder, either (spec/own_sockets.py), and abstract names belong to another network namespace. A bridge's
            credential is made here, from the pipe of the request. TCP gives no credential.
 Source:    unix(7)
 """
@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import socket
-import struct
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import Future
 from typing import Any
@@ -26,6 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leeward.approvals.bridge import Answering, BridgeRequest
 from leeward.approvals.credentials import SCOPE_KEY, AskingSandbox, Credential
+from leeward.approvals.peers import is_hosts
 from leeward.approvals.places import own_folder
 from leeward.errors import Busy, Unsupported
 
@@ -37,20 +37,11 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 #: Seconds that a bridge's request may take, and bytes of an answer.
 _ANSWER_S, _MOST_ANSWER = 60.0, 4 << 20
 
-_PEER = struct.Struct("=iII")
-
-
-def peer_uid(connected: Any) -> int:
-    """The user id at the other end of a Unix socket. unix(7), SO_PEERCRED."""
-    _, uid, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return int(uid)
-
-
 class OwnerOnly(H11Protocol):
-    """HTTP for peers of this process's user. A connection of another user is closed before a byte of it is read."""
+    """HTTP for the operator's processes. A connection of any other is closed before a byte of it is read."""
 
     def connection_made(self, transport: Any) -> None:
-        if peer_uid(transport.get_extra_info("socket")) != os.geteuid():
+        if not is_hosts(transport.get_extra_info("socket")):
             transport.abort()
             return
         super().connection_made(transport)

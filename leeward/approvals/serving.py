@@ -37,6 +37,7 @@ from leeward.approvals.web.connections import BoundedConnection
 from leeward.audit.journal import default_folder
 from leeward.audit.record import AuditRecord, torn_record
 from leeward.errors import BadRequest, ShuttingDown
+from leeward.spec import own_sockets
 
 #: Seconds between two checks for expired requests.
 _LOOK_S = 1.0
@@ -126,6 +127,7 @@ async def _serve(service: ApprovalService, options: ServeOptions, ready: Callabl
     if options.port is not None:
         servers.append((server_of(app, BoundedConnection), bind_loopback(options.port)))
         service.port = options.port
+    link = own_sockets.register(path)
     tasks = [asyncio.ensure_future(server.serve([each])) for server, each in servers]
     try:
         await asyncio.to_thread(service.start)
@@ -138,6 +140,7 @@ async def _serve(service: ApprovalService, options: ServeOptions, ready: Callabl
         await asyncio.gather(*tasks, return_exceptions=True)
         if os.path.lexists(path):
             os.unlink(path)
+        own_sockets.forget(link)
 
 
 async def _until_over(service: ApprovalService, over: asyncio.Event) -> None:

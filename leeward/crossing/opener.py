@@ -35,8 +35,9 @@ from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Table, returns
 from leeward.errors import BadRequest, LeewardError
-from leeward.spec import folders
+from leeward.spec import folders, own_sockets
 from leeward.spec.folders import Folder
+from leeward.spec.own_sockets import OwnPlace
 
 #: Seconds that an order may take, whatever a client's file system does.
 DEADLINE_S = 5
@@ -131,7 +132,8 @@ def _serve(channel: socket.socket, root: bool) -> NoReturn:
             os._exit(0)  # the opener is gone
         order: Mapping[str, Any] = msgpack.unpackb(data)
         signal.alarm(DEADLINE_S)
-        _answer(fds[0], lambda: _clone(fds[1], [Folder(**row) for row in order["folders"]], order["own"], root))
+        _answer(fds[0], lambda: _clone(fds[1], [Folder(**row) for row in order["folders"]], _own_places(order, root),
+                                       root))
     except BaseException as error:  # the last frame of this process; the daemon sees the end of the socket
         os.write(2, f"leeward opener: {type(error).__name__}: {error}\n".encode(errors="replace"))
     finally:
@@ -155,7 +157,20 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
 # --- folders ----------------------------------------------------------------------
 
 
-def _clone(dock: int, wanted: list[Folder], own: list[str],
+def _own_places(order: Mapping[str, Any], root: bool) -> list[OwnPlace]:
+    """Leeward's own sockets that no sandbox of the order's user is shown. That user's are looked for with its rights."""
+    user, rows = order["user"], order["registries"]
+    own = list(own_sockets.places(order["own"], [row for row in rows if row[0] != user or not root]))
+    if root:
+        os.seteuid(user)  # root has no CAP_DAC_OVERRIDE here
+        try:
+            own += own_sockets.places((), [row for row in rows if row[0] == user])
+        finally:
+            os.seteuid(0)
+    return own
+
+
+def _clone(dock: int, wanted: list[Folder], own: list[OwnPlace],
            root: bool) -> tuple[dict[str, Any], list[int]]:
     """
     A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*. These
@@ -237,7 +252,7 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
     return at
 
 
-def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
+def _check(at: int, folder: Folder, own: list[OwnPlace], what: str) -> None:
     """
     Check the folder *at*.
 
@@ -249,9 +264,12 @@ def _check(at: int, folder: Folder, own: list[str], what: str) -> None:
         raise BadRequest(f"{what}: {folder.path!r:.80} has become {path!r:.80}")
     if not folders.shown(path):
         raise BadRequest(f"{what}: no sandbox is shown {path!r:.80} of the host")
+    about = os.fstat(at)
     for place in own:
-        if folders.within(place, path) or folders.within(path, place):
-            raise BadRequest(f"{what}: the daemon's own {place!r:.80} is there")
+        if place.is_in(path, about.st_dev, about.st_ino):
+            more = "; it has another name, which may be there" if place.linked else ""
+            raise BadRequest(f"{what}: leeward's own {place.path!r:.80} is there, by which a program could command"
+                             f" what confines it{more}")
     _check_mounts(at, path, what)
 
 

@@ -23,6 +23,7 @@ from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.verdict import bug
+from leeward.spec import own_sockets
 from leeward.spec.folders import MOST
 from leeward.worker import bare
 
@@ -49,7 +50,7 @@ class Opener:
     The opener's process, and the orders that it has.
 
     Args:
-        own: returns the daemon's own files and folders, which can't be mounted.
+        own: returns the daemon's own sockets, which can't be mounted; others of leeward's are found by the opener.
     """
 
     def __init__(self, reactor: Reactor, own: Callable[[], Sequence[str]]) -> None:
@@ -80,7 +81,9 @@ class Opener:
         """
         if user and sum(order.user == user for order in self._orders) >= MOST_OF_USER:
             raise Busy(f"{MOST_OF_USER} sandboxes of user {user} are having folders opened already")
-        return self._ask({"order": "open", "folders": list(folders), "own": list(self._own())}, [dock], opened, user)
+        registries = [[uid, folder] for uid in {0, os.geteuid(), user} for folder in own_sockets.folders_of(uid)]
+        return self._ask({"order": "open", "folders": list(folders), "own": list(self._own()), "user": user,
+                          "registries": registries}, [dock], opened, user)
 
     def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
             mapped: Opened) -> OpenerOrder:

@@ -20,6 +20,7 @@ import stat
 
 from leeward.errors import BadRequest, Unsupported, quoted
 from leeward.points import point
+from leeward.spec import own_sockets
 from leeward.spec.writers import cure, others_write
 
 #: setsockopt(2), Linux 6.16: whether peers may pass descriptors; the socket module doesn't have its name.
@@ -59,6 +60,7 @@ class Listener:
         except BaseException:
             os.close(self._folder)
             raise
+        self._link = _registered(path)
 
     def _bind(self) -> socket.socket:
         try:
@@ -114,6 +116,7 @@ class Listener:
         if self._folder < 0:
             return
         self.socket.close()
+        own_sockets.forget(self._link)
         try:
             about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
             if (about.st_dev, about.st_ino) == self._identity:
@@ -137,11 +140,21 @@ class Inherited:
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.path = os.fsdecode(sock.getsockname())
+        self._link = _registered(self.path)
         refuse_descriptors(sock)
 
     def close(self) -> None:
         """Close our descriptor of the socket. May be called repeatedly."""
         self.socket.close()
+        own_sockets.forget(self._link)
+
+
+def _registered(path: str) -> str:
+    """Register a socket, so that other daemons don't show it either. Returns the link for `own_sockets.forget`."""
+    try:
+        return own_sockets.register(path)
+    except OSError:  # this daemon knows it anyway; the folder of the default sockets can't be written
+        return ""
 
 
 @point("listener.refuse-descriptors")
