@@ -1,14 +1,16 @@
-"""Who connects and says nothing, and who connects too often, is let go."""
+"""Who connects and says nothing, and who connects too often, is let go; nobody keeps the operator away."""
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Iterator
 
 import pytest
 
 from kit.approvals_browser import ServedPage
 from kit.approvals_page import PageService
-from leeward.approvals.web import connections
+from leeward.approvals.web import connections, loopback
 
 ASK = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
 
@@ -50,3 +52,98 @@ def test_a_silent_connection_is_closed(service: PageService, monkeypatch: pytest
             assert is_over(slow)
     finally:
         served.close()
+
+
+def is_answered(made: socket.socket) -> bool:
+    data = b""
+    while b"requests" not in data:
+        more = made.recv(1 << 16)
+        if not more:
+            return False
+        data += more
+    return data.startswith(b"HTTP/1.1 200")
+
+
+class Users:
+    """Connects as other users, whom the service sees by the ports of their connections."""
+
+    def __init__(self) -> None:
+        self._by_port: dict[int, int | None] = {}
+
+    def of(self, made: socket.socket) -> int | None:
+        return self._by_port.get(made.getpeername()[1], os.geteuid())
+
+    def connected(self, served: ServedPage, uid: int | None) -> socket.socket:
+        made = socket.socket()
+        made.settimeout(30)
+        made.bind(("127.0.0.1", 0))
+        self._by_port[made.getsockname()[1]] = uid
+        made.connect(("127.0.0.1", served.port))
+        return made
+
+    def asked(self, served: ServedPage, uid: int | None, more: bytes = b"") -> bytes:
+        with self.connected(served, uid) as made:
+            try:
+                made.sendall(b"GET /api/requests HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s\r\n" % (served.port, more))
+                return made.recv(12)
+            except ConnectionResetError:
+                return b""
+
+
+@pytest.fixture
+def users(monkeypatch: pytest.MonkeyPatch) -> Users:
+    made = Users()
+    monkeypatch.setattr(connections, "peer_uid", made.of)
+    return made
+
+
+@pytest.fixture
+def served(service: PageService) -> Iterator[ServedPage]:
+    made = ServedPage(service)
+    yield made
+    made.close()
+
+
+def test_another_user_keeps_nobody_away(served: ServedPage, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the operator, nor one with a token whose id is a third one; the other's own oldest connections make room."""
+    monkeypatch.setattr(connections, "MOST_STRANGERS", 4)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
+    token = b"Authorization: Bearer %s\r\n" % served.app.state.parts.access.program_token().encode()
+    held = [users.connected(served, 4711) for _ in range(12)]
+
+    assert [b"HTTP/1.1 401"] * 8 == [users.asked(served, os.geteuid()) for _ in range(8)]
+    for uid in (4712, None):
+        assert [b"HTTP/1.1 200"] * 8 == [users.asked(served, uid, token) for _ in range(8)]
+    for made in held:
+        made.close()
+
+
+def test_a_stranger_has_a_short_time(served: ServedPage, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it asks for something or not, also by a WebSocket; one that has shown a token has more."""
+    monkeypatch.setattr(connections, "STRANGER_S", 0.5)
+    token = served.app.state.parts.access.program_token().encode()
+    upgrade = (b"GET /api/live HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+               b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
+    silent, slow, web, known = [users.connected(served, 4711) for _ in range(4)]
+    with silent, slow, web, known:
+        known.sendall(b"GET /api/requests HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAuthorization: Bearer %s\r\n\r\n"
+                      % (served.port, token))
+        assert is_answered(known)
+        slow.sendall(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: 9\r\n\r\n" % served.port)
+        web.sendall(upgrade % served.port)
+        for made in (silent, slow, web):
+            while not is_over(made):
+                continue
+        known.sendall(b"GET /api/requests HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAuthorization: Bearer %s\r\n\r\n"
+                      % (served.port, token))
+        assert is_answered(known)
+
+
+def test_the_owner_of_a_connection_is_known_while_it_is_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        made, _ = server.accept()
+        with made:
+            with client:
+                assert os.geteuid() == loopback.peer_uid(made)
+            assert loopback.peer_uid(made) is None
