@@ -266,11 +266,12 @@ class Stale(LeewardError):
 
     Attributes:
         path: the path of that file or folder.
+        applied: the paths of the changes that `apply` had applied before; () if it has changed nothing.
     """
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
-        self.path = path
+        self.path, self.applied = path, tuple[str, ...]()
 
 
 class FetchFailed(LeewardError):

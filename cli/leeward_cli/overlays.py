@@ -12,6 +12,7 @@ from dataclasses import fields
 
 import click
 
+from leeward.client.applying import finish_interrupted
 from leeward.client.changes import FolderChange
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
@@ -21,6 +22,8 @@ from leeward_cli.rows import plain
 
 _SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="The mount, if the sandbox has several overlays.")
+#: The greatest number of paths in one message.
+_SHOWN = 50
 #: The letters of git, and m for a change of the mode alone.
 _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 
@@ -53,12 +56,13 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
 
     The exit status is 1, and nothing is written, if a file of the host has changed since the sandbox was opened.
     """
+    tell_finished()
     box = Sandbox.attach(name, socket=socket)
     try:
         with Progress("applying"):
             found = box.apply(paths or None, target)
     except Stale as error:
-        complain(str(error))
+        complain(failure(error))
         return 1
     finally:
         box.detach()
@@ -113,6 +117,23 @@ def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None
             box.restore(checkpoint, target)
     finally:
         box.detach()
+
+
+def tell_finished() -> None:
+    """Finish what `apply` of a program that was killed has begun, and say so on standard error."""
+    for each in finish_interrupted():
+        complain(plain(f"an apply to {each.folder} was interrupted before: {len(each.done)} changes were finished now,"
+                       f" {len(each.left)} were left out"))
+        for error in each.left[:_SHOWN]:
+            complain(plain(f"left out: {error}"))
+
+
+def failure(error: Stale) -> str:
+    """What has kept changes away, with what was applied before."""
+    if not error.applied:
+        return f"{error}; nothing was applied"
+    more = f" and {len(error.applied) - _SHOWN} more" if len(error.applied) > _SHOWN else ""
+    return f"{error}; applied before: {', '.join(map(plain, error.applied[:_SHOWN]))}{more}"
 
 
 def line(change: FolderChange) -> str:

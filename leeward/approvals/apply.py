@@ -13,6 +13,7 @@ Source:    openat2(2), rename(2), link(2), fsync(2)
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -29,6 +30,7 @@ from leeward.approvals.requests import ApprovalRequest
 from leeward.approvals.steps import reached
 from leeward.approvals.subjects import ProjectPath, project_path
 from leeward.client.changes import CHUNK, FOLDER, type_of
+from leeward.client.placing import NewFile, put_link
 from leeward.errors import BadRequest, Stale
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
@@ -253,48 +255,37 @@ class Project:
 
     def _place(self, order: FileOrder, parent: int, name: bytes, temporary: bytes) -> None:
         self._fault("write")
+        replaces = order.base.type not in ("none", "folder")
         if order.goal.type == "link":
-            os.symlink(os.fsencode(order.goal.link), temporary, dir_fd=parent)
-        else:
-            self._content(order, parent, name, temporary)
+            self._make_room(order, parent, name)
+            put_link(parent, temporary, name, os.fsencode(order.goal.link), replaces=replaces)
+            return
+        file = NewFile(parent, temporary)
         try:
-            self._fault("place")
-            self._compare(order)  # again: writing the content took a while
-            if order.base.type == "folder":
-                os.rmdir(name, dir_fd=parent)
-            if order.base.type in ("none", "folder"):  # link(2) replaces nothing
-                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            else:
-                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            self._content(order, parent, name, file.fd)
+            self._make_room(order, parent, name)
+            file.put(name, replaces=replaces)
         finally:
             self._fault("clean")
-            self._unlink(parent, temporary)
+            file.close()
 
-    def _content(self, order: FileOrder, parent: int, name: bytes, temporary: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temporary, flags, 0o600, dir_fd=parent)
-        try:
-            rest = memoryview(order.content)
-            while rest:
-                rest = rest[os.write(fd, rest):]
-            if os.geteuid() == 0:  # a file that root writes gets the owner of the old file, or of the folder
-                about = os.fstat(parent) if order.base.type != "file" else os.stat(name, dir_fd=parent,
-                                                                                   follow_symlinks=False)
-                os.fchown(fd, about.st_uid, about.st_gid)
-            os.fchmod(fd, order.goal.mode)
-            os.fsync(fd)
-        except BaseException:
-            self._unlink(parent, temporary)
-            raise
-        finally:
-            os.close(fd)
+    def _make_room(self, order: FileOrder, parent: int, name: bytes) -> None:
+        self._fault("place")
+        self._compare(order)  # again: writing the content took a while
+        if order.base.type == "folder":
+            os.rmdir(name, dir_fd=parent)
 
     @staticmethod
-    def _unlink(parent: int, temporary: bytes) -> None:
-        try:
-            os.unlink(temporary, dir_fd=parent)
-        except FileNotFoundError:
-            pass
+    def _content(order: FileOrder, parent: int, name: bytes, fd: int) -> None:
+        rest = memoryview(order.content)
+        while rest:
+            rest = rest[os.write(fd, rest):]
+        if os.geteuid() == 0:  # a file that root writes gets the owner of the old file, or of the folder
+            about = os.fstat(parent) if order.base.type != "file" else os.stat(name, dir_fd=parent,
+                                                                               follow_symlinks=False)
+            os.fchown(fd, about.st_uid, about.st_gid)
+        os.fchmod(fd, order.goal.mode)
+        os.fsync(fd)
 
     def clean(self, order: FileOrder, temporary: str) -> None:
         """Remove the temporary file that a program which ended in between has left beside the order's file."""
@@ -303,7 +294,8 @@ class Project:
         except OSError:
             return
         try:
-            self._unlink(parent, os.fsencode(temporary))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.fsencode(temporary), dir_fd=parent)
         finally:
             os.close(parent)
 

@@ -2,23 +2,28 @@
 Applies a sandbox's changes to the host.
 
 Runs in:   anybody's program, with that program's own rights.
-Trust:     none in the sandbox's content; see `changes`. Everything is written beneath the folder, under a random name,
-           and then renamed over the old file; no link is followed.
-Source:    openat2(2), link(2), rename(2)
+Trust:     none in the sandbox's content; see `changes`. Everything is written beneath the folder, without a name, and
+           then put at its place (`placing`); no link is followed.
+Once:      all contents are fetched into a journal before the first change of the host. What a program that was killed
+           hasn't done, the next one does (`finish_interrupted`), except where the host was changed since.
+Source:    openat2(2)
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import posixpath
-import secrets
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
+from leeward.client.apply_journal import ApplyJournal, begun, interrupted
 from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type_of
 from leeward.client.file_trees import stays_below
+from leeward.client.placing import NewFile, put_link
+from leeward.dataclass import dataclass, replace
 from leeward.errors import RequestRejected, Stale
 from leeward.spec.folders import HOLES
 
@@ -44,6 +49,27 @@ def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> 
 
 def _made(chosen: Sequence[FolderChange]) -> set[str]:
     return {change.path for change in chosen if change.type == "folder" and change.kind != "deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedApply:
+    """
+    What was left of an `apply` whose program was killed.
+
+    Attributes:
+        folder: of the host.
+        done: the paths that were applied now.
+        left: why others weren't.
+    """
+
+    folder: str
+    done: tuple[str, ...]
+    left: tuple[Stale, ...]
+
+
+#: The mode of a new folder until its own is set.
+_NEW_FOLDER = 0o700
+_Step = Callable[[FolderChange, ApplyJournal], None]
 
 
 class Applying:
@@ -72,7 +98,7 @@ class Applying:
 
         Raises:
             Stale: a path was changed on the host since the sandbox was opened. If another program writes there after
-                the check, some changes may have been applied.
+                the check, or the disk is full, some changes have been applied: those in `applied`.
             RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
                 a sparse file, or one that was seen without a comparison of its content.
         """
@@ -80,15 +106,99 @@ class Applying:
         for change in chosen:
             self._check(change, seen)
             self._check_parent(change, folders)
+        journal = begun(os.environ)
         try:
-            for change in reversed(chosen):
-                if change.kind == "deleted":
-                    self._remove(change)
-            for change in chosen:
-                if change.kind != "deleted":
-                    self._put(change)
+            try:
+                for change in chosen:
+                    if change.writes_content:
+                        self._fetch(change, journal)
+                journal.complete(self._host.row, chosen, [change.path for change in chosen if self._is_retyped(change)])
+            except BaseException:
+                journal.remove()
+                raise
+            self._carry_out(journal)
+            journal.remove()  # not if this program is interrupted, say by Ctrl-C: the next one finishes it
         finally:
+            journal.close()
+
+    def _fetch(self, change: FolderChange, journal: ApplyJournal) -> None:
+        start = os.fstat(journal.fd).st_size
+        self._read(os.fsencode(change.path), journal.fd, change.size)
+        size = os.fstat(journal.fd).st_size - start
+        if size != change.size or (change.sha256 is not None and _hash(journal.fd, start) != change.sha256):
+            raise Stale(f"{change.path!r:.120} was changed in the sandbox meanwhile", change.path)
+        journal.add(change.path, start)
+
+    def _carry_out(self, journal: ApplyJournal) -> None:
+        applied = list[str]()
+        try:
+            for change, do in self._in_order(journal.changes):
+                do(change, journal)
+                applied.append(change.path)
             self._sync()
+        except Stale as error:
+            error.applied = tuple(applied)
+            journal.remove()
+            self._sync()
+            raise
+
+    def _in_order(self, changes: Sequence[FolderChange]) -> Iterable[tuple[FolderChange, _Step]]:
+        yield from ((change, self._remove) for change in reversed(changes) if change.kind == "deleted")
+        yield from ((change, self._put) for change in changes if change.kind != "deleted")
+
+    def finish(self, journal: ApplyJournal) -> FinishedApply:
+        """Do what the program that has left *journal* hasn't done, but for paths that were changed on the host since."""
+        done, left = list[str](), list[Stale]()
+        for change, do in self._in_order(journal.changes):
+            try:
+                if change.kind != "deleted":
+                    self._clean(change, journal)
+                if not self._is_done(change):
+                    do(self._halfway(change, journal), journal)
+                    done.append(change.path)
+            except Stale as error:
+                left.append(error)
+        with contextlib.suppress(Stale):
+            self._sync()
+        return FinishedApply(str(journal.row["path"]), tuple(done), tuple(left))
+
+    def _is_retyped(self, change: FolderChange) -> bool:
+        about = self._host.look(os.fsencode(change.path)) if change.kind == "modified" else None
+        return about is not None and type_of(about.st_mode) != change.type
+
+    def _halfway(self, change: FolderChange, journal: ApplyJournal) -> FolderChange:
+        """What is left of a change that takes two steps, if the first one was done."""
+        about = self._host.look(os.fsencode(change.path))
+        if about is None and change.path in journal.retyped:  # what had another type was removed
+            return replace(change, kind="created")
+        if about is not None and stat.S_ISDIR(about.st_mode) and change.type == "folder" and change.kind != "mode" \
+                and stat.S_IMODE(about.st_mode) == _NEW_FOLDER:  # the folder was made
+            self._done[os.fsencode(change.path)] = about.st_ino, about.st_ctime_ns
+            return replace(change, kind="mode")
+        return change
+
+    def _clean(self, change: FolderChange, journal: ApplyJournal) -> None:
+        """Remove what has a temporary name yet."""
+        parent, _ = self._parent(change, os.fsencode(change.path))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_temporary(journal, change), dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def _is_done(self, change: FolderChange) -> bool:
+        path = os.fsencode(change.path)
+        about = self._host.look(path)
+        if about is None or change.kind == "deleted":
+            return about is None and change.kind == "deleted"
+        if type_of(about.st_mode) != change.type:
+            return False
+        if change.type == "link":
+            return self._host.link(path) == os.fsencode(change.link or "")
+        if change.writes_content and (about.st_size != change.size or change.sha256 is None
+                                   or self._host.digest(path) != bytes.fromhex(change.sha256)):
+            return False
+        return stat.S_IMODE(about.st_mode) == change.mode & 0o777
 
     def conflicts(self, chosen: Sequence[FolderChange]) -> dict[str, Stale | RequestRejected]:
         """Why some of *chosen*, which somebody has looked at, can't be applied, by path: the others can, together."""
@@ -159,7 +269,7 @@ class Applying:
         if about.st_ctime_ns >= self._host.since and not folder and not known:
             raise Stale(f"{what} was changed on the host since the sandbox was opened", change.path)
 
-    def _remove(self, change: FolderChange) -> None:
+    def _remove(self, change: FolderChange, _journal: ApplyJournal) -> None:
         path = os.fsencode(change.path)
         parent, name = self._parent(change, path)
         try:
@@ -198,7 +308,7 @@ class Applying:
         except OSError as error:
             raise Stale(f"the folder of {change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
 
-    def _put(self, change: FolderChange) -> None:
+    def _put(self, change: FolderChange, journal: ApplyJournal) -> None:
         path = os.fsencode(change.path)
         parent, name = self._parent(change, path)
         try:
@@ -211,7 +321,7 @@ class Applying:
                 (os.rmdir if stat.S_ISDIR(about.st_mode) else os.unlink)(name, dir_fd=parent)
                 about = None
             self._unsynced[os.path.dirname(path)] = None
-            self._place(change, path, parent, name, about)
+            self._place(change, journal, parent, name, about)
             now = os.stat(name, dir_fd=parent, follow_symlinks=False)
             self._done[path] = now.st_ino, now.st_ctime_ns
         except OSError as error:
@@ -219,33 +329,30 @@ class Applying:
         finally:
             os.close(parent)
 
-    def _place(self, change: FolderChange, path: bytes, parent: int, name: bytes, about: os.stat_result | None) -> None:
+    def _place(self, change: FolderChange, journal: ApplyJournal, parent: int, name: bytes,
+               about: os.stat_result | None) -> None:
         """Write one path into the folder *parent*, without set-id and sticky bits."""
         mode = change.mode & 0o777
         if change.type == "folder":
             if about is None:
-                os.mkdir(name, 0o700, dir_fd=parent)
+                os.mkdir(name, _NEW_FOLDER, dir_fd=parent)
             self._set_mode(parent, name, mode, os.O_DIRECTORY)
             return
         if change.kind == "mode":
             self._set_mode(parent, name, mode, os.O_NONBLOCK)
             return
-        # A temporary file in the same folder, by a name that the sandbox can't guess.
-        temporary = b".leeward-" + secrets.token_hex(8).encode()
+        temporary = _temporary(journal, change)
+        if change.type == "link":
+            put_link(parent, temporary, name, os.fsencode(change.link or ""), replaces=about is not None)
+            return
+        file = NewFile(parent, temporary)
         try:
-            if change.type == "link":
-                os.symlink(os.fsencode(change.link or ""), temporary, dir_fd=parent)
-            else:
-                self._content(change, path, parent, temporary, mode)
-            if about is None:  # link(2) replaces nothing
-                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            else:
-                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            journal.content(change.path, file.fd)
+            os.fchmod(file.fd, mode)
+            os.fsync(file.fd)
+            file.put(name, replaces=about is not None)
         finally:
-            try:
-                os.unlink(temporary, dir_fd=parent)
-            except FileNotFoundError:
-                pass
+            file.close()
 
     @staticmethod
     def _set_mode(parent: int, name: bytes, mode: int, flags: int) -> None:
@@ -255,21 +362,35 @@ class Applying:
         finally:
             os.close(fd)
 
-    def _content(self, change: FolderChange, path: bytes, parent: int, temporary: bytes, mode: int) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temporary, flags, 0o600, dir_fd=parent)
+
+def finish_interrupted(environ: Mapping[str, str] = os.environ) -> list[FinishedApply]:
+    """Finish what programs of this user's have begun to apply that were killed."""
+    found = list[FinishedApply]()
+    for journal in interrupted(environ):
         try:
-            self._read(path, fd, change.size)
-            if os.fstat(fd).st_size != change.size or (change.sha256 is not None and _hash(fd) != change.sha256):
-                raise Stale(f"{change.path!r:.120} was changed in the sandbox meanwhile", change.path)
-            os.fchmod(fd, mode)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            host = HostFolder(journal.row)
+        except Stale as error:
+            found.append(FinishedApply(str(journal.row["path"]), (), (error,)))
+        else:
+            try:
+                found.append(Applying(host, _nothing, {}).finish(journal))
+            finally:
+                host.close()
+        journal.remove()
+    return found
 
 
-def _hash(fd: int) -> str:
-    found, at = hashlib.sha256(), 0
+def _nothing(_path: bytes, _into: int, _most: int) -> None:
+    return
+
+
+def _temporary(journal: ApplyJournal, change: FolderChange) -> bytes:
+    """A name that the sandbox can't guess, in the folder of the change's path."""
+    return b".leeward-" + hashlib.sha256(journal.token.encode() + os.fsencode(change.path)).hexdigest()[:32].encode()
+
+
+def _hash(fd: int, at: int) -> str:
+    found = hashlib.sha256()
     while data := os.pread(fd, CHUNK, at):
         found.update(data)
         at += len(data)

@@ -69,7 +69,12 @@ class FolderChange:
         False for a file without a hash: it has large holes, or there was no time to read it, or with `compare` it has
         more than 50 MiB.
         """
-        return self.sha256 is not None or self.type != "file" or self.kind in ("deleted", "mode")
+        return self.sha256 is not None or not self.writes_content
+
+    @property
+    def writes_content(self) -> bool:
+        """Whether it is about a file's content."""
+        return self.type == "file" and self.kind in ("created", "modified")
 
 
 #: The result of `Sandbox.diff`, sorted by path.
@@ -145,6 +150,7 @@ class HostFolder:
     """
 
     def __init__(self, row: Mapping[str, Any]) -> None:
+        self.row = row
         path, self.since = row["path"], row["since"]
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

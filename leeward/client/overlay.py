@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.client.applying import Applying, chosen
+from leeward.client.applying import Applying, chosen, finish_interrupted
 from leeward.client.arena import map_arena
 from leeward.client.changes import Changes, HostFolder, UpperRow, changes, entries
 from leeward.client.host_paths import end_sparse, write_sparse
@@ -86,6 +86,7 @@ class Overlay:
             host.close()
 
     def apply(self, paths: Iterable[str] | None, seen: Changes | None = None) -> Changes:
+        finish_interrupted()
         host = HostFolder(self._row)
         try:
             found = chosen(changes(entries(self._fetch("overlay_diff", {})), host) if seen is None else seen, paths)

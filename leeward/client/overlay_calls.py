@@ -69,7 +69,9 @@ class OverlayCalls:
     def apply(self, paths: Iterable[str] | None = None, target: str = "", changes: Changes | None = None) -> Changes:
         """
         Apply the changes that `diff` lists to the host's folder, with this program's own rights. Each file is replaced
-        by a rename, so readers see the old or the new one. Set-id bits aren't copied.
+        by a rename, so readers see the old or the new one. Set-id bits aren't copied. Everything is fetched before the
+        first change. What an `apply` of a program that was killed hasn't done is done first, by its journal in the user's
+        state folder, where the host hasn't changed since.
 
         Args:
             paths: files, and folders with all that is in them; None for all changes.
@@ -82,7 +84,8 @@ class OverlayCalls:
 
         Raises:
             Stale: the host's file was changed since the sandbox was opened, or a file has another content in the
-                sandbox than in *changes*. Nothing was applied, unless the file was changed during this call.
+                sandbox than in *changes*. Nothing was applied, unless the file was changed during this call, or the
+                disk is full: `applied` of the error says what was.
             RequestRejected: one of *paths* hasn't changed; or a change is a special file, a link that leads out of the
                 folder, a file with large holes, or among *changes* a file that wasn't compared
                 (`FolderChange.is_compared`). Nothing was applied.

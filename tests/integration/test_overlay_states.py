@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import leeward
-from kit.live_daemon import LiveDaemon, held
+from kit.live_daemon import LiveDaemon, command, environment, held
 from kit.waiting import poll_until
+from leeward.client.apply_journal import state_folder
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "2") as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture
@@ -159,3 +170,92 @@ def test_by_several_targets_from_asyncio_and_the_command_line(daemon: LiveDaemon
     assert b"no checkpoint" in (refused := daemon.run("restore", name, "2")).stderr
     assert 0 != refused.returncode
     daemon.run("sandbox", "kill", name)
+
+
+def in_namespace_of(pid: int) -> set[int]:
+    """The processes of the host's whose pid namespace is that of *pid*."""
+    found = set[int]()
+    for one in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{one}/ns/pid") == os.readlink(f"/proc/{pid}/ns/pid"):
+                found.add(int(one))
+    return found
+
+
+def first_of(box: leeward.Sandbox) -> int:
+    """The first process of the sandbox, by its pid on the host."""
+    box.start(["sleep", "98765"])
+
+    def look() -> list[int]:
+        found = [int(one) for one in filter(str.isdigit, os.listdir("/proc")) if is_ours(one)]
+        return [each for one in found for each in in_namespace_of(one) if is_first(each)]
+
+    def is_ours(pid: str) -> bool:
+        with contextlib.suppress(OSError):
+            return b"sleep\x0098765\0" == Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
+
+    def is_first(pid: int) -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return "1" == status.split("NSpid:")[1].split("\n")[0].split()[-1]
+
+    poll_until(look, "the program's process")
+    return look()[0]
+
+
+@pytest.mark.parametrize(("call", "given"), [("diff", ()), ("apply", ()), ("checkpoint", ("one",))])
+def test_a_sandbox_whose_runner_is_lost_is_over(daemon: LiveDaemon, project: Path, call: str,
+                                                given: tuple[str, ...]) -> None:
+    """Whichever end the daemon hears of first, that of the process which looks, or of the sandbox."""
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, memory="1G") as box:
+        box.shell("head -c 60M /dev/zero >large")
+        first = first_of(box)
+        known = in_namespace_of(first)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(getattr(box, call), *given)
+            while not in_namespace_of(first) - known:
+                if asked.done():  # before this test has seen the process that looks
+                    asked.result()
+                    asked = pool.submit(getattr(box, call), *given)
+            os.kill(first, signal.SIGKILL)
+            with pytest.raises(leeward.SandboxOver):
+                asked.result()
+
+
+def test_a_half_done_apply_says_what_it_has_done(daemon: LiveDaemon, project: Path) -> None:
+    """Nothing, if the daemon goes away: everything is fetched before the first change."""
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+        box.shell("i=0; while [ $i -lt 200 ]; do echo new >new.$i; i=$((i+1)); done")
+        first = first_of(box)
+        before, state = sorted(os.listdir(project)), state_folder(os.environ)
+        os.makedirs(state, mode=0o700)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(box.apply)
+            poll_until(lambda: [one for one in os.scandir(state) if one.stat().st_size > 40],
+                       "some contents")
+            os.kill(first, signal.SIGKILL)
+            with pytest.raises(leeward.SandboxOver):
+                asked.result()
+    assert before == sorted(os.listdir(project))
+    assert [] == os.listdir(state_folder(os.environ))
+
+
+def test_an_apply_that_was_killed_is_finished_by_the_next(daemon: LiveDaemon, project: Path) -> None:
+    """By the command line, which says so; and nothing of ours is left in the folder."""
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+        box.shell("for i in 1 2 3 4 5 6 7 8 9; do echo new >new.$i; done; echo new >file; rm -r sub")
+        code = ("import os, signal, leeward\nrename = os.rename\n"
+                "os.rename = lambda *given, **named: os.kill(os.getpid(), signal.SIGKILL)\n"
+                f"leeward.Sandbox.attach({box.id!r}, socket={str(daemon.socket)!r}).apply()")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert -signal.SIGKILL == done.returncode, done.stderr
+        assert ("old\n", False) == ((project / "file").read_text(), (project / "sub").exists())
+        (project / "new.3").write_text("by somebody")
+        box.shell("echo last >last")
+        said = subprocess.run(command("apply", "--socket", str(daemon.socket), box.id, "last"), capture_output=True,
+                              text=True, check=False, env=environment(daemon.socket, **os.environ))
+        assert (0, "A last\n") == (said.returncode, said.stdout), said.stderr
+        assert "9 changes were finished now, 1 were left out" in said.stderr
+        assert "left out: 'new.3' exists on the host by now" in said.stderr
+    assert {"file", "last", *(f"new.{number}" for number in range(1, 10))} == set(os.listdir(project))
+    assert ("new\n", "by somebody") == ((project / "file").read_text(), (project / "new.3").read_text())

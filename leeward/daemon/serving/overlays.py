@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
@@ -18,7 +18,9 @@ from leeward.daemon.serving.file_ticket import FileTicket
 from leeward.daemon.serving.parcel import SEALS, Parcel
 from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.run.porter import PorterRefusal
 from leeward.run.report import Arena
+from leeward.run.verdict import bug
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.layer_changes import LayerChange, keep
 from leeward.sandboxes.mounting import Mounts, hide_names
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a walk, and one piece of a file, may take.
 DIFF_S, READ_S = 60.0, 20.0
+#: Seconds in which the end of a sandbox is known after that of a process in it, and between two looks.
+SETTLE_S, _LOOK_S = 1.0, 0.01
 
 
 class OverlayCall(FileTicket):
@@ -67,12 +71,11 @@ class OverlayCall(FileTicket):
     def _answered(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         for fd in fds:
             os.close(fd)
+        if isinstance(what, LeewardError):
+            PorterFailure(self._desk, self._entry, what, self._refuse)
+            return
         if not self._end():
             self._drop()
-            return
-        if isinstance(what, LeewardError):
-            self._drop()
-            self._owner.refuse(self._request.id, _why(self._desk, self._entry, what))
             return
         fd = self._take_file()
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
@@ -83,6 +86,42 @@ class OverlayCall(FileTicket):
         answer = {"size": size, **({"arenas": [size]} if size else {})}
         self._owner.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, answer)),
                                                      [arena] if size else [], weight=1 if size else 0))
+
+
+    def _refuse(self, why: Refused) -> None:
+        self._drop()
+        if self._end():
+            self._owner.refuse(self._request.id, why)
+
+
+class PorterFailure:
+    """
+    Tells why a porter hasn't done its order. Of one that has ended without an answer this is told when the daemon knows
+    whether the sandbox has ended, of which it hears a moment later.
+
+    Args:
+        error: the porter's.
+        tell: is called once, perhaps from inside this call.
+    """
+
+    costs = "connection"
+
+    def __init__(self, desk: Desk, entry: RegistryEntry[Held], error: LeewardError,
+                 tell: Callable[[Refused], None]) -> None:
+        self._desk, self._entry, self._error, self._tell = desk, entry, error, tell
+        self._until = desk.reactor.now() + (0.0 if isinstance(error, PorterRefusal) else SETTLE_S)
+        self._look()
+
+    def _look(self) -> None:
+        why = _why(self._desk, self._entry, self._error)
+        if isinstance(why, SandboxOver) or self._desk.reactor.now() >= self._until:
+            self._tell(why)
+        else:
+            self._desk.reactor.after(_LOOK_S, self._look)
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: a callback has failed."""
+        self._tell(Busy(bug(error)))
 
 
 def change_overlay(desk: Desk, owner: Flight,
@@ -100,10 +139,12 @@ def change_overlay(desk: Desk, owner: Flight,
     fields: dict[str, Any] = {}
 
     def answered(what: Mapping[str, Any] | LeewardError) -> None:
-        if call is None or not call.end():
+        if isinstance(what, LeewardError) and not isinstance(what, Refused):
+            PorterFailure(desk, entry, what, answered)
+        elif call is None or not call.end():
             return
-        if isinstance(what, LeewardError):
-            owner.refuse(request.id, what if isinstance(what, Refused) else _why(desk, entry, what))
+        elif isinstance(what, Refused):
+            owner.refuse(request.id, what)
         else:
             owner.answer(request.id, fields)
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import random
+import shutil
+import signal
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
 
-from leeward.client.applying import Applying, chosen, leads_out
+from leeward.client.apply_journal import ApplyJournal
+from leeward.client.applying import Applying, chosen, finish_interrupted, leads_out
 from leeward.client.changes import FolderChange, HostFolder, UpperRow, changes, entries
 from leeward.client.overlay import next_tick
-from leeward.errors import BadReply, RequestRejected, Stale
+from leeward.errors import BadReply, RequestRejected, SandboxOver, Stale
 from leeward.spec.folders import FILE_CLOCK
 
 
@@ -25,12 +31,19 @@ def row(path: bytes, kind: str = "file", content: bytes = b"", *, mode: int = 0o
     return UpperRow(path, kind, mode, len(content), len(content), 0, digest, link, hides)
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/leeward/applying"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "host/sub").mkdir(parents=True)
     (tmp_path / "host/file").write_text("old")
     (tmp_path / "host/sub/in").write_text("in")
     (tmp_path / "host/link").symlink_to("file")
+    (tmp_path / "host/kind").write_text("kind")
     for path in (tmp_path / "host").rglob("*"):
         if not path.is_symlink() and path.is_file():
             path.chmod(0o644)
@@ -39,8 +52,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def host(folder: Path) -> Iterator[HostFolder]:
-    import time
-
     next_tick()
     about = folder.stat()
     made = HostFolder({"path": str(folder), "device": about.st_dev, "inode": about.st_ino,
@@ -166,7 +177,8 @@ def test_each_file_and_each_folder_is_synced_once(host: HostFolder, folder: Path
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     rows = [row(b"many", "folder"), *(row(b"many/%d" % number, content=b"new") for number in range(20))]
     Applying(host, wrote(b"new"), {}).apply(changes(sorted(rows, key=lambda one: one.path), host))
-    names = [os.path.relpath(path, folder) for path in synced]
+    assert synced[0].endswith(".journal")
+    names = [os.path.relpath(path, folder) for path in synced[1:]]
     assert 20 == len([name for name in names if os.path.dirname(name) == "many"])
     assert sorted([".", "many"]) == sorted(names[20:])
 
@@ -219,7 +231,7 @@ def test_bits_and_content(host: HostFolder, folder: Path) -> None:
     done: dict[bytes, tuple[int, int]] = {}
     Applying(host, wrote(b"new"), done).apply(found)
     assert ("new", 0o755) == ((folder / "file").read_text(), stat.S_IMODE((folder / "file").stat().st_mode))
-    assert ["file", "link", "sub"] == sorted(os.listdir(folder))
+    assert ["file", "kind", "link", "sub"] == sorted(os.listdir(folder))
     Applying(host, wrote(b"newer"), done).apply(changes([row(b"file", content=b"newer")], host))
     assert "newer" == (folder / "file").read_text()
     with pytest.raises(Stale):
@@ -233,3 +245,160 @@ def test_another_folder_is_stale(folder: Path) -> None:
         HostFolder(where)
     with pytest.raises(Stale):
         HostFolder({**where, "path": str(folder / "link")})
+
+
+def many(host: HostFolder) -> list[FolderChange]:
+    """Of each kind, in a folder with `file`, `sub/in` and `link`."""
+    rows = [row(b"file", content=b"new"), row(b"link", "link", link=b"sub"), row(b"made", "folder", mode=0o750),
+            row(b"made/in", content=b"new", mode=0o755), row(b"made/link", "link", link=b"in"), row(b"sub", "gone"),
+            row(b"kind", "folder", mode=0o700), row(b"kind/in", content=b"new")]
+    return changes(sorted(rows, key=lambda one: one.path), host)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): (os.readlink(path) if path.is_symlink() else
+                                            f"{path.read_text() if path.is_file() else ''}"
+                                            f" {stat.S_IMODE(path.stat().st_mode):o}")
+            for path in sorted(folder.rglob("*"))}
+
+
+AFTER = {"file": "new 644", "kind": " 700", "kind/in": "new 644", "link": "sub", "made": " 750", "made/in": "new 755",
+         "made/link": "in"}
+#: The calls that change the host.
+CALLS = ("link", "rename", "rmdir", "unlink", "mkdir", "symlink", "fchmod")
+
+
+def killed_at(host: HostFolder, step: int, *, after: bool) -> bool:
+    """
+    Apply `many` in a child that is killed before or after its call number *step* once the journal is complete. Returns
+    False if it made fewer.
+    """
+    child = os.fork()
+    if not child:
+        count = [-1000]
+        complete = ApplyJournal.complete
+
+        def begin(journal: ApplyJournal, *given: Any) -> None:
+            complete(journal, *given)
+            count[0] = 0
+
+        ApplyJournal.complete = begin  # type: ignore[method-assign,assignment]
+
+        def call(inner: Callable[..., object], *given: object, **named: object) -> object:
+            count[0] += 1
+            if count[0] == step and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            done = inner(*given, **named)
+            if count[0] == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+
+        for name in CALLS:
+            setattr(os, name, functools.partial(call, getattr(os, name)))
+        try:
+            Applying(host, wrote(b"new"), {}).apply(many(host), seen=True)
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def test_the_next_program_finishes_what_a_killed_one_has_begun(host: HostFolder, folder: Path, state: Path) -> None:
+    """Killed before and after each call that changes something; and again, which changes nothing."""
+    kept, before = folder.parent / "kept", tree(folder)
+    step, halves = 0, 0
+    while True:
+        step += 1
+        for after in (False, True):
+            shutil.copytree(folder, kept, symlinks=True)
+            if not killed_at(host, step, after=after):
+                assert (AFTER, []) == (tree(folder), os.listdir(state))
+                assert halves > 10
+                return
+            halves += tree(folder) not in (before, AFTER)
+            found = finish_interrupted()  # nothing is found if it was killed after its last call
+            assert [((), str(folder))] * len(found) == [(one.left, one.folder) for one in found]
+            assert AFTER == tree(folder)
+            assert ([], []) == (finish_interrupted(), os.listdir(state))
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(kept)
+            next_tick()
+            host.since = time.clock_gettime_ns(FILE_CLOCK)
+            host.row = {**host.row, "since": host.since}
+
+
+def test_what_the_host_has_changed_since_is_not_finished(host: HostFolder, folder: Path, state: Path) -> None:
+    assert killed_at(host, 1, after=False)
+    (folder / "file").write_text("by somebody")
+    (folder / "made").write_text("by somebody")
+    [finished] = finish_interrupted()
+    assert ["file", "made", "made/in", "made/link"] == sorted(error.path for error in finished.left)
+    assert ("by somebody", "by somebody") == ((folder / "file").read_text(), (folder / "made").read_text())
+    assert "sub" == os.readlink(folder / "link")
+    assert [] == os.listdir(state)
+
+
+def test_nothing_is_finished_in_another_folder_or_while_its_program_lives(host: HostFolder, folder: Path,
+                                                                          state: Path) -> None:
+    def look(_path: bytes, fd: int, _most: int) -> None:
+        assert ([], 1) == (finish_interrupted(), len(os.listdir(state)))
+        os.write(fd, b"new")
+
+    Applying(host, look, {}).apply(changes([row(b"x", content=b"new")], host))
+    assert killed_at(host, 3, after=False)
+    os.rename(folder, folder.parent / "away")
+    folder.mkdir()
+    [finished] = finish_interrupted()
+    assert ((), [str(folder)]) == (finished.done, [error.path for error in finished.left])
+    assert ([], []) == (os.listdir(folder), os.listdir(state))
+
+
+def test_an_incomplete_journal_is_removed_and_a_strangers_is_not_read(host: HostFolder, folder: Path,
+                                                                      state: Path) -> None:
+    state.mkdir(mode=0o700, parents=True)
+    (state / "x.journal").write_bytes(b"half")
+    (state / "fifo").mkdir()
+    assert [] == finish_interrupted()
+    assert ["fifo"] == os.listdir(state)
+    state.chmod(0o755)
+    (state / "y.journal").write_bytes(b"half")
+    assert [] == finish_interrupted()
+    Applying(host, wrote(b"new"), {}).apply(changes([row(b"file", content=b"new")], host))
+    assert ["fifo", "y.journal"] == sorted(os.listdir(state))
+    assert "new" == (folder / "file").read_text()
+
+
+def test_nothing_was_changed_when_a_content_cannot_be_fetched(host: HostFolder, folder: Path, state: Path) -> None:
+    def read(path: bytes, fd: int, _most: int) -> None:
+        if b"made/in" == path:
+            raise SandboxOver("lost", "lost")
+        os.write(fd, b"new")
+
+    before = tree(folder)
+    with pytest.raises(SandboxOver):
+        Applying(host, read, {}).apply(many(host))
+    assert (before, []) == (tree(folder), os.listdir(state))
+
+
+def test_an_error_says_what_was_applied(host: HostFolder, folder: Path, state: Path) -> None:
+    """Another program writes after the check."""
+    def read(path: bytes, fd: int, _most: int) -> None:
+        os.write(fd, b"new")
+        if b"made/in" == path:
+            (folder / "made").mkdir()
+
+    with pytest.raises(Stale) as failed:
+        Applying(host, read, {}).apply(many(host))
+    assert ("made", ("sub/in", "sub", "file", "kind", "kind/in", "link")) == (failed.value.path, failed.value.applied)
+    assert [] == os.listdir(state)
+
+
+def test_where_no_file_is_without_a_name_it_has_a_temporary_one(host: HostFolder, folder: Path, state: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a file is removed as well, when its program was killed."""
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY | os.O_WRONLY)  # refused with EISDIR
+    assert killed_at(host, 3, after=False)
+    assert [path for path in folder.iterdir() if path.name.startswith(".leeward-")] or (folder / "made").exists()
+    finish_interrupted()
+    assert (AFTER, []) == (tree(folder), os.listdir(state))

@@ -1,0 +1,95 @@
+"""
+Puts a new file at its place on the host in one step. A program that is killed before leaves nothing of it.
+
+Runs in:   anybody's program, with that program's own rights.
+Source:    open(2), O_TMPFILE; linkat(2); rename(2)
+
+The file has no name while it is written. link(2) replaces nothing, so one that replaces another file gets a temporary
+name for the moment between two system calls; where a file system has no files without a name (overlayfs before Linux
+6.5, NFS), from its beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+class NewFile:
+    """
+    An empty file in the folder *parent*, which nobody else can read.
+
+    Args:
+        parent: a descriptor of the folder, which stays the caller's.
+        temporary: a name that nobody can guess.
+
+    Attributes:
+        fd: for reading and writing.
+
+    Raises:
+        OSError: it can't be made.
+    """
+
+    def __init__(self, parent: int, temporary: bytes) -> None:
+        self._parent, self._temporary, self._has_name = parent, temporary, False
+        try:
+            self.fd = os.open(b".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        except OSError:  # not on this file system; any other reason is that of the next call as well
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self.fd = os.open(temporary, flags, 0o600, dir_fd=parent)
+            self._has_name = True
+
+    def put(self, name: bytes, *, replaces: bool) -> None:
+        """
+        Give the file its name.
+
+        Args:
+            name: in the folder.
+            replaces: whether a file or link of that name is replaced.
+
+        Raises:
+            OSError: there is something of that name and *replaces* is false, or another failure.
+        """
+        if not self._has_name:
+            os.link(f"/proc/self/fd/{self.fd}", self._temporary if replaces else name, dst_dir_fd=self._parent,
+                    follow_symlinks=True)
+            if not replaces:
+                return
+            self._has_name = True
+        if replaces:
+            os.rename(self._temporary, name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+            self._has_name = False
+        else:  # link(2) replaces nothing
+            os.link(self._temporary, name, src_dir_fd=self._parent, dst_dir_fd=self._parent, follow_symlinks=False)
+
+    def close(self) -> None:
+        """Close the file; one without a place is removed."""
+        os.close(self.fd)
+        if self._has_name:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary, dir_fd=self._parent)
+
+
+def put_link(parent: int, temporary: bytes, name: bytes, text: bytes, *, replaces: bool) -> None:
+    """
+    Put a symbolic link at its place.
+
+    Args:
+        parent: a descriptor of the folder.
+        temporary: a name that nobody can guess, which a link that replaces something has for a moment.
+        name: in the folder.
+        text: of the link.
+        replaces: whether a file or link of that name is replaced.
+
+    Raises:
+        OSError: as NewFile.put.
+    """
+    if not replaces:
+        os.symlink(text, name, dir_fd=parent)
+        return
+    os.symlink(text, temporary, dir_fd=parent)
+    try:
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        os.unlink(temporary, dir_fd=parent)
+        raise
