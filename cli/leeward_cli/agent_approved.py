@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from leeward.approvals.boxes import environment_of
 from leeward.approvals.link import OperatorLink
 from leeward.errors import LeewardError
-from leeward_cli.approvals import tell_sync
+from leeward_cli.approvals import ask_at_end, close_asked
 
 
 class ApprovedAgent:
@@ -24,13 +24,14 @@ class ApprovedAgent:
 
     Args:
         project: the real path of the project. The agent works on a copy of it.
+        socket: the daemon's; None for the default.
 
     Raises:
         LeewardError: the service for approvals doesn't answer.
     """
 
-    def __init__(self, project: str) -> None:
-        self._project, self._link = project, OperatorLink()
+    def __init__(self, project: str, socket: str | None) -> None:
+        self._project, self._link, self._socket = project, OperatorLink(), socket
         self._link.call("GET", "/api/status")
         self._sandbox, self._git = "", False
 
@@ -45,14 +46,11 @@ class ApprovedAgent:
         made = self._link.open_sandbox(self._project, sandbox=sandbox)
         self._sandbox, self._git = sandbox, bool(made.get("git"))
 
-    def sync(self) -> None:
-        """Make requests for the changes and pushes in the sandbox."""
-        tell_sync("files", self._link.call("POST", "/api/sync/files", {"sandbox": self._sandbox}))
-        if self._git:
-            tell_sync("branches", self._link.call("POST", "/api/sync/git", {"sandbox": self._sandbox}))
-
-    def ending(self) -> None:
+    def ending(self) -> bool:
+        """Make requests for the changes and pushes in the sandbox. Returns whether it stays, since some have none yet."""
         sandbox, self._sandbox = self._sandbox, ""
-        if sandbox:
-            with contextlib.suppress(LeewardError):  # the sandbox has ended with the service
-                self._link.close_sandbox(sandbox)
+        if not sandbox:
+            return False
+        with contextlib.suppress(LeewardError):  # the service has ended after `ask_at_end`
+            return not ask_at_end(self._link, sandbox, self._socket, git=self._git) or close_asked(self._link, sandbox)
+        return True

@@ -83,7 +83,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                                                    ignore))
                 try:
                     status = _attended(run, debug, on_terminal, raw, timeout)
-                    return (_changes(run, applied) if overlay else _ask_approval(run) if approved else 0) or status
+                    return (_changes(run, applied) if overlay else 0) or status
                 finally:
                     ignore()
                     run.end_sandbox()
@@ -168,7 +168,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     if options.approved:
         from leeward_cli.agent_approved import ApprovedAgent
 
-        asking = ApprovedAgent(project)
+        asking = ApprovedAgent(project, socket)
         request.options["env"] |= asking.environment(request.options["env"])
     run = AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
                    (folder, rules_of(settings.exclude, settings.include), hiding.repositories))
@@ -261,6 +261,7 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
     from leeward_cli.progress import Progress
 
     assert run.box is not None
+    overlays.tell_finished()
     run.end_processes()
     with Progress("comparing"):
         found = run.box.diff()
@@ -291,18 +292,9 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
         with Progress("applying"):
             run.box.apply(changes=found)
     except Stale as error:
-        complain(str(error))
+        complain(overlays.failure(error))
         return 1
     return status
-
-
-def _ask_approval(run: AgentRun) -> int:
-    """Make requests for approval of the agent's changes and pushes."""
-    from leeward_cli.agent_approved import ApprovedAgent
-
-    assert isinstance(run.asking, ApprovedAgent)
-    run.asking.sync()
-    return 0
 
 
 def _warn_of_files(run: AgentRun) -> None:

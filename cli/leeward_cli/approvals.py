@@ -19,7 +19,7 @@ import click
 from leeward.approvals.durations import parse_duration
 from leeward.approvals.link import OperatorLink
 from leeward.approvals.rules import CATEGORIES
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, LeewardError, SandboxOver
 from leeward_cli.approvals_diff import lines_of
 from leeward_cli.job import complain
 from leeward_cli.rows import plain
@@ -27,6 +27,8 @@ from leeward_cli.sandboxes import in_sandbox, split_words
 
 SOCKET = click.option("--socket", metavar="PATH",
                        help="The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
+#: Ids of requests that are printed in one line.
+_SHOWN_IDS = 100
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
@@ -58,7 +60,8 @@ def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> f
 def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int | None, head: str | None,
           config: str | None, project: str) -> int:
     """
-    Serve approvals in the foreground, until SIGTERM, Ctrl-C or the end of its time; then what is pending is denied.
+    Serve approvals in the foreground, until SIGTERM, Ctrl-C or the end of its time. Then what is pending is denied, except
+    changes of files and pushes, which the next service shows.
 
     PROJECT is the folder that requests without a sandbox of their own are about.
     """
@@ -345,17 +348,59 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
     box = made["sandbox"]
     try:
         status = in_sandbox(box, daemon, {}, argv, None, None, False)
-        tell_sync("files", link.call("POST", "/api/sync/files", {"sandbox": box}))
-        if made.get("git"):
-            tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
-        if made.get("sync"):
-            _tell_notes(link, box)
     finally:
+        asked = ask_at_end(link, box, daemon, git=bool(made.get("git")))
+        if asked and made.get("sync"):
+            _tell_notes(link, box)
         if keep:
             click.echo(box, err=True)
-        else:
-            link.close_sandbox(box)
-    return status
+        elif asked:
+            close_asked(link, box)
+    return status if asked else status or 1
+
+
+def ask_at_end(link: OperatorLink, box: str, daemon: str | None, *, git: bool) -> bool:
+    """
+    Make requests of the changes and pushes in a sandbox whose work is over. Returns False, and keeps the sandbox for a
+    while, if that fails.
+    """
+    try:
+        tell_sync("files", link.collect_files(box))
+        if git:
+            tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
+    except SandboxOver as error:
+        complain(f"what the sandbox has changed is lost: {error}")
+    except LeewardError as error:
+        complain(f"{error}\n{kept_line(box, daemon)}")
+        return False
+    return True
+
+
+def kept_line(box: str, daemon: str | None = None) -> str:
+    """Keep a sandbox with changes that nobody was asked about for LEFT_S. Returns a line that says how to get them."""
+    from leeward.approvals.boxes import LEFT_S
+    from leeward.client.sandbox import Sandbox
+
+    where = "its changes are in the sandbox"
+    one = Sandbox.attach(box, socket=daemon)
+    try:
+        one.extend(idle=LEFT_S)
+        where += f", which stays for {LEFT_S / 60:.0f} minutes without use"
+    except LeewardError as error:
+        where += f", which stays until its idle time is over ({error})"
+    finally:
+        one.detach()
+    return f"{where}: `leeward diff {box}`, `leeward apply {box} PATH`, `leeward sandbox kill {box}`"
+
+
+def close_asked(link: OperatorLink, box: str) -> bool:
+    """End a sandbox for whose changes `ask_at_end` has made requests. Returns whether it stays, since some have none yet."""
+    stays = link.close_sandbox(box, left=True)
+    if stays:
+        complain(f"the sandbox stays for the changes that have no request: those that wait for room are asked for when the"
+                 f" requests before them are decided. `leeward diff {box}`, `leeward apply {box} PATH`; `leeward sandbox"
+                 f" kill {box}` discards them")
+    return stays
 
 
 def _tell_notes(link: OperatorLink, box: str) -> None:
@@ -399,11 +444,11 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
 def tell_sync(what: str, found: Mapping[str, Any]) -> None:
     """Print to standard error which requests wait for a sandbox's changes, and which changes were refused."""
     waiting = [row["id"] for row in found.get("requests", []) if row["status"] == "pending"]
+    count = max(len(waiting), found.get("pending", 0))
     if waiting:
-        ids = " ".join(map(str, waiting))
-        click.echo(f"leeward: {len(waiting)} requests about {what} wait: leeward approvals approve {ids[:2000]}",
-                   err=True)
+        which = " ".join(map(str, waiting)) if count <= _SHOWN_IDS else "--all filesystem"
+        click.echo(f"leeward: {count} requests about {what} wait: leeward approvals approve {which}", err=True)
     for each in found.get("refused", []):
         click.echo(plain(f"leeward: {each['path']}: can't be asked for: {each['reason']}"), err=True)
     if found.get("more"):
-        click.echo(f"leeward: {found['more']} changes more; decide these first, then ask again", err=True)
+        click.echo(f"leeward: {found['more']} more {what} wait for room among the requests", err=True)

@@ -365,7 +365,7 @@ class AgentRun:
         if self._opened_mounts is not None:
             self._opened_mounts.close()
         if self.asking is not None:
-            self.asking.ending()
+            self._copy_kept |= self.asking.ending()
         if self.box is not None:
             if self._copy_kept:
                 with contextlib.suppress(DaemonError):  # it has ended since

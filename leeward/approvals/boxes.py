@@ -2,8 +2,9 @@
 The sandboxes that can ask: opened over a copy of a project, each with a bridge.
 
 Runs in:   the operator's program that decides; a client of the daemon.
-Holds:     a sandbox that the service has opened ends with the service, since nobody decides for it any more. If the
-           service is killed, the bridges end within SILENCE_S, and the daemon ends the sandboxes after their idle time.
+Holds:     a sandbox that the service has opened ends with the service, since nobody decides for it any more, unless it
+           alone has changes that weren't decided (`is_left`). If the service is killed, the bridges end within
+           SILENCE_S, and the next service adopts the sandboxes; without one, the daemon ends them after their idle time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from leeward.agents.hiding_watch import HidingWatch
 from leeward.approvals.agent import SOCKET, VARIABLE
 from leeward.approvals.apply import Project
 from leeward.approvals.bridge import Answering, BridgeEnd
+from leeward.approvals.changes import CollectedChanges
 from leeward.approvals.git_host import GitFailed, GitIntake
 from leeward.approvals.git_inside import Staging, variables
 from leeward.approvals.hidden import HiddenFiles, project_rules
@@ -49,6 +51,11 @@ Syncing = Callable[..., LiveSync]
 #: Seconds until a bridge's socket has to listen.
 _BRIDGE_S = 20.0
 
+#: Seconds without a call that a sandbox stays which is left, when the service has ended. The operator's `sandbox_idle`
+#: may be less.
+LEFT_S = 600.0
+_LIFETIME_S = 7 * 86400.0
+
 #: Seconds between two calls of `info` for each sandbox.
 _LOOK_S = 2.0
 
@@ -75,6 +82,8 @@ class AskingBox:
         hiding: hides names that appear in the project; None if another program has opened the sandbox.
         hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else "".
         opened: seconds since the epoch.
+        collected: what the operator has asked for of its changes, when its work was over.
+        is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
 
     Raises:
         BadRequest: the bridge doesn't start within 20 seconds.
@@ -90,6 +99,7 @@ class AskingBox:
         self.sync: LiveSync | None = None
         self.hiding: HidingWatch | None = None
         self.hiding_fault = ""
+        self.collected, self.is_left = CollectedChanges(), False
         self._put()
         if variables(project.path):
             try:
@@ -129,20 +139,36 @@ class AskingBox:
         with contextlib.suppress(LeewardError):  # it is over
             self.box.kill()
 
+    def leave(self) -> None:
+        """Keep the sandbox, whose work is over, for as long as the daemon lets it live, and end what still runs in it."""
+        self.is_left = True
+        for row in self.box.processes():
+            if row["process"] != self.bridge.number:
+                with contextlib.suppress(LeewardError):  # it has ended
+                    self.box.process(row["process"]).kill()
+        for more in ({"idle": LEFT_S}, {"lifetime": _LIFETIME_S}):
+            with contextlib.suppress(LeewardError):  # it has the longest already
+                self.box.extend(**more)
+
     def close(self) -> None:
-        """End the sandbox and its processes, after the last pass of its sync."""
+        """
+        End the sandbox and its processes, after the last pass of its sync. One that is left stays for LEFT_S, without a
+        bridge.
+        """
         if self.sync is not None:
             self.sync.end()
             self.sync.join()
         self.bridge.close()
         if self.hiding is not None:
             self.hiding.stop()
-        try:
-            self.box.kill()
-        except LeewardError:
-            pass  # it is over
+        if not self.is_left:
+            with contextlib.suppress(LeewardError):  # it is over
+                self.box.kill()
         self.bridge.join(2.0)
-        self.box.close()
+        if self.is_left:
+            self.box.detach()
+        else:
+            self.box.close()
 
 
 def environment_of(project: str) -> dict[str, str]:
@@ -333,7 +359,8 @@ class AskingBoxes:
         with self._lock:
             found = self._boxes.get(sandbox)
         if found is None:
-            raise BadRequest("no sandbox of this service")
+            raise BadRequest(f"this service has no sandbox {sandbox!a:.80}. If it is open, `leeward diff` shows what it has"
+                             " changed, and `leeward apply` applies it")
         return found
 
     def ids(self) -> list[str]:
@@ -361,7 +388,9 @@ class AskingBoxes:
         Raises:
             BadRequest: there is none.
         """
-        self._end(self.get(sandbox), None)
+        box = self.get(sandbox)
+        box.is_left = False
+        self._end(box, None)
 
     def close_all(self) -> None:
         """End all sandboxes, and the thread that looks at them; no others are opened from now on."""

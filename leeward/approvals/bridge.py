@@ -135,6 +135,11 @@ class BridgeEnd:
             thread.start()
 
     @property
+    def number(self) -> int:
+        """The number of its process in the sandbox."""
+        return self._process.number
+
+    @property
     def is_alive(self) -> bool:
         return not self._over.is_set()
 

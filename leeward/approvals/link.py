@@ -124,14 +124,42 @@ class OperatorLink:
         made: dict[str, Any] = self.call("POST", "/api/sandboxes", body)
         return made
 
-    def close_sandbox(self, sandbox: str) -> None:
+    def close_sandbox(self, sandbox: str, *, left: bool = False) -> bool:
         """
         End a sandbox of the service.
+
+        Args:
+            sandbox: its id.
+            left: keep it until the changes are decided that `collect_files` has left in it.
+
+        Returns:
+            Whether it stays.
 
         Raises:
             LeewardError: as for `call`.
         """
-        self.call("DELETE", f"/api/sandboxes/{quote(sandbox, safe='')}")
+        said = self.call("DELETE", f"/api/sandboxes/{quote(sandbox, safe='')}", {"left": True} if left else None)
+        return bool(said["stays"])
+
+    def collect_files(self, sandbox: str) -> dict[str, Any]:
+        """
+        Make requests of all that a sandbox has changed, when its work is over.
+
+        Returns:
+            The answer of `POST /api/sync/files`.
+
+        Raises:
+            LeewardError: as for `call`.
+        """
+        body: dict[str, Any] = {"sandbox": sandbox, "over": True}
+        found: dict[str, Any] = self.call("POST", "/api/sync/files", body)
+        part = found
+        while part["again"]:
+            part = self.call("POST", "/api/sync/files", {**body, "again": True})
+            part = {**part, "requests": found["requests"] + part["requests"],
+                    "pending": found["pending"] + part["pending"]}
+            found = part
+        return found
 
 
 def _refusal(status: int, said: Any) -> LeewardError:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from leeward.approvals.notices import Notices
 from leeward.approvals.requests import (
+    COLLECTED,
     LASTING,
     ApprovalRequest,
     IntakeBounds,
@@ -104,23 +105,83 @@ class ApprovalQueue:
         if wait:
             raise Busy(f"more than {self._bounds.each_minute} requests a minute of one sandbox", wait)
         with self._store.transaction():
-            same, digest = self._store.pending_of(new.sandbox, subject_text(new.subject)), digest_of(new)
-            for request in same:
-                if request.digest == digest:
-                    self._store.repeat(request.id)
-                    return request
-            superseded, ruling = list[int](), decide_subject(self._book.rules, new.subject, new.project)
-            if ruling.answer == "ask" and isinstance(new.subject, ProjectPath):
-                superseded = [each.id for each in same
-                              if self._store.decide(each.id, "superseded", "supersession", now)]
-            if ruling.answer != "deny":
-                check_room(self._bounds, self._store.load_of(new.sandbox), len(new.payload or b""))
-            lasts = self._lasting.get(category_of(new.subject))
-            number = self._store.insert(new, now, None if lasts is None else now + lasts)
-            if ruling.answer != "ask":
-                self._store.decide(number, ruling.status, ruling.decider, now, ruling.rule)
+            number, changed = self._insert(new, now, lambda size: check_room(
+                self._bounds, self._store.load_of(new.sandbox), size))
             self._store.prune()
-        return self._tell([*superseded, number])[-1]
+        return self._tell(changed)[-1] if changed else self._kept(number)
+
+    def _kept(self, number: int) -> ApprovalRequest:
+        found = self._store.get(number)
+        assert found is not None
+        return found
+
+    def _insert(self, new: NewRequest, now: float, check: Callable[[int], None]) -> tuple[int, list[int]]:
+        """
+        Store a request, within a transaction, and decide it if a rule does.
+
+        Args:
+            new: the request, checked.
+            now: seconds since the epoch.
+            check: called with the bytes of the payload of a request that takes room; raises Busy if there is none.
+
+        Returns:
+            The request's id, and the ids of the requests that were changed or made, which is the last one. They are
+            none if *new* equals a pending request.
+        """
+        same, digest = self._store.pending_of(new.sandbox, subject_text(new.subject)), digest_of(new)
+        for request in same:
+            if request.digest == digest:
+                self._store.repeat(request.id)
+                return request.id, []
+        superseded, ruling = list[int](), decide_subject(self._book.rules, new.subject, new.project)
+        if ruling.answer == "ask" and isinstance(new.subject, ProjectPath):
+            superseded = [each.id for each in same
+                          if self._store.decide(each.id, "superseded", "supersession", now)]
+        if ruling.answer != "deny":
+            check(len(new.payload or b""))
+        lasts = self._lasting.get(category_of(new.subject))
+        number = self._store.insert(new, now, None if lasts is None else now + lasts)
+        if ruling.answer != "ask":
+            self._store.decide(number, ruling.status, ruling.decider, now, ruling.rule)
+        return number, [*superseded, number]
+
+    def collect(self, news: Sequence[NewRequest]) -> list[ApprovalRequest]:
+        """
+        Take in requests of one sandbox that the operator collects, in one transaction, within COLLECTED and without a
+        rate.
+
+        Returns:
+            The requests, in the order of *news*; fewer if there is no room for the others.
+
+        Raises:
+            BadRequest: a field is too large or isn't valid; nothing was taken in.
+            Busy: the disk can't be written.
+            ShuttingDown: the queue was shut down.
+        """
+        news = [checked(new) for new in news]
+        found, changed = list[int](), list[int]()
+        try:
+            with self._lock:
+                self._check_open()
+                now = self._clock()
+                self._expire(now)
+                with self._store.transaction():
+                    load = self._store.load_of(news[0].sandbox) if news else (0, 0, 0)
+                    for new in news:
+                        try:
+                            check_room(COLLECTED, load, len(new.payload or b""))
+                        except Busy:
+                            break
+                        number, more = self._insert(new, now, lambda _size: None)
+                        found.append(number)
+                        changed += more
+                        if more:
+                            load = load[0] + 1, load[1] + len(new.payload or b""), load[2] + 1
+                    self._store.prune()
+                self._tell(changed)
+                return [self._kept(number) for number in found]
+        finally:
+            self._notices.pass_on()
 
     def get(self, number: int) -> ApprovalRequest | None:
         with self._lock:
@@ -351,7 +412,10 @@ class ApprovalQueue:
         return found
 
     def shut_down(self) -> None:
-        """Deny all pending requests, and take in no more. Orders that were begun can be finished until `close`."""
+        """
+        Deny the pending requests for whose answers programs wait, and take in no more. Those about files and branches
+        stay pending: they have all that is to be carried out. Orders that were begun can be finished until `close`.
+        """
         with self._lock:
             self._check_open()
             now = self._clock()
@@ -360,7 +424,9 @@ class ApprovalQueue:
                 decided, after = list[int](), 0
                 while rows := self._store.pending(MOST_ROWS, after):
                     after = rows[-1].id
-                    decided += [row.id for row in rows if self._store.decide(row.id, "denied", "shutdown", now)]
+                    decided += [row.id for row in rows if not (
+                        row.category in ("filesystem", "git") and self._store.has_payload(row.id))
+                                and self._store.decide(row.id, "denied", "shutdown", now)]
             self._open = False
             self._tell(decided)
         self._notices.pass_on()

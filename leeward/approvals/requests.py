@@ -263,6 +263,11 @@ class IntakeBounds:
     each_minute: int = 120
 
 
+#: Of the changes of one sandbox that the operator collects, instead of those of IntakeBounds. 5,000 of `all_pending`
+#: stay for other requests.
+COLLECTED = IntakeBounds(pending=15_000, all_pending=15_000, bytes=512 << 20)
+
+
 class IntakeRate:
     """
     A token bucket for each sandbox.

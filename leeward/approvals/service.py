@@ -24,7 +24,7 @@ from leeward.approvals.box_rows import SandboxRows
 from leeward.approvals.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge import Answering
 from leeward.approvals.carrying import OrderCarrier
-from leeward.approvals.changes import SyncOutcome, ask_for_changes
+from leeward.approvals.changes import CollectedChanges, SyncOutcome, ask_for_changes, collect_changes
 from leeward.approvals.detail import command_in, detail_of, part_of
 from leeward.approvals.egress_rows import EgressRows
 from leeward.approvals.git_store import GitStore
@@ -45,6 +45,7 @@ from leeward.errors import BadRequest
 
 #: Seconds that `sync_files` waits for the live sync.
 _FLUSH_S = 10.0
+
 
 
 class ApprovalService:
@@ -355,22 +356,39 @@ class ApprovalService:
             self._life.begin(made.box.id, project=made.project.path)
         return made.row()
 
-    def close_sandbox(self, sandbox: str) -> None:
+    def close_sandbox(self, sandbox: str, *, left: bool = False) -> bool:
         """
         End a sandbox and its processes. Its pending requests stay.
+
+        Args:
+            sandbox: its id.
+            left: keep it if the last `collect_files` has left changes in it: they are asked for when the requests
+                before them are decided, and the sandbox ends when all are.
+
+        Returns:
+            Whether it stays.
 
         Raises:
             BadRequest: there is none.
         """
+        box = self._boxes.get(sandbox)
+        if left and box.collected.left:
+            box.leave()
+            return True
         self._boxes.close(sandbox)
+        return False
 
     def _looked(self, box: AskingBox | None, info: Mapping[str, Any]) -> None:
         if box is None:  # the round is over
             self._carrier.look()
             self._life.pull()
             self._others.look()
-        else:
-            self._life.look(box.box.id, info)
+            return
+        self._life.look(box.box.id, info)
+        if box.is_left and box.collected.more and not self.queue.pending(1, 0, "filesystem", box.box.id):
+            collect_changes(self.queue, box.box, box.project, box.collected)
+            if not box.collected.left:
+                self._boxes.close(box.box.id)
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
@@ -384,6 +402,27 @@ class ApprovalService:
         if box.sync is not None:
             box.sync.flush(_FLUSH_S)
         return ask_for_changes(self.queue, box.box, box.project, reason=reason, asker=asker)
+
+    def collect_files(self, sandbox: str, reason: str = "", asker: str = "", *, again: bool = False) -> SyncOutcome:
+        """
+        As `sync_files`, for the operator, when the sandbox's work is over: it takes as many changes as the queue has room
+        for, and returns within a minute.
+
+        Args:
+            sandbox: its id.
+            reason: for the person who decides.
+            asker: the name that the requester gives itself.
+            again: leave out what the calls before have asked for.
+
+        Raises:
+            BadRequest, SandboxOver, Stale, DaemonError: as for `sync_files`.
+        """
+        box = self._boxes.get(sandbox)
+        if not again:
+            if box.sync is not None:
+                box.sync.flush(_FLUSH_S)
+            box.collected = CollectedChanges()
+        return collect_changes(self.queue, box.box, box.project, box.collected, reason=reason, asker=asker)
 
     def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """

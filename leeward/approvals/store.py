@@ -252,6 +252,9 @@ class RequestStore:
         row = self._one("SELECT payload FROM requests WHERE id = ?", number)
         return None if row is None or row[0] is None else bytes(row[0])
 
+    def has_payload(self, number: int) -> bool:
+        return self._one("SELECT 1 FROM requests WHERE id = ? AND payload IS NOT NULL", number) is not None
+
     def pending(self, limit: int, after: int = 0, category: str | None = None,
                 sandbox: str | None = None) -> list[ApprovalRequest]:
         """Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given."""

@@ -83,10 +83,15 @@ class ServedApprovals:
                 self.process.stderr.close()
             shutil.rmtree(self._runtime, ignore_errors=True)
 
-    def run(self, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str, seconds: float = PATIENCE, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run `leeward approvals ...` as the operator."""
         return subprocess.run(command("approvals", *argv), env=self.env, capture_output=True, text=True,
-                              timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL, **options)
+                              timeout=seconds, check=False, stdin=subprocess.DEVNULL, **options)
+
+    def begin(self, *argv: str) -> subprocess.Popen[str]:
+        """Start `leeward approvals ...` as the operator, on pipes."""
+        return subprocess.Popen(command("approvals", *argv), env=self.env, text=True, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def open(self, project: Path, **options: Any) -> Sandbox:
         """Open a sandbox over a copy of *project*, whose processes can ask."""

@@ -62,9 +62,10 @@ class PageService(ApprovalService):
     def open_sandbox(self, path: Any, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self.sandboxes()[0]
 
-    def close_sandbox(self, sandbox: str) -> None:
+    def close_sandbox(self, sandbox: str, *, left: bool = False) -> bool:
         if "box" != sandbox:
             raise BadRequest("there is no such sandbox")
+        return left
 
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         return SyncOutcome((self.write("synced", "1\n", sandbox=sandbox),), (("fifo", "it is a FIFO"),), 2, 0)

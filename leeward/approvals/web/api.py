@@ -7,6 +7,7 @@ Trust:     none in fields. A sandbox gets only its own requests; for another one
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -296,7 +297,10 @@ async def packages(call: WebCall) -> Response:
 
 
 async def sync_files(call: WebCall) -> Response:
-    return await _synced(call, call.service.sync_files)
+    if call.sandbox or not bodies.switch(call.fields, "over", False):
+        return await _synced(call, call.service.sync_files)
+    return await _synced(call, functools.partial(call.service.collect_files,
+                                                 again=bodies.switch(call.fields, "again", False)))
 
 
 async def sync_git(call: WebCall) -> Response:
@@ -315,9 +319,10 @@ async def _synced(call: WebCall, sync: Callable[[str, str, str], SyncOutcome]) -
         found = await in_long_thread(sync, sandbox, said["reason"], said["asker"])
     finally:
         call.parts.syncing.difference_update(own)
-    return JSONResponse({"requests": [request_row(each, whole=False) for each in found.requests],
+    return JSONResponse({"requests": [request_row(each, whole=False) for each in found.requests[:MOST_IDS]],
                          "refused": [{"path": path, "reason": reason} for path, reason in found.refused[:1000]],
-                         "left_out": found.left_out, "more": found.more}, 201)
+                         "pending": sum(each.status == "pending" for each in found.requests),
+                         "left_out": found.left_out, "more": found.more, "again": found.again}, 201)
 
 
 async def sandboxes(call: WebCall) -> Response:
@@ -333,8 +338,10 @@ async def open_sandbox(call: WebCall) -> Response:
 
 
 async def close_sandbox(call: WebCall) -> Response:
-    await in_slow_thread("", call.service.close_sandbox, call.request.path_params["sandbox"][:100])
-    return JSONResponse({})
+    stays = await in_slow_thread("", functools.partial(
+        call.service.close_sandbox, left=bodies.switch(call.fields, "left", False)),
+        call.request.path_params["sandbox"][:100])
+    return JSONResponse({"stays": stays})
 
 
 async def audit(call: WebCall) -> Response:

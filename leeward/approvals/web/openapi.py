@@ -42,7 +42,8 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
     "propose": {"key*": _TEXT, "value*": {}, **_SAID},
     "exec": {"command*": _COMMAND, "cwd": _TEXT, "timeout": _NUMBER, "profile": _TEXT, **_SAID},
     "packages": {"command*": _COMMAND, **_SAID},
-    "sync_files": {"sandbox": _TEXT}, "sync_git": {"sandbox": _TEXT},
+    "sync_files": {"sandbox": _TEXT, "over": _SWITCH, "again": _SWITCH}, "sync_git": {"sandbox": _TEXT},
+    "close_sandbox": {"left": _SWITCH},
     "open_sandbox": {"path*": _TEXT, "options": {"type": "object"}},
     "login_link": {}, "program_token": {},
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from leeward.approvals import queue as queue_module
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import (
     ApprovalRequest,
@@ -226,6 +227,22 @@ def test_a_refused_request_supersedes_no_other(opened: Open) -> None:
     assert old == queue.get(old.id)
 
 
+def test_what_the_operator_collects_has_bounds_of_its_own(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that finds no room changes nothing, and those after it wait with it, since changes fit onto each other in order."""
+    queue = opened(IntakeBounds(pending=1, all_pending=1, bytes=1, each_minute=1))
+    old = queue.submit(file("0", payload=b"x")).id
+    monkeypatch.setattr(queue_module, "COLLECTED", IntakeBounds(pending=4, all_pending=9, bytes=100))
+    made = queue.collect([file(str(number), payload=b"y") for number in range(9)])
+    assert ["0", "1", "2"] == [getattr(each.subject, "path", "") for each in made]
+    assert "superseded" == (queue.get(old) or made[0]).status
+    again = queue.collect([file(str(number), payload=b"y") for number in range(3)])
+    assert [(each.id, 1) for each in made] == [(each.id, each.repeats) for each in again]
+    assert [] == queue.collect([file("8", payload=b"z" * 98)])
+    assert [] == queue.collect([])
+    queue.decide([each.id for each in queue.pending()], False, "cli")
+    assert 4 == len(queue.collect([file(str(number), payload=b"y") for number in range(9)]))
+
+
 def test_the_rate_forgets_those_that_are_quiet() -> None:
     rate = IntakeRate(60)
     for place in range(5000):
@@ -295,7 +312,8 @@ def test_the_end_denies_pending_requests_and_notifies(opened: Open) -> None:
     carried = queue.submit(file("b")).id
     queue.decide([carried], True, "cli")
     assert b"x" == queue.begin(carried)
-    number = queue.submit(asks(branch("main"))).id
+    number = queue.submit(asks(invocation("ls"))).id
+    stay = [queue.submit(asks(branch("main"), payload=b"x")).id, queue.submit(file("c")).id]
     found: list[ApprovalRequest | None] = []
     waiting = threading.Event()
     queue.subscribe(lambda each: waiting.set())
@@ -312,6 +330,8 @@ def test_the_end_denies_pending_requests_and_notifies(opened: Open) -> None:
             refused()
     queue.finish(carried)
     assert "applied" == (queue.get(carried) or queue.recent()[0]).stage
+    queue.close()
+    assert stay == [each.id for each in opened().pending()]  # they have all that is to be carried out
 
 
 def test_always_stores_a_rule_and_decides_similar_requests(opened: Open) -> None:

@@ -1,0 +1,176 @@
+"""Many changes of one sandbox: each ends on the host when it is approved, whatever dies between the run and the decision."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.approvals import ServedApprovals
+from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.waiting import poll_until
+from leeward.approvals import queue as queues
+from leeward.approvals.bridge import BridgeRequest
+from leeward.approvals.requests import IntakeBounds
+from leeward.approvals.service import ApprovalService
+from leeward.audit.record import AuditRecord
+from leeward.client.sandbox import Sandbox
+from leeward.errors import SandboxOver
+
+pytestmark = pytest.mark.needs("extra-web")
+
+#: More than a sandbox may have pending by its own requests, and than one call of the service takes.
+SOME = 250
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "2") as made:
+        yield made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "file").write_text("old\n")
+    (made / "gone").write_text("old\n")
+    return made
+
+
+def line(count: int) -> str:
+    return (f"mkdir -p d; i=0; while [ $i -lt {count} ]; do echo content $i >d/$i; i=$((i+1)); done; echo new >file;"
+            " rm gone")
+
+
+def is_done(project: Path, count: int) -> bool:
+    names = {path.name for path in project.rglob("*") if path.is_file()}
+    return names == {"file", *map(str, range(count))} and "new\n" == (project / "file").read_text()
+
+
+def check(project: Path, count: int) -> None:
+    assert is_done(project, count)
+    for number in range(0, count, 7):
+        assert f"content {number}\n" == (project / "d" / str(number)).read_text()
+
+
+def run(service: ServedApprovals, project: Path, count: int) -> None:
+    done = service.run("run", "--daemon", str(service.daemon.socket), str(project), "--", "sh", "-c", line(count),
+                       seconds=PATIENCE + count / 20)
+    assert 0 == done.returncode, done.stderr
+    assert f"{count + 2} requests about files wait: leeward approvals approve --all filesystem" in done.stderr
+    assert "old\n" == (project / "file").read_text()
+
+
+def approve_all(service: ServedApprovals, project: Path, count: int) -> None:
+    assert 0 == service.run("approve", "--all", "filesystem", seconds=PATIENCE + count / 20).returncode
+    poll_until(lambda: is_done(project, count), "files on the host", PATIENCE + count / 20)
+    check(project, count)
+
+
+@pytest.mark.timeout(900)
+def test_ten_thousand_changes_end_on_the_host(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    with ServedApprovals(daemon, tmp_path) as service:
+        run(service, project, 10_000)
+        approve_all(service, project, 10_000)
+
+
+def test_nothing_is_lost_when_the_service_is_killed_before_the_decision(daemon: LiveDaemon, project: Path,
+                                                                        tmp_path: Path) -> None:
+    with ServedApprovals(daemon, tmp_path) as service:
+        run(service, project, SOME)
+        service.process.send_signal(signal.SIGKILL)
+        service.process.wait(PATIENCE)
+    with ServedApprovals(daemon, tmp_path) as service:
+        approve_all(service, project, SOME)
+
+
+def test_nothing_is_lost_when_the_service_is_stopped_before_the_decision(daemon: LiveDaemon, project: Path,
+                                                                         tmp_path: Path) -> None:
+    with ServedApprovals(daemon, tmp_path) as service:
+        run(service, project, SOME)
+        assert 0 == service.end()
+    with ServedApprovals(daemon, tmp_path) as service:
+        approve_all(service, project, SOME)
+
+
+def test_nothing_is_lost_when_the_daemon_is_killed_before_the_decision(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    with LiveDaemon(tmp_path / "d", "--pool-size", "1") as daemon, ServedApprovals(daemon, tmp_path) as service:
+        run(service, project, SOME)
+        daemon.process.kill()
+        daemon.process.wait(PATIENCE)
+        approve_all(service, project, SOME)
+
+
+def test_what_has_no_room_is_asked_for_when_the_requests_before_it_are_decided(
+        daemon: LiveDaemon, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sandbox stays until then; what was denied isn't asked for again."""
+    monkeypatch.setattr(queues, "COLLECTED", IntakeBounds(pending=3, all_pending=100, bytes=1 << 20))
+    queue, journal = queues.ApprovalQueue(str(tmp_path / "q")), AuditRecord(str(tmp_path / "a"))
+    service = ApprovalService(queue, journal, str(tmp_path / "q"), socket=str(daemon.socket))
+    service.answering = lambda _sandbox: answered
+    service.start()
+    try:
+        name = service.open_sandbox(str(project))["sandbox"]
+        box = Sandbox.attach(name, socket=daemon.socket)
+        box.shell("for i in 1 2 3 4 5 6 7; do echo $i >$i; done")
+        box.start(["sleep", "1000"])
+        found = service.collect_files(name)
+        assert (3, 4, False) == (len(found.requests), found.more, found.again)
+        assert service.close_sandbox(name, left=True)
+        assert ["leeward approvals"] == [row["title"] for row in box.processes() if not row["over"]]
+        queue.decide([found.requests[0].id], False, "cli")
+        while name in [row["sandbox"] for row in service.sandboxes()]:
+            queue.decide([each.id for each in queue.pending()], True, "cli")
+        queue.decide([each.id for each in queue.pending()], True, "cli")  # it ends when the last ones are asked for
+        poll_until(lambda: {"2", "3", "4", "5", "6", "7", "file", "gone"} == {one.name for one in project.iterdir()},
+                   "all but the one that was denied")
+        with pytest.raises(SandboxOver):
+            box.info()
+        box.detach()
+    finally:
+        service.stop()
+        queue.close()
+        journal.close()
+
+
+def answered(_request: BridgeRequest) -> Future[tuple[int, Any]]:
+    done = Future[tuple[int, Any]]()
+    done.set_result((200, {}))
+    return done
+
+
+def test_what_cannot_be_asked_for_stays_in_the_sandbox(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    """Also when the service is stopped; a FIFO isn't worth keeping."""
+    with ServedApprovals(daemon, tmp_path) as service:
+        command = ["run", "--daemon", str(daemon.socket), str(project), "--", "sh", "-c"]
+        done = service.run(*command, "mkfifo fifo; echo new >file")
+        assert "stays" not in done.stderr, done.stderr
+        done = service.run(*command, "head -c 17000000 /dev/zero >big; echo new >file")
+        assert "big: can't be asked for" in done.stderr, done.stderr
+        name = done.stderr.split("`leeward diff ")[1].split("`")[0]
+        assert 0 == service.end()
+    with Sandbox.attach(name, socket=daemon.socket) as box:
+        assert ["big"] == [change.path for change in box.apply(["big"])]
+    assert 17_000_000 == (project / "big").stat().st_size
+
+
+def test_work_stays_when_nobody_can_be_asked_at_the_end(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    with ServedApprovals(daemon, tmp_path) as service:
+        running = service.begin("run", "--daemon", str(daemon.socket), str(project), "--", "sh", "-c",
+                                "echo new >file; echo begun; read go")
+        assert running.stdout is not None
+        assert "begun\n" == running.stdout.readline()
+        service.process.kill()
+        service.process.wait(PATIENCE)
+        _, said = running.communicate("go\n", timeout=PATIENCE)
+        assert running.returncode
+        name = said.split("`leeward diff ")[1].split("`")[0]
+    with Sandbox.attach(name, socket=daemon.socket) as box:
+        assert ["file"] == [change.path for change in box.apply()]
+    assert "new\n" == (project / "file").read_text()
