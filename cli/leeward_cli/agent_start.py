@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from leeward.agents.layer import Layer
     from leeward.agents.request import AgentOptions
     from leeward.agents.running import AgentRun
+    from leeward.client.changes import Changes
     from leeward.client.process import Process
 
 #: The greatest number of names in one warning.
@@ -82,7 +83,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                 run = held.enter_context(_prepared(name, project, folder, options, trust_project, rebuild, socket, held,
                                                    ignore))
                 try:
-                    status = _attended(run, debug, on_terminal, raw, timeout)
+                    status = _attended(run, debug, on_terminal, raw, timeout, keep=overlay and applied is not False)
                     return (_changes(run, applied) if overlay else 0) or status
                 finally:
                     ignore()
@@ -197,8 +198,8 @@ def _plain(text: str) -> str:
     return ascii(text)[1:-1]
 
 
-def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None) -> int:
-    """Wait for the agent. Returns its exit status."""
+def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None, *, keep: bool) -> int:
+    """Wait for the agent. Returns its exit status. With *keep* its changes are saved if a signal ends this program."""
     env: Mapping[str, str] = {name: value for name in ("TERM", "COLORTERM") if (value := os.environ.get(name, ""))
                               and value.isprintable()} if on_terminal else {}
     process = run.start(debug, size() if on_terminal else None, env)
@@ -218,6 +219,12 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
         timer.start()
     try:
         status = attend(process) if on_terminal else pass_on(process, raw)
+    except (AskedToEnd, KeyboardInterrupt):
+        if keep:
+            with contextlib.suppress(LeewardError):  # the sandbox has ended
+                run.undoing()  # a second signal doesn't interrupt this
+                _save(run)
+        raise
     finally:
         if timer is not None:
             timer.cancel()
@@ -233,11 +240,11 @@ def _end(process: Process, late: threading.Event) -> None:
 def _changes(run: AgentRun, applied: bool | None) -> int:
     """
     Show the changes in an overlay, and apply them to the host if the user wants that. Returns 1 if they can't be
-    applied, else 0. Then the copy stays for some minutes.
+    applied, else 0. Then the copy stays for some minutes, as it does when the question has no answer.
     """
     try:
         status = _shown_and_applied(run, applied)
-    except (LeewardError, OSError):
+    except (LeewardError, OSError, AskedToEnd, KeyboardInterrupt):
         _keep_copy(run)
         raise
     if status:
@@ -252,6 +259,32 @@ def _keep_copy(run: AgentRun) -> None:
 
         complain(f"the agent's copy stays for {KEPT_S / 60:.0f} minutes: `leeward diff {kept}`, `leeward apply {kept}"
                  f" PATH`, `leeward sandbox attach {kept}`, `leeward sandbox kill {kept}`")
+
+
+def _save(run: AgentRun, found: Changes | None = None) -> None:
+    """Save the agent's changes to a folder of the user's state, since nobody is there to decide about them."""
+    import shlex
+
+    from leeward.agents.places import kept_changes
+    from leeward.agents.state_files import own_folder
+    from leeward.client.overlay import Overlay
+
+    assert run.box is not None
+    run.end_processes()
+    overlay = Overlay(run.box, "")
+    found = overlay.diff() if found is None else found
+    if not found:
+        return
+    folder = kept_changes(os.environ, run.name)
+    own_folder(os.path.dirname(folder))
+    left = overlay.save(found, folder)
+    for error in left[:_SHOWN]:
+        complain(f"not saved: {str(error).removesuffix(': leave it out')}")
+    gone = any(change.kind == "deleted" for change in found)
+    complain(f"{len(found) - len(left)} changes are not applied, but kept in {_plain(folder)}: copy what is in `files` to the"
+             f" project (`cp -a {_plain(shlex.quote(folder))}/files/. .`)" + (
+                 f", and remove what `deleted` names (`xargs -0r rm -rd -- <{_plain(shlex.quote(folder))}/deleted`)"
+                 if gone else "") + "; --apply applies them without a question, --no-apply discards them")
 
 
 def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
@@ -269,6 +302,9 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
         click.echo(overlays.line(change), err=True)
     if not found or applied is False:
         return 0
+    if applied is None and not (os.isatty(0) and os.isatty(2)):
+        _save(run, found)
+        return 0
     left_out = run.box.conflicts(found)
     for error in [*left_out.values()][:_SHOWN]:
         complain(f"not applied: {str(error).removesuffix(': leave it out')}")
@@ -279,9 +315,6 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
     if not found:
         return status
     if applied is None:
-        if not os.isatty(0) or not os.isatty(2):
-            complain(f"{len(found)} changes are discarded; --apply applies them to the host")
-            return status
         try:
             wanted = click.confirm(f"Apply these {len(found)} changes to {run.project!a:.200}?", err=True)
         except click.Abort:  # Ctrl-D

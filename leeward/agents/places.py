@@ -1,13 +1,14 @@
 """
 The paths of a user's settings, definitions and records of agents.
 
-Runs in:   the user's program; pure.
+Runs in:   the user's program; pure but for the time in a name.
 Source:    XDG Base Directory Specification 0.8: a relative path in these variables is ignored.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 
 #: The folder of the package's definitions, each in a folder of its own; and the name of the file there.
@@ -30,6 +31,12 @@ def definition_files(name: str, config_home: str) -> tuple[str, str]:
 def state_home(environ: Mapping[str, str]) -> str:
     """`~/.local/state/leeward/agents`: running instances, and the accepted grants."""
     return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "leeward", "agents")
+
+
+def kept_changes(environ: Mapping[str, str], instance: str) -> str:
+    """A new name for a folder with changes that an agent has made in a copy, and that nobody has decided about."""
+    when = time.strftime("%Y%m%d-%H%M%S")
+    return os.path.join(state_home(environ), "kept", f"{instance}-{when}-{os.getpid()}")
 
 
 def cache_home(environ: Mapping[str, str]) -> str:

@@ -200,13 +200,13 @@ class Applying:
             return False
         return stat.S_IMODE(about.st_mode) == change.mode & 0o777
 
-    def conflicts(self, chosen: Sequence[FolderChange]) -> dict[str, Stale | RequestRejected]:
-        """Why some of *chosen*, which somebody has looked at, can't be applied, by path: the others can, together."""
+    def conflicts(self, chosen: Sequence[FolderChange], *, seen: bool = True) -> dict[str, Stale | RequestRejected]:
+        """Why some of *chosen* can't be applied, by path: the others can, together. *seen* is as for `apply`."""
         folders, found, gone = _made(chosen), dict[str, Stale | RequestRejected](), set[bytes]()
         for change in reversed(chosen):  # what is in a folder comes before the folder
             path = os.fsencode(change.path)
             try:
-                self._check(change, seen=True)
+                self._check(change, seen)
                 self._check_parent(change, folders)
                 if change.kind == "deleted" or change.type != "folder":
                     self._check_empty(change, gone)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.client.applying import Applying, chosen, finish_interrupted
 from leeward.client.arena import map_arena
-from leeward.client.changes import Changes, HostFolder, UpperRow, changes, entries
+from leeward.client.changes import Changes, FolderChange, HostFolder, UpperRow, changes, entries
 from leeward.client.host_paths import end_sparse, write_sparse
 from leeward.client.sandbox_calls import checked
+from leeward.dataclass import replace
 from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
 from leeward.wire.sandbox_replies import answer
@@ -100,6 +101,45 @@ class Overlay:
         host = HostFolder(self._row)
         try:
             return Applying(host, self._read, self._box._applied.setdefault(self.target, {})).conflicts(seen)
+        finally:
+            host.close()
+
+    def save(self, wanted: Changes, folder: str) -> list[Stale | RequestRejected]:
+        """
+        Write what `apply` would to a new folder, as `files`, and the paths that it would delete, each with a NUL behind
+        it, as the file `deleted`.
+
+        Args:
+            wanted: from `diff`.
+            folder: for both; it is made, in a folder that exists.
+
+        Returns:
+            Why some changes can't be saved.
+
+        Raises:
+            OSError: the folder can't be made or written.
+            SandboxOver, DaemonError: as for `diff`.
+        """
+        files = os.path.join(folder, "files")
+        os.mkdir(folder, 0o700)
+        os.mkdir(files, 0o700)
+        with open(os.path.join(folder, "deleted"), "xb") as file:
+            file.writelines(os.fsencode(change.path) + b"\0" for change in wanted if change.kind == "deleted")
+        made = dict[str, FolderChange]()
+        for change in wanted:
+            above = posixpath.dirname(change.path)
+            while change.kind != "deleted" and above:
+                made.setdefault(above, FolderChange(above, "created", "folder", 0o755))
+                above = posixpath.dirname(above)
+            if change.kind != "deleted":
+                made[change.path] = replace(change, kind="created")
+        about = os.stat(files)
+        host = HostFolder({"path": files, "device": about.st_dev, "inode": about.st_ino, "since": 0})
+        try:
+            applying, found = Applying(host, self._read, {}), [made[path] for path in sorted(made)]
+            left = applying.conflicts(found, seen=False)
+            applying.apply([change for change in found if change.path not in left])
+            return list(left.values())
         finally:
             host.close()
 

@@ -337,6 +337,38 @@ def test_an_overlay_is_shown_and_applied_or_not(home: AgentHome) -> None:
     assert ("new\n", "x\n") == ((home.project / "old").read_text(), (home.project / "made").read_text())
 
 
+def test_changes_in_a_copy_are_kept_where_nobody_can_be_asked(home: AgentHome) -> None:
+    """In a folder, from which the printed commands bring them to the project; also when a signal ends the command."""
+    (home.project / "deep/er").mkdir(parents=True)
+    for name in ("old", "gone", "gone\nline", "deep/er/file", "deep/er/mode"):
+        (home.project / name).write_text("old\n")
+    work = ("echo new >old; echo new >deep/er/file; chmod 755 deep/er/mode; rm gone*; ln -s old link; mkfifo fifo; mkdir new;"
+            " echo x >new/x")
+    got = home.run("start", "sh", ".", "--overlay", "--", "-c", work)
+    assert 0 == got.returncode, got
+    assert "old\n" == (home.project / "old").read_text()
+    assert "not saved: 'fifo'" in got.stderr
+    copying, removing = re.findall(r"`((?:cp|xargs) [^`]*)`", got.stderr)
+    for line in (copying, removing):
+        subprocess.run(["sh", "-c", line], cwd=home.project, check=True)
+    assert ["deep", "link", "new", "old"] == sorted(os.listdir(home.project))
+    assert ("new\n", "new\n", "x\n") == tuple((home.project / name).read_text()
+                                              for name in ("old", "deep/er/file", "new/x"))
+    assert 0o755 == (home.project / "deep/er/mode").stat().st_mode & 0o777
+
+    kept = home.path / "state/leeward/agents/kept"
+    assert 0o700 == kept.stat().st_mode & 0o777
+    process = home.popen("start", "sh", ".", "--overlay", "--", "-c", "echo last >last; echo begun; sleep 1000")
+    assert process.stdout is not None
+    assert "begun\n" == process.stdout.readline()
+    process.terminate()
+    _, said = process.communicate(timeout=PATIENCE)
+    assert 128 + signal.SIGTERM == process.returncode, said
+    assert "1 changes are not applied, but kept in" in said
+    assert ["last\n"] == [one.read_text() for one in kept.glob("*/files/last")]
+    assert not (home.project / "last").exists()
+
+
 def test_an_overlay_is_applied_without_what_no_host_gets(home: AgentHome) -> None:
     """An environment of Python has links to /usr, and servers leave sockets. All else that the agent has done stays."""
     got = home.run("start", "sh", ".", "--overlay", "--apply", "--", "-c",
