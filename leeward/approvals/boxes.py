@@ -21,6 +21,7 @@ from typing import Any
 from leeward.agents.hiding_watch import HidingWatch
 from leeward.approvals.agent import SOCKET, VARIABLE
 from leeward.approvals.apply import Project
+from leeward.approvals.box_notes import BoxNotes
 from leeward.approvals.bridge import Answering, BridgeEnd
 from leeward.approvals.changes import CollectedChanges
 from leeward.approvals.git_host import GitFailed, GitIntake
@@ -50,6 +51,8 @@ Syncing = Callable[..., LiveSync]
 
 #: Seconds until a bridge's socket has to listen.
 _BRIDGE_S = 20.0
+#: The title of a bridge's process.
+_TITLE = "leeward approvals"
 
 #: Seconds without a call that a sandbox stays which is left, when the service has ended. The operator's `sandbox_idle`
 #: may be less.
@@ -71,6 +74,7 @@ class AskingBox:
         until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
         git_folder: the folder for the service's repositories.
         inside: the path of the copy in the sandbox.
+        note: what another service has noted about a sandbox that is adopted; None for one that is new here.
 
     Attributes:
         box, project: as given.
@@ -91,7 +95,7 @@ class AskingBox:
     """
 
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
-                 git_folder: str, inside: str = WORKDIR) -> None:
+                 git_folder: str, inside: str = WORKDIR, note: Mapping[str, Any] | None = None) -> None:
         self.box, self.project, self.opened = box, project, time.time()
         self.staging: Staging | None = None
         self.intake: GitIntake | None = None
@@ -100,24 +104,41 @@ class AskingBox:
         self.hiding: HidingWatch | None = None
         self.hiding_fault = ""
         self.collected, self.is_left = CollectedChanges(), False
+        if note is not None:
+            self.is_left = bool(note["left"])
+            self.collected.more = int(self.is_left)
+            self._end_bridges()
         self._put()
         if variables(project.path):
             try:
-                self.intake, self.staging = GitIntake(git_folder, project.path), Staging(box, inside)
+                self.intake = GitIntake(git_folder, project.path)
+                self.staging = Staging(box, inside, None if note is None else note["before"])
             except GitFailed as error:
                 self.intake = self.staging = None
                 self.git_fault = str(error)
         process = box.start(["python3", "-I", f"{_PLACE}/python/leeward/approvals/agent.py"], stdin=None,
-                            title="leeward approvals")
+                            title=_TITLE)
         self.bridge = BridgeEnd(process, answering, until)
         if not self.bridge.wait(_BRIDGE_S):
             self.bridge.close()
             raise BadRequest(f"the sandbox has no bridge: {self.bridge.fault}")
 
+    def _end_bridges(self) -> None:
+        """End the bridge of another service, before its silence does."""
+        for row in self.box.processes():
+            if row.get("title") == _TITLE and not row["over"]:
+                with contextlib.suppress(LeewardError):  # it has ended
+                    self.box.process(row["process"]).kill()
+
+    def note(self) -> dict[str, Any]:
+        """What another service has to know to adopt the sandbox; for JSON."""
+        return {"project": self.project.path, "left": self.is_left, "hides": self.hiding is not None,
+                "before": None if self.staging is None else self.staging.before}
+
     def _put(self) -> None:
         """Write the files of the asking side into the sandbox."""
         package = f"{_PLACE}/python/leeward"
-        self.box.files.mkdir(f"{package}/approvals", parents=True)
+        self.box.files.mkdir(f"{package}/approvals", parents=True, exist_ok=True)
         self.box.files.write(f"{package}/__init__.py", _PACKAGE)
         self.box.files.write(f"{package}/approvals/__init__.py", _PACKAGE + _EXPORTS)
         agent = resources.files("leeward.approvals").joinpath("agent.py").read_text(encoding="utf-8")
@@ -197,7 +218,7 @@ class AskingBoxes:
         self._boxes, self._lock = dict[str, AskingBox](), threading.Lock()
         self._attaching: set[str] = set()
         self._opening, self._closed = 0, False
-        self._last = dict[str, Mapping[str, Any]]()
+        self._last, self._notes = dict[str, Mapping[str, Any]](), BoxNotes(folder)
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look, name="sandboxes", daemon=True)
         self._watch.start()
@@ -251,6 +272,33 @@ class AskingBoxes:
             raise
         return box
 
+    def adoptable(self) -> dict[str, str]:
+        """The sandboxes that the last service has left, by their ids with the paths of their projects."""
+        return {name: str(note["project"]) for name, note in self._notes.all().items()}
+
+    def adopt(self, project: Project, name: str, answering: Callable[[str], Answering]) -> AskingBox:
+        """
+        Attach to a sandbox that the last service has left.
+
+        Raises:
+            LeewardError: as for `open`.
+        """
+        with self._place(), self._reserved({"sandbox": name}):
+            try:
+                box, inside = self._attached(project, name)
+                note = self._notes.all()[name]
+                hides = note["hides"] and not note["left"]  # nothing runs in one that is left
+                hidden = HiddenFiles(project, project_rules(project, os.environ)) if hides else None
+                return self._begin(box, project, answering, None, inside, box.detach, hidden, note)
+            except SandboxOver:
+                self._notes.remove(name)
+                raise
+
+    def leave(self, box: AskingBox) -> None:
+        """As AskingBox.leave; the next service does the same."""
+        box.leave()
+        self._notes.write(box.box.id, box.note())
+
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
         """
@@ -276,7 +324,7 @@ class AskingBoxes:
 
     def _begin(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
                syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object],
-               hidden: HiddenFiles | None = None) -> AskingBox:
+               hidden: HiddenFiles | None = None, note: Mapping[str, Any] | None = None) -> AskingBox:
         """
         Make an AskingBox of an open sandbox.
 
@@ -285,7 +333,7 @@ class AskingBoxes:
             give_up: is called if that fails: closes the sandbox, or detaches from one that another program has opened.
         """
         try:
-            made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside)
+            made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside, note)
         except BaseException:
             give_up()
             raise
@@ -296,6 +344,7 @@ class AskingBoxes:
             with self._lock:
                 self._check_open()  # `close_all` ends only those that it finds
                 self._boxes[box.id] = made
+            self._notes.write(box.id, made.note())
         except BaseException:
             if made.sync is not None:
                 made.sync.end()
@@ -408,6 +457,8 @@ class AskingBoxes:
             if self._boxes.pop(box.box.id, None) is None:
                 return
             last = self._last.pop(box.box.id, {})
+        if not box.is_left:
+            self._notes.remove(box.box.id)
         if why is None:
             try:
                 last = box.box.info()

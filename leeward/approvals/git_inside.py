@@ -8,6 +8,7 @@ Trust:     none in the commands' output, which the sandbox chooses.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from leeward.approvals.git_host import MOST_BUNDLE, GitFailed, remote_of
 from leeward.approvals.subjects import branch
@@ -42,6 +43,7 @@ class Staging:
     Args:
         box: a sandbox over a copy of a repository.
         project: the path of the copy in the sandbox.
+        before: of a staging repository that another service has made; None to make it.
 
     Attributes:
         before: the branches at the time of the clone, with their commits.
@@ -50,8 +52,11 @@ class Staging:
         GitFailed: the sandbox has no git, or *project* is no repository.
     """
 
-    def __init__(self, box: Sandbox, project: str = "/workspace") -> None:
+    def __init__(self, box: Sandbox, project: str = "/workspace", before: Mapping[str, str] | None = None) -> None:
         self._box = box
+        if before is not None:
+            self.before = dict(before)
+            return
         done = box.run(["git", "clone", "--quiet", "--bare", "--shared", project, STAGING], timeout=_S)
         if done.exit_code:
             raise GitFailed(f"in the sandbox: {done.stderr_text[-300:]!r}")

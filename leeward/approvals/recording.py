@@ -87,7 +87,7 @@ def service_row(decision: str, **metadata: Any) -> AuditRow:
     The row for the service's own start or end.
 
     Args:
-        decision: "started" or "ended".
+        decision: "started", "ended", or "not adopted" of a sandbox that the last service has left.
         metadata: for JSON.
     """
     return AuditRow(time.time(), "service", "serve", decision, metadata=metadata)

@@ -14,6 +14,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from leeward.approvals.apply import Project
@@ -45,6 +46,8 @@ from leeward.errors import BadRequest
 
 #: Seconds that `sync_files` waits for the live sync.
 _FLUSH_S = 10.0
+#: Sandboxes that are adopted at once.
+_ADOPTERS = 8
 
 
 
@@ -96,6 +99,20 @@ class ApprovalService:
         self._git.start()
         self._asks.start()
         self._egress.skip()
+        with ThreadPoolExecutor(_ADOPTERS, "adopting") as pool:
+            for sandbox, path in self._boxes.adoptable().items():
+                pool.submit(self._adopt, sandbox, path)
+
+    def _adopt(self, sandbox: str, path: str) -> None:
+        """Take over a sandbox that the last service has left."""
+        if self.answering is None:
+            return
+        try:
+            with self._life.opening():
+                self._boxes.adopt(self._projects.open(path), sandbox, self.answering)
+                self._life.begin(sandbox, project=path, adopted=True)
+        except Exception as error:  # it costs this sandbox, which the operator finds by its id
+            self.journal.write(service_row("not adopted", sandbox=sandbox, why=type(error).__name__))
 
     def stop(self) -> None:
         """
@@ -373,7 +390,7 @@ class ApprovalService:
         """
         box = self._boxes.get(sandbox)
         if left and box.collected.left:
-            box.leave()
+            self._boxes.leave(box)
             return True
         self._boxes.close(sandbox)
         return False

@@ -137,7 +137,7 @@ def _listening(daemon: LiveDaemon, place: Path, kind: str) -> ServedApprovals | 
     state.mkdir()
     os.chmod(place, 0o700)
     if "approvals" == kind:
-        return ServedApprovals(daemon, state, place=place)
+        return ServedApprovals(daemon, state, socket=f"{place}/approvals.sock")
     if "daemon" == kind:
         return LiveDaemon(place, "--pool-size", "1")
     config = state / "config.toml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -19,7 +20,7 @@ from leeward.approvals.requests import IntakeBounds
 from leeward.approvals.service import ApprovalService
 from leeward.audit.record import AuditRecord
 from leeward.client.sandbox import Sandbox
-from leeward.errors import SandboxOver
+from leeward.errors import BadRequest, SandboxOver
 
 pytestmark = pytest.mark.needs("extra-web")
 
@@ -174,3 +175,32 @@ def test_work_stays_when_nobody_can_be_asked_at_the_end(daemon: LiveDaemon, proj
     with Sandbox.attach(name, socket=daemon.socket) as box:
         assert ["file"] == [change.path for change in box.apply()]
     assert "new\n" == (project / "file").read_text()
+
+
+def test_a_service_adopts_the_sandboxes_of_one_that_was_killed(daemon: LiveDaemon, project: Path, tmp_path: Path) -> None:
+    """The run goes on, its programs can ask again, and at its end its changes and pushes are asked for."""
+    git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
+    subprocess.run([*git, "init", "--quiet", "--bare", str(tmp_path / "origin.git")], check=True)
+    for line in (["init", "--quiet"], ["add", "-A"], ["commit", "--quiet", "-m", "one"],
+                 ["remote", "add", "origin", str(tmp_path / "origin.git")]):
+        subprocess.run([*git, *line], cwd=project, check=True)
+    line = ("echo begun; read go; git checkout -q -b other; echo new >file; git -c user.name=n -c user.email=n@e.org commit"
+            " -qam two; git push -q origin other; python3 -c 'from leeward.approvals import Agent; print(Agent()"
+            '.request_permission("sandbox", action="mine", wait=False)["status"])\'')
+    with ServedApprovals(daemon, tmp_path) as service:
+        running = service.begin("run", "--daemon", str(daemon.socket), str(project), "--", "sh", "-c", line)
+        assert running.stdout is not None
+        assert "begun\n" == running.stdout.readline()
+        service.process.kill()
+        service.process.wait(PATIENCE)
+        with ServedApprovals(daemon, tmp_path, socket=service.socket) as other:
+            [row] = other.link.call("GET", "/api/sandboxes")["sandboxes"]
+            assert (True, True, str(project)) == (row["bridge"], row["git"], row["project"])
+            out, said = running.communicate("go\n", timeout=PATIENCE)
+            assert (0, "pending\n") == (running.returncode, out), said
+            assert ["filesystem", "git", "sandbox"] == sorted(row["category"] for row in other.pending())
+            assert [] == other.link.call("GET", "/api/sandboxes")["sandboxes"]
+            assert 0 == other.run("approve", "--all", "filesystem").returncode
+            poll_until(lambda: "new\n" == (project / "file").read_text(), "the file")
+            with pytest.raises(BadRequest, match="leeward apply"):
+                other.link.collect_files(row["sandbox"])

@@ -27,7 +27,7 @@ class ServedApprovals:
         daemon: whose client it is.
         folder: for its state.
         options: of its command line.
-        place: the folder of its socket; None for one of its own.
+        socket: the operator's; "" for one of its own.
         dies_at: the step before which it ends itself by SIGKILL (`dying_service`), once `die` was called; "" for none.
 
     Attributes:
@@ -36,11 +36,10 @@ class ServedApprovals:
         process: of the service.
     """
 
-    def __init__(self, daemon: LiveDaemon, folder: Path, *options: str, place: Path | None = None,
-                 dies_at: str = "") -> None:
+    def __init__(self, daemon: LiveDaemon, folder: Path, *options: str, dies_at: str = "", socket: str = "") -> None:
         self.daemon, self.folder = daemon, folder
         self._runtime = tempfile.mkdtemp(prefix="lw-")  # a socket's path has 107 bytes
-        self.socket = f"{place or self._runtime}/approvals.sock"
+        self.socket = socket or f"{self._runtime}/approvals.sock"
         self.env = environment(daemon.socket, XDG_STATE_HOME=str(folder / "state"), HOME=str(folder),
                                LEEWARD_APPROVALS_SOCKET=self.socket)
         self.link = OperatorLink(self.socket)
