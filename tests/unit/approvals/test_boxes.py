@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,8 +36,8 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Attached:
     return made
 
 
-def asking() -> AskingBoxes:
-    made = AskingBoxes(None, "/nowhere", None, lambda box, info: None, lambda box, info, why: None)
+def asking(tmp_path: Path) -> AskingBoxes:
+    made = AskingBoxes(None, str(tmp_path), None, lambda box, info: None, lambda box, info, why: None)
     made._over.set()  # nothing is looked at
     return made
 
@@ -48,27 +49,27 @@ def answering(_sandbox: str) -> Any:
 PROJECT: Any = SimpleNamespace(path="/", fd=os.open("/", os.O_PATH | os.O_CLOEXEC))
 
 
-def test_a_sandbox_that_cannot_ask_goes_on(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_cannot_ask_goes_on(box: Attached, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is another program's: nothing in it is ended."""
     def fails(*_what: object) -> None:
         raise BadRequest("no bridge")
 
     monkeypatch.setattr(boxes, "AskingBox", fails)
-    service = asking()
+    service = asking(tmp_path)
     for _ in range(2):  # and it may be tried again
         with pytest.raises(BadRequest, match="no bridge"):
             service.open(PROJECT, {"sandbox": "one"}, answering, None)
     assert ["detached"] * 2 == box.told
 
 
-def test_one_asks_once(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_asks_once(box: Attached, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also where two ask for it at the same time."""
-    service, made = asking(), list[Any]()
+    service, made = asking(tmp_path), list[Any]()
 
     def meanwhile(*_what: object) -> Any:
         with pytest.raises(BadRequest, match="can ask already"):
             service.open(PROJECT, {"sandbox": "one"}, answering, None)
-        made.append(SimpleNamespace(box=box))
+        made.append(SimpleNamespace(box=box, hiding=None, sync=None, note=dict))
         return made[-1]
 
     monkeypatch.setattr(boxes, "AskingBox", meanwhile)
@@ -78,14 +79,14 @@ def test_one_asks_once(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (1, []) == (len(made), box.told)
 
 
-def test_those_that_are_being_opened_count(box: Attached, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_are_being_opened_count(box: Attached, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each of two that are opened at the same time would find the last place free."""
-    service = asking()
+    service = asking(tmp_path)
 
     def meanwhile(*_what: object) -> Any:
         with pytest.raises(Busy, match="1 sandboxes can ask already"):
             service.open(PROJECT, {"sandbox": "another"}, answering, None)
-        return SimpleNamespace(box=box, hiding=None, sync=None)
+        return SimpleNamespace(box=box, hiding=None, sync=None, note=dict)
 
     monkeypatch.setattr(boxes, "MOST_BOXES", 1)
     monkeypatch.setattr(boxes, "AskingBox", meanwhile)
@@ -93,8 +94,9 @@ def test_those_that_are_being_opened_count(box: Attached, monkeypatch: pytest.Mo
 
 
 def test_none_is_left_that_was_being_opened_when_the_service_ended(box: Attached,
-                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    service = asking()
+                                                                  monkeypatch: pytest.MonkeyPatch,
+                                                                  tmp_path: Path) -> None:
+    service = asking(tmp_path)
 
     def meanwhile(*_what: object) -> Any:
         service.close_all()
