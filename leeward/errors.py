@@ -85,6 +85,33 @@ class LeewardError(Exception):
     """The base class of leeward's exceptions."""
 
 
+def told(error: BaseException) -> str:
+    """
+    Return a text for *error* without a byte of anybody else's: the text of leeward's own exceptions, the kernel's for an
+    errno, and for any other one the name of its type. The texts of libraries quote what they were given.
+    """
+    if isinstance(error, LeewardError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in _errno.errorcode and error.strerror == os.strerror(error.errno or 0):
+        return os.strerror(error.errno or 0).lower()
+    return type(error).__name__
+
+
+def told_with_type(error: BaseException) -> str:
+    """As `told`, after the name of the error's type."""
+    name, text = type(error).__name__, told(error)
+    return name if text == name else f"{name}: {text}"
+
+
+def told_with_place(error: BaseException) -> str:
+    """As `told_with_type`, with the functions through which *error* came, for the log of a program."""
+    import traceback  # here, because most programs never need it
+
+    frames = [f"{os.path.basename(each.filename)}:{each.lineno} {each.name}"
+              for each in traceback.extract_tb(error.__traceback__, -16)]
+    return f"{told_with_type(error)}, at {', '.join(frames) or 'no place'}"
+
+
 class BadRequest(LeewardError):
     """The caller asked for something impossible."""
 

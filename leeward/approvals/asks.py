@@ -18,7 +18,7 @@ from leeward.approvals.requests import ApprovalRequest, NewRequest
 from leeward.approvals.subjects import endpoint
 from leeward.client.blocking import Client
 from leeward.client.egress_asks import EgressAsk
-from leeward.errors import BadRequest, Busy, LeewardError, ShuttingDown
+from leeward.errors import BadRequest, Busy, ShuttingDown, told
 
 #: Seconds that one request for asks waits, and seconds until the next connection after a failure.
 _WAIT_S, _AGAIN_S = 2.0, 2.0
@@ -101,7 +101,7 @@ class EgressDesk:
                     do(client)
                 return
             except Exception as error:
-                self.trouble = str(error) if isinstance(error, LeewardError) else f"{type(error).__name__}: {error}"
+                self.trouble = told(error)
                 self._over.wait(_AGAIN_S)
 
     def _listen(self, client: Client) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from leeward.approvals.agent import METHODS, MOST_FRAME, MOST_PATH, SILENCE_S
 from leeward.client.process import Process
-from leeward.errors import LeewardError, PeerError
+from leeward.errors import LeewardError, PeerError, told
 
 #: For one bridge: requests that aren't answered yet, the bytes of their bodies, requests a second, answers that wait to
 #: be written, and the bytes of these answers.
@@ -185,7 +185,7 @@ class BridgeEnd:
         except PeerError as error:
             self.close(f"it broke the protocol: {error}")
         except Exception as error:  # it costs this bridge
-            self.close(str(error) or type(error).__name__)
+            self.close(told(error) or type(error).__name__)
         return None
 
     def _take(self, request: BridgeRequest) -> None:
@@ -243,4 +243,4 @@ class BridgeEnd:
                     with self._lock:
                         self._waiting -= len(frame)
         except Exception as error:  # it costs this bridge
-            self.close(str(error) or type(error).__name__)
+            self.close(told(error) or type(error).__name__)

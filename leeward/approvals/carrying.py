@@ -29,7 +29,7 @@ from leeward.approvals.settings import ServiceSettings
 from leeward.approvals.steps import reached
 from leeward.approvals.turns import TurnPool
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown
+from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown, told, told_with_type
 from leeward.outcome import Outcome
 
 #: Commands that run at once, of all sandboxes and of one.
@@ -113,8 +113,8 @@ class OrderCarrier:
             pass  # the request is due when the service starts again
         except Exception as error:
             self._queue.begin(request.id)  # if `do` hasn't: a request that is due can't be finished
-            self._queue.finish(request.id, f"{type(error).__name__}: {error}", failed=True)
-            self._runs.end(request.id, None, f"{error}")
+            self._queue.finish(request.id, told_with_type(error), failed=True)
+            self._runs.end(request.id, None, told(error))
 
     # --- files ------------------------------------------------------------------------
 

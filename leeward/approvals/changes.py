@@ -20,7 +20,7 @@ from leeward.approvals.requests import ApprovalRequest, NewRequest
 from leeward.client.changes import FolderChange
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Busy, RequestRejected
+from leeward.errors import BadRequest, Busy, RequestRejected, told
 
 #: Names of folders, at any depth, whose changes aren't requested.
 LEFT_OUT = (".git", "node_modules")
@@ -90,7 +90,7 @@ def ask_for_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, rea
             more = len(wanted) - place
             break
         except (BadRequest, RequestRejected, OSError) as error:
-            refused.append((change.path, str(error)))
+            refused.append((change.path, told(error)))
     return SyncOutcome(tuple(requests), tuple(refused), len(found) - len(wanted), more)
 
 

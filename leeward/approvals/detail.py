@@ -18,7 +18,7 @@ from leeward.approvals.git_host import GitFailed, diff_of, without_password
 from leeward.approvals.hunks import file_hunks, take_hunks
 from leeward.approvals.orders import CommandOrder, ConfigOrder, PushOrder, command_order, unpack_order
 from leeward.approvals.requests import ApprovalRequest, NewRequest
-from leeward.errors import BadRequest, Stale
+from leeward.errors import BadRequest, Stale, told
 
 #: Bytes of a file that are shown.
 MOST_SHOWN = 1 << 20
@@ -69,7 +69,7 @@ def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
             if state != order.base:
                 stale = "the file on the host was changed after this request"
         except (OSError, BadRequest) as error:
-            stale = f"the file on the host can't be read: {error}"
+            stale = f"the file on the host can't be read: {told(error)}"
     hunks = list[dict[str, Any]]()
     if not stale and order.goal.type == "file" and order.base.type in ("none", "file"):
         try:

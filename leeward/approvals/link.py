@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from leeward.approvals.places import operator_socket
-from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, PeerError, Stale
+from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, PeerError, Stale, told
 
 #: Seconds that a request may take; opening a sandbox takes the longest.
 _S = 120.0
@@ -93,8 +93,8 @@ class OperatorLink:
             answer = connection.getresponse()
             text = answer.read(_MOST)
         except (OSError, http.client.HTTPException) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or "no answer"
-            raise ApprovalsAway(f"no service for approvals answers on {self.path}: {why.lower()}; start one by "
+            why = told(error)
+            raise ApprovalsAway(f"no service for approvals answers on {self.path}: {why}; start one by "
                                 "`leeward approvals serve`") from None
         finally:
             connection.close()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -27,7 +28,7 @@ from leeward.approvals.bridge import Answering, BridgeRequest
 from leeward.approvals.credentials import SCOPE_KEY, AskingSandbox, Credential
 from leeward.approvals.peers import is_hosts
 from leeward.approvals.places import own_folder
-from leeward.errors import Busy, Unsupported
+from leeward.errors import Busy, Unsupported, told_with_place
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -53,6 +54,21 @@ class OwnerOnly(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self.transport is not None:
             super().connection_lost(exc)
+
+
+class _Told(logging.Filter):
+    """Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            record.msg, record.args = f"{record.getMessage().strip()}: {told_with_place(error)}", ()
+            record.exc_info = record.exc_text = None
+        return True
+
+
+#: Of all servers of a process: a logger takes the same filter once.
+_TOLD = _Told()
 
 
 class QuietServer(uvicorn.Server):
@@ -134,6 +150,8 @@ def bind_loopback(port: int) -> socket.socket:
 
 def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto") -> QuietServer:
     """A server of *app*; its `serve` takes the sockets."""
+    for name in ("uvicorn.error", "leeward.approvals", "asyncio"):
+        logging.getLogger(name).addFilter(_TOLD)
     return QuietServer(uvicorn.Config(app, http=protocol, ws="auto", lifespan="off", log_config=None,
                                       access_log=False, server_header=False, date_header=False, proxy_headers=False,
                                       timeout_graceful_shutdown=2, ws_max_size=1 << 20, ws_ping_interval=20.0))

@@ -31,7 +31,7 @@ from leeward.approvals.syncing import InsideView, agree, is_skipped, row_change,
 from leeward.audit.record import RowSink
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown, Stale
+from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown, Stale, told, told_with_type
 
 #: Seconds between two rounds, at least and at most. A path that is the same in two rounds is taken.
 DEBOUNCE_S, LONGEST_S = 0.3, 30.0
@@ -165,7 +165,7 @@ class LiveSync:
             self.trouble = f"the sandbox ended first: {error}"[:500]
             return False
         except Exception as error:
-            self.trouble = f"{type(error).__name__}: {error}"[:500]
+            self.trouble = told_with_type(error)[:500]
         with self._turned:
             self._rounds += 1
             self._turned.notify_all()
@@ -244,7 +244,7 @@ class LiveSync:
         try:
             host = self._host(path, look.sign)
         except (BadRequest, OSError) as error:
-            self._notes.add(path, SyncNote(REFUSED, str(error)[:500], look.inside, NOTHING))
+            self._notes.add(path, SyncNote(REFUSED, told(error)[:500], look.inside, NOTHING))
             return None
         if path in self._moves.unlisted and host.type == "folder":
             self._notes.add(path, SyncNote(REFUSED, _UNLISTED, look.inside, host))
@@ -342,7 +342,7 @@ class LiveSync:
         except Stale as error:
             note = SyncNote(CONFLICT, str(error)[:500], move.inside, move.host)
         except (LeewardError, OSError) as error:
-            note = SyncNote(REFUSED, str(error)[:500], move.inside, move.host)
+            note = SyncNote(REFUSED, told(error)[:500], move.inside, move.host)
         if note is not None:
             self._notes.add(move.path, note)
         else:

@@ -93,9 +93,9 @@ def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:
     try:
         metadata = json.dumps(dict(row.metadata), allow_nan=False)
         if len(metadata) > MOST_LINE // 2:
-            raise ValueError("too long")
+            metadata = json.dumps({"left out": "metadata: too long"})
     except (TypeError, ValueError, RecursionError) as error:
-        metadata = json.dumps({"left out": f"metadata: {error!s:.80}"})
+        metadata = json.dumps({"left out": f"metadata: {type(error).__name__}"})
     line = f'{json.dumps(said)[:-1]}, "metadata": {metadata}, "before": "{before}"'.encode("ascii")
     digest = hashlib.sha256(line).hexdigest()
     return line + f', "hash": "{digest}"}}\n'.encode(), digest

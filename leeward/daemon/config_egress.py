@@ -32,7 +32,7 @@ COMMENTS = {
     "methods": "of requests, [] is any; what passes unseen is refused where methods are named",
     "schemes": '[] is any, else "http", "https" or both',
     "limits": "of each sandbox: bytes of a request and a response, seconds to connect and in total",
-    "secrets": 'put into requests to their hosts: { KEY = { from = "env:KEY", hosts = ["x.org"], in = ["header"] } }',
+    "secrets": 'put into requests to their hosts: { KEY = { from = "env:KEY", hosts = ["x.org:443"], in = ["header"] } }',
     "authorities": "a file with certificates of authorities, beside the host's, for hosts whose TLS the broker ends",
     "proxy": "whether HTTP_PROXY and the like are set, for programs that want a proxy; none needs one",
 }

@@ -14,9 +14,10 @@ import array
 import asyncio
 import os
 import socket
+import sys
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leeward.egress.asking import Asking, LeaseAsks
 from leeward.egress.dialling import Lookup
@@ -24,7 +25,7 @@ from leeward.egress.fetch import TEXTS
 from leeward.egress.fetching import Fetching, failure
 from leeward.egress.listeners import LeasedListeners
 from leeward.egress.tenancy import Tenancy
-from leeward.errors import PeerError
+from leeward.errors import PeerError, told_with_place
 from leeward.spec.egress import parse_policy
 from leeward.wire import egress_control as control
 
@@ -208,10 +209,18 @@ def receive(channel: socket.socket) -> tuple[control.Message, list[int]] | None:
         raise
 
 
+def _told(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an exception that nobody has caught, without its text and the callback's arguments, which asyncio would show."""
+    error = context.get("exception")
+    print(f"leeward broker: a bug of the broker's: {'' if error is None else told_with_place(error)}", file=sys.stderr,
+          flush=True)
+
+
 async def serve(channel: socket.socket, lookup: Lookup) -> None:
     """Serve until the daemon has gone."""
     channel.setblocking(False)
     broker = Broker(channel, lookup)
+    asyncio.get_running_loop().set_exception_handler(_told)
     broker.start()
     try:
         await broker.over

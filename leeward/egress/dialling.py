@@ -19,6 +19,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from itertools import zip_longest
 
+from leeward.egress.faults import of_connection, of_resolver
 from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
 from leeward.egress.tenancy import NotAllowed, refusal, unanswered
 from leeward.spec.egress import Policy
@@ -111,7 +112,7 @@ async def _dial(policy: Policy, request: Request, lookup: Lookup,
         try:
             found = await lookup(request.name)
         except OSError as error:
-            raise refusal(f"DNS resolution failed: {request.name}: {error.strerror or error}", failed=True,
+            raise refusal(f"DNS resolution failed: {request.name}: {of_resolver(error)}", failed=True,
                           status=502) from None
     else:
         found = [request.address] if request.address is not None else []
@@ -177,7 +178,7 @@ async def _first(addresses: list[Address], port: int) -> tuple[socket.socket, Ad
 
 
 def _unreachable(address: Address, port: int, error: OSError) -> NotAllowed:
-    return refusal(f"{address} port {port}: {(error.strerror or str(error)).lower()}", failed=True, status=502)
+    return refusal(f"{address} port {port}: {of_connection(error)}", failed=True, status=502)
 
 
 def _drop(task: asyncio.Task[socket.socket]) -> None:

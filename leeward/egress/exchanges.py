@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import h11
 
+from leeward.egress.faults import fault
 from leeward.egress.heads import MAX_HEAD, Head, HeadError, find_end, parse_head
 from leeward.errors import PeerError
 
@@ -89,7 +90,7 @@ class Requests:
         try:
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise HeadError(f"the body: {error}", error.error_status_hint) from None
+            raise HeadError(fault("request-body"), error.error_status_hint) from None
         if isinstance(event, h11.Data):
             self._body += len(event.data)
             if self._body > self._most:
@@ -113,8 +114,8 @@ class Requests:
             raise ResponseError("a response to no request")
         try:
             return self._http.send(event) or b""
-        except h11.LocalProtocolError as error:
-            raise ResponseError(str(error)) from None
+        except h11.LocalProtocolError:
+            raise ResponseError(fault("response-passed")) from None
 
     def refuse(self, status: int, text: str) -> bytes:
         """
@@ -177,7 +178,7 @@ class Requests:
             if not isinstance(http.next_event(), h11.Request):
                 raise HeadError("no request")
         except h11.RemoteProtocolError as error:
-            raise HeadError(str(error), error.error_status_hint) from None
+            raise HeadError(fault("request-head"), error.error_status_hint) from None
         rest = bytes(self._waiting[end:])
         self._waiting.clear()
         self._http, self.head = http, head
@@ -220,8 +221,8 @@ class Responses:
         try:
             return self._http.send(h11.Request(method=head.method, target=head.target,
                                                headers=[(b"host", head.authority.encode()), *fields])) or b""
-        except h11.LocalProtocolError as error:
-            raise HeadError(str(error)) from None
+        except h11.LocalProtocolError:
+            raise HeadError(fault("request-fields")) from None
 
     def data(self, piece: bytes) -> bytes:
         """Return the bytes to send to the host for *piece* of the request's body."""
@@ -243,11 +244,12 @@ class Responses:
         Raises:
             ResponseError: the response breaks the protocol, or its body is too long.
         """
+        is_head = self._http.their_state is h11.SEND_RESPONSE
         try:
             event = self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            raise ResponseError("HTTP error: the host has closed the connection before the end of its response"
-                                if self._ended else str(error)) from None
+        except h11.RemoteProtocolError:
+            raise ResponseError(fault("response-cut" if self._ended else "response-head" if is_head
+                                      else "response-body")) from None
         if isinstance(event, h11.Data):
             self._body += len(event.data)
             if self._most and self._body > self._most:

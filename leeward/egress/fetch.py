@@ -29,8 +29,9 @@ import h11
 
 from leeward.egress.addresses import Url, parse_url
 from leeward.egress.dialling import Lookup, dial
+from leeward.egress.faults import fault, of_connection
 from leeward.egress.heads import Head
-from leeward.egress.pipes import Pipe
+from leeward.egress.pipes import ROOM, SEARCHED, Pipe
 from leeward.egress.policy import CAUSES, Decision, Request
 from leeward.egress.tenancy import ANSWERED, NotAllowed
 from leeward.egress.tls import TlsPipe
@@ -261,12 +262,11 @@ class Fetcher:
             put = await self._injection(policy, url, request)
             progress.sent = True
             return await _exchange(server, policy, url, request, put, history, address)
+        except TimeoutError:
+            raise
         except (OSError, PeerError, h11.ProtocolError) as error:
-            if isinstance(error, TimeoutError):
-                raise
-            if isinstance(error, NotAllowed) and error.status == 504:  # the TLS handshake took too long
-                raise FetchFailure("connect", f"{url.authority} ({address}): {error}", url.text) from None
-            raise FetchFailure("http", f"{url.authority} ({address}): {str(error) or 'the connection ended':.200}",
+            late = isinstance(error, NotAllowed) and error.status == 504  # the TLS handshake took too long
+            raise FetchFailure("connect" if late else "http", f"{url.authority} ({address}): {_why(error)}",
                                url.text) from None
         finally:
             pipe.close()
@@ -286,6 +286,15 @@ class Fetcher:
         if self._trust is None:  # takes some 50 ms; the loop serves others meanwhile
             self._trust = await asyncio.to_thread(ssl.create_default_context)
         return self._trust
+
+
+def _why(error: OSError | PeerError | h11.ProtocolError) -> str:
+    """Return why a fetch has no response, in words of ours."""
+    if isinstance(error, h11.RemoteProtocolError):
+        return fault("response-protocol")
+    if isinstance(error, h11.ProtocolError):
+        return fault("request-fields")
+    return of_connection(error) if isinstance(error, OSError) else str(error)
 
 
 def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h11.Request, bytes]:
@@ -317,7 +326,7 @@ async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchReques
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
-            http.receive_data(await server.receive())
+            http.receive_data(await server.receive(ROOM if put is None else SEARCHED))
         elif isinstance(event, h11.Response):
             given = [value for name, value in event.headers if name == b"content-length"]
             if request.method != "HEAD" and given and int(given[0]) > policy.limits.response:
@@ -333,7 +342,7 @@ async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchReques
             if isinstance(event, h11.EndOfMessage) and response is not None:
                 break
         elif not isinstance(event, h11.InformationalResponse):
-            raise PeerError("the connection ended before a response")
+            raise PeerError(fault("response-none"))
     assert response is not None
     fields = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw_items())
     return FetchResponse(response.status_code, fields, bytes(body), url.text, history, str(address))

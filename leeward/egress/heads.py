@@ -150,6 +150,8 @@ def parse_head(data: bytes, scheme: str = "http") -> Head:
 
 def _bad_line(line: bytes) -> tuple[str, int]:
     target, _, version = line.partition(b" ")[2].rpartition(b" ")
+    if line == b"PRI * HTTP/2.0":
+        return "HTTP/2 without TLS, a version in which the broker can't read what host a request is for: use HTTP/1.1", 505
     if version.startswith(b"HTTP/") and version not in (b"HTTP/1.0", b"HTTP/1.1"):
         return "another version of HTTP than 1.0 and 1.1", 505
     if len(target) > 16384:

@@ -3,7 +3,7 @@ Secrets of one request: values for placeholders on the way to the host, placehol
 
 Runs in:   the broker; pure.
 Stands if: a placeholder is in another place than its secret may be in: there it is passed on unchanged.
-Leaves:    values that the host returns in another form than those here. The host knows them.
+Leaves:    values that the host returns in another form than those of `masks`. The host knows them.
 
 Responses that could hide a value aren't requested, and are refused if they come: compressed bodies, parts of bodies (a
 part may end within a value), and other protocols.
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
@@ -22,6 +21,7 @@ import h11
 
 from leeward.egress.exchanges import ResponseError
 from leeward.egress.heads import Head, HeadError
+from leeward.egress.masks import MaskedStream, Masks
 from leeward.egress.swap import Swap
 
 #: Fields of a request that ask for responses that can't be searched; they are dropped.
@@ -46,6 +46,13 @@ class Known:
     places: tuple[str, ...]
 
 
+class Searched:
+    """The values that are looked for in responses: in bodies and fields, and in the names of fields."""
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self.masks, self.names = Masks(values), Masks(values, fold=True)
+
+
 class Injection:
     """
     Puts the values of secrets into one request, and their placeholders into its response.
@@ -53,6 +60,7 @@ class Injection:
     Args:
         head: the request's head, as the sandbox has sent it.
         secrets: all secrets for the request's host.
+        searched: their values, in the same order.
 
     Attributes:
         head: the head as it is sent to the host, with values in place of placeholders.
@@ -62,14 +70,10 @@ class Injection:
         HeadError: the request asks for another protocol, whose bytes couldn't be searched.
     """
 
-    def __init__(self, head: Head, secrets: Iterable[Known]) -> None:
+    def __init__(self, head: Head, secrets: Sequence[Known], searched: Searched) -> None:
         if head.upgrade:
             raise HeadError("another protocol than HTTP couldn't be searched for the values of secrets", 501)
-        secrets = tuple(secrets)
-        self._back: dict[bytes, bytes] = {}
-        for each in secrets:
-            for form in _forms(each.value):
-                self._back.setdefault(form, each.placeholder)
+        self._sent: dict[bytes, bytes] = {}
         header = Swap((each.placeholder, each.value) for each in secrets if "header" in each.places)
         query = Swap((each.placeholder, quote(each.value, safe="").encode()) for each in secrets
                      if "query" in each.places)
@@ -82,8 +86,9 @@ class Injection:
             fields.append((b"transfer-encoding", b"chunked"))
         path, mark, asked = head.target.partition("?")
         self.head = replace(head, target=path + mark + query.whole(asked.encode()).decode(), fields=tuple(fields))
-        self._swap = Swap(self._back.items())
-        self._lower = Swap((form.lower(), to) for form, to in self._back.items())
+        self._searched = searched
+        self._instead = searched.masks.instead([each.placeholder for each in secrets])
+        self._swap, self._stream = Swap(self._sent.items()), MaskedStream(searched.masks, self._instead)
         self._counts = head.method != "HEAD"
 
     def _field(self, name: bytes, value: bytes, swap: Swap) -> bytes:
@@ -99,7 +104,7 @@ class Injection:
             put = swap.whole(said)
             if put != said:
                 made = base64.b64encode(put)
-                self._back[made] = value[6:].strip()
+                self._sent[made] = value[6:].strip()
                 return value[:6] + made
             return value
         return swap.whole(value)
@@ -115,19 +120,22 @@ class Injection:
             ResponseError: the response couldn't be searched for values.
         """
         if isinstance(event, h11.Data):
-            return h11.Data(data=self._swap.feed(bytes(event.data)))
+            return h11.Data(data=self._stream.feed(self._swap.feed(bytes(event.data))))
         if not isinstance(event, (h11.Response, h11.InformationalResponse)):
             return event
         final = isinstance(event, h11.Response)
         if isinstance(event, h11.Response):
             _check(event)
-        fields = [(self._lower.whole(name), self._swap.whole(value)) for name, value in event.headers
+        fields = [(self._searched.names.whole(name, self._instead), self._whole(value)) for name, value in event.headers
                   if not (final and self._counts and name == b"content-length" and event.status_code not in (204, 304))]
-        return type(event)(status_code=event.status_code, headers=fields, reason=self._swap.whole(event.reason))
+        return type(event)(status_code=event.status_code, headers=fields, reason=self._whole(event.reason))
+
+    def _whole(self, data: bytes) -> bytes:
+        return self._searched.masks.whole(self._swap.whole(data), self._instead)
 
     def rest(self) -> h11.Data | None:
         """Return the bytes of the response's body that were held back, once the body has ended; None if there are none."""
-        data = self._swap.end()
+        data = self._stream.feed(self._swap.end()) + self._stream.end()
         return h11.Data(data=data) if data else None
 
 
@@ -139,10 +147,3 @@ def _check(event: h11.Response) -> None:
     if event.status_code == 206:
         raise ResponseError("the response is a part, which wasn't asked for, and can't be searched for the values of"
                             " secrets")
-
-
-def _forms(value: bytes) -> list[bytes]:
-    """Return the forms of a value that are looked for in responses: unchanged, URL-encoded, form-encoded, and in JSON."""
-    return list(dict.fromkeys((value, quote(value, safe="").encode(), quote(value, safe="/").encode(),
-                               quote(value, safe="").replace("%20", "+").encode(),
-                               json.dumps(value.decode())[1:-1].encode())))

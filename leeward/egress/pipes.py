@@ -20,6 +20,9 @@ from leeward.egress.tenancy import refusal
 #: Bytes that are held of one direction, at most.
 ROOM = 64 << 10
 
+#: Bytes that are received at a time where they are searched for values of secrets, so that others have their turn.
+SEARCHED = 8 << 10
+
 #: Bytes of a connection's direction after which a pipe is worth its two descriptors.
 SPLICED_FROM = 512 << 10
 
@@ -163,7 +166,7 @@ class Pipe:
         self.written += count
 
 
-async def join(inner: Pipe, outer: Pipe, request: int, response: int) -> None:
+async def join(inner: Pipe, outer: Pipe, request: int, response: int, back: asyncio.Future[None] | None = None) -> None:
     """
     Pass bytes on in both directions until both have ended, or one fails.
 
@@ -171,13 +174,14 @@ async def join(inner: Pipe, outer: Pipe, request: int, response: int) -> None:
         inner: the connection of the sandbox.
         outer: the connection to the server.
         request, response: bytes from and to the sandbox, at most.
+        back: passes on the server's bytes already; owned from now on.
 
     Raises:
         NotAllowed: a direction has more bytes than that.
         OSError: a peer has gone.
     """
     there = asyncio.ensure_future(inner.into(outer, request, "request"))
-    back = asyncio.ensure_future(outer.into(inner, response, "response"))
+    back = back or asyncio.ensure_future(outer.into(inner, response, "response"))
     try:
         await asyncio.gather(there, back)
     finally:

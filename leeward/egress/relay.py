@@ -9,20 +9,25 @@ Theory of operation. getsockname(2) gives the target address of the connection. 
            decision (exchanges.py). On other ports the first byte decides which protocol it is, unless the policy lets
            bytes pass there unseen. A connection that only a rule of `ask` allows then waits for an answer (asking.py).
            Then the broker resolves the name, and dials an address that the policy allows. A connection that isn't
-           allowed is answered by 403 where it is HTTP, else by a reset.
+           allowed is answered by 403 where it is HTTP, else by a reset. Bytes that may pass unseen are looked at until
+           it is known what they are, while the server may speak: in HTTP and TLS the name that is asked for has to be
+           the one that was looked up, so HTTP is read like on port 80, over the connection that was made.
 Bound:     bytes of a client hello, and the time until it has come; bytes that a connection holds, by pipes.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from leeward.egress.dialling import Lookup, dial
+from leeward.egress.faults import of_connection
 from leeward.egress.hello import Hello, HelloError, HelloReader
+from leeward.egress.opening import MAX_LINE, FirstLine
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
-from leeward.egress.requests import serve_requests
+from leeward.egress.requests import Opened, Upstream, serve_requests
 from leeward.egress.tenancy import NotAllowed, Tenancy, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends
@@ -32,6 +37,9 @@ from leeward.spec.hosts import Address, unmapped
 _TLS = 0x16
 
 _TLS_PORT, _HTTP_PORT = 443, 80
+
+#: Seconds for which a line that may become one of HTTP is held. Later it passes on, and is refused if it becomes one.
+_LINE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +102,100 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
         if asked.address is not None:
             attempt.allowed(decision, asked.address, granted)
         limits = tenancy.policy.limits
-        await join(client, server, limits.request, limits.response)
+        if protocol != "tcp" or not goal.name:
+            await join(client, server, limits.request, limits.response)
+        elif await _is_http(tenancy, client, server, goal):
+            opened = Opened(Upstream(server, goal.name, asked.address, goal.port), attempt, granted)
+            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, opened=opened)
+            return
         reset = False
     except NotAllowed as refused:
         why = str(refused)
         if server is None:
             attempt.refused(refused)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = of_connection(error)
     finally:
         attempt.closed(client.read, 0 if server is None else server.read, why)
         if server is not None:
             server.close(reset=reset)
         client.close(reset=reset)
+
+
+async def _is_http(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -> bool:
+    """
+    Pass bytes on in both directions until both have ended. If the client speaks HTTP, pass nothing on and return True.
+
+    Raises:
+        NotAllowed: the client's hello names another host; or it is too late for a request, because some of it has passed
+            on or the server has spoken; or a direction has too many bytes.
+        OSError: a peer has gone.
+    """
+    limits = tenancy.policy.limits
+    back = asyncio.ensure_future(server.into(client, limits.response, "response"))
+    looking = asyncio.ensure_future(_looked_at(tenancy, client, server, goal))
+    try:
+        await asyncio.wait((back, looking), return_when=asyncio.FIRST_COMPLETED)
+        if back.done():
+            back.result()
+        if not await looking:
+            await join(client, server, limits.request, limits.response, back)
+            return False
+    finally:
+        for task in (back, looking):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+    if server.read or server.written:
+        raise refusal("HTTP: a request that doesn't come at the beginning, in one go")
+    return True
+
+
+async def _looked_at(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -> bool:
+    """Whether the client speaks HTTP. The bytes that were read are given back to *client*; see `_is_http`."""
+    held = await client.receive()
+    if held[:1] == b"%c" % _TLS:
+        client.give_back(held)
+        await _named(tenancy, client, goal)
+        return False
+    line, late = FirstLine(), False
+    found, over = line.feed(held), not held
+    while found is None and not over:
+        reading = asyncio.ensure_future(client.receive())  # a read that is cancelled could lose bytes
+        try:
+            if not late:
+                await asyncio.wait((reading,), timeout=_LINE_S)
+            if late or not reading.done() or len(held) > MAX_LINE:
+                late = True
+                await server.send(held)
+                held = b""
+            piece = await reading
+        finally:
+            reading.cancel()
+        held += piece
+        found, over = line.feed(piece), not piece
+    client.give_back(held)
+    return found is True
+
+
+async def _named(tenancy: Tenancy, client: Pipe, goal: Goal) -> bool:
+    """
+    Whether the client's hello has the name of *goal*. Without a name, or with a hidden one, it has none.
+
+    Raises:
+        NotAllowed: the hello names another host, or doesn't come in time.
+    """
+    seconds = tenancy.policy.limits.connect
+    try:
+        async with asyncio.timeout(seconds):
+            hello = await _hello(client)
+    except TimeoutError:
+        raise refusal(f"no client hello within {seconds:g} s") from None
+    if hello is None or hello.hidden or not hello.name or not goal.name:
+        return False
+    if hello.name != goal.name:
+        raise refusal(f"TLS asks for {hello.name}, and the address is that of {goal.name}")
+    return True
 
 
 async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
@@ -118,25 +207,22 @@ async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
         OSError: the client has gone.
     """
     bare = Request(goal.name, goal.address, goal.port, "tcp")
-    ended = tenancy.sealing is not None and ends(tenancy.policy, goal.name)
+    ended = tenancy.sealing is not None and ends(tenancy.policy, goal.name, goal.port)
     if not ended and goal.port != _TLS_PORT and decide(tenancy.policy, bare).verdict != DENY:
         return "tcp"  # the server may be the one that speaks first
     seconds = tenancy.policy.limits.connect
     try:
         async with asyncio.timeout(seconds):
             first = await client.receive(1)
-            client.give_back(first)
-            if not first:
-                raise refusal("it said nothing", failed=True)
-            if first[0] != _TLS:
-                return "tcp" if goal.port == _TLS_PORT or not first.isalpha() else "http"
-            hello = await _hello(client)
     except TimeoutError:
         raise refusal(f"no client hello within {seconds:g} s") from None
-    if hello is None or hello.hidden or not hello.name or not goal.name:
+    client.give_back(first)
+    if not first:
+        raise refusal("it said nothing", failed=True)
+    if first[0] != _TLS:
+        return "tcp" if goal.port == _TLS_PORT or not first.isalpha() else "http"
+    if not await _named(tenancy, client, goal):
         return "tcp"
-    if hello.name != goal.name:
-        raise refusal(f"TLS asks for {hello.name}, and the address is that of {goal.name}")
     return "https" if ended else "tls"
 
 

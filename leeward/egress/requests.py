@@ -18,8 +18,9 @@ import h11
 
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.exchanges import BodyEnd, Requests, ResponseError, Responses
+from leeward.egress.faults import fault, of_connection
 from leeward.egress.heads import Head, HeadError
-from leeward.egress.pipes import ROOM, Pipe, join
+from leeward.egress.pipes import ROOM, SEARCHED, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
 from leeward.egress.swap import Swap
 from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, refusal
@@ -45,6 +46,21 @@ class Upstream:
     port: int
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """
+    A connection to the host that was made before it was known that requests come.
+
+    Attributes:
+        attempt: the attempt at that connection, which is allowed; the first request continues it.
+        granted: the operator has allowed the whole connection, so nobody is asked about its requests.
+    """
+
+    upstream: Upstream
+    attempt: Attempt
+    granted: bool
+
+
 class Served:
     """
     The requests of one connection.
@@ -53,17 +69,20 @@ class Served:
         name, address: the target of the job's connection, for which each request has to be. "" and None for a
             connection to the proxy, where each request names its own target.
         scheme: "https" if the TLS of *client* ends in the broker; then the connection to the host is in TLS, too.
+        opened: the connection to the host, if there is one already.
     """
 
     def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                 port: int, scheme: str = "http") -> None:
+                 port: int, scheme: str = "http", opened: Opened | None = None) -> None:
         self._tenancy, self._client, self._lookup = tenancy, client, lookup
         self._name, self._address, self._port = name, address, port
         self._proxy = not name and address is None
         self._scheme = scheme
         self._requests = Requests(scheme, tenancy.policy.limits.request)
         self._sealing = tenancy.sealing if scheme == "https" else None
-        self._server: Upstream | None = None
+        self._server: Upstream | None = None if opened is None else opened.upstream
+        self._attempt: Attempt | None = None if opened is None else opened.attempt
+        self._granted = opened is not None and opened.granted
 
     async def run(self) -> Head | None:
         """
@@ -88,7 +107,7 @@ class Served:
                 first = False
                 self._requests.renew()
         except HeadError as error:
-            attempt = self._tenancy.begin(self._name, self._address, self._port)
+            attempt = self._attempt or self._tenancy.begin(self._name, self._address, self._port)
             attempt.refused(refusal(f"HTTP: {error}"))
             await self.answer(error.status, str(error))
             return None
@@ -116,7 +135,7 @@ class Served:
     async def _serve(self, head: Head, first: bool) -> bool:
         """Serve one request. Returns whether another one may follow."""
         tenancy = self._tenancy
-        attempt = tenancy.begin(head.host.name, head.host.address, head.port)
+        attempt, self._attempt = self._attempt or tenancy.begin(head.host.name, head.host.address, head.port), None
         why = "" if first else tenancy.over_rate()
         try:
             if why:
@@ -129,8 +148,8 @@ class Served:
             await self.answer(refused.status, said)
             return False
         except OSError as error:  # the host has gone within the TLS handshake
-            attempt.failed((error.strerror or str(error)).lower())
-            await self.answer(502, "leeward: the host has closed the connection before its response")
+            attempt.failed(of_connection(error))
+            await self.answer(502, f"leeward: {fault('response-none')}")
             return False
         sent, received, said = server.pipe.written, server.pipe.read, ""
         try:
@@ -141,7 +160,7 @@ class Served:
             await self.answer(status, f"leeward: {error}")
             return False
         except OSError as error:
-            said = (error.strerror or str(error)).lower()
+            said = of_connection(error)
             raise
         finally:
             attempt.closed(server.pipe.written - sent, server.pipe.read - received, said)
@@ -161,7 +180,7 @@ class Served:
         address = None if head.host.address is None else unmapped(head.host.address)
         request = Request(head.host.name, address, head.port, self._scheme, head.method, head.target)
         policy = self._tenancy.policy
-        granted = await self._tenancy.approval(policy, request)
+        granted = self._granted or await self._tenancy.approval(policy, request)
         server = self._server
         if server is not None and server.pipe.is_quiet and (server.name, server.port) == (
                 request.name, request.port) and (request.name or server.address == address):
@@ -245,8 +264,8 @@ class Served:
                 if responses.is_switched:
                     return True
                 if ended:
-                    raise ResponseError("HTTP error: the host has closed the connection before its response")
-                data = await server.receive()
+                    raise ResponseError(fault("response-none"))
+                data = await server.receive(ROOM if put is None else SEARCHED)
                 ended = not data
                 responses.receive(data)
                 continue
@@ -284,10 +303,10 @@ class Served:
 
 
 async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                         port: int, scheme: str = "http") -> None:
+                         port: int, scheme: str = "http", opened: Opened | None = None) -> None:
     """Serve a connection on which requests come for one host."""
     try:
         with suppress(OSError):
-            await Served(tenancy, client, lookup, name, address, port, scheme).run()
+            await Served(tenancy, client, lookup, name, address, port, scheme, opened).run()
     finally:
         client.close()

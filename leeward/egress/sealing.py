@@ -12,7 +12,7 @@ from functools import cached_property
 
 from leeward.egress.certificates import Certificates, towards_hosts
 from leeward.egress.heads import Head
-from leeward.egress.injection import Injection, Known
+from leeward.egress.injection import Injection, Known, Searched
 from leeward.egress.pipes import Pipe
 from leeward.egress.tls import TlsPipe
 from leeward.egress.values import Values, unavailable
@@ -34,15 +34,24 @@ class PoolSealing:
         self._message = message
         self.secrets = tuple(message.secrets)
         self.values = Values(message.secrets, fds)
+        self._searched: dict[tuple[bytes, ...], Searched] = {}
 
     @cached_property
     def trust(self) -> ssl.SSLContext:
         """The TLS context that verifies hosts."""
         return towards_hosts(self._message.bundle, self._message.trusted)
 
+    def searched(self, values: tuple[bytes, ...]) -> Searched:
+        """Return what is looked for in responses of a host that has *values*. A pool has few such groups of values."""
+        found = self._searched.get(values)
+        if found is None:
+            found = self._searched[values] = Searched(values)
+        return found
+
     def close(self) -> None:
         """Forget the values: no sandbox of the pool is left."""
         self.values.close()
+        self._searched.clear()
 
 
 class Sealing:
@@ -97,7 +106,7 @@ class Sealing:
 
     async def injection(self, policy: Policy, head: Head, seconds: float) -> Injection | None:
         """
-        Return the injection of secrets into the request of *head*; None if no secret is for its host.
+        Return the injection of secrets into the request of *head*; None if no secret is for its host and port.
 
         Args:
             seconds: to wait for the value of each secret.
@@ -106,7 +115,7 @@ class Sealing:
             NotAllowed: there is no value for a secret that the request needs.
             HeadError: the request asks for another protocol, whose bytes couldn't be searched.
         """
-        secrets = [each for each in policy.secrets if is_for(each, head.host.name)]
+        secrets = [each for each in policy.secrets if is_for(each, head.host.name, head.port)]
         if not secrets:
             return None
         known = []
@@ -117,7 +126,7 @@ class Sealing:
                 known.append(Known(placeholder, value, each.places))
             elif "body" in each.places or _has(head, placeholder):
                 raise unavailable(each.name, value)
-        return Injection(head, known)
+        return Injection(head, known, self._pool.searched(tuple(each.value for each in known)))
 
 
 def _has(head: Head, placeholder: bytes) -> bool:

@@ -179,7 +179,7 @@ class Tenancy:
         self.open -= 1
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, OSError):  # an OSError: a peer has gone, which is recorded
-            self.begin("", None, 0).failed(f"a bug of the broker's: {type(error).__name__}: {error}")
+            self.begin("", None, 0).failed(f"a bug of the broker's: {type(error).__name__}")
             task.get_loop().call_exception_handler({"message": "a connection failed", "exception": error})
 
     async def close(self) -> None:
@@ -205,11 +205,13 @@ class Attempt:
 
     def allowed(self, decision: Decision, address: Address, granted: bool = False) -> None:
         """
-        Record that the connection to *address* is made, allowed by *decision*.
+        Record that the connection to *address* is made, allowed by *decision*, unless that is recorded.
 
         Args:
             granted: an answer to an ask has allowed it.
         """
+        if self._allowed and str(address) == self.address:
+            return
         self.address, self._rule, self._allowed = str(address), decision.rule, True
         self._row("allowed", "approved" if granted else "")
 

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from contextlib import suppress
 
+from leeward.egress.faults import of_connection
 from leeward.egress.pipes import ROOM, Pipe
 from leeward.egress.tenancy import refusal
 
@@ -55,10 +56,8 @@ class TlsPipe(Pipe):
                         await self._more()
                     finally:
                         await self._flush()
-        except ssl.SSLCertVerificationError as error:
-            raise refusal(f"TLS: the host's certificate: {error.verify_message}", failed=True, status=502) from None
         except ssl.SSLError as error:
-            raise refusal(f"TLS: {error.reason or 'no handshake'}", failed=True, status=502) from None
+            raise refusal(of_connection(error), failed=True, status=502) from None
         except TimeoutError:
             raise refusal(f"TLS: no handshake within {seconds:g} s", failed=True, status=504) from None
 

@@ -21,6 +21,7 @@ from deepagents.backends.protocol import (
 from deepagents.backends.sandbox import BaseSandbox
 
 from leeward.client.sandbox import Sandbox
+from leeward.errors import told
 from leeward.outcome import Outcome
 
 #: Classes of Python's errors, and deepagents' words for them.
@@ -90,4 +91,4 @@ class LeewardSandbox(BaseSandbox):
 
 
 def _word(error: OSError | ValueError) -> FileOperationError | str:
-    return next((word for kind, word in _WORDS if isinstance(error, kind)), str(error))
+    return next((word for kind, word in _WORDS if isinstance(error, kind)), told(error))

@@ -19,7 +19,7 @@ import llm
 
 from leeward.client.model_text import cut, text_of
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError
+from leeward.errors import DaemonError, told_with_type
 
 #: The greatest number of lines of a search, and of entries of a list.
 MOST_ROWS = 200
@@ -43,9 +43,9 @@ def _said(does: Callable[[], str]) -> str:
     try:
         return cut(does())
     except (DaemonError, OSError, ValueError, TypeError) as error:
-        return cut(f"Error: {type(error).__name__}: {error}")
+        return cut(f"Error: {told_with_type(error)}")
     except Exception as error:  # a defect of leeward must not end the conversation
-        return cut(f"Error in leeward: {type(error).__name__}: {error}")
+        return cut(f"Error in leeward: {told_with_type(error)}")
 
 
 class Leeward(llm.Toolbox):

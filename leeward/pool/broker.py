@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass, replace
-from leeward.errors import Busy, PeerError, Unsupported
+from leeward.errors import Busy, PeerError, Unsupported, told
 from leeward.isolation.egress import EgressPlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, WRITE, Reactor, Timer
@@ -239,7 +239,7 @@ class BrokerLink:
         try:
             self._process, self._channel = start()
         except OSError as error:
-            self._log.warning("the egress broker can't be started", error=str(error))
+            self._log.warning("the egress broker can't be started", error=told(error))
             self._start_again()
             return
         self.starts += 1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.errors import LeewardError, Unsupported
+from leeward.errors import LeewardError, Unsupported, told_with_type
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.reactor import READ, Reactor
 from leeward.outcome import Outcome
@@ -223,7 +223,7 @@ class Engine:
 
     def _log_fault(self, cost: str, name: str, error: Exception, trace: list[str], times: int) -> None:
         self.log.warning("a callback failed: a bug of leeward's, please report it", callback=name, cost=cost,
-                         times=times, error=f"{type(error).__name__}: {error}", trace=trace)
+                         times=times, error=told_with_type(error), trace=trace)
 
     def broken(self, error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""

@@ -68,7 +68,8 @@ class Secret:
 
     Attributes:
         name: the name of the variable that jobs see.
-        hosts: names, "*.NAME" for the sub-domains of one.
+        hosts: names, "*.NAME" for the sub-domains of one; ":PORT" after one is that port alone, without it every port
+            that the policy allows.
         source: "env:NAME", "file:PATH" or "command:..."; "" in a client's policy, because a client can't name a source.
         places: the parts of a request in which the secret may be, of PLACES.
     """
@@ -199,7 +200,7 @@ def narrow(operator: Policy, client: Policy) -> Policy:
     for each in client.secrets:
         if each.name not in own:
             raise PolicyError(f"secrets.{each.name}", "the operator's policy has no such secret")
-        beyond = [host for host in each.hosts if host not in own[each.name].hosts]
+        beyond = [host for host in each.hosts if not {host, host.partition(":")[0]} & set(own[each.name].hosts)]
         if beyond:
             raise PolicyError(f"secrets.{each.name}.hosts", f"{brief(beyond[0], 80)} isn't one of the operator's hosts",
                               f"these are: {', '.join(own[each.name].hosts)}")
@@ -341,9 +342,9 @@ def _proxy(value: object, place: str) -> bool:
 
 def _secret_host(value: Any, place: str) -> str:
     rule = parse_rule(value, place)
-    if rule.kind not in ("name", "below") or rule.port or not rule.is_whole:
+    if rule.kind not in ("name", "below") or not rule.is_whole:
         raise PolicyError(place, f"{brief(value, 80)} is not the name of a host",
-                          'write "api.example.org" or "*.example.org"')
+                          'write "api.example.org", "*.example.org" or "api.example.org:8443"')
     return rule.text
 
 

@@ -54,20 +54,24 @@ def needs_seal(policy: Policy) -> bool:
                or any(rule.methods or rule.path for rule in _tls_rules(each)) for each in _all(policy))
 
 
-def ends(policy: Policy, name: str) -> bool:
+def ends(policy: Policy, name: str, port: int) -> bool:
     """
-    Whether the broker ends TLS to *name*. It does so for a secret's hosts, and if a rule for *name* or the whole policy
-    is about methods or paths.
+    Whether the broker ends TLS to *name* at *port*. It does so where a secret is for, and if a rule for *name* or the
+    whole policy is about methods or paths.
     """
     return bool(name) and any(
-        each.methods or any(is_for(secret, name) for secret in each.secrets)
+        each.methods or any(is_for(secret, name, port) for secret in each.secrets)
         or any((rule.methods or rule.path) and rule.names_host(name, None) for rule in _tls_rules(each))
         for each in _all(policy))
 
 
-def is_for(secret: Secret, name: str) -> bool:
-    """Whether *name* is one of the secret's hosts."""
-    return any(is_below(name, host[2:]) if host.startswith("*.") else name == host for host in secret.hosts)
+def is_for(secret: Secret, name: str, port: int) -> bool:
+    """Whether the secret is for *name* at *port*: one of its hosts that names this port, or none."""
+    for text in secret.hosts:
+        host, _, named = text.partition(":")
+        if named in ("", str(port)) and (is_below(name, host[2:]) if host.startswith("*.") else name == host):
+            return True
+    return False
 
 
 def _tls_rules(policy: Policy) -> Iterator[EgressRule]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from leeward.errors import Refused, SandboxOver
+from leeward.errors import LeewardError, Refused, SandboxOver
 from leeward.outcome import Result
 from leeward.wire.fields import MAX_NAME
 from leeward.wire.frames import MAX_REPLY, encode
@@ -39,12 +39,12 @@ def encode_refusal(number: int, kind: str, message: str, details: Mapping[str, A
     return encode({"id": number, "error": {"kind": kind, "message": _clean(message, MAX_ERROR), **(details or {})}})
 
 
-def encode_refused(number: int, error: Exception) -> bytes:
+def encode_refused(number: int, error: LeewardError) -> bytes:
     """As `encode_refusal`, for an exception that says why."""
     return encode_refusal(number, *refusal_of(error), details_of(error))
 
 
-def details_of(error: Exception) -> dict[str, Any]:
+def details_of(error: LeewardError) -> dict[str, Any]:
     """
     Fields of a refusal beside kind and message: the end of a sandbox; or `retry_after`, the seconds after which
     the same request may be taken, where that is known.
@@ -56,7 +56,7 @@ def details_of(error: Exception) -> dict[str, Any]:
     return {}
 
 
-def refusal_of(error: Exception) -> tuple[str, str]:
+def refusal_of(error: LeewardError) -> tuple[str, str]:
     """The kind and the message that *error* has on the wire."""
     if isinstance(error, Refused):
         return error.kind, error.message

@@ -33,7 +33,7 @@ import struct
 import msgpack
 
 from leeward.dataclass import dataclass
-from leeward.errors import KernelRefusal, PeerError
+from leeward.errors import KernelRefusal, PeerError, told
 from leeward.wire.records import build, learn, to_values
 
 #: Bytes of a control message, at most. A longer datagram would be cut, and is refused.
@@ -317,7 +317,7 @@ def decode(data: bytes) -> Message:
             return _fixed(data)
         return _known(data) if len(data) <= _SHORT else _built(data)
     except (ValueError, TypeError, LookupError, struct.error, msgpack.UnpackException) as error:
-        raise PeerError(f"not a control message: {error}") from error
+        raise PeerError(f"not a control message: {told(error)}") from None
 
 
 def _built(data: bytes) -> Message:

@@ -23,7 +23,7 @@ import math
 import msgpack
 
 from leeward.dataclass import dataclass, field, names
-from leeward.errors import PeerError, brief
+from leeward.errors import PeerError, told
 
 #: Bytes of a message, at most, and of each text in a record.
 MAX_MESSAGE, MAX_TEXT = 192 << 10, 512
@@ -280,34 +280,34 @@ def decode(data: bytes) -> Message:
     Raises:
         PeerError: the datagram isn't one.
     """
+    if len(data) > MAX_MESSAGE:
+        raise PeerError(f"not a message of the egress channel: {len(data)} bytes")
     try:
-        if len(data) > MAX_MESSAGE:
-            raise ValueError(f"{len(data)} bytes")
         tag, *fields = msgpack.unpackb(data, raw=False)
         if type(tag) is not int or not 0 <= tag < len(_KINDS):
-            raise ValueError(f"kind {brief(tag, 20)}")
+            raise PeerError("not a message of the egress channel: of no kind")
         kind = _KINDS[tag]
         hints = [kind.__annotations__[name] for name in names(kind)]
         message: Message = kind(*[_checked(hint, value) for hint, value in zip(hints, fields, strict=True)])
         if isinstance(message, Decided) and message.verdict not in VERDICTS:
-            raise ValueError(f"verdict {brief(message.verdict, 20)}")
+            raise PeerError("not a message of the egress channel: no verdict")
     except (ValueError, TypeError, LookupError, msgpack.UnpackException, RecursionError) as error:
-        raise PeerError(f"not a message of the egress channel: {error}") from error
+        raise PeerError(f"not a message of the egress channel: {told(error)}") from None
     return message
 
 
 def _checked(hint: str, value: object) -> object:
     kind = _HINTS[hint]
     if type(value) is not kind:
-        raise TypeError(f"{brief(value, 80)} is no {hint}")
+        raise PeerError(f"a value that is no {hint}")
     if isinstance(value, str) and (len(value) > MAX_TEXT or not value.isprintable()):
-        raise ValueError("a text that is too long, or not printable")
+        raise PeerError("a text that is too long, or not printable")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number without end")
+        raise PeerError("a number without end")
     if isinstance(value, int) and not 0 <= value < 1 << 63:
-        raise ValueError("a number out of range")
+        raise PeerError("a number out of range")
     if isinstance(value, list):
         item = str if hint == "list[str]" else int
         if len(value) > _MAX_LIST or any(type(each) is not item for each in value):
-            raise TypeError(f"no {hint} of at most {_MAX_LIST}")
+            raise PeerError(f"no {hint} of at most {_MAX_LIST}")
     return value

@@ -369,7 +369,7 @@ def _decoded(payload: bytes | memoryview, most_text: int, large: list[tuple[int,
         raise PeerError("the map is cut short") from None
     except Exception as error:
         # A decoder may raise any exception for malformed bytes, so each of them means malformed bytes.
-        raise PeerError(f"not MessagePack: {type(error).__name__}: {error!s:.80}") from None
+        raise PeerError(f"not MessagePack: {type(error).__name__}") from None
     return result
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgpack
 
 from leeward.dataclass import names
-from leeward.errors import PeerError, brief
+from leeward.errors import PeerError, brief, told
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def unpack(kind: type[T], data: bytes) -> T:
     try:
         value: T = build(kind, msgpack.unpackb(data, raw=False, strict_map_key=False))
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
-        raise PeerError(f"not a {kind.__name__}: {error}") from error
+        raise PeerError(f"not a {kind.__name__}: {told(error)}") from None
     return value
 
 

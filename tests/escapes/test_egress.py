@@ -163,7 +163,7 @@ def hello(sni):
         return outgoing.read()
 said = []
 for sni in names:
-    with socket.create_connection(("web.example.org", port), 10) as sock:
+    with socket.create_connection((to, port), 10) as sock:
         try:
             data = hello(sni)
             for at in range(0, len(data), 100):  # split over packets
@@ -179,10 +179,11 @@ tell(said)
 def test_c253_cannot_ask_an_allowed_address_for_another_name(host: Servers, box: Box) -> None:
     """Another server name in TLS, none at all, and another Host in HTTP, also behind an allowed request."""
     names = ["web.example.org", "denied.example.net", None]
-    with control(), reaching({"allow": [f"web.example.org:{host.tls}"], **HERE}, spares=0) as unseen:
-        assert ["16"] * 3 == within(unseen, HELLO, names=names, port=host.tls)
+    with control(), reaching({"allow": [f"127.0.0.1:{host.tls}"], **HERE}, spares=0) as by_address:
+        assert ["16"] * 3 == within(by_address, HELLO, to="127.0.0.1", names=names, port=host.tls)
 
-    assert ["16", "ConnectionResetError", "ConnectionResetError"] == within(box, HELLO, names=names, port=host.tls)
+    assert ["16", "ConnectionResetError", "ConnectionResetError"] == within(box, HELLO, to="web.example.org", names=names,
+                                                                            port=host.tls)
     here = f"web.example.org:{host.http}"
     first = request(here, more="")
     said, = within(box, GET, name="web.example.org", port=host.http, times=1,

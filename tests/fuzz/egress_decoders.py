@@ -1,12 +1,13 @@
 """
-Hostile bytes for what the egress broker decodes: client hellos, request heads, queries, the grammar of policies; for
-the messages between it and the daemon; and for what is said of a fetch.
+Hostile bytes for what the egress broker decodes: client hellos, first lines, request heads, what hosts give back,
+queries, the grammar of policies; for the messages between it and the daemon; and for what is said of a fetch.
 
 Runs in:   as decoders.py, which has these targets among its own.
 """
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
@@ -16,11 +17,14 @@ from leeward.dataclass import names as names_of
 from leeward.egress import hello, names
 from leeward.egress.addresses import parse_url, range_of
 from leeward.egress.exchanges import END, Requests
-from leeward.egress.heads import Head, HeadError
+from leeward.egress.heads import Head, HeadError, parse_head
 from leeward.egress.hello import Hello, HelloError, HelloReader
+from leeward.egress.masks import MaskedStream, Masks
 from leeward.egress.names import Messages, NameTable, Query, framed, parse_query, respond
+from leeward.egress.opening import FirstLine
 from leeward.egress.policy import CAUSES, VERDICTS, Request, decide
 from leeward.egress.short_form import parse_short_form
+from leeward.egress.spellings import LONGEST
 from leeward.errors import BadRequest, PeerError
 from leeward.spec.egress import KEYS, Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
 from leeward.spec.egress_rules import compared_path
@@ -397,6 +401,74 @@ class Fetches:
         return taken
 
 
-TARGETS: dict[str, Callable[[], ClientHello | Heads | Queries | Policies | Controls | Fetches]] = {
-    "client hello": ClientHello, "request heads": Heads, "queries": Queries, "policies": Policies,
+class FirstLines:
+    """The first line of a connection: the same whatever way it is cut, little of it kept, and each request recognised."""
+
+    tokens = (b"\r\n", b"\n", b" ", b"\t", b"HTTP/1.1", b" HTTP/", b"GET ", b"PRI * HTTP/2.0", b"://", b"http://a", b"PROXY ",
+              b"\0", b"\xff", b"x" * 70, b"/", b"")
+
+    def __init__(self) -> None:
+        self._cut = Cut()
+
+    def seeds(self) -> Seeds:
+        texts = (b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\r\n get http://a.org/\r\n",
+                 b"SSH-2.0-x\r\n", b"EHLO a.org\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n")
+        return [(text, words(text, b" :\n/")) for text in texts]
+
+    def feed(self, data: bytes) -> bool:
+        whole = self._read([data])
+        assert whole == self._read(self._cut(data)) == self._read([data[at:at + 1] for at in range(len(data))])
+        try:
+            Heads._look(parse_head(data[:data.index(b"\r\n\r\n") + 4]))
+        except (HeadError, ValueError):
+            return whole is True
+        assert whole
+        return True
+
+    @staticmethod
+    def _read(pieces: Iterable[bytes]) -> bool | None:
+        line = FirstLine()
+        for piece in pieces:
+            found = line.feed(piece)
+            assert len(line._target) + len(line._last) <= 45
+            if found is not None:
+                return found
+        return None
+
+
+class Masked:
+    """What a host gives back: the same whatever way it is cut, without the value, and nothing kept without bound."""
+
+    value, placeholder = b"a=&%\\b3D", b"leeward-x"
+    tokens = (b"a=&%\\b3D", b"%61", b"=61", b"\\u0061", b"\\x3d", b"&#61", b"&#x3D;", b"&amp;", b"&equals;", b"&percnt;",
+              b"\\\\", b"=\r\n", b"\\n", b"\n", b"%25", b"&#0000000", b"&", b"=", b"%", b"\\", b"YT0m",
+              base64.b64encode(value), b"a=&%", b"")
+
+    def __init__(self) -> None:
+        self._cut = Cut()
+        self._masks = Masks([self.value])
+        self._instead = self._masks.instead([self.placeholder])
+
+    def seeds(self) -> Seeds:
+        texts = (self.value, b"%61&#61;\\u0026%25\\\\b3D", b"<" + base64.b64encode(b"u:" + self.value) + b">",
+                 b"a=3D&amp;%\\x5cb\r\n3D", b"&#097&#x3d&&percnt;&bsol;b=33=\r\nD")
+        return [(text, [(at, at + 1) for at in range(len(text))]) for text in texts]
+
+    def feed(self, data: bytes) -> bool:
+        whole = self._read([data])
+        assert whole == self._read(self._cut(data))
+        assert self.value not in whole
+        return whole != data
+
+    def _read(self, pieces: Iterable[bytes]) -> bytes:
+        stream, said = MaskedStream(self._masks, self._instead), b""
+        for piece in pieces:
+            said += stream.feed(piece)
+            assert len(stream._data) <= (LONGEST + 4) * 2 * len(self.value)
+        return said + stream.end()
+
+
+TARGETS: dict[str, Callable[[], ClientHello | Heads | Queries | Policies | Controls | Fetches | FirstLines | Masked]] = {
+    "client hello": ClientHello, "first lines": FirstLines, "request heads": Heads, "masked streams": Masked,
+    "queries": Queries, "policies": Policies,
     "egress control": Controls, "fetches": Fetches}

@@ -26,7 +26,8 @@ RUNS = 10_000_000 if LONG else 100_000
 FURTHER = {"sandbox answers", "calls", "shard messages"}
 
 #: What the broker of egress decodes.
-EGRESS = {"client hello", "request heads", "queries", "policies", "egress control", "fetches"}
+EGRESS = {"client hello", "first lines", "masked streams", "request heads", "queries", "policies", "egress control",
+          "fetches"}
 
 #: What the page of approvals and the bridges of sandboxes decode.
 WEB_RUNS = 10_000_000 if LONG else 40_000

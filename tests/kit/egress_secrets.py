@@ -8,11 +8,12 @@ Sandboxes with secrets for tests: hosts in TLS that give back what they were sen
 
 from __future__ import annotations
 
+import base64
 import http.server
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,38 @@ from kit.live_daemon import LiveDaemon
 VALUE, SOURCE, NAME = "sk-live-0123456789+/=abcdef", "LEEWARD_TEST_SECRET", "API_KEY"
 
 
+#: What a host makes of what it gives back.
+SPELLINGS: dict[str, Callable[[bytes], bytes]] = {
+    "percent": lambda data: b"".join(b"%%%02x" % byte for byte in data),
+    "partly": lambda data: data.replace(b"+", b"%2b").replace(b"e", b"%65"),
+    "json": lambda data: data.replace(b"/", rb"\/").replace(b"+", rb"\u002B"),
+    "javascript": lambda data: b"".join(rb"\x%02X" % byte for byte in data),
+    "html": lambda data: data.replace(b"=", b"&#x3D;").replace(b"+", b"&plus;").replace(b"k", b"&#107;"),
+    "quoted": lambda data: b"=\r\n".join(data[at:at + 5].replace(b"=", b"=3D") for at in range(0, len(data), 5)),
+    **{f"base64-{before}": lambda data, before=before: base64.b64encode(bytes(before) + data)  # type: ignore[misc]
+       for before in range(3)},
+    "basic": lambda data: b"Basic " + base64.b64encode(b"user:" + data.removeprefix(b"Bearer ")),
+}
+
+#: Responses that break the protocol, with what was given in them.
+BROKEN = {
+    "line": b"HTTP/1.1 200 OK\r\nX-%(given)s\r\n\r\n", "name": b"HTTP/1.1 200 OK\r\nX %(given)s: 1\r\n\r\n",
+    "nul": b"HTTP/1.1 200 OK\r\nX: %(given)s\0\r\n\r\n", "status": b"HTTP/1.1 %(given)s\r\n\r\n",
+    "first": b"%(given)s\r\n\r\n", "bytes": b"HTTP/1.1 200 \xff%(given)s\r\nX\xff%(given)s: \x80\r\n\r\n",
+    "length": b"HTTP/1.1 200 OK\r\nContent-Length: %(given)s\r\n\r\n",
+    "coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: %(given)s\r\n\r\n",
+    "chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%(given)s\r\n",
+    "end": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na%(given)s\r\n",
+    "trailer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX%(given)s\r\n\r\n",
+    "cut": b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n", "nothing": b"",
+}
+
+
 class Mirror(http.server.BaseHTTPRequestHandler):
     """
-    Answers each request with the request's own head and body: in pieces after /pieces, compressed after /compressed.
-    After /away it redirects to what follows.
+    Answers each request with the request's own head and body: in pieces after /pieces, compressed after /compressed, in
+    another spelling after /spelled/NAME. After /away it redirects to what follows. After /broken/NAME it breaks the
+    protocol where it gives back the field Authorization.
     """
 
     protocol_version = "HTTP/1.1"
@@ -42,6 +71,14 @@ class Mirror(http.server.BaseHTTPRequestHandler):
             int(length or 0))
         said = f"{self.command} {self.path}\n{self.headers}".encode() + body
         self.server.said.append(said)
+        _, kind, name = f"{self.path}//".split("/")[:3]
+        given = self.headers.get("Authorization", "").encode()
+        if kind == "broken":
+            self.wfile.write(BROKEN[name] % {b"given": given})
+            self.close_connection = True
+            return
+        if kind == "spelled":
+            said = SPELLINGS[name](given)
         if self.path.startswith("/away/"):
             self.send_response(302)
             self.send_header("Location", f"https://{self.path.removeprefix('/away/')}")

@@ -19,7 +19,7 @@ from typing import Any
 from leeward.client.model_text import cut, text_of
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
-from leeward.errors import Cancelled, DaemonError, LeewardError, SandboxOver, SessionOver
+from leeward.errors import Cancelled, DaemonError, LeewardError, SandboxOver, SessionOver, told_with_type
 from leeward.outcome import Result
 
 #: Bytes of a command's output that are kept for its answer.
@@ -139,7 +139,7 @@ class SandboxTools:
                     self._box = None
             text, failed = f"{error}. Its files and variables are lost; the next call opens a new one.", True
         except (LeewardError, OSError, ValueError) as error:
-            text, failed = f"{type(error).__name__}: {error}", True
+            text, failed = told_with_type(error), True
         return cut(text), failed
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ def test_an_exception_costs_that_bridge() -> None:
     process.say(framed(HONEST))
     end.join(PATIENCE)
 
-    assert ("no loop", False) == (end.fault, end.is_alive)
+    assert ("RuntimeError", False) == (end.fault, end.is_alive)
     assert process.killed.is_set()
 
 

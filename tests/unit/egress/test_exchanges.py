@@ -8,6 +8,7 @@ import h11
 import pytest
 
 from leeward.egress.exchanges import END, MAX_WAITING, BodyEnd, Requests, ResponseError, Responses
+from leeward.egress.faults import fault
 from leeward.egress.heads import Head, HeadError
 
 GET = b"GET /a HTTP/1.1\r\nHost: example.org\r\n\r\n"
@@ -280,9 +281,51 @@ def test_a_broken_response_is_an_error() -> None:
         requests = Requests()
         requests.receive(GET)
         _, responses = passed_on(requests)
-        with pytest.raises(ResponseError, match=r"illegal status line|bad Content-Length|HTTP error: the host has"):
+        with pytest.raises(ResponseError, match=r"HTTP error: the host has .* \(response-(head|cut)\)"):
             answered(requests, responses, data)
         assert requests.refuse(502, "broken").startswith(b"HTTP/1.1 502 ")
+
+
+@pytest.mark.parametrize(("data", "code"), [
+    (b"HTTP/1.1 200 OK\r\nX-SECRET\r\n\r\n", "response-head"), (b"HTTP/1.1 200 OK\r\nX: SECRET\0\r\n\r\n", "response-head"),
+    (b"SECRET\r\n\r\n", "response-head"), (b"HTTP/1.1 SECRET\r\n\r\n", "response-head"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: SECRET\r\n\r\n", "response-head"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n", "response-body"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\naSECRET", "response-body"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nSECRET\r\n\r\n", "response-body"),
+])
+def test_the_error_of_a_broken_response_has_no_byte_of_it(data: bytes, code: str) -> None:
+    """It has a sentence of ours, with a code."""
+    requests = Requests()
+    requests.receive(GET)
+    _, responses = passed_on(requests)
+    with pytest.raises(ResponseError) as broken:
+        answered(requests, responses, data)
+
+    assert fault(code) == str(broken.value)
+
+
+def test_a_response_that_is_cut_is_said_to_be() -> None:
+    requests = Requests()
+    requests.receive(GET)
+    _, responses = passed_on(requests)
+    for data in (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nSECRET", b""):
+        responses.receive(data)
+    assert responses.next()
+    assert responses.next()
+    with pytest.raises(ResponseError) as broken:
+        responses.next()
+
+    assert fault("response-cut") == str(broken.value)
+
+
+def test_the_error_of_a_broken_body_has_no_byte_of_it() -> None:
+    requests = Requests()
+    requests.receive(b"POST / HTTP/1.1\r\nHost: a.org\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n")
+    with pytest.raises(HeadError) as broken:
+        drain(requests)
+
+    assert fault("request-body") == str(broken.value)
 
 
 def test_a_head_that_h11_does_not_write_is_refused() -> None:
@@ -290,6 +333,7 @@ def test_a_head_that_h11_does_not_write_is_refused() -> None:
     requests.receive(GET)
     head = requests.next()
     assert isinstance(head, Head)
-    with pytest.raises(HeadError):
+    with pytest.raises(HeadError) as refused:
         Responses().request(replace(head, fields=((b"x", b"a\r\nb: c"),)))
+    assert fault("request-fields") == str(refused.value)
     assert b"\r\nx: y\r\n" in Responses().request(replace(head, fields=((b"x", b"y"),)))

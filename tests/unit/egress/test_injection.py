@@ -10,7 +10,7 @@ import pytest
 
 from leeward.egress.exchanges import ResponseError
 from leeward.egress.heads import Head, HeadError, parse_head
-from leeward.egress.injection import Injection, Known
+from leeward.egress.injection import Injection, Known, Searched
 
 PLACEHOLDER, VALUE = b"leeward-0123", b"sk-live/+ 42"
 
@@ -20,7 +20,11 @@ def head(fields: str, target: str = "/v1", method: str = "GET") -> Head:
 
 
 def injection(of: Head, *places: str) -> Injection:
-    return Injection(of, [Known(PLACEHOLDER, VALUE, places or ("header",))])
+    return made(of, VALUE, *places)
+
+
+def made(of: Head, value: bytes, *places: str) -> Injection:
+    return Injection(of, [Known(PLACEHOLDER, value, places or ("header",))], Searched([value]))
 
 
 def test_headers_get_the_value() -> None:
@@ -105,8 +109,7 @@ def test_responses_have_the_placeholder_again() -> None:
 
 
 def test_a_name_of_a_field_is_lower_case() -> None:
-    made = Injection(head(""), [Known(PLACEHOLDER, b"SK-LIVE-0123", ("header",))])
-    event: Any = made.response(h11.Response(status_code=200, headers=[("SK-LIVE-0123", "1")]))
+    event: Any = made(head(""), b"SK-LIVE-0123").response(h11.Response(status_code=200, headers=[("SK-LIVE-0123", "1")]))
 
     assert [(PLACEHOLDER, b"1")] == list(event.headers)
 

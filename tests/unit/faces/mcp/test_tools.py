@@ -93,8 +93,8 @@ def test_a_sandbox_that_has_ended_is_replaced_and_another_failure_keeps_it():
     tools = SandboxTools(opened, 1)
     assert ("idle. Its files and variables are lost; the next call opens a new one.", True) == tools.run(
         ToolCall("list_files", {}))
-    assert ("OSError: no", True) == tools.run(ToolCall("list_files", {}))
-    assert ("OSError: no", True) == tools.run(ToolCall("list_files", {}))
+    assert ("OSError", True) == tools.run(ToolCall("list_files", {}))
+    assert ("OSError", True) == tools.run(ToolCall("list_files", {}))
     assert 2 == len(made)
 
     tools.close()
