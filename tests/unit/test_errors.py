@@ -25,7 +25,7 @@ def test_a_refused_call_says_what_its_error_means(number: int, hint: str, text: 
 
 @pytest.mark.parametrize(("does", "text"), [
     (lambda: b"SECRET\xff".decode(), "UnicodeDecodeError"), (lambda: json.loads('{"SECRET'), "JSONDecodeError"),
-    (lambda: int("SECRET"), "ValueError"), (lambda: {}["SECRET"], "KeyError"),
+    (lambda: int("SECRET"), "ValueError"), (lambda: dict[str, int]()["SECRET"], "KeyError"),
     (lambda: os.stat("/SECRET"), "no such file or directory"),
     (lambda: ssl.create_default_context(cadata="SECRET"), "SSLError"),
     (lambda: socket.getaddrinfo("SECRET", "x" * 9), "gaierror"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -119,6 +120,20 @@ def test_a_port_in_use_is_reported() -> None:
         taken.listen()
         with pytest.raises(Busy):
             listening.bind_loopback(taken.getsockname()[1])
+
+
+def test_an_exception_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    """uvicorn and the routes log a traceback, at whose end is what a caller has sent."""
+    listening.server_of(Starlette())
+    try:
+        b"SECRET\xff".decode()
+    except UnicodeDecodeError:
+        for name in ("uvicorn.error", "leeward.approvals", "asyncio"):
+            logging.getLogger(name).exception("%s has failed\n", name)
+
+    assert 3 == caplog.text.count("has failed: UnicodeDecodeError, at test_listening.py:")
+    assert "SECRET" not in caplog.text
+    assert "0xff" not in caplog.text
 
 
 def test_a_bridges_request_is_a_call_of_the_app() -> None:

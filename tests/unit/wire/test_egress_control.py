@@ -52,6 +52,14 @@ def test_any_bytes_are_a_message_or_a_typed_error(data: bytes) -> None:
         pass
 
 
+def test_an_error_has_no_byte_of_the_message() -> None:
+    for data in (b"\x92\x06\xa7SECRET\xff", b"\x92\x06\xa6SECRET", b"\x91\xa6SECRET", b"\x92\xccc\xa6SECRET", b"SECRET"):
+        with pytest.raises(PeerError) as refused:
+            decode(data)
+        assert "SECRET" not in str(refused.value)
+        assert "0x" not in str(refused.value)
+
+
 def test_a_message_that_is_too_long_is_refused() -> None:
     with pytest.raises(PeerError, match="bytes"):
         decode(bytes(control.MAX_MESSAGE + 1))
