@@ -98,8 +98,8 @@ class Sandbox(OverlayCalls):
         show_secrets (bool): for the profile "shell": hide nothing.
         own_home (bool): for "approved", and profiles based on it or on "agent": give it a home as "agent" has.
         hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
-        protect (Sequence[str]): with such a home: paths in its mounts that can't be written.
-        pin (Sequence[str]): with such a home: folders in its mounts that, like those above them, can't be moved.
+        protect (Sequence[str]): paths in its mounts that can't be written.
+        pin (Sequence[str]): folders in its mounts that, like those above them, can't be moved.
         held (bool): the daemon ends the sandbox when this program ends, however it ends, until `detach`.
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """

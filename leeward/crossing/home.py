@@ -66,31 +66,29 @@ class AgentHome:
                 file.write(content)
             _attach(self.scratch, name, path, MountAttr.RDONLY)
 
-    def cover(self, hide: Iterable[str], protect: Sequence[str], pin: Sequence[str], targets: Sequence[str]) -> None:
-        """
-        Hide the names *hide*, and make the names *protect* read-only. Names that don't exist are left out, and links to
-        protect or pin.
 
-        Args:
-            pin: folders that no process may rename, move or remove: they are mounted on themselves, writable.
-            targets: the mount points in which the names lie. A folder between a mount point and a protected or pinned
-                name is pinned: otherwise a process could rename it, and make another one in its place.
-        """
-        for path in between((*protect, *(f"{path}/" for path in pin)), targets):
-            self._onto_itself(path, MountAttr(0))
-        for path in protect:
-            self._onto_itself(path, MountAttr.RDONLY)
-        hide_all(self.scratch, hide)
+def guard(protect: Sequence[str], pin: Sequence[str], targets: Sequence[str]) -> None:
+    """
+    Make the names *protect* read-only. Names that don't exist are left out, and links.
 
-    @staticmethod
-    def _onto_itself(path: str, attributes: MountAttr) -> None:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
-            if not stat.S_ISLNK(os.fstat(fd).st_mode):
-                tree = native.copy(fd)
-                native.set_attributes(tree, _ATTRIBUTES | attributes)
-                native.move_onto(tree, fd)
-                os.close(tree)
+    Args:
+        pin: folders that no process may rename, move or remove: they are mounted on themselves, writable.
+        targets: the mount points in which the names lie. A folder between a mount point and a protected or pinned name
+            is pinned: otherwise a process could rename it, and make another one in its place.
+    """
+    for path in between((*protect, *(f"{path}/" for path in pin)), targets):
+        _onto_itself(path, MountAttr(0))
+    for path in protect:
+        _onto_itself(path, MountAttr.RDONLY)
 
+
+def _onto_itself(path: str, attributes: MountAttr) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
+        if not stat.S_ISLNK(os.fstat(fd).st_mode):
+            tree = native.copy(fd)
+            native.set_attributes(tree, _ATTRIBUTES | attributes)
+            native.move_onto(tree, fd)
+            os.close(tree)
 
 
 def hide_all(scratch: int, paths: Iterable[str]) -> int:

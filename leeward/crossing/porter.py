@@ -99,13 +99,14 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     """Mount the trees *fds* on their targets, and allow them in the ruleset."""
     rows: list[dict[str, Any]] = order["mounts"]
     own: dict[str, Any] | None = order["home"]
-    trees = iter(layers.scratch_trees(carried.scratch, sum(row["overlay"] for row in rows) + (own is not None)))
+    has_home = own is not None and bool(own["path"])
+    trees = iter(layers.scratch_trees(carried.scratch, sum(row["overlay"] for row in rows) + has_home))
     deep = [row for row in rows if row["deep"]]
     if own is not None and own["deep"]:
         deep.insert(0, {"target": own["path"], "file": False})
     if deep:
         _new_root(deep, carried.handled)
-    if own is not None:
+    if own is not None and has_home:
         made = home.AgentHome(next(trees), own["path"])
         _allow(own["path"], int(landlock.SCRATCH) & carried.handled)
         made.put(own["texts"])
@@ -120,8 +121,10 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
     if own is not None:
-        made.cover(own["hide"], own["protect"], own["pin"], [row["target"] for row in rows])
-        given.append(made.scratch)
+        home.guard(own["protect"], own["pin"], [row["target"] for row in rows])
+        if has_home:
+            home.hide_all(made.scratch, own["hide"])
+            given.append(made.scratch)
     if order["hides"] is not None:
         for folder in veil.hide(order["hides"]):
             _allow(folder, int(landlock.READ_ONLY) & carried.handled)

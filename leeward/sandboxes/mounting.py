@@ -45,7 +45,7 @@ class Mounts:
             are mounted; this object owns them.
         kept: names of the copies of each overlay, by its target.
         hides: of a view of the host: folders, and names in them that aren't to be seen; None for any other view.
-        home: of the profile `agent`: its home, and what is hidden and protected; None for any other.
+        home: a home of the sandbox's own, if it has one, and what is hidden and protected; None for neither.
         covers: a descriptor of the sandbox's folder from which hidden names are covered, once a home is mounted; this
             object owns it. -1 without a home.
         hidden: how many names were hidden since the sandbox was opened.
@@ -172,7 +172,7 @@ class Mounting:
             for fd in fds:
                 os.close(fd)
             return
-        if self._mounts.home is not None and fds:
+        if self._mounts.home is not None and self._mounts.home.path and fds:
             self._mounts.covers = fds.pop()
         self._mounts.layers += fds
         self._finish(LeewardError(f"the folders can't be mounted: {what}") if isinstance(what, LeewardError) else None)

@@ -46,8 +46,8 @@ class SandboxOpen:
         home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host. Of
             the profiles `agent` and `approved`, and those based on them: the home folder.
         user: of the same ones: the user's name.
-        hide, protect, pin: likewise: paths in its mounts that can't be seen, that can't be written, and folders that
-            can't be renamed.
+        hide: likewise: paths in its mounts that can't be seen.
+        protect, pin: paths in its mounts that can't be written, and folders that can't be renamed.
         show_secrets: of the profile `shell`: hide no names.
         policy: a policy of egress, as a map of `spec.egress.KEYS` or in the short form, that narrows *egress*.
         fetch_policy: a policy for `fetch` in the short form, which also narrows *egress*.

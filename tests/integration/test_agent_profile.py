@@ -110,8 +110,9 @@ def test_another_users_agent_has_no_hosts() -> None:
 
 
 def test_fields_of_other_profiles(daemon: LiveDaemon, home: Path) -> None:
-    for fields in ({"hide": ["/x"]}, {"protect": ["/x"]}, {"pin": ["/x"]}):
-        with pytest.raises(leeward.RequestRejected, match="of the profile 'agent'"), leeward.Sandbox(
+    for fields, why in (({"hide": ["/x"]}, "of the profile 'agent'"), ({"protect": ["/x"]}, "lies in no mount"),
+                        ({"pin": ["/x"]}, "lies in no mount")):
+        with pytest.raises(leeward.RequestRejected, match=why), leeward.Sandbox(
                 socket=daemon.socket, **fields) as box:  # type: ignore[arg-type]  # one of them
             assert box.id
     project = str(home / "project")
@@ -119,3 +120,15 @@ def test_fields_of_other_profiles(daemon: LiveDaemon, home: Path) -> None:
         with pytest.raises(leeward.RequestRejected, match=why), leeward.Sandbox(
                 socket=daemon.socket, profile="agent", hide=names, mounts=[leeward.Mount(where, where)]) as box:
             assert box.id
+
+
+@pytest.mark.parametrize("profile", ["python", "workdir", "approved"])
+def test_names_are_protected_in_any_profile(daemon: LiveDaemon, home: Path, profile: str) -> None:
+    project = home / "project"
+    (project / "a/b").mkdir(parents=True, exist_ok=True)
+    (project / "a/b/kept").write_text("kept")
+    with leeward.Sandbox(socket=daemon.socket, profile=profile, workdir=project,
+                         protect=["/workspace/a/b/kept", "/workspace/missing"], pin=["/workspace/a"]) as box:
+        box.shell("echo x >a/b/kept; mv a c; mv a/b a/c; rm -rf a; echo x >missing; echo x >a/new")
+    assert "kept" == (project / "a/b/kept").read_text()
+    assert "x\n" == (project / "missing").read_text()  # what isn't there is left as it is

@@ -17,7 +17,7 @@ from leeward.daemon.config import Config
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec.profiles import AGENT, may_have_home
-from leeward.spec.profiles.agent import HomePlan, home_plan
+from leeward.spec.profiles.agent import HomePlan, home_plan, without_home
 from leeward.spec.sandbox import SandboxSpec
 from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
@@ -27,7 +27,8 @@ from leeward.wire.sandbox_requests import SandboxOpen
 
 def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> HomePlan | None:
     """
-    Return the home that *request* asks for, or None. A request for the profile `agent` always asks for a home.
+    Return the home that *request* asks for, or None. A request for the profile `agent` always asks for a home. With a
+    profile that has none, names can be protected and pinned.
 
     Args:
         spec: the spec of the profile.
@@ -37,13 +38,11 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> Home
             made.
     """
     if not may_have_home(request.profile, config.profiles):
-        if request.user or request.hide or request.protect or request.pin:
-            raise BadRequest(f"user, hide, protect and pin are of the profile {AGENT!r}, and of those with a home as it"
-                             " has")
-        return None
-    if not (request.home or request.user or request.hide or request.protect or request.pin
-            or request.profile == AGENT):
-        return None
+        if request.user or request.hide:
+            raise BadRequest(f"user and hide are of the profile {AGENT!r}, and of those with a home as it has")
+        return without_home(request.protect, request.pin, request.mounts)
+    if not (request.home or request.user or request.hide or request.profile == AGENT):
+        return without_home(request.protect, request.pin, request.mounts)
     assert spec is not None, "a profile with a pool of its own"
     return home_plan(request.home, request.user, request.hide, request.protect, request.mounts, spec.view, spec.uid,
                      request.pin)

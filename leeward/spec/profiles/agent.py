@@ -48,7 +48,7 @@ class HomePlan:
     The home folder and the names that a sandbox of this profile has beside its mounts.
 
     Attributes:
-        path: the home folder.
+        path: the home folder; "" for none.
         texts: small files in place of the view's, by their paths.
         hide: paths in the sandbox that aren't to be seen: a file there is empty and can't be read, a folder is empty.
         protect: paths in the sandbox that can't be written.
@@ -97,6 +97,19 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
     check_names((*hide, *protect, *pin), mounts)
     return HomePlan(path, _texts(user, path, uid), tuple(dict.fromkeys(hide)),
                     tuple(dict.fromkeys(protect)), tuple(dict.fromkeys(pin)))
+
+
+def without_home(protect: Sequence[str], pin: Sequence[str], mounts: Iterable[Folder]) -> HomePlan | None:
+    """
+    The plan of a sandbox without a home whose client asks for these names; None if it asks for none.
+
+    Raises:
+        BadRequest: a name isn't one, or lies in no mount.
+    """
+    if not protect and not pin:
+        return None
+    check_names((*protect, *pin), mounts)
+    return HomePlan("", (), (), tuple(dict.fromkeys(protect)), tuple(dict.fromkeys(pin)))
 
 
 def check_names(names: Sequence[str], mounts: Iterable[Folder]) -> None:

@@ -10,7 +10,9 @@ from leeward.daemon.config import Config
 from leeward.daemon.serving import agent_home
 from leeward.errors import BadRequest, Forbidden
 from leeward.spec.egress import AGENT, NETWORK, parse_policy
+from leeward.spec.folders import Folder
 from leeward.spec.profiles import Profile
+from leeward.spec.profiles.agent import HomePlan
 from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
@@ -73,6 +75,17 @@ def test_a_home_is_asked_for() -> None:
 
 def test_fields_of_other_profiles() -> None:
     assert agent_home.plan(SandboxOpen(1), None, Config()) is None
-    for request in (SandboxOpen(1, user="a"), SandboxOpen(1, hide=("/x",)), SandboxOpen(1, protect=("/x",))):
+    for request in (SandboxOpen(1, user="a"), SandboxOpen(1, hide=("/x",))):
         with pytest.raises(BadRequest, match="are of the profile 'agent'"):
             agent_home.plan(request, None, Config())
+
+
+@pytest.mark.parametrize("profile", ["python", "workdir", "approved"])
+def test_names_are_protected_without_a_home(profile: str) -> None:
+    folder = Folder("/p", "/workspace", writable=True)
+    found = agent_home.plan(SandboxOpen(1, profile=profile, mounts=(folder,), protect=("/workspace/a",),
+                                        pin=("/workspace/b",)), None, Config())
+    assert HomePlan("", (), (), ("/workspace/a",), ("/workspace/b",)) == found
+    for name in ("/x", "/workspace/../x", "/"):
+        with pytest.raises(BadRequest, match="lies in no mount"):
+            agent_home.plan(SandboxOpen(1, profile=profile, mounts=(folder,), protect=(name,)), None, Config())
